@@ -192,7 +192,7 @@ async def test_a_disconnect_stops_the_synthesis_and_charges_only_spoken_text(
         await bodies.get()
         left.set()
         await task
-    assert model.flying == 0
+    assert model.in_flight == 0
     characters, _ = await books.charged("tts")
     assert 0 < characters < len(TEXT * 2)
 

@@ -21,7 +21,7 @@ from tests.api.local_services import local_services
 from tests.api.replaced import with_listening
 from tests.api.sockets.client import TtsClient, connect
 from tests.patience import PATIENCE_S
-from tests.pipelines.stt.listening_doubles import ToldTranscriber
+from tests.pipelines.stt.listening_doubles import FakeTranscriber
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ async def shared_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
 
 
 @pytest.fixture
-def fake() -> ToldTranscriber:
-    return ToldTranscriber()
+def fake() -> FakeTranscriber:
+    return FakeTranscriber()
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ async def plain(tmp_path: Path) -> AsyncIterator[Services]:
 
 
 @pytest.fixture
-async def stt_server(plain: Services, fake: ToldTranscriber) -> AsyncIterator[SocketServer]:
+async def stt_server(plain: Services, fake: FakeTranscriber) -> AsyncIterator[SocketServer]:
     """A server that transcribes with `fake`."""
     async with serve(with_listening(plain, fake)) as running:
         yield running

@@ -11,7 +11,7 @@ from tests.api.money import Books
 from tests.api.sockets.client import TtsClient, connect
 from tests.api.sockets.conftest import SocketServer
 from tests.api.sockets.stt.client import SttClient, stt
-from tests.pipelines.stt.listening_doubles import ToldTranscriber, loud, quiet
+from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet
 
 TEXT = "The harbour lay still. It carried letters and tea."
 CHARACTER, SLICE = 15, 6000  # micro-USD
@@ -133,7 +133,7 @@ async def test_a_session_that_runs_out_of_credit_ends_with_a_summary_and_code_44
 
 
 async def test_a_session_without_credit_transcribes_nothing_and_closes_with_4402(
-    client: SttClient, books: Books, fake: ToldTranscriber
+    client: SttClient, books: Books, fake: FakeTranscriber
 ) -> None:
     await books.set_credit(0)
     await client.start()
@@ -146,7 +146,7 @@ async def test_a_session_without_credit_transcribes_nothing_and_closes_with_4402
 
 
 async def test_audio_that_the_recogniser_failed_on_is_not_charged(
-    client: SttClient, books: Books, fake: ToldTranscriber
+    client: SttClient, books: Books, fake: FakeTranscriber
 ) -> None:
     await books.add_webhook("stt.failed")
     fake.errors = [EngineLost("gone")] * 9

@@ -29,7 +29,7 @@ class LoudnessVAD(VADEngine):
         return self.accept_many(pcm[: len(pcm) // FRAME * FRAME].reshape(-1, FRAME))
 
 
-class ToldTranscriber:
+class FakeTranscriber:
     """Transcribes each request as its number, once `gate` is set."""
 
     def __init__(self) -> None:

@@ -24,8 +24,8 @@ from pipelines.stt.session import (
     SessionOptions,
 )
 from tests.pipelines.stt.listening_doubles import (
+    FakeTranscriber,
     LoudnessVAD,
-    ToldTranscriber,
     loud,
     quiet,
     transcript,
@@ -35,8 +35,8 @@ STEP = 960  # 60 ms
 
 
 @pytest.fixture
-def model() -> ToldTranscriber:
-    return ToldTranscriber()
+def model() -> FakeTranscriber:
+    return FakeTranscriber()
 
 
 class Live:
@@ -66,7 +66,7 @@ class Live:
 
 @asynccontextmanager
 async def listening(
-    model: ToldTranscriber, options: SessionOptions | None = None, **limits: float
+    model: FakeTranscriber, options: SessionOptions | None = None, **limits: float
 ) -> AsyncIterator[Live]:
     config = load_yaml(ListeningConfig, "listening")
     changed = config.limits.model_copy(update=limits)
@@ -88,7 +88,7 @@ async def listening(
         assert not listener._tasks
 
 
-async def test_the_speculative_transcript_becomes_the_final(model: ToldTranscriber) -> None:
+async def test_the_speculative_transcript_becomes_the_final(model: FakeTranscriber) -> None:
     async with listening(model) as live:
         await live.hear(quiet(1), loud(1), quiet(0.4))
         assert model.urgencies == [SPECULATIVE]
@@ -103,7 +103,7 @@ async def test_the_speculative_transcript_becomes_the_final(model: ToldTranscrib
         assert final.words[0].start == pytest.approx(1, abs=0.04)  # after 0.3 s of pre-roll
 
 
-async def test_speculative_requests_may_retry_until_the_endpoint(model: ToldTranscriber) -> None:
+async def test_speculative_requests_may_retry_until_the_endpoint(model: FakeTranscriber) -> None:
     options = SessionOptions(utterance_end_ms=800)
     async with listening(model, options, retry_within_s=0.1) as live:
         await live.hear(loud(1), quiet(1))
@@ -115,7 +115,7 @@ async def test_speculative_requests_may_retry_until_the_endpoint(model: ToldTran
     assert late.retry_within_s == pytest.approx(0.1)
 
 
-async def test_resumed_speech_cancels_the_speculative_transcript(model: ToldTranscriber) -> None:
+async def test_resumed_speech_cancels_the_speculative_transcript(model: FakeTranscriber) -> None:
     model.gate.clear()
     async with listening(model) as live:
         await live.hear(loud(1), quiet(0.3), loud(1), quiet(0.3))
@@ -127,7 +127,7 @@ async def test_resumed_speech_cancels_the_speculative_transcript(model: ToldTran
         assert len(model.requests[1].pcm) == pytest.approx(2.46 * 16_000, abs=1100)
 
 
-async def test_interims_come_at_their_interval_before_the_final(model: ToldTranscriber) -> None:
+async def test_interims_come_at_their_interval_before_the_final(model: FakeTranscriber) -> None:
     async with listening(model, SessionOptions(interim_ms=300)) as live:
         await live.hear(loud(2), quiet(1))
     assert model.urgencies == [INTERIM] * 5 + [SPECULATIVE]
@@ -138,7 +138,7 @@ async def test_interims_come_at_their_interval_before_the_final(model: ToldTrans
     assert durations == sorted(durations)
 
 
-async def test_a_late_interim_is_dropped(model: ToldTranscriber) -> None:
+async def test_a_late_interim_is_dropped(model: FakeTranscriber) -> None:
     model.gate.clear()
     async with listening(model, SessionOptions(interim_ms=300)) as live:
         await live.hear(loud(2))
@@ -151,7 +151,7 @@ async def test_a_late_interim_is_dropped(model: ToldTranscriber) -> None:
         assert len(live.finals) == 1
 
 
-async def test_interims_wait_for_the_final_of_the_last_utterance(model: ToldTranscriber) -> None:
+async def test_interims_wait_for_the_final_of_the_last_utterance(model: FakeTranscriber) -> None:
     model.gate.clear()
     async with listening(model, SessionOptions(interim_ms=300)) as live:
         await live.hear(loud(0.2), quiet(1), loud(2))
@@ -163,7 +163,7 @@ async def test_interims_wait_for_the_final_of_the_last_utterance(model: ToldTran
         assert ids[0] == 1 and set(ids[1:]) == {2}
 
 
-async def test_finals_come_in_the_order_of_their_utterances(model: ToldTranscriber) -> None:
+async def test_finals_come_in_the_order_of_their_utterances(model: FakeTranscriber) -> None:
     gates = [asyncio.Event() for _ in range(3)]
     model.gate = gates[0]
     async with listening(model) as live:
@@ -180,7 +180,7 @@ async def test_finals_come_in_the_order_of_their_utterances(model: ToldTranscrib
         assert [final.sentence_id for final in live.finals] == [1, 2, 3]
 
 
-async def test_finish_transcribes_the_unfinished_utterance(model: ToldTranscriber) -> None:
+async def test_finish_transcribes_the_unfinished_utterance(model: FakeTranscriber) -> None:
     async with listening(model) as live:
         await live.hear(quiet(0.5), loud(0.705))
         await live.listener.finish()
@@ -189,7 +189,7 @@ async def test_finish_transcribes_the_unfinished_utterance(model: ToldTranscribe
         assert len(model.requests[0].pcm) == pytest.approx((0.3 + 0.705) * 16_000, abs=1024)
 
 
-async def test_a_request_to_a_lost_replica_is_retried_once(model: ToldTranscriber) -> None:
+async def test_a_request_to_a_lost_replica_is_retried_once(model: FakeTranscriber) -> None:
     model.errors = [EngineLost("gone")]
     async with listening(model) as live:
         await live.hear(loud(1), quiet(1))
@@ -197,7 +197,7 @@ async def test_a_request_to_a_lost_replica_is_retried_once(model: ToldTranscribe
         assert [final.text for final in live.finals] == ["text 1"]
 
 
-async def test_a_repeated_error_fails_only_its_utterance(model: ToldTranscriber) -> None:
+async def test_a_repeated_error_fails_only_its_utterance(model: FakeTranscriber) -> None:
     model.errors = [EngineLost("gone"), EngineLost("gone again")]
     async with listening(model) as live:
         await live.hear(loud(1), quiet(1), loud(1), quiet(1))
@@ -206,7 +206,7 @@ async def test_a_repeated_error_fails_only_its_utterance(model: ToldTranscriber)
         assert [final.sentence_id for final in live.finals] == [2]
 
 
-async def test_a_permanent_error_is_not_retried(model: ToldTranscriber) -> None:
+async def test_a_permanent_error_is_not_retried(model: FakeTranscriber) -> None:
     model.errors = [UnsupportedLanguage("no")]
     async with listening(model) as live:
         await live.hear(loud(1), quiet(1))
@@ -214,7 +214,7 @@ async def test_a_permanent_error_is_not_retried(model: ToldTranscriber) -> None:
         assert len(model.requests) == 1
 
 
-async def test_a_recogniser_timeout_fails_the_utterance(model: ToldTranscriber) -> None:
+async def test_a_recogniser_timeout_fails_the_utterance(model: FakeTranscriber) -> None:
     model.gate.clear()
     async with listening(model, decode_timeout_s=0.02) as live:
         await live.hear(loud(1), quiet(1))
@@ -222,7 +222,7 @@ async def test_a_recogniser_timeout_fails_the_utterance(model: ToldTranscriber) 
         assert isinstance(live.events[-1], FailedUtterance)
 
 
-async def test_silence_and_clicks_are_not_transcribed(model: ToldTranscriber) -> None:
+async def test_silence_and_clicks_are_not_transcribed(model: FakeTranscriber) -> None:
     async with listening(model) as live:
         await live.hear(quiet(3), loud(0.06), quiet(1))
         await live.listener.finish()
@@ -230,7 +230,7 @@ async def test_silence_and_clicks_are_not_transcribed(model: ToldTranscriber) ->
         assert [final.text for final in live.finals] == [""]
 
 
-async def test_a_hallucinated_transcript_is_an_empty_final(model: ToldTranscriber) -> None:
+async def test_a_hallucinated_transcript_is_an_empty_final(model: FakeTranscriber) -> None:
     def reject(number: int, request: TranscriptionRequest) -> Transcript:
         texts = [
             "",
@@ -256,7 +256,7 @@ async def test_a_hallucinated_transcript_is_an_empty_final(model: ToldTranscribe
         assert (empty.language, empty.confidence, empty.words) == ("de", 0.0, ())
 
 
-async def test_long_speech_is_cut_into_finals_without_a_gap(model: ToldTranscriber) -> None:
+async def test_long_speech_is_cut_into_finals_without_a_gap(model: FakeTranscriber) -> None:
     async with listening(model) as live:
         await live.hear(loud(60), quiet(1))
         assert [final.cut for final in live.finals] == [True, True, False]
@@ -267,7 +267,7 @@ async def test_long_speech_is_cut_into_finals_without_a_gap(model: ToldTranscrib
         assert sum(isinstance(event, LiveSpeechStarted) for event in live.events) == 1
 
 
-async def test_languages_reach_the_recogniser_and_can_change(model: ToldTranscriber) -> None:
+async def test_languages_reach_the_recogniser_and_can_change(model: FakeTranscriber) -> None:
     async with listening(model, SessionOptions(languages=("de",))) as live:
         await live.hear(loud(1), quiet(0.3))
         live.listener.change_languages(("en", "de"))
@@ -280,7 +280,7 @@ async def test_languages_reach_the_recogniser_and_can_change(model: ToldTranscri
         assert len(live.finals) == 2
 
 
-async def test_a_change_of_languages_drops_interims_in_progress(model: ToldTranscriber) -> None:
+async def test_a_change_of_languages_drops_interims_in_progress(model: FakeTranscriber) -> None:
     model.gate.clear()
     async with listening(model, SessionOptions(interim_ms=300)) as live:
         await live.hear(loud(1))
@@ -293,7 +293,7 @@ async def test_a_change_of_languages_drops_interims_in_progress(model: ToldTrans
 
 @pytest.mark.parametrize(("probability", "expected"), [(0.9, "de"), (0.3, None)])
 async def test_the_next_utterance_is_expected_in_the_language_of_the_last(
-    model: ToldTranscriber, probability: float, expected: str | None
+    model: FakeTranscriber, probability: float, expected: str | None
 ) -> None:
     model.answer = lambda number, request: replace(
         transcript(number, request), language="de", language_probability=probability
@@ -305,7 +305,7 @@ async def test_the_next_utterance_is_expected_in_the_language_of_the_last(
     assert [request.expected for request in model.requests] == [None, expected, None]
 
 
-async def test_expected_times_counts_repeats_of_a_language(model: ToldTranscriber) -> None:
+async def test_expected_times_counts_repeats_of_a_language(model: FakeTranscriber) -> None:
     languages = ["de", "de", "en", "en"]
     model.answer = lambda number, request: replace(
         transcript(number, request), language=languages[number], language_probability=0.9
@@ -317,7 +317,7 @@ async def test_expected_times_counts_repeats_of_a_language(model: ToldTranscribe
 
 
 async def test_the_next_interim_waits_until_the_client_has_read_the_last(
-    model: ToldTranscriber,
+    model: FakeTranscriber,
 ) -> None:
     read = asyncio.Event()
     interims = 0
@@ -340,7 +340,7 @@ async def test_the_next_interim_waits_until_the_client_has_read_the_last(
     await live.listener.close()
 
 
-async def test_language_tags_are_mapped_to_codes_of_the_engine(model: ToldTranscriber) -> None:
+async def test_language_tags_are_mapped_to_codes_of_the_engine(model: FakeTranscriber) -> None:
     pipeline = LiveTranscriptionPipeline(
         model, LoudnessVAD(), load_yaml(ListeningConfig, "listening")
     )
@@ -349,7 +349,7 @@ async def test_language_tags_are_mapped_to_codes_of_the_engine(model: ToldTransc
         await pipeline.engine_languages(("xx",))
 
 
-async def test_a_full_backlog_applies_backpressure_to_audio(model: ToldTranscriber) -> None:
+async def test_a_full_backlog_applies_backpressure_to_audio(model: FakeTranscriber) -> None:
     model.gate.clear()
     async with listening(model, backlog_s=5) as live:
         hearing = asyncio.create_task(live.hear(*[loud(3), quiet(1)] * 8))
@@ -363,7 +363,7 @@ async def test_a_full_backlog_applies_backpressure_to_audio(model: ToldTranscrib
 
 
 async def test_audio_in_one_burst_is_transcribed_like_audio_in_real_time(
-    model: ToldTranscriber,
+    model: FakeTranscriber,
 ) -> None:
     speech = np.concatenate([quiet(1), loud(1), quiet(1), loud(2), quiet(1)])
     async with listening(model) as live:
@@ -377,7 +377,7 @@ async def test_audio_in_one_burst_is_transcribed_like_audio_in_real_time(
     assert len(fast) == 2
 
 
-async def test_a_session_drops_audio_that_it_no_longer_needs(model: ToldTranscriber) -> None:
+async def test_a_session_drops_audio_that_it_no_longer_needs(model: FakeTranscriber) -> None:
     async with listening(model) as live:
         await live.hear(quiet(5), loud(1), quiet(10))
         assert len(live.listener._frames._kept) * 512 < 16_000

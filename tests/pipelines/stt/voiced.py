@@ -58,7 +58,7 @@ class VoicedSpeaker(TTSModel):
         self.info = info
         self.calls: list[SynthesisRequest] = []
         self.made = 0  # chunks
-        self.flying = 0
+        self.in_flight = 0
         self._level = level
         self._sizes = sizes
         self._delay_s = chunk_delay_s
@@ -69,7 +69,7 @@ class VoicedSpeaker(TTSModel):
 
     async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
         self.calls.append(request)
-        self.flying += 1
+        self.in_flight += 1
         padding = np.zeros(round(PADDING_S * SAMPLE_RATE), dtype=np.float32)
         speech = voiced(len(request.text) * CHARACTER_S, self._level)
         words = _words(request.text) if request.timings and self._times else []
@@ -87,7 +87,7 @@ class VoicedSpeaker(TTSModel):
                 )
                 yield AudioChunk(pcm, SAMPLE_RATE, mine)
         finally:
-            self.flying -= 1
+            self.in_flight -= 1
 
 
 def _words(text: str) -> list[WordTime]:

@@ -40,8 +40,8 @@ class ScriptedSpeaker(TTSModel):
     def __init__(self, info: ModelInfo = INFO, *, delay_s: float = 0.0) -> None:
         self.info = info
         self.calls: list[SynthesisRequest] = []
-        self.flying = 0
-        self.most_flying = 0
+        self.in_flight = 0
+        self.most_in_flight = 0
         self.closed = 0
         self.down = False
         self._delay_s = delay_s
@@ -54,8 +54,8 @@ class ScriptedSpeaker(TTSModel):
     async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
         self.calls.append(request)
         level = 0.05 * len(self.calls)
-        self.flying += 1
-        self.most_flying = max(self.most_flying, self.flying)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
             # Later sentences are quicker, so their order must be kept on purpose.
             await asyncio.sleep(self._delay_s / len(self.calls))
@@ -67,7 +67,7 @@ class ScriptedSpeaker(TTSModel):
             await asyncio.sleep(self._delay_s)
             yield AudioChunk(pcm[1600:], 16_000)
         finally:
-            self.flying -= 1
+            self.in_flight -= 1
             self.closed += 1
 
 
@@ -148,7 +148,7 @@ async def test_each_sentence_is_one_call_in_order_with_at_most_two_in_flight() -
     assert [call.text for call in speaker.calls] == [
         *("One is here.", "Two is here.", "Three is here.", "Four is here.", "Five."),
     ]
-    assert speaker.most_flying == IN_FLIGHT
+    assert speaker.most_in_flight == IN_FLIGHT
     starts = [round(start_s * 16_000) for start_s in (0, 0.38, 0.76, 1.14, 1.79)]
     levels = [np.max(np.abs(said.audio.pcm[start : start + 3000])) for start in starts]
     assert levels == pytest.approx([0.05, 0.1, 0.15, 0.2, 0.25], rel=0.1)
@@ -164,7 +164,7 @@ async def test_closing_the_stream_stops_the_sentences_in_flight() -> None:
     await anext(stream)
     await stream.aclose()
     calls = len(speaker.calls)
-    assert speaker.flying == 0
+    assert speaker.in_flight == 0
     assert speaker.closed == calls <= IN_FLIGHT + 1
     await asyncio.sleep(0.1)
     assert len(speaker.calls) == calls
@@ -181,7 +181,7 @@ async def test_an_error_of_a_later_sentence_reaches_the_caller() -> None:
     speaker = FailsLater()
     with pytest.raises(EngineOverloaded):
         await speak(pipeline(one=speaker), SpeechRequest("One here. Two here. Three here."))
-    assert speaker.flying == 0
+    assert speaker.in_flight == 0
 
 
 @pytest.mark.parametrize("text", ["", " \n ", "!!!", "\U0001f600", "\u200b"])

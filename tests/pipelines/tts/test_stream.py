@@ -192,7 +192,7 @@ async def test_closing_a_stream_stops_the_engine_within_100_ms() -> None:
     assert waited_s() < 0.1
     made = speaker.made
     await asyncio.sleep(0.1)
-    assert (speaker.flying, speaker.made) == (0, made)
+    assert (speaker.in_flight, speaker.made) == (0, made)
 
 
 async def test_a_slow_client_pauses_the_engine_by_backpressure() -> None:

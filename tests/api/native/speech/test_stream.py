@@ -195,7 +195,7 @@ async def test_a_disconnect_stops_the_engine_at_once(services: Services, auth: H
             await task
     # The benchmark of streams measures the real delay.
     assert waited_s() < 1
-    assert speaker.flying == 0
+    assert speaker.in_flight == 0
 
 
 async def test_a_disconnect_before_the_first_chunk_stops_the_engine(
@@ -205,18 +205,18 @@ async def test_a_disconnect_before_the_first_chunk_stops_the_engine(
         started = asyncio.Event()
 
         async def synthesize(self, request: SynthesisRequest):  # type: ignore[no-untyped-def]
-            self.flying += 1
+            self.in_flight += 1
             try:
                 self.started.set()
                 await asyncio.Event().wait()
                 yield
             finally:
-                self.flying -= 1
+                self.in_flight -= 1
 
     speaker = Silent()
     sent = httpx.Request("POST", "http://test/tts-stream", json={"text": TEXT}, headers=auth)
     assert await send_and_disconnect(app_with(services, speaker), sent, speaker.started) == 499
-    assert speaker.flying == 0
+    assert speaker.in_flight == 0
 
 
 @pytest.mark.parametrize("body", [{"voice": "nobody"}, {"voice_id": "not-a-voice"}])

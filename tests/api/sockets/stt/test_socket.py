@@ -18,7 +18,7 @@ from tests.api.replaced import with_listening
 from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer, serve
 from tests.api.sockets.stt.client import SttClient, audio, finals, stt
-from tests.pipelines.stt.listening_doubles import ToldTranscriber, loud, quiet, transcript
+from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet, transcript
 
 LOUD_MULAW, QUIET_MULAW = b"\x9f", b"\xff"
 
@@ -119,7 +119,7 @@ async def test_stop_returns_the_last_final_and_the_billing_summary(client: SttCl
     assert code == 1000
 
 
-async def test_binary_frames_are_mulaw_telephony(client: SttClient, fake: ToldTranscriber) -> None:
+async def test_binary_frames_are_mulaw_telephony(client: SttClient, fake: FakeTranscriber) -> None:
     await client.start(continuous_mode=True)
     data = QUIET_MULAW * 4000 + LOUD_MULAW * 8000 + QUIET_MULAW * 8000
     for at in range(0, len(data), 480):
@@ -146,7 +146,7 @@ async def test_a_test_message_returns_its_timestamp_unchanged(client: SttClient)
 
 
 async def test_encoding_and_sample_rate_may_change_with_each_audio_message(
-    client: SttClient, fake: ToldTranscriber
+    client: SttClient, fake: FakeTranscriber
 ) -> None:
     await client.start(continuous_mode=True)
     await client.send_pcm(quiet(0.5), loud(0.5))
@@ -173,7 +173,7 @@ async def test_interims_precede_their_final_and_are_at_least_300_ms_apart(
     assert not any(text["is_final"] or text["speech_final"] for text in texts[:-1])
 
 
-async def test_config_changes_languages_and_mode(client: SttClient, fake: ToldTranscriber) -> None:
+async def test_config_changes_languages_and_mode(client: SttClient, fake: FakeTranscriber) -> None:
     await client.start(["de"])
     await client.send({"type": "config", "languages": ["en", "jv"]})
     assert await client.receive() == {
@@ -289,7 +289,7 @@ async def test_audio_in_frames_of_one_byte_is_transcribed(client: SttClient) -> 
 
 
 async def test_a_lost_recogniser_is_reported_and_the_next_utterance_is_transcribed(
-    client: SttClient, fake: ToldTranscriber
+    client: SttClient, fake: FakeTranscriber
 ) -> None:
     await client.start(continuous_mode=True)
     fake.errors = [EngineLost("the replica of STT was lost")] * 2
@@ -302,7 +302,7 @@ async def test_a_lost_recogniser_is_reported_and_the_next_utterance_is_transcrib
 
 
 async def test_an_internal_error_ends_the_session_with_1011_and_leaks_no_details(
-    client: SttClient, fake: ToldTranscriber
+    client: SttClient, fake: FakeTranscriber
 ) -> None:
     def fail(number: int, request: TranscriptionRequest) -> Transcript:
         raise ZeroDivisionError("secret")
@@ -316,7 +316,7 @@ async def test_an_internal_error_ends_the_session_with_1011_and_leaks_no_details
 
 
 async def test_a_session_without_start_or_without_audio_times_out(
-    plain: Services, fake: ToldTranscriber
+    plain: Services, fake: FakeTranscriber
 ) -> None:
     quick = with_listening(plain, fake, start_timeout_s=1.0, audio_timeout_s=1.5)
     async with serve(quick) as stt_server:
@@ -335,7 +335,7 @@ async def test_a_session_without_start_or_without_audio_times_out(
 
 
 async def test_audio_faster_than_5_times_real_time_ends_the_session(
-    plain: Services, fake: ToldTranscriber
+    plain: Services, fake: FakeTranscriber
 ) -> None:
     async with serve(with_listening(plain, fake, speed_window_s=4)) as stt_server:
         async with stt(stt_server) as client:
@@ -349,7 +349,7 @@ async def test_audio_faster_than_5_times_real_time_ends_the_session(
 
 
 async def test_a_recogniser_slower_than_the_audio_ends_the_session_with_1013(
-    plain: Services, fake: ToldTranscriber, monkeypatch: pytest.MonkeyPatch
+    plain: Services, fake: FakeTranscriber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api.sockets.stt.conversation.PUSH_BACK_S", 0.2)
     fake.gate.clear()
@@ -363,7 +363,7 @@ async def test_a_recogniser_slower_than_the_audio_ends_the_session_with_1013(
 
 
 async def test_lost_clients_leak_no_tasks_or_conversations(
-    stt_server: SocketServer, fake: ToldTranscriber
+    stt_server: SocketServer, fake: FakeTranscriber
 ) -> None:
     fake.gate.clear()
     before = len(asyncio.all_tasks())
@@ -387,7 +387,7 @@ async def test_lost_clients_leak_no_tasks_or_conversations(
 
 
 async def test_empty_finals_do_not_count_as_characters_transcribed(
-    client: SttClient, fake: ToldTranscriber
+    client: SttClient, fake: FakeTranscriber
 ) -> None:
     fake.answer = lambda number, request: (
         Transcript("en", 0.9) if number else transcript(number, request, "Über uns")

@@ -22,7 +22,7 @@ from tests.api.local_services import local_services
 from tests.api.replaced import with_listening
 from tests.api.sockets.conftest import SocketServer, serve
 from tests.api.sockets.stt.client import SttClient, audio, finals, stt
-from tests.pipelines.stt.listening_doubles import ToldTranscriber
+from tests.pipelines.stt.listening_doubles import FakeTranscriber
 
 MAX_FAULTS = 19  # the twentieth ends the session
 
@@ -188,7 +188,7 @@ def test_any_order_of_stt_messages_matches_the_session_model(tmp_path: Path) -> 
         services = local_services(local_settings(tmp_path))
         Machine.runner = runner
         Machine.server = runner.run(
-            stack.enter_async_context(serve(with_listening(services, ToldTranscriber())))
+            stack.enter_async_context(serve(with_listening(services, FakeTranscriber())))
         )
         try:
             run_state_machine_as_test(Machine, settings=MACHINE_SETTINGS)
@@ -206,7 +206,7 @@ MACHINE_SETTINGS = settings(
 
 async def test_too_many_invalid_messages_end_the_session(tmp_path: Path) -> None:
     services = local_services(local_settings(tmp_path))
-    async with serve(with_listening(services, ToldTranscriber())) as server:
+    async with serve(with_listening(services, FakeTranscriber())) as server:
         async with stt(server) as client:
             for _ in range(MAX_FAULTS + 1):
                 await client.socket.send("{")
