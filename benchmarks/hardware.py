@@ -1,4 +1,4 @@
-"""The machine that a figure was measured on: each benchmark prints it beside its result."""
+"""The hardware and library versions that each benchmark prints beside its result."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ def hardware() -> str:
 
 
 def versions(*packages: str) -> str:
-    """The versions of the libraries that matter to a figure, on one line."""
+    """The versions of the libraries that a result depends on, on one line."""
     return ", ".join(f"{package} {version(package)}" for package in packages)
 
 

@@ -1,8 +1,8 @@
-"""What limits add to a request while Redis is well, and while it is lost in each way.
+"""The latency that rate limits add to a request, with a working Redis and with each of its faults.
 
     python -m benchmarks.limits
 
-Needs a redis-server. Requests come at an even pace, whatever the answers take.
+Needs a redis-server. Requests arrive at a constant rate (open loop).
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from tests import servers
 from tests.pipelines.limits.redis_faults import slow_proxy
 from tests.servers import Server
 
-TARGET_MS = 60.0  # at p99, whatever Redis does
+TARGET_MS = 60.0  # at p99, with any fault of Redis
 RATE = 200  # requests a second
-SECONDS = 6.0  # of each fault, probes among them
+SECONDS = 6.0  # of each fault, including the probes of a lost Redis
 LIMIT = 10**9
 
 
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 async def measure() -> bool:
-    """Whether every fault kept to the target."""
+    """Whether the p99 met the target with every fault."""
     p99s = []
     for name, fault in FAULTS.items():
         async with own_redis() as server:
@@ -73,11 +73,11 @@ async def own_redis() -> AsyncIterator[Server]:
         try:
             yield server
         finally:
-            server.kill()  # it may be stopped, and would not end in good order
+            server.kill()  # a stopped process would not handle SIGTERM
 
 
 async def report(name: str, url: str, fault: Callable[[], None] = lambda: None) -> float:
-    """Prints and returns the p99 in ms."""
+    """Prints latencies of rate limit hits, with `fault` after a third; returns the p99 in ms."""
     limits = SharedLimits(RedisStore(url))
     took: list[float] = []
     refused = 0

@@ -1,11 +1,11 @@
-"""What overload does to those who are let in, and how fast the others are refused.
+"""Overload: the latency of admitted requests, and how fast the others are refused.
 
     python -m benchmarks.overload
 
 Starts the whole service and asks for short texts by `POST /tts-synthesize`: first one at a time,
-then by more clients than are served at once, then three times as many requests as that could
-serve, at even moments whether or not the earlier ones were answered. What is measured is the time
-after the burst that a gateway takes on in full. The clients are on the same cores.
+then by more clients than are served concurrently, then at three times that throughput, at a
+constant rate (open loop). Measured is the time after the burst that admission control admits in
+full. The clients run on the same cores.
 """
 
 import argparse
@@ -32,7 +32,7 @@ TIMES_RATED = 3.0
 
 @dataclass
 class Answers:
-    """How long each status took, in seconds."""
+    """Latencies in seconds, by HTTP status."""
 
     took: dict[int, list[float]] = field(default_factory=dict)
 
@@ -44,7 +44,7 @@ class Answers:
 
 
 class Clients:
-    """Asks over many connections, with the keys in turn."""
+    """Sends requests over many connections, with the keys in turn."""
 
     def __init__(self, url: str, keys: list[str], session: aiohttp.ClientSession) -> None:
         self._url = url
@@ -60,7 +60,7 @@ class Clients:
             answers.note(answer.status, time.perf_counter() - began)
 
     async def closed(self, clients: int, seconds: float) -> Answers:
-        """Each asks again as soon as it is answered."""
+        """Closed loop: each client sends its next request when the last one was answered."""
         answers, until = Answers(), time.perf_counter() + seconds
 
         async def one() -> None:
@@ -71,7 +71,7 @@ class Clients:
         return answers
 
     async def open(self, rate: float, seconds: float) -> Answers:
-        """So many a second, whatever becomes of them."""
+        """Open loop: `rate` requests a second, without waiting for answers."""
         answers, began = Answers(), time.perf_counter()
         running: list[Awaitable[None]] = []
         for number in range(int(rate * seconds)):
@@ -83,7 +83,7 @@ class Clients:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=15.0, help="of each load")
+    parser.add_argument("--seconds", type=float, default=15.0, help="duration of each load")
     options = parser.parse_args()
     print(hardware())
     print(versions("ray", "uvicorn", "hibari-tts"))
@@ -97,7 +97,7 @@ async def measure(url: str, keys: list[str], burst_s: float, seconds: float) -> 
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session:
         clients = Clients(url, keys, session)
-        await clients.closed(2, 3)  # warm
+        await clients.closed(2, 3)  # warm-up
         alone = await clients.closed(1, seconds)
         together = await clients.closed(CLIENTS, burst_s / 2)
         rate = len(together.took[200]) / (burst_s / 2)

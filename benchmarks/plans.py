@@ -1,10 +1,10 @@
-"""Authenticated `GET /plans` under load, against a bare Starlette app in the same run.
+"""Throughput and latency of authenticated `GET /plans`, against a bare Starlette app.
 
     python -m benchmarks.plans             starts the service's app over engines without weights
     python -m benchmarks.plans --service   starts the whole service, and measures its one gateway
 
-The load generator is wrk (a package of Debian), on the same cores. Its requests are those of
-WORKSPACES in turn, since the highest plan allows each 6,000 a minute.
+The load generator is wrk (a package of Debian), on the same cores. Its requests use the keys of
+WORKSPACES in turn, since the highest plan's rate limit is 6,000 requests a minute.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from benchmarks.hardware import hardware, versions
 from benchmarks.service import new_workspaces, running_service, upgrade_plan
 from tests.plans import raise_plans
 
-CONNECTIONS = 4  # enough to keep one server process busy, few enough to see its own time
+CONNECTIONS = 4  # enough to keep one server process busy, few enough that queueing adds no time
 SECONDS = 8
 READY_TIMEOUT_S = 30
 
@@ -62,7 +62,7 @@ function request()
   return requests[turn]
 end
 """
-ALONE_S = 17.0  # until a lone gateway is known to be alone and counts requests by itself
+ALONE_S = 17.0  # until a gateway knows that it is the only one and counts requests in memory
 
 
 def main() -> None:
@@ -80,7 +80,7 @@ def main() -> None:
         ours = load(f"{url}/plans", keys)
         counting_us = mean_counting_us(url)
     report("GET /plans", ours)
-    print(f"to count a request against its plan: {counting_us:.0f} us on average")
+    print(f"rate limit check: {counting_us:.0f} us a request on average")
     print(f"ratio: {ours[0] / bare[0]:.2f} of the bare app's requests a second")
     print(f"targets: >= 2000 requests/s {verdict(ours[0] >= 2000)}, p50 <= 3 ms", end=" ")
     print(verdict(ours[1] <= 3))
@@ -101,7 +101,7 @@ def load(url: str, keys: list[str]) -> tuple[float, float, float]:
         script.write(ROTATE % ", ".join(f'"{key}"' for key in keys or ["none"]))
         script.flush()
         command = ["wrk", "-t1", f"-c{CONNECTIONS}", "--latency", "-s", script.name]
-        subprocess.run([*command, "-d2s", url], check=True, capture_output=True)  # warm
+        subprocess.run([*command, "-d2s", url], check=True, capture_output=True)  # warm-up
         text = subprocess.run(
             [*command, f"-d{SECONDS}s", url], check=True, capture_output=True, text=True
         ).stdout
@@ -113,7 +113,7 @@ def load(url: str, keys: list[str]) -> tuple[float, float, float]:
 
 
 def mean_counting_us(url: str) -> float:
-    """Of all requests so far, as the service's metrics tell it."""
+    """The mean time of a rate limit check over all requests so far, from the service's metrics."""
     time.sleep(6)  # processes report every 5 s
     page = httpx.get(f"{url}/metrics").raise_for_status().text
 
@@ -132,7 +132,7 @@ def percentile_ms(text: str, percent: int) -> float:
 
 @contextmanager
 def bare_server() -> Iterator[str]:
-    """One uvicorn with nothing around the answer."""
+    """A uvicorn with a bare Starlette app that returns constant bytes."""
     from tests.servers import free_port
 
     port = free_port()

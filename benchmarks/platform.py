@@ -1,9 +1,9 @@
-"""What billing and limits add to a request: each part alone, and both around an empty request.
+"""The time that billing and rate limits add to a request: each of them, and both together.
 
     python -m benchmarks.platform                    on SQLite, in a folder of its own
     python -m benchmarks.platform --database URL     on an empty PostgreSQL database
 
-Time on the processor is shown beside time on the clock, for machines that do other work too.
+CPU time is printed beside wall-clock time, for machines with other load.
 """
 
 import argparse
@@ -27,7 +27,7 @@ TARGET_MS = 1.5
 ROUNDS = 2000
 WARM_UP = 200
 AT_ONCE = 50
-MANY = 10**9  # requests a window, so that none is refused
+MANY = 10**9  # requests a window: none is refused
 
 
 def main() -> None:
@@ -66,7 +66,7 @@ async def measure(folder: Path, database_url: str | None) -> None:
 
 
 async def report(name: str, work: Callable[[], Awaitable[None]]) -> float:
-    """Prints and returns the p50 in ms, one call after the other."""
+    """Prints latencies, CPU time and throughput of `work`; returns the sequential p50 in ms."""
     for _ in range(WARM_UP):
         await work()
     took, processor = [], time.process_time()
@@ -82,8 +82,8 @@ async def report(name: str, work: Callable[[], Awaitable[None]]) -> float:
     took.sort()
     p50_ms, p99_ms = took[ROUNDS // 2], took[ROUNDS * 99 // 100]
     print(
-        f"{name:17} p50 {p50_ms:.3f} ms, p99 {p99_ms:.3f} ms, processor {processor_ms:.3f} ms, "
-        f"{rate:.0f} a second at once"
+        f"{name:17} p50 {p50_ms:.3f} ms, p99 {p99_ms:.3f} ms, CPU {processor_ms:.3f} ms, "
+        f"{rate:.0f} a second with {AT_ONCE} concurrent"
     )
     return p50_ms
 

@@ -1,4 +1,4 @@
-"""Starts the whole service as a newcomer does, for benchmarks that measure it."""
+"""Starts the whole service in a new data folder, for benchmarks that measure it."""
 
 import argparse
 import os
@@ -26,7 +26,7 @@ READY_TIMEOUT_S = 240
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A running service, its own temporary data folder behind it."""
+    """A running service with a temporary data folder of its own."""
 
     pid: int  # of the process that owns the cluster
     url: str
@@ -44,8 +44,8 @@ def running_service(
 ) -> Iterator[Service]:
     """Runs `command` (default: the program behind `make run`) until the block ends.
 
-    `variables` are added to its environment. The block begins when every model is there, or, unless
-    `whole`, when the program says that it speaks.
+    `variables` are added to its environment. The block begins when every model is ready, or, unless
+    `whole`, when the program prints that speech is ready.
     """
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as data:
@@ -86,7 +86,7 @@ def wait_until_whole(service: Service) -> None:
             if httpx.get(f"{service.url}/readyz", timeout=5).status_code == 200:
                 return
         time.sleep(0.1)
-    raise TimeoutError(f"not every model is there after {READY_TIMEOUT_S} s")
+    raise TimeoutError(f"not every model is ready after {READY_TIMEOUT_S} s")
 
 
 def upgrade_plan(service: Service, plan: str = "enterprise") -> None:
@@ -97,7 +97,7 @@ def upgrade_plan(service: Service, plan: str = "enterprise") -> None:
 
 
 def add_service_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--base-url", help="of a service that runs; else one is started")
+    parser.add_argument("--base-url", help="of a running service; else one is started")
     parser.add_argument("--key", help="an API key of that service")
 
 
@@ -113,15 +113,15 @@ def chosen_service(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 
 def add_credit(service: Service, usd: int) -> None:
-    """Adds credit to the first workspace with the operator's command: hours of speech cost
-    money."""
+    """Adds credit to the first workspace with the operator's command, for hours of billed
+    speech."""
     command = [sys.executable, "-m", "deployments.operator", "credit", str(usd)]
     environment = {**os.environ, "ANTIPHON_DATA": str(service.data)}
     subprocess.run(command, cwd=PROJECT_DIR, env=environment, check=True, stdout=subprocess.DEVNULL)
 
 
 def new_workspaces(url: str, count: int, raise_plans: Callable[[], None]) -> list[str]:
-    """A key of each; `raise_plans` is called before they ask for anything."""
+    """Signs up `count` workspaces and returns their keys; calls `raise_plans` in between."""
     emails = [f"{number}@example.com" for number in range(count)]
     with httpx.Client(base_url=url, timeout=30) as client:
         tokens = [
@@ -156,13 +156,13 @@ def _read_key(process: subprocess.Popen[str]) -> str:
 
 
 def _drain(output: IO[str]) -> None:
-    """Reads to the end, so that the writer never waits."""
+    """Reads to the end, so that the writer never blocks on a full pipe."""
     with output:
         output.read()
 
 
 def resident_bytes(pid: int) -> dict[str, int]:
-    """Proportional set size of a process and all below it, by command. Linux only."""
+    """Proportional set size of a process and its descendants, by id and command. Linux only."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -1,4 +1,4 @@
-"""Many sockets on a running service: the memory of idle ones, and hours of mixed use.
+"""Many sockets on a running service: the memory of idle ones, and a soak test of mixed use.
 
 python -m benchmarks.sockets [idle] [soak] [--minutes 30]
 """
@@ -33,7 +33,7 @@ from benchmarks.tts.client import SocketError, socket_url, tts_socket
 from models.audio import AudioChunk, pcm16_to_float
 from pipelines.audio.encode.encoder import MulawEncoder
 
-IDLE_EACH = 250  # of either kind
+IDLE_EACH = 250  # sockets of each kind, TTS and STT
 IDLE_TARGET_BYTES = 400e6
 WORTH_A_LINE_BYTES = 4e6
 TEXTS = (
@@ -52,7 +52,7 @@ def total(sizes: dict[str, int]) -> int:
 
 
 def process_of(name: str) -> str:
-    """Its id: Ray changes the rest of a worker's name with what it does."""
+    """The process id in `name`: Ray changes the rest of a worker's title with its task."""
     return name.partition(" ")[0]
 
 
@@ -61,7 +61,7 @@ def by_process(sizes: dict[str, int]) -> dict[str, int]:
 
 
 def voice_id(service: Service, tier: str) -> str:
-    """An English default voice."""
+    """The id of an English default voice of the model tier."""
     headers = {"Authorization": f"Bearer {service.key}"}
     answer = httpx.get(f"{service.url}/default-voices", headers=headers, timeout=30)
     answer.raise_for_status()
@@ -73,7 +73,7 @@ def voice_id(service: Service, tier: str) -> str:
 
 
 async def listening(stack: AsyncExitStack, service: Service) -> ClientConnection:
-    """A recognition session that has started, and hears mu-law."""
+    """A started STT session that accepts mu-law audio."""
     url = socket_url(service.url, "/ws/stt", service.key)
     connection = await stack.enter_async_context(
         connect(url, compression=None, max_size=None, close_timeout=1)
@@ -96,7 +96,7 @@ async def until_type(connection: ClientConnection, wanted: str) -> dict[str, Any
 
 
 async def idle(service: Service) -> None:
-    """Memory of sessions that are ready and silent; a second time shows what is never freed."""
+    """Memory of idle sessions; the second attempt shows memory that is never freed."""
     fast = voice_id(service, "Fast")
     await one_of_each(service, fast)
     before = resident_bytes(service.pid)
@@ -113,10 +113,10 @@ async def idle(service: Service) -> None:
         left = resident_bytes(service.pid)
         more = total(live) - total(before)
         print(
-            f"{2 * IDLE_EACH} idle sockets, {attempt} time: {more / 1e6:.0f} MB more than "
+            f"{2 * IDLE_EACH} idle sockets, {attempt} attempt: {more / 1e6:.0f} MB more than "
             f"{total(before) / 1e6:.0f} MB (target {IDLE_TARGET_BYTES / 1e6:.0f} MB more: "
             f"{'met' if more <= IDLE_TARGET_BYTES else 'missed'}), "
-            f"{(total(left) - total(before)) / 1e6:.0f} MB more after they left; "
+            f"{(total(left) - total(before)) / 1e6:.0f} MB more after they closed; "
             f"{2 * IDLE_EACH / opened_s:.0f} opened a second"
         )
         size_before = by_process(before)
@@ -127,7 +127,7 @@ async def idle(service: Service) -> None:
 
 
 async def one_of_each(service: Service, voice: str) -> None:
-    """Loads what a first session loads, so that it is not counted as memory of sockets."""
+    """Opens one session of each kind, so that what it loads is not counted as memory of sockets."""
     async with AsyncExitStack() as stack:
         socket = await stack.enter_async_context(tts_socket(service.url, service.key, voice))
         await socket.speak(TEXTS[0])
@@ -136,7 +136,7 @@ async def one_of_each(service: Service, voice: str) -> None:
 
 @dataclass(slots=True)
 class Soak:
-    """Clients of every kind at once, each in a loop of its own until the time is over."""
+    """A soak test: clients of every kind run concurrently, each in a loop until `until`."""
 
     service: Service
     voices: list[str]
@@ -146,7 +146,7 @@ class Soak:
     did: Counter[str] = field(default_factory=Counter)
 
     async def repeat(self, name: str) -> None:
-        """One kind of client again and again; what it meets is counted, not raised."""
+        """Runs one kind of client in a loop; counts sessions and errors instead of raising."""
         session = getattr(self, name)
         while time.monotonic() < self.until:
             try:
@@ -158,7 +158,7 @@ class Soak:
                 await asyncio.sleep(1)
 
     async def speak(self) -> None:
-        """A few flushes, then a proper goodbye."""
+        """Two flushes, then the context is closed in good order."""
         voice = self.chance.choice(self.voices)
         async with tts_socket(self.service.url, self.service.key, voice) as socket:
             for text in self.chance.sample(TEXTS, 2):
@@ -177,7 +177,7 @@ class Soak:
             socket.vanish()
 
     async def listen(self) -> None:
-        """An utterance in real time, its final, and the summary."""
+        """An utterance in real time until its final, then a stop and the session's summary."""
         async with AsyncExitStack() as stack:
             connection = await listening(stack, self.service)
             speaking = asyncio.create_task(self._send_utterance(connection))
@@ -198,7 +198,7 @@ class Soak:
             connection.transport.abort()
 
     async def _send_utterance(self, connection: ClientConnection) -> None:
-        """The utterance and then silence, at the pace of a telephone."""
+        """Sends the utterance and then 3 s of silence in real time."""
         silence = MU_LAW_SILENCE * round(8000 * 3)
         audio = self.utterance + silence
         begin = time.monotonic()
@@ -208,7 +208,7 @@ class Soak:
 
 
 def spoken(service: Service) -> bytes:
-    """A sentence of the service itself, as mu-law 8 kHz."""
+    """A sentence synthesised by the service, as mu-law at 8 kHz."""
     answer = httpx.post(
         f"{service.url}/tts-synthesize",
         json={"text": TEXTS[1], "output_format": "wav"},
@@ -224,7 +224,7 @@ def spoken(service: Service) -> bytes:
 
 
 async def soak(service: Service, minutes: float) -> None:
-    """Mixed use for some minutes, and how fast the memory grows after the first quarter."""
+    """Mixed use for `minutes`; prints the memory growth after the first quarter."""
     utterance = spoken(service)
     voices = [voice_id(service, tier) for tier in ("Fast", "Fast", "Fast", "Quality")]
     run = Soak(service, voices, utterance, time.monotonic() + minutes * 60)
@@ -243,7 +243,7 @@ async def soak(service: Service, minutes: float) -> None:
         print(f"soak of {minutes:g} minutes: {dict(run.did)}; too short for a slope")
         return
     print(f"soak of {minutes:g} minutes after the first quarter: {dict(run.did)}")
-    print("  MB in its first quarter, in its last, and how many more a minute:")
+    print("  MB in the first quarter of the samples, in the last, and growth in MB a minute:")
     report_growth("all", [(minute, total(sizes)) for minute, sizes in settled])
     for name in sorted(settled[-1][1], key=lambda one: -settled[-1][1][one]):
         process = process_of(name)
@@ -264,7 +264,7 @@ def report_growth(name: str, points: list[tuple[float, int]]) -> None:
 
 
 def slope(points: list[tuple[float, int]]) -> float:
-    """Of the straight line that fits best."""
+    """Bytes a minute, by linear regression."""
     minutes, sizes = zip(*points, strict=True)
     return statistics.linear_regression(minutes, sizes).slope
 
@@ -272,7 +272,7 @@ def slope(points: list[tuple[float, int]]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", help="idle, soak; both by default")
-    parser.add_argument("--minutes", type=float, default=3, help="of the soak")
+    parser.add_argument("--minutes", type=float, default=3, help="duration of the soak")
     options = parser.parse_args()
     print(hardware())
     with running_service() as service:

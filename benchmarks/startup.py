@@ -1,4 +1,4 @@
-"""Cold start: from the command to the first spoken word, and the memory of the whole service.
+"""Cold start: the time from the command to the first audio, and the memory of the service.
 
 make bench-startup, or: python -m benchmarks.startup
 """
@@ -22,7 +22,7 @@ def main() -> None:
             answer.raise_for_status()
             spoken_s = time.monotonic() - service.started
             assert len(base64.b64decode(answer.json()["audio_base64"])) > 500
-            print(f"first spoken word after {spoken_s:.1f} s")
+            print(f"first audio after {spoken_s:.1f} s")
             wait_until_whole(service)
             print(f"all models after {time.monotonic() - service.started:.1f} s")
             exercise(client)
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def exercise(client: httpx.Client) -> None:
-    """One request to each model, so that the memory counted is that of a service in use."""
+    """Requests to every model, so that the memory measured is that of a service in use."""
     speech = {}
     for text in ("This is a test of the service.", "Das ist ein Test.", "यह एक परीक्षण है।"):
         answer = client.post("/tts-synthesize", json={"text": text, "output_format": "wav"})

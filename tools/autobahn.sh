@@ -29,8 +29,8 @@ if [[ ! -e $site ]]; then
     echo "pip could not install autobahntestsuite $version: $(tail -n 1 <<<"$said")" >&2
     exit 3
   fi
-  touch "$fresh/zope/__init__.py" # pip leaves out that of a namespace, and there is no .pth here
-  # -T: when another run was first, this fails instead of moving into its folder.
+  touch "$fresh/zope/__init__.py" # pip omits it for a namespace package, and no .pth is read here
+  # -T: if a concurrent run created the folder first, this fails instead of moving into it.
   mv -T "$fresh" "$site" 2>/dev/null || [[ -e $site ]]
   trap - EXIT
   rm -rf "$fresh"

@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LAYERS = ("deployments", "api", "pipelines", "models", "db", "telemetry", "configs")
 MAX_LINES, MAX_FILES, MAX_PREFIXED = 450, 15, 2
-# Words that say nothing to a reader who searches; docs/glossary.md has the terms of the field.
+# Vague words, which no reader searches for; docs/glossary.md has the terms of the field.
 BANNED = ("nobody", "somebody", "whoever", "anybody", "anew", "foretold", "foretell")
 # A request's id reaches the log lines below it; no function's result depends on it.
 CONTEXT_VARIABLES = {"telemetry/logs.py"}
@@ -60,7 +60,7 @@ def tree(path: str) -> ast.Module:
 
 
 def sizes() -> Iterator[str]:
-    """Files and folders that a reader can take in."""
+    """Limits on lines per file, files per folder, and files of one prefix."""
     for path in tracked(".py"):
         if (lines := text(path).count("\n")) > MAX_LINES:
             yield f"{path} has {lines} lines, at most {MAX_LINES}: split it"
@@ -108,7 +108,7 @@ def _prose_of_test(path: str) -> Iterator[tuple[int, str]]:
 
 
 def glossary() -> Iterator[str]:
-    """Each term of docs/glossary.md stands in the module that it names."""
+    """Each term of docs/glossary.md occurs in the module that it names."""
     rows = re.findall(r"^\| ([^|]+) \| `([^`|]+)` \|", text("docs/glossary.md"), re.MULTILINE)
     if not rows:
         yield "docs/glossary.md has no rows"
@@ -125,7 +125,7 @@ def glossary() -> Iterator[str]:
 
 
 def class_names() -> Iterator[str]:
-    """One class a name, so that a search ends at one place."""
+    """Class names are unique, so that a search finds one definition."""
     defined: dict[str, list[str]] = defaultdict(list)
     for path in source():
         for node in ast.walk(tree(path)):
@@ -137,13 +137,13 @@ def class_names() -> Iterator[str]:
 
 
 def imports() -> Iterator[str]:
-    """No circle, imports under TYPE_CHECKING included."""
+    """No import cycles; imports under TYPE_CHECKING count too."""
     modules = {f.removesuffix(".py").replace("/", ".").removesuffix(".__init__") for f in source()}
     graph: dict[str, set[str]] = {}
     for path in source():
         module = path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
         graph[module] = _imported(path) & modules - {module}
-    # Kahn's algorithm: what remains after all that import nothing were taken is on a circle.
+    # Kahn's algorithm: modules that remain, after those without imports are removed, form a cycle.
     while free := [module for module, needs in graph.items() if not needs & graph.keys()]:
         for module in free:
             del graph[module]
@@ -165,7 +165,7 @@ def _imported(path: str) -> set[str]:
 
 
 def tables() -> Iterator[str]:
-    """`api` knows no tables: what it shows of a row it reads by the names of its own fields."""
+    """`api` imports no database tables: it reads rows by the field names of its own schemas."""
     rows = {
         node.name
         for path in source()
@@ -195,11 +195,11 @@ def groups() -> Iterator[str]:
 
 
 def excepts() -> Iterator[str]:
-    """A broad except that does not raise on has its reason in a comment."""
+    """A broad except that does not re-raise has its reason in a comment."""
     for path in source():
         lines = text(path).splitlines()
         for node in ast.walk(tree(path)):
-            if isinstance(node, ast.ExceptHandler) and _is_broad(node) and not _raises_on(node):
+            if isinstance(node, ast.ExceptHandler) and _is_broad(node) and not _re_raises(node):
                 near = lines[node.lineno - 2 : node.lineno + 1]
                 if not any("#" in line for line in near):
                     yield f"{path}:{node.lineno}: a broad except without its reason"
@@ -212,13 +212,13 @@ def _is_broad(handler: ast.ExceptHandler) -> bool:
     return bool(names & {"Exception", "BaseException"})
 
 
-def _raises_on(handler: ast.ExceptHandler) -> bool:
+def _re_raises(handler: ast.ExceptHandler) -> bool:
     last = handler.body[-1]
     return isinstance(last, ast.Raise) and last.exc is None
 
 
 def context_variables() -> Iterator[str]:
-    """No hidden channel: what a result depends on is an argument."""
+    """No ContextVar: what a result depends on is passed as an argument."""
     for path in source():
         if "ContextVar(" in text(path) and path not in CONTEXT_VARIABLES:
             yield f"{path} makes a ContextVar: pass an argument"

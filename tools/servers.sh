@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the servers that the tests run against, and npm as a source of weights, when they are
-# missing and this is root on Debian or Ubuntu. Elsewhere it says what will be skipped.
+# missing and this is root on Debian or Ubuntu. Elsewhere it prints which tests are skipped.
 set -euo pipefail
 
 missing=()

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# tests.sh PYTHON [ARGS]: all tests, in two runs of pytest. Those that start no cluster take turns in
-# WORKERS processes; a cluster wants the cores for itself, so those of Ray come one after the other.
-# Files keep their order: with those of most tests first, the slow ones would be left for the end.
+# tests.sh PYTHON [ARGS]: all tests, in two runs of pytest. Tests without a cluster run in parallel
+# in WORKERS processes; Ray tests run one after the other, since a cluster needs all cores.
+# Files keep their order: sorted by their number of tests, the slow ones would run last.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 python=$1
 shift
-none=5 # pytest's status when ARGS chose no test
+none=5 # pytest's exit status when ARGS selects no test
 
 "$python" -m pytest -n "${WORKERS:-2}" --dist loadfile --no-loadscope-reorder -m "not ray" "$@"
 apart=$?

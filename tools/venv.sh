@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# venv.sh LOCK: makes .venv, or the folder VENV, hold what LOCK pins, and this tree importable.
-# Quick when nothing changed.
+# venv.sh LOCK: installs the packages that LOCK pins into .venv, or the folder VENV, and makes this
+# tree importable. Does nothing when LOCK is unchanged.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 lock=$1
@@ -35,7 +35,7 @@ if ! is_new_enough "$venv"/bin/python; then
 fi
 
 # uv installs in parallel but does not read pip's configuration, so its registries are passed on.
-# Every file is checked against the lock's hash, so it does not matter which registry gives it.
+# Every file is checked against the lock's hash, so it does not matter which registry it comes from.
 pip_setting() {
   "$venv"/bin/python -m pip config list 2>/dev/null | sed -n "s/^[^=]*\.$1='\(.*\)'\$/\1/p" | head -n 1
 }

@@ -1,11 +1,11 @@
 """Chat on transformers at 1, 8 and 64 streams, against the bare `generate` loop, in one run.
 
     .venv-gpu/bin/python -m benchmarks.chat.gpu         # the shape of a model of 3 B, NF4, on a GPU
-    .venv-gpu/bin/python -m benchmarks.chat.gpu --tiny  # a shape for a CPU: shows that it works
+    .venv-gpu/bin/python -m benchmarks.chat.gpu --tiny  # a shape for a CPU: checks the program
 
-The weights are random, so nothing is fetched; what a model says does not change how long it takes.
+The weights are random, so nothing is downloaded; the time does not depend on the generated text.
 "bare" is the library's `generate` over the same weights, for one prompt after the other and for all
-of them as one batch, which no service could do: they would have to come, and to end, together.
+as one static batch, which no service could use: requests would have to begin and end together.
 """
 
 import argparse
@@ -34,7 +34,7 @@ LIBRARIES = ("torch", "transformers", "accelerate", "bitsandbytes")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A model, and how much is asked of it."""
+    """A model's dimensions and configuration, and the load on it."""
 
     network: dict[str, Any]
     config: dict[str, Any]
@@ -79,7 +79,7 @@ TINY = Shape(
 
 
 def write_model(folder: Path, shape: Shape, device: str) -> None:
-    """Random weights of the shape, as the hub would have them."""
+    """Writes random weights of the shape, in the hub's layout."""
     write_tokenizer(folder)
     torch.manual_seed(0)
     config = SmolLM3Config(
@@ -125,7 +125,7 @@ def loop(
     *,
     together: bool,
 ) -> float:
-    """Tokens a second of the library's `generate`, of one prompt at a time or of all at once."""
+    """Tokens a second of the library's `generate`, one prompt at a time or all in one batch."""
     network, tokenizer = engine._batch._model, engine._writer.tokenizer
     texts = [tokenizer.decode(engine._writer.write(request).tokens) for request in requests]
     groups = [texts] if together else [[text] for text in texts]
@@ -148,11 +148,11 @@ def loop(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tiny", action="store_true", help="a shape that a CPU can run")
-    parser.add_argument("--rounds", type=int, default=2, help="the best of these counts")
+    parser.add_argument("--rounds", type=int, default=2, help="the best of these rounds counts")
     options = parser.parse_args()
     shape = TINY if options.tiny else LARGE
     if not options.tiny and not torch.cuda.is_available():
-        parser.error("there is no GPU; --tiny shows that the program works")
+        parser.error("no GPU found; --tiny checks the program on a CPU")
     place = torch.cuda.get_device_name() if torch.cuda.is_available() else hardware()
     print(place)
     print(versions(*LIBRARIES))
@@ -166,7 +166,7 @@ def main() -> None:
 async def compare(folder: Path, config: TransformersChatConfig, shape: Shape, rounds: int) -> None:
     """Prints a line for each number of streams."""
     engine = TransformersEngine(config, OneFolder(folder))
-    await serve(engine, requests_of(shape, 2, 999))  # the first steps take memory
+    await serve(engine, requests_of(shape, 2, 999))  # warm-up: the first steps allocate memory
     loop(engine, requests_of(shape, 1, 999), shape, together=False)
     print("streams  tokens/s  first token  bare, one by one  bare, one batch")
     for streams in STREAMS:

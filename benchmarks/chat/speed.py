@@ -1,12 +1,12 @@
 """Chat over HTTP against bare llama.cpp, in one run: tokens a second of 1, 4 and 8 streams, the
-first token, and the first token of a long chat that goes on.
+first token, and the first token of a continued long chat.
 
     python -m benchmarks.chat.speed                              # serves the application itself
     python -m benchmarks.chat.speed --base-url http://127.0.0.1:8000 --key sk_...
 
 Each round measures bare llama.cpp, then HTTP, on the same prompts; tokens a second are the best of
-the rounds, which other work on the machine disturbs least, and first tokens their median.
-"defaults" is llama.cpp with its own settings of the cache and the OpenMP barrier, "bare" has those
+the rounds, which other load on the machine affects least, and first tokens the median.
+"defaults" is llama.cpp with its default cache type and OpenMP spin count, "bare" has the settings
 of configs/llm.
 """
 
@@ -48,18 +48,18 @@ class Answer:
 
 @dataclass(frozen=True)
 class Speed:
-    tokens_per_s: float  # of all together
+    tokens_per_s: float  # of all streams together
     first_s: float  # median
 
 
 Chat = list[str]
-"""What the user and the model said, by turns; the user last."""
+"""Messages of the user and the model in turn; the user's is the last."""
 Ask = Callable[[Chat, int], Answer]
-"""Takes a chat and the most tokens."""
+"""Sends a chat with a limit of tokens; returns the Answer."""
 
 
 def measure(ask: Ask, chats: list[Chat], tokens: int) -> Speed:
-    """All chats at once."""
+    """Sends all chats concurrently."""
     with ThreadPoolExecutor(len(chats)) as threads:
         began = time.perf_counter()
         answers = list(threads.map(lambda chat: ask(chat, tokens), chats))
@@ -84,7 +84,7 @@ def long_chat(number: int) -> Chat:
 
 
 def serve_bare(connection: Connection, defaults: bool) -> None:
-    """In a process of its own: answers (chats, tokens) with their Speed."""
+    """Runs in a process of its own: receives (chats, tokens) and sends their Speed."""
     config = load_yaml(TypeAdapter(ChatConfig), MODEL)
     assert isinstance(config, LlamaCppConfig)
     if defaults:
@@ -121,7 +121,7 @@ def serve_bare(connection: Connection, defaults: bool) -> None:
 
 
 def serve_http(connection: Connection) -> None:
-    """In a process of its own: the application over the engine."""
+    """Runs in a process of its own: serves the application over the engine."""
     engine, info = load_model(CHAT, MODEL, WeightStore(weights_dir()))
     with tempfile.TemporaryDirectory() as folder, serve_chat(Path(folder), engine, info) as server:
         connection.send((server.url, server.token))
@@ -129,7 +129,7 @@ def serve_http(connection: Connection) -> None:
 
 
 def ask_over_http(base_url: str, key: str) -> Ask:
-    """Reads the stream line by line, as cheaply as Python can: it shares the cores."""
+    """A client that reads the stream line by line at little cost: it shares the server's cores."""
 
     def ask(chat: Chat, tokens: int) -> Answer:
         began = time.perf_counter()
@@ -159,7 +159,7 @@ def ask_over_http(base_url: str, key: str) -> Ask:
 
 
 def start(target: Callable[..., None], *args: Any) -> tuple[Connection, Any]:
-    """A process and what it says when it is ready; a false value ends it."""
+    """A connection to a new process, and its first message; sending a false value ends it."""
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
     spawn.Process(target=target, args=(theirs, *args), daemon=True).start()
@@ -168,12 +168,12 @@ def start(target: Callable[..., None], *args: Any) -> tuple[Connection, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--base-url", help="of a service that runs; else one is started")
+    parser.add_argument("--base-url", help="of a running service; else one is started")
     parser.add_argument("--key", help="an API key of that service")
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 4, 8])
-    parser.add_argument("--firsts", type=int, default=15, help="first tokens measured")
+    parser.add_argument("--firsts", type=int, default=15, help="number of first tokens measured")
     options = parser.parse_args()
 
     bare, _ = start(serve_bare, False)
@@ -215,14 +215,12 @@ def main() -> None:
     for number in range(3):
         chat = long_chat(number)
         firsts["new"].append(measure(ask, [chat], 8).first_s)
-        measure(ask, chats_of(200 + number, 6), 8)  # others in between
+        measure(ask, chats_of(200 + number, 6), 8)  # other requests in between
         chat = [*chat, "It was so.", "And after that?"]
         firsts["goes on"].append(measure(ask, [chat], 8).first_s)
     shown = {name: f"{median(times) * 1000:.0f} ms" for name, times in firsts.items()}
     print(f"first token: HTTP {shown['HTTP']}, bare {shown['bare']}")
-    print(
-        f"first token of a long chat: {shown['new']} when new, {shown['goes on']} when it goes on"
-    )
+    print(f"first token of a long chat: {shown['new']} when new, {shown['goes on']} when continued")
     bare.send(None)
     defaults.send(None)
     if stop_http is not None:

@@ -1,9 +1,9 @@
-"""Whether answers are what was asked for: JSON by its schema, and calls of tools.
+"""The share of valid answers: structured output that obeys its JSON schema, and tool calls.
 
     python -m benchmarks.chat.validity                     # 200 answers of each kind
     python -m benchmarks.chat.validity --answers 40
 
-Every answer counts; those that took all of their tokens, and were ended there, are told too.
+Every answer counts; those that were cut by the token limit are also counted separately.
 """
 
 import argparse
@@ -59,23 +59,23 @@ CHATTER = ["Tell me a joke.", "Who wrote Hamlet?", "What is love?", "Say hello."
 
 @dataclass
 class Tally:
-    """Answers of one kind."""
+    """Counts of the answers of one kind."""
 
     good: int = 0
     bad: int = 0
-    spent: int = 0  # good or bad, with all of their tokens
-    broken: int = 0  # of the bad: with calls that do not obey
+    spent: int = 0  # good or bad, cut by the token limit
+    broken: int = 0  # of the bad: with a tool call that does not obey its schema
 
     def __str__(self) -> str:
-        told = f"{self.good} of {self.good + self.bad}; {self.spent} took all {MAX_TOKENS} tokens"
-        return f"{told}; {self.broken} with a call that does not obey"
+        text = f"{self.good} of {self.good + self.bad}; {self.spent} took all {MAX_TOKENS} tokens"
+        return f"{text}; {self.broken} with a call that does not obey its schema"
 
 
 Judge = Callable[[GenerationDelta], bool]
 
 
 async def tally(engine: ChatEngine, asked: list[tuple[GenerationRequest, Judge]]) -> Tally:
-    """All at once; the engine takes as many as it has slots for."""
+    """Generates all answers concurrently, as far as the engine has slots, and counts them."""
     result = Tally()
 
     async def one(request: GenerationRequest, judge: Judge) -> None:
@@ -125,7 +125,7 @@ def weather(number: int) -> str:
 
 
 def kinds(number: int) -> dict[str, list[tuple[GenerationRequest, Judge]]]:
-    """What is asked, by its name in the report."""
+    """The requests and their judges, by the name of their kind in the report."""
     schemas = list(GOOD.values())
 
     def by_schema(index: int) -> tuple[GenerationRequest, Judge]:
@@ -193,7 +193,7 @@ async def measure(number: int, only: list[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--answers", type=int, default=200)
-    parser.add_argument("--only", nargs="+", default=[], help="names of kinds")
+    parser.add_argument("--only", nargs="+", default=[], help="names of the kinds to run")
     options = parser.parse_args()
     print(hardware())
     print(versions("xllamacpp"), f"· {MODEL}")

@@ -1,10 +1,10 @@
-"""Clean English sentences full of what a correction may not touch, made from a seed."""
+"""Generates clean English sentences full of protected spans that a correction must not change."""
 
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-# Each slot of a template is one of these; what fills it must come back letter by letter.
+# The fillings of template slots: protected spans, which a correction must return unchanged.
 SLOTS: dict[str, tuple[str, ...]] = {
     "name": (
         "Marta Kowalczyk", "Dr. Nguyen", "Siobhan O'Rourke", "Jean-Luc Moreau", "Xiaoming",
@@ -105,11 +105,11 @@ TEMPLATES = (
 @dataclass(frozen=True)
 class CleanSentence:
     text: str
-    protected: tuple[str, ...]  # what must be in the output as often as in the text
+    protected: tuple[str, ...]  # spans that the output must have as often as the text
 
 
 def clean_sentences(count: int, seed: int = 6) -> Iterator[CleanSentence]:
-    """Each template in turn, with other fillings."""
+    """`count` sentences: each template in turn, filled at random from `seed`."""
     choose = random.Random(seed)
     for index in range(count):
         filled: list[str] = []

@@ -16,7 +16,7 @@ _LONGEST = 4
 def gleu(
     sources: Sequence[str], outputs: Sequence[str], references: Sequence[Sequence[str]]
 ) -> float:
-    """Of a corpus, 0 to 1; where a sentence has several references, the mean over taking each."""
+    """GLEU of a corpus, 0 to 1; with several references a sentence, the mean over each of them."""
     rounds = max(map(len, references))
     return (
         sum(

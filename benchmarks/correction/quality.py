@@ -1,11 +1,11 @@
-"""How much better faulty sentences become, what happens to clean ones, and how long it takes.
+"""Correction: GLEU gain on faulty sentences, damage to clean ones, and latency.
 
-    python -m benchmarks.correction.quality        # the rules, as the CPU profile answers
-    python -m benchmarks.correction.quality --dev  # the sentences that rules are tuned on
+    python -m benchmarks.correction.quality        # rules only, as in the CPU profile
+    python -m benchmarks.correction.quality --dev  # on the sentences that rules are tuned on
     python -m benchmarks.correction.quality --ask  # asks the language model for each correction
 
-Everything goes over HTTP through the application, which it serves itself with the chat model of
-the CPU profile.
+All requests go over HTTP to the application, which the benchmark serves itself with the chat
+model of the CPU profile.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 class _Corrector:
-    """Counts the time of each correction, and checks that its edits give its content."""
+    """Sends corrections, measures their latency, and checks that the edits yield the content."""
 
     def __init__(self, client: httpx.Client, server: ChatServer, tone: str | None) -> None:
         self.seconds: list[float] = []
@@ -119,7 +119,7 @@ def _tell_clean(corrector: _Corrector, sentences: Sequence[CleanSentence], verbo
 def _served(ask: bool) -> Iterator[ChatServer]:
     engine, info = load_model(CHAT, MODEL, WeightStore(weights_dir()))
     with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as folder:
-        # A model that the configuration does not name is asked for everything.
+        # A model that the configuration does not name corrects every text.
         shown = dataclasses.replace(info, id="svc/asked") if ask else info
         with serve_chat(Path(folder), engine, shown) as server:
             yield server
@@ -129,9 +129,9 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dev", action="store_true", help="the sentences to tune on")
     parser.add_argument("--ask", action="store_true", help="ask the language model as well")
-    parser.add_argument("--first", type=int, help="how many of the faulty sentences; all")
-    parser.add_argument("--tone", help="of the answers")
-    parser.add_argument("--verbose", action="store_true", help="print what is not as expected")
+    parser.add_argument("--first", type=int, help="number of faulty sentences; all by default")
+    parser.add_argument("--tone", help="tone of the corrections")
+    parser.add_argument("--verbose", action="store_true", help="print unexpected results")
     return parser.parse_args()
 
 

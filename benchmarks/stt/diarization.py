@@ -1,4 +1,4 @@
-"""Who said what, on conversations mixed from recordings of single speakers.
+"""Diarization error rate on conversations mixed from recordings of single speakers.
 
 `python -m benchmarks.stt.diarization FOLDER` takes a folder with one folder of recordings a
 speaker. It mixes conversations of two and three of them, and some of one, with turns of 2 to 10 s
@@ -42,8 +42,8 @@ TURN_S = (2.0, 10.0)
 PAUSE_S = (0.3, 1.0)
 COLLAR_S = 0.25
 STEP_S = 0.01
-SEARCH_S = 0.4  # a turn ends at the quietest place so near to its drawn end
-QUIET = 0.05  # of the loudest 20 ms; below it a recording has not begun
+SEARCH_S = 0.4  # a turn ends at the quietest place within this time of its drawn end
+QUIET = 0.05  # of the loudest 20 ms; below it is silence before and after speech
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """A conversation that never was."""
+    """A synthetic conversation mixed from recordings."""
 
     pcm: Pcm
     turns: tuple[Turn, ...]
@@ -69,7 +69,7 @@ class Mix:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Seconds, and the number of speakers found."""
+    """Error times in seconds, and the number of speakers found."""
 
     speech: float
     missed: float
@@ -83,7 +83,7 @@ class Score:
 
 
 class TimedTranscriber(LocalSTTModel):
-    """Also knows how long the voices took."""
+    """A LocalSTTModel that also measures the time of speaker embeddings."""
 
     voices_s = 0.0
     encoder: SpeakerEncoder
@@ -194,7 +194,7 @@ def turns_of(transcript: FileTranscript) -> tuple[Turn, ...]:
 
 
 def score_of(reference: Sequence[Turn], found: Sequence[Turn]) -> Score:
-    """The best of all ways to pair speakers; time near the reference's changes does not count."""
+    """The score of the best speaker mapping; excludes COLLAR_S around changes of the reference."""
     steps = round(max(turn.end for turn in [*reference, *found]) / STEP_S) + 1
     counted = np.ones(steps, bool)
     for turn in reference:
@@ -219,7 +219,7 @@ def _step(seconds: float) -> int:
 
 
 def _activity(turns: Sequence[Turn], steps: int) -> NDArray[np.bool_]:
-    """Who speaks in each step, [speakers, steps]."""
+    """Whether each speaker speaks in each step, [speakers, steps]."""
     names = sorted({turn.speaker for turn in turns})
     active = np.zeros((len(names), steps), bool)
     for turn in turns:

@@ -1,4 +1,4 @@
-"""Speech to text against plain faster-whisper: the same weights, cores and greedy decoding.
+"""Transcription of files against plain faster-whisper: same weights, cores and greedy decoding.
 
 `python -m benchmarks.stt.file [FOLDER…]` takes folders of audio files; a `.txt` beside a file is
 its transcript. Files without one are judged against faster-whisper with a beam of 5. Without a
@@ -36,7 +36,7 @@ SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".m4a")
 
 @dataclass(slots=True)
 class Clip:
-    """One recording. `reference` is empty until something gives it."""
+    """One recording. `reference` is empty until a transcript or a beam search gives it."""
 
     path: Path
     pcm: Pcm
@@ -57,7 +57,7 @@ def main() -> None:
         str(store.folder(config.artefact)),
         device=config.device,
         compute_type=config.compute_type,
-        cpu_threads=config.threads * config.workers,  # all for one call, its best on this load
+        cpu_threads=config.threads * config.workers,  # all for one call, its fastest on this load
         local_files_only=True,
     )
     clips = find_clips(
@@ -70,7 +70,7 @@ def main() -> None:
         clip.reference = clip.reference or _plain(plain, clip, beam_size=5)
     plain_s, engine_s = 0.0, 0.0
     plain_texts, engine_texts = [], []
-    for clip in clips:  # in turn, so that other load of the machine meets both
+    for clip in clips:  # in turn, so that other load on the machine affects both
         began = time.perf_counter()
         plain_texts.append(_plain(plain, clip, beam_size=1))
         middle = time.perf_counter()

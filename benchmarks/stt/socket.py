@@ -1,11 +1,11 @@
-"""Live recognition over `/ws/stt` of a running service: how late final and interim texts come.
+"""Live transcription over `/ws/stt` of a running service: latency of finals and interims.
 
 python -m benchmarks.stt.socket [FOLDER…] [--speakers 1 8] [--base-url URL --key KEY]
 
 Each speaker says one utterance of 1 to 6 s every 8 s, as mu-law at 8 kHz in frames of 60 ms, sent
-when a telephone would send them, whatever the service does. The true end of an utterance is where
-its own energy ends. The texts are judged against those of the bare engine in this process, on the
-same mu-law audio. Without a folder it takes the clips of `benchmarks.stt.file`.
+in real time (open loop). The true end of an utterance is where the energy of its clip ends. The
+texts are compared with those of the bare engine in this process, on the same mu-law audio. Without
+a folder it takes the clips of `benchmarks.stt.file`.
 """
 
 import argparse
@@ -34,13 +34,13 @@ from pipelines.audio.segments import find_speech_segments
 
 LINE_RATE = 8_000  # Hz
 FRAME = 480  # samples, 60 ms
-TURN_S = 8.0  # from one utterance of a speaker to his next
+TURN_S = 8.0  # between the starts of two utterances of a speaker
 MIN_S, MAX_S = 1.0, 6.0  # of an utterance
 UTTERANCE_END_MS = 500
 INTERIM_MS = 500
 AUDIBLE = 0.05  # of the level of the utterance's loud parts
 ROOM_NOISE = 0.0005
-AFTER_S = 4.0  # the last answers may take so long
+AFTER_S = 4.0  # how long the last answers are awaited
 TARGETS_MS = {1: 200.0}
 CROWD_TARGET_MS = 500.0
 INTERIM_TARGET_MS = 400.0
@@ -56,7 +56,7 @@ class Utterance:
 
 @dataclass(slots=True)
 class Turn:
-    """An utterance that a speaker says at a moment of his session."""
+    """An utterance at a point in time of a speaker's session."""
 
     utterance: Utterance
     start_s: float
@@ -76,7 +76,7 @@ class Turn:
 
 @dataclass(slots=True)
 class Session:
-    """What one speaker said and heard."""
+    """The utterances of one speaker and the transcripts received."""
 
     turns: list[Turn]
     interim_lags_ms: list[float] = field(default_factory=list)
@@ -105,7 +105,7 @@ def main() -> None:
 
 
 def find_utterances(folders: list[Path], language: str) -> list[Utterance]:
-    """Stretches of the clips as a telephone carries them, with the bare engine's texts."""
+    """Utterances cut from the clips as telephone audio, with the bare engine's texts."""
     store = WeightStore(weights_dir())
     engine, _ = load_model(STT, "stt/whisper_base", store)
     vad = load(VAD, "vad/silero", store)
@@ -136,7 +136,7 @@ def find_utterances(folders: list[Path], language: str) -> list[Utterance]:
 
 
 def end_of_sound(pcm: Pcm) -> float:
-    """Seconds to the end of the last 10 ms that are not quiet beside the loud ones."""
+    """Seconds to the end of the last 10 ms above AUDIBLE of the loud parts."""
     size = LINE_RATE // 100
     levels = np.sqrt(np.mean(pcm[: len(pcm) // size * size].reshape(-1, size) ** 2, axis=1))
     loud = np.flatnonzero(levels > AUDIBLE * np.percentile(levels, 95))
@@ -172,7 +172,7 @@ async def converse(
 
 
 async def speak(address: str, session: Session, seed: int, interim_ms: int | None) -> None:
-    """One speaker, from his first word to his last answer."""
+    """One speaker's session, from the first audio to the last answer."""
     seconds = max(turn.start_s + len(turn.utterance.pcm) / LINE_RATE for turn in session.turns)
     noise = np.random.default_rng(seed).standard_normal(int((seconds + AFTER_S) * LINE_RATE))
     line: Pcm = np.asarray(ROOM_NOISE * noise, np.float32)
@@ -232,9 +232,7 @@ def report(speakers: int, interim_ms: int | None, sessions: list[Session]) -> No
     lags_ms = [lag for session in sessions for lag in session.interim_lags_ms]
     target_ms = TARGETS_MS.get(speakers, CROWD_TARGET_MS)
     interims = f"each {interim_ms} ms" if interim_ms else "off"
-    print(
-        f"{speakers} speakers, interims {interims}: {len(heard)} of {len(turns)} utterances heard"
-    )
+    print(f"{speakers} speakers, interims {interims}: {len(heard)} of {len(turns)} transcribed")
     print(
         f"  final after the end of speech and {UTTERANCE_END_MS} ms: {line_of(late_ms, target_ms)}"
     )
@@ -246,7 +244,7 @@ def report(speakers: int, interim_ms: int | None, sessions: list[Session]) -> No
     pairs = [pair for pair in pairs if pair[0]]
     if pairs:
         rate: float = jiwer.wer([bare for bare, _ in pairs], [live for _, live in pairs])
-        print(f"  words unlike the bare engine's: {rate:.2%}")
+        print(f"  word errors against the bare engine: {rate:.2%}")
     errors = [error for session in sessions for error in session.errors]
     if errors:
         print(f"  {len(errors)} errors, the first: {errors[0]}")

@@ -1,4 +1,4 @@
-"""A client of `/ws/tts` that plays in real time: what the benchmarks of the sockets share."""
+"""A client of `/ws/tts` that plays in real time, shared by the socket benchmarks."""
 
 import asyncio
 import json
@@ -22,22 +22,22 @@ class SocketError(Exception):
 
 @dataclass(slots=True)
 class Heard:
-    """One flush as a listener met it, who plays from the first audio on."""
+    """One flush as a player receives it that plays from the first audio on."""
 
     asked: float  # time.monotonic() of the flush, as the others
     first: float = 0.0
     done: float = 0.0
     audio_s: float = 0.0
     chunks: int = 0
-    dry_at: float = 0.0  # when the player has nothing left
-    gaps_s: list[float] = field(default_factory=list)  # how long it then had nothing
+    dry_at: float = 0.0  # when the player's buffer is empty
+    gaps_s: list[float] = field(default_factory=list)  # durations of underruns
 
     @property
     def first_ms(self) -> float:
         return (self.first - self.asked) * 1000
 
     def take(self, seconds: float) -> None:
-        """A chunk of audio came now."""
+        """Records a chunk of audio received now."""
         now = time.monotonic()
         if not self.chunks:
             self.first = self.dry_at = now
@@ -91,14 +91,14 @@ class TTSSocket:
         return heard
 
     async def first_audio(self, asked: float | None = None) -> Heard:
-        """Flushes what was sent before and returns at its first chunk; the rest is on the way."""
+        """Flushes the text sent before; returns at its first chunk, with the rest still to come."""
         heard = Heard(asked or time.monotonic())
         await self.send("flush_context")
         heard.take(await anext(self.chunks()))
         return heard
 
     def vanish(self) -> None:
-        """Leaves without a close frame."""
+        """Aborts the connection without a close frame."""
         self.connection.transport.abort()
 
 
@@ -108,7 +108,7 @@ def socket_url(base_url: str, path: str, key: str) -> str:
 
 @asynccontextmanager
 async def tts_socket(base_url: str, key: str, voice_id: str) -> AsyncIterator[TTSSocket]:
-    """A socket whose context is made."""
+    """A socket with a created context."""
     url = socket_url(base_url, "/ws/tts", key)
     async with connect(url, compression=None, max_size=None, close_timeout=1) as connection:
         socket = TTSSocket(connection)

@@ -1,4 +1,4 @@
-"""Warm speech over HTTP against the bare engine and encoder, one after the other in one run.
+"""Latency of warm speech over HTTP against the bare engine and encoder, in one run.
 
 python -m benchmarks.tts.http [--base-url URL --key KEY]
 """
@@ -30,7 +30,7 @@ WARM_UP = 5
 
 
 def bare_engine(config: str) -> tuple[Callable[[], AudioChunk], str]:
-    """A call that speaks the sentence in this process, and the id of its voice."""
+    """A call that synthesises and encodes the sentence in this process, and its voice id."""
     engine, info = load_model(TTS, config, WeightStore(weights_dir()))
     voice = next(voice for voice in info.voices if voice.language == "en")
     request = SynthesisRequest(SENTENCE, voice.key, "en")

@@ -1,7 +1,7 @@
-"""Which voice does the recogniser read best in each language?
+"""Intelligibility of voices: which one does Whisper transcribe best in each language?
 
-Speaks the sentences of `sentences.yaml` with every candidate, has whisper-base write them down and
-counts what came back wrong. Run `python -m benchmarks.tts.languages [LANGUAGE ...]`; results of the
+Speaks the sentences of `sentences.yaml` with every candidate, transcribes them with whisper-base
+and counts the errors. Run `python -m benchmarks.tts.languages [LANGUAGE ...]`; results of the
 other languages are kept. The table goes to languages.md, the figures to languages.json.
 """
 
@@ -36,7 +36,7 @@ FOLDER = Path(__file__).parent
 SENTENCES_FILE = FOLDER.with_name("sentences.yaml")
 LISTENING_HZ = 16_000
 PAUSE_S = 0.35
-UNREAD = 1 / 3  # character errors from which on the recogniser is guessing
+UNREAD = 1 / 3  # character error rate above which a transcript is mostly a guess
 ESPEAK_NAMES = {"en": "en-us", "pt": "pt-br", "zh": "cmn"}
 LATIN_TRIALS = ("ff_siwis", "if_sara", "im_nicola", "em_alex")
 INDIC_TRIALS = ("hf_alpha", "hm_omega")
@@ -44,7 +44,7 @@ ENGLISH = ("af_heart", "am_michael", "bf_emma", "bm_george")  # of 28
 INDIC = ("bn", "gu", "kn", "ml", "mr", "pa", "ta", "te")
 EXTRA_TRIALS: dict[str, tuple[str, ...]] = {
     "fr": ("im_nicola", "em_alex")
-}  # it has no man of its own
+}  # a language without a male voice of its own
 
 
 @cache
@@ -54,7 +54,7 @@ def referee() -> WhisperModel:
 
 
 def listen(pcm: Pcm, language: str) -> str:
-    """What whisper-base writes; `pcm` is float32 [n] at LISTENING_HZ."""
+    """The transcript of whisper-base; `pcm` is float32 [n] at LISTENING_HZ."""
     segments, _ = referee().transcribe(
         pcm,
         language=language,
@@ -77,7 +77,7 @@ def speak(engine: TTSEngine, voice: str, language: str, sentences: list[str]) ->
 
 
 def plain(text: str, language: str) -> str:
-    """Lower-case letters only; Chinese as pinyin and Japanese as sounds, so spelling is free."""
+    """Lower-case letters only; Chinese as pinyin and Japanese as sounds, without spelling."""
     if language == "ja":
         return japanese_phonemes(text, str.lower).replace(" ", "").strip(".,")
     folded = unicodedata.normalize("NFC", text).lower().replace("'", " ").replace("’", " ")
@@ -88,9 +88,9 @@ def plain(text: str, language: str) -> str:
 
 
 def likelihood(pcm: Pcm, text: str, language: str) -> float:
-    """How probable whisper-base finds `text` when it hears `pcm`: mean a token, 0 to 1.
+    """The mean token probability of `text` given `pcm` by whisper-base, 0 to 1.
 
-    It ranks voices even in languages that the model hardly writes.
+    It ranks voices even in languages that the model transcribes badly.
     """
     model = referee()
     tokenizer = Tokenizer(model.hf_tokenizer, True, task="transcribe", language=language)
@@ -115,7 +115,7 @@ def score(pcm: Pcm, sentences: list[str], language: str) -> dict[str, Any]:
 
 
 def candidates(language: str, engines: dict[str, TTSEngine]) -> Iterator[tuple[str, VoiceInfo]]:
-    """Engine and voice of everything worth hearing in `language`."""
+    """Engine and voice of every candidate in `language`."""
     for name in ("hibari", "vits"):
         for voice in engines[name].voices():
             if voice.language == language:
@@ -149,7 +149,7 @@ def candidates(language: str, engines: dict[str, TTSEngine]) -> Iterator[tuple[s
 
 
 def merit(row: dict[str, Any]) -> tuple[float, float]:
-    """Lower is better: errors in characters, which above a third say little, then likelihood."""
+    """Sort key, lower is better: character errors up to UNREAD, then likelihood."""
     return min(float(row["cer"]), UNREAD), -float(row["likelihood"])
 
 

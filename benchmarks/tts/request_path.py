@@ -1,4 +1,4 @@
-"""How much of the project one request for speech runs through: its files, and its generators.
+"""The code path of one speech request: how many files and nested generators it runs through.
 
     python -m benchmarks.tts.request_path [--model tts/hibari] [--list]
 
@@ -35,15 +35,15 @@ from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 
 SOURCE = ("api", "configs", "db", "deployments", "models", "pipelines", "telemetry")
-TEXT = "The old harbour was quiet in the early morning"  # one piece: no other is in flight
-MOST_FILES = 40  # fewer on the way of /tts-synthesize
-MOST_GENERATORS = 9  # at most on the way of /tts-stream
-CHUNK_S = 0.02  # how long the engine is held at each chunk, so that the reader has to wait for it
+TEXT = "The old harbour was quiet in the early morning"  # one chunk: no other is in flight
+MOST_FILES = 40  # fewer on the path of /tts-synthesize
+MOST_GENERATORS = 9  # at most on the path of /tts-stream
+CHUNK_S = 0.02  # delay of the engine at each chunk, so that the reader has to wait for it
 
 
 @dataclass
 class Watcher:
-    """Profiles this thread and those that begin later; what it found is of the last request."""
+    """Profiles this thread and those that begin later; results are of the last request."""
 
     engine_file: str
     files: set[str] = field(default_factory=set)
@@ -80,7 +80,7 @@ def _source_path(filename: str) -> str | None:
 
 
 def _pulled_generators() -> list[str]:
-    """Generators of the source that are being asked for their next item at this moment."""
+    """Generators of the source that are running now, waiting for their next item."""
     found = []
     for one in gc.get_objects():
         if isinstance(one, AsyncGeneratorType):
@@ -96,7 +96,7 @@ def _pulled_generators() -> list[str]:
 
 
 class LocalHandle:
-    """The part of a Ray handle that speech needs, over a replica of this process."""
+    """A fake Ray handle with what speech needs, over a replica of this process."""
 
     def __init__(self, replica: TTSDeployment, method: str = "describe") -> None:
         self._replica = replica
@@ -139,7 +139,7 @@ async def measure(folder: Path, model: str, *, names: bool) -> None:
     key = await services.platform.accounts.ensure_first_workspace()
 
     async def ask(path: str, **body: Any) -> None:
-        """One request, after others of its kind have filled all caches."""
+        """Profiles one request, after others of its kind have filled all caches."""
         for _ in range(3):
             watcher.reset()
             await call(app, path, str(key), {"text": TEXT, "output_format": "pcm", **body})

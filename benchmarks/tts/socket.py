@@ -1,8 +1,8 @@
-"""Speech over `/ws/tts` of a running service: the first sound, gaps under load, and leaving.
+"""Speech over `/ws/tts` of a running service: first audio, underruns under load, disconnects.
 
 python -m benchmarks.tts.socket [first] [load] [leave] [--base-url URL --key KEY]
 
-Arrivals are open loop: each request has its moment, and a late answer delays no other request.
+Arrivals are open loop: a late answer delays no other request.
 """
 
 import argparse
@@ -36,16 +36,16 @@ SENTENCES = (  # of 50 characters each
     "He has never told anyone what he saw on that road.",
 )
 LONG_CHARACTERS = 50_000
-FASTEST_CHARACTERS_PER_S = 22  # more than any voice says
-BUSY = 0.3  # of a core; a replica with less does nothing that matters
+FASTEST_CHARACTERS_PER_S = 22  # faster than any voice speaks
+BUSY = 0.3  # of a core; a replica that uses less counts as idle
 SAMPLE_S = 0.005
-IDLE_S = 0.05  # without work: what it did before is over
-QUIET_S = 3.0  # without work: nothing is rehearsed any more
+IDLE_S = 0.05  # without work: the previous work has ended
+QUIET_S = 3.0  # without work: the warm-up has ended
 
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """A default voice model and what is asked of it."""
+    """A default voice model, its load and its targets."""
 
     name: str
     config: str  # of the bare engine
@@ -53,7 +53,7 @@ class Tier:
     target_p50_ms: float
     target_p95_ms: float | None
     interval_s: float  # between requests when the first audio is measured
-    speakers: int  # who speak at once without a gap
+    speakers: int  # concurrent sockets that speak without underruns
 
 
 TIERS = (
@@ -101,14 +101,14 @@ def bare_first_ms(tier: Tier, rounds: int) -> list[float]:
         request = SynthesisRequest(SENTENCES[number % len(SENTENCES)], voice.key, "en")
         began = time.perf_counter()
         speech = engine.synthesize(request)
-        next(chunk for chunk in speech if len(chunk.pcm))  # an empty one only says "at work"
+        next(chunk for chunk in speech if len(chunk.pcm))  # an empty chunk only reports progress
         times.append((time.perf_counter() - began) * 1000)
         speech.close()
     return times[3:]
 
 
 async def first_audio(target: Target, tier: Tier, rounds: int) -> None:
-    """The first sound on a warm socket, of short texts and of the longest."""
+    """Latency of the first audio on a warm socket, of short texts and of the longest."""
     voice_id = target.voice_id(tier)
     medians = {}
     bare_ms = await asyncio.to_thread(bare_first_ms, tier, rounds)
@@ -132,7 +132,7 @@ async def first_audio(target: Target, tier: Tier, rounds: int) -> None:
 async def open_loop(
     target: Target, tier: Tier, voice_id: str, characters: int, rounds: int
 ) -> list[float]:
-    """First audio in ms of each request; sockets are warm and their text is there already."""
+    """First audio in ms of each request; sockets are warm and have received their text."""
     begin = time.monotonic() + 2.0
 
     async def one(number: int) -> float:
@@ -152,7 +152,7 @@ async def open_loop(
 
 
 async def at_once(target: Target, tier: Tier, seconds: float) -> None:
-    """Many speak for `seconds`; a gap is when a player has nothing left to play."""
+    """Concurrent speech for `seconds`; an underrun is a player with an empty buffer."""
     voice_id = target.voice_id(tier)
     text = long_text(round(seconds * FASTEST_CHARACTERS_PER_S))
     chance = random.Random(1)
@@ -187,7 +187,7 @@ async def at_once(target: Target, tier: Tier, seconds: float) -> None:
 
 
 async def listened(socket: TTSSocket, asked: float, seconds: float) -> Heard:
-    """What a player meets in `seconds` from its first sound on."""
+    """What a player receives in `seconds` from its first audio on."""
     heard = Heard(asked)
     await socket.send("flush_context")
     async for chunk_s in socket.chunks():
@@ -201,7 +201,7 @@ async def listened(socket: TTSSocket, asked: float, seconds: float) -> Heard:
 
 
 def replica_pid(deployment: str) -> int:
-    """The process of a model's replica; Ray names it."""
+    """The process id of a model's replica, by the title that Ray gives it."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -212,7 +212,7 @@ def replica_pid(deployment: str) -> int:
             if command.startswith(b"ray::") and deployment.encode() in command.partition(b"\0")[0]:
                 found.append(int(entry.name))
     if len(found) != 1:
-        raise SystemExit(f"{len(found)} processes of {deployment}; the service must run here")
+        raise SystemExit(f"{len(found)} processes of {deployment}; the service must be local")
     return found[0]
 
 
@@ -228,7 +228,7 @@ def cpu_s(pid: int) -> float:
 
 
 def busy_moments(pid: int, until: float) -> list[float]:
-    """Watches a process and returns the moments at which it had been busy."""
+    """Samples a process; returns the times at which it had been busy."""
     moments = []
     before, at = cpu_s(pid), time.monotonic()
     while at < until:
@@ -241,13 +241,13 @@ def busy_moments(pid: int, until: float) -> list[float]:
 
 
 def wait_until_idle(pid: int) -> None:
-    """A replica that has just started rehearses, which is no work for any client."""
+    """Waits until a replica that has just started ends its warm-up, which serves no client."""
     while busy_moments(pid, time.monotonic() + QUIET_S):
         pass
 
 
 def worked_on_s(moments: list[float], left: float) -> float | None:
-    """How long the work went on after `left`; None when there was none then."""
+    """How long the work continued after the time `left`; None if the replica was idle then."""
     last = max((moment for moment in moments if moment <= left), default=0.0)
     if left - last > IDLE_S:
         return None
@@ -259,7 +259,7 @@ def worked_on_s(moments: list[float], left: float) -> float | None:
 
 
 async def leave(target: Target, tier: Tier, rounds: int) -> None:
-    """How long a replica works on for a client that vanished soon after its first audio."""
+    """How long a replica continues for a client that disconnected soon after its first audio."""
     voice_id = target.voice_id(tier)
     pid = replica_pid(tier.deployment)
     chance = random.Random(0)
@@ -279,12 +279,12 @@ async def leave(target: Target, tier: Tier, rounds: int) -> None:
                 times.append(worked_s * 1000)
         await asyncio.sleep(0.2)
     if not times:
-        print(f"{tier.name}: the replica was idle whenever the client vanished")
+        print(f"{tier.name}: the replica was idle at every disconnect")
         return
     print(
-        f"{tier.name}: in {len(times)} of {rounds} rounds the replica was busy, and worked on for "
+        f"{tier.name}: in {len(times)} of {rounds} rounds the replica was busy, and continued for "
         f"p50 {statistics.median(times):.0f} ms, p95 {np.percentile(times, 95):.0f} ms, longest "
-        f"{max(times):.0f} ms after the client vanished (target 100 ms: "
+        f"{max(times):.0f} ms after the disconnect (target 100 ms: "
         f"{'met' if max(times) <= 100 else 'missed'})"
     )
 
@@ -292,7 +292,7 @@ async def leave(target: Target, tier: Tier, rounds: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", help="first, load, leave; all by default")
-    parser.add_argument("--base-url", help="of a service that runs here; else one is started")
+    parser.add_argument("--base-url", help="of a service on this machine; else one is started")
     parser.add_argument("--key", help="an API key of that service, on a plan with 50 sockets")
     parser.add_argument("--tier", choices=[tier.name for tier in TIERS])
     parser.add_argument("--rounds", type=int, default=30)

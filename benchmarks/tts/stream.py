@@ -1,7 +1,7 @@
-"""The first line of /tts-stream against the bare engine's first sound, one after the other.
+"""Latency of the first line of /tts-stream against the bare engine's first chunk.
 
-The engine is told the piece that the service begins with, so the ratio is what everything around
-it costs. python -m benchmarks.tts.stream [--base-url URL --key KEY]
+The engine gets the chunk of text that the service begins with, so the ratio is the overhead of
+everything around it. python -m benchmarks.tts.stream [--base-url URL --key KEY]
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""What the watermark costs and what it survives: the gate for any default but off.
+"""Watermark: quality, cost, robustness and false positives, for a default other than off.
 
 `python -m benchmarks.tts.watermark [FOLDER]` speaks sentences in several voices, marks them as a
 stream of chunks of 100 ms, and prints the level of the mark, what it does to DNSMOS and to a
-recogniser, what is left of it after codecs, and what it costs. With a FOLDER of recordings of
+recogniser, its detection after codecs, and what it costs. With a FOLDER of recordings of
 people it also counts how many of their stretches of 4 s seem marked; `--cuts` draws that many from
 them.
 """
@@ -35,7 +35,7 @@ from pipelines.audio.watermarking import DETECTION_THRESHOLD
 
 VOICES = {
     "tts/kokoro": ("af_heart", "am_adam", "bf_emma", "bm_george"),
-    "tts/vits": (),  # all that it has
+    "tts/vits": (),  # all voices of the engine
 }
 SENTENCES = 6
 CHUNK_S = 0.1
@@ -44,13 +44,13 @@ SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".m4a")
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """A sentence, spoken and marked."""
+    """A synthesised sentence, without and with the watermark."""
 
     text: str
     pcm: Pcm
     marked: Pcm
     sample_rate: int
-    cost: float  # seconds for each second of sound
+    cost: float  # seconds per second of audio
 
 
 def main() -> None:
@@ -105,7 +105,7 @@ def _clips(weights: WeightStore, watermark: Watermark) -> list[Clip]:
 
 
 def mark(watermark: Watermark, pcm: Pcm, sample_rate: int) -> Pcm:
-    """As a stream of short chunks, which join without a seam or the mark would suffer."""
+    """Marks `pcm` as a stream of short chunks, which must join without a seam."""
     stream, size = watermark.stream(sample_rate), round(CHUNK_S * sample_rate)
     parts = [stream.process(pcm[at : at + size]) for at in range(0, len(pcm), size)]
     return np.concatenate([*parts, stream.flush()])
@@ -125,7 +125,7 @@ def _count_false(watermark: Watermark, folder: Path, cuts: int) -> None:
         found.append(_likelihood(watermark, pcm[start : start + size]))
     wrong = sum(one >= DETECTION_THRESHOLD for one in found)
     print(
-        f"\n{wrong} of {cuts} cuts of {len(usable)} recordings of people seem marked "
+        f"\n{wrong} of {cuts} cuts of {len(usable)} recordings of people are detected as marked "
         f"({seconds:.0f} s in all, so cuts overlap): at most {max(found):.2f} likely, "
         f"99.9 % under {np.percentile(found, 99.9):.2f}"
     )

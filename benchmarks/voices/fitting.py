@@ -1,11 +1,11 @@
-"""How much a custom voice sounds like its speaker, and how long it takes to make.
+"""Custom voices: similarity to the speaker, intelligibility, quality and fitting time.
 
 `python -m benchmarks.voices.fitting FOLDER` takes a folder with one folder of recordings a speaker.
 The last recordings of each are kept out of the fit; the voice is then judged with sentences that
 the fit has never seen, next to the stock voices that are nearest to the speaker. Word errors and
 DNSMOS are compared with those of stock voices of the language.
 
-`--keep FOLDER --seconds 200` does a part of the work, and goes on there when it is called again.
+`--keep FOLDER --seconds 200` does a part of the work; the next call continues from FOLDER.
 `--slow-fake-trials 0.5` times the driver with trials that only sleep so long, on 2 and 4 workers.
 """
 
@@ -43,8 +43,8 @@ from pipelines.voices.report import FailedFit, FittedVoice
 
 SUFFIXES = (".wav", ".flac", ".mp3")
 ENCODER = "speaker/resemblyzer"
-STOCK = ("af_heart", "am_michael", "bf_emma", "bm_george")  # for word errors and DNSMOS
-NEAREST = 4  # stock voices that are spoken, the nearest by what fits know before
+STOCK = ("af_heart", "am_michael", "bf_emma", "bm_george")  # as baselines of word errors and DNSMOS
+NEAREST = 4  # stock voices compared: the nearest by their known embeddings
 LANGUAGE = "en"
 TEXTS = Path(__file__).parent.with_name("sentences.yaml")
 
@@ -53,10 +53,10 @@ Map = Callable[[Target, Sequence[Trial]], list[Outcome]]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What became of one speaker."""
+    """The result of one speaker."""
 
     speaker: str
-    stock: tuple[str, float]  # the nearest, and how near
+    stock: tuple[str, float]  # the nearest, and its similarity
     clone: SelectionResult
     fitted: FittedVoice | FailedFit
 
@@ -93,7 +93,7 @@ def _measure(arguments: argparse.Namespace, prior: FittingPrior, encoder: Speake
         done = [_speaker(one, arguments, prior, encoder, run) for one in _folders(arguments)]
         rows = [row for row in done if row is not None]
         if len(rows) < len(done):
-            print("to be continued")
+            print("time is spent; call again to continue")
             return
         no_speaker = np.zeros(EMBEDDING_SIZE, np.float32)
         target = Target(no_speaker, no_speaker, LANGUAGE, prior.space.rows)
@@ -107,8 +107,8 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=2, help="processes of one thread")
     parser.add_argument("--speakers", nargs="*", help="names of folders; all by default")
     parser.add_argument("--kept-out", type=int, default=3, help="recordings of each speaker")
-    parser.add_argument("--keep", type=Path, help="what an earlier call did is not done again")
-    parser.add_argument("--seconds", type=float, default=1e9, help="stops after as many")
+    parser.add_argument("--keep", type=Path, help="folder of results to continue from")
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop after so many")
     parser.add_argument("--slow-fake-trials", type=float, metavar="SECONDS")
     arguments = parser.parse_args()
     arguments.until = time.monotonic() + arguments.seconds
@@ -125,14 +125,14 @@ def _recordings(folder: Path) -> list[bytes]:
 
 
 def _load() -> None:
-    """Once for each worker."""
+    """Initialises a worker process: loads its engines."""
     store = WeightStore(weights_dir())
     config = load_yaml(KokoroConfig, MODEL).model_copy(update={"threads": 1})
     _engines.extend((KokoroEngine(config, store), load(SPEAKER, ENCODER, store)))
 
 
 def _try(target: Target, trial: Trial) -> Outcome:
-    """In a worker."""
+    """Runs in a worker process."""
     engine, encoder = _engines
     return Trials(engine, encoder, target, _raters).run(trial)
 
@@ -151,7 +151,7 @@ def _speaker(
     encoder: SpeakerEncoder,
     run: Map,
 ) -> Row | None:
-    """None when there was no time left."""
+    """Fits one speaker, or loads the kept result; None when the time is spent."""
     kept, state = (arguments.keep / f"{folder.name}.{kind}" for kind in ("row", "state"))
     if kept.exists():
         return pickle.loads(kept.read_bytes())  # type: ignore[no-any-return]
@@ -181,7 +181,7 @@ def _speaker(
 
 
 def _judge(target: Target, run: Map, like: Trial, *, rate: bool = True) -> SelectionResult:
-    """A voice with sentences that no fit has seen."""
+    """Scores a voice on sentences that no fit has seen."""
     texts = yaml.safe_load(TEXTS.read_text())[LANGUAGE]
     trials = [
         replace(like, number=number, text=text, rate=rate) for number, text in enumerate(texts)
@@ -213,7 +213,7 @@ def _print(rows: Sequence[Row], stock: Sequence[SelectionResult]) -> None:
 
 
 def _scaling(arguments: argparse.Namespace, prior: FittingPrior, encoder: SpeakerEncoder) -> None:
-    """The time of a fit whose trials sleep."""
+    """Times a fit whose trials only sleep."""
     recordings = _recordings(_folders(arguments)[0])
     config = load_yaml(CustomVoicesConfig, "custom_voices").fit
     for workers in (2, 4):

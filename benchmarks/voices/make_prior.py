@@ -1,4 +1,4 @@
-"""Makes `prior.npz`: speaks random mixtures of the stock voices, and measures their sound.
+"""Makes `prior.npz`: synthesises random mixtures of the stock voices and embeds their audio.
 
 `python -m benchmarks.voices.make_prior FOLDER --part 0 --of 2` speaks every second
 mixture, and continues where it was stopped; `--join` makes the file of what all parts have. Ten
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--part", type=int, default=0)
     parser.add_argument("--of", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=1e9, help="stops after as many")
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop after so many")
     parser.add_argument("--join", action="store_true")
     arguments = parser.parse_args()
     store = WeightStore(weights_dir())
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def trials_of(space: StyleSpace) -> list[tuple[Trial, Vectors]]:
-    """All that is spoken, with the point of each."""
+    """All styles that are spoken, each with its point."""
     texts = sentences_of(FALLBACK_LANGUAGE)[1].search
     made = []
     for index, name in enumerate(space.names):
@@ -79,7 +79,7 @@ def trials_of(space: StyleSpace) -> list[tuple[Trial, Vectors]]:
 
 
 def _mixture(space: StyleSpace, draw: np.random.Generator) -> Vectors:
-    """A style between stock voices, beyond two of them, or spread as they are and wider."""
+    """A style interpolated between stock voices, extrapolated beyond two, or drawn around them."""
     kind, voices = draw.random(), len(space.stock)
     if kind < 0.4:
         some = draw.choice(voices, int(draw.integers(2, 5)), replace=False)
@@ -111,7 +111,7 @@ def _speak(arguments: argparse.Namespace, space: StyleSpace, store: WeightStore)
 
 
 def _row(outcome: Outcome) -> Vectors:
-    """All that is kept of one, in a row."""
+    """The measurements of one style, as a row."""
     head = [outcome.number, outcome.duration_s, *pitch_statistics(outcome.pitches)]
     return np.concatenate([head, outcome.embeddings[0], outcome.spectrum]).astype(np.float64)
 
@@ -139,7 +139,7 @@ def _joined(folder: Path, space: StyleSpace) -> MixturePrior:
 
 
 def write_prior(prior: MixturePrior) -> bytes:
-    """Rounded to less than what two sentences of one style differ by."""
+    """Rounds to a precision finer than the difference between two sentences of one style."""
     target = io.BytesIO()
     levels = -10 * np.log10(prior.spectra + 1e-10) / SPECTRUM_STEP_DB
     np.savez_compressed(
