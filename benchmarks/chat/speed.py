@@ -79,8 +79,8 @@ def chats_of(number: int, streams: int) -> list[Chat]:
 
 def long_chat(number: int) -> Chat:
     """About 2,000 tokens, of which the last message has about 10."""
-    told = f"In town {number} there are many streets, old houses and a harbour by the sea. " * 12
-    return [f"{number}. {told}" if i < 8 else f"And then, {number}?" for i in range(9)]
+    filler = f"In town {number} there are many streets, old houses and a harbour by the sea. " * 12
+    return [f"{number}. {filler}" if i < 8 else f"And then, {number}?" for i in range(9)]
 
 
 def serve_bare(connection: Connection, defaults: bool) -> None:

@@ -61,7 +61,7 @@ class Turn:
     utterance: Utterance
     start_s: float
     texts: list[str] = field(default_factory=list)
-    heard_at_s: float | None = None  # when the last final came, seconds of the session
+    heard_at_s: float | None = None  # when the last final was received, seconds of the session
 
     @property
     def end_s(self) -> float:

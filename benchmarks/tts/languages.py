@@ -77,7 +77,7 @@ def speak(engine: TTSEngine, voice: str, language: str, sentences: list[str]) ->
 
 
 def plain(text: str, language: str) -> str:
-    """Lower-case letters only; Chinese as pinyin and Japanese as sounds, without spelling."""
+    """Lower-case letters only; Chinese as pinyin and Japanese as phonemes, without spelling."""
     if language == "ja":
         return japanese_phonemes(text, str.lower).replace(" ", "").strip(".,")
     folded = unicodedata.normalize("NFC", text).lower().replace("'", " ").replace("’", " ")

@@ -166,7 +166,7 @@ def _mulaw(pcm: Pcm) -> Pcm:
 def _through(codec: str, container: str, bit_rate: int) -> Callable[[Pcm], Pcm]:
     def change(pcm: Pcm) -> Pcm:
         target = io.BytesIO()
-        # PyAV's types cannot tell that a codec of this name makes an audio stream.
+        # PyAV's types do not express that a codec of this name makes an audio stream.
         with cast(Any, av.open(target, "w", format=container)) as out:
             stream = out.add_stream(codec, rate=STT_SAMPLE_RATE)
             stream.layout, stream.bit_rate = "mono", bit_rate

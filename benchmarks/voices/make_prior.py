@@ -1,8 +1,8 @@
 """Makes `prior.npz`: synthesises random mixtures of the stock voices and embeds their audio.
 
 `python -m benchmarks.voices.make_prior FOLDER --part 0 --of 2` speaks every second
-mixture, and continues where it was stopped; `--join` makes the file of what all parts have. Ten
-minutes of a core.
+mixture, and continues where it was stopped; `--join` writes the file from all parts. It
+takes ten minutes of one core.
 """
 
 import argparse

@@ -66,7 +66,7 @@ def test_a_report_has_the_metrics_that_have_a_value() -> None:
 
 
 @pytest.mark.parametrize("metric", list(every_metric()), ids=lambda one: one._name)
-def test_metrics_have_our_prefix_and_no_user_data(metric: Counter | Gauge | Histogram) -> None:
+def test_metrics_are_prefixed_and_have_no_user_labels(metric: Counter | Gauge | Histogram) -> None:
     assert metric._name.startswith("antiphon_")
     assert not ORIGIN & set(metric._labelnames)
     assert not {"workspace", "user", "key", "text", "voice", "path"} & set(metric._labelnames)

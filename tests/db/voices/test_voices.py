@@ -125,7 +125,7 @@ async def test_the_oldest_voice_is_claimed_first_and_no_voice_twice(database: Da
     assert sorted(taken, key=str) == sorted(ids[1:], key=str)
 
 
-async def test_an_expired_lease_is_taken_over_up_to_the_most_attempts(database: Database) -> None:
+async def test_an_expired_lease_is_taken_over_up_to_the_attempt_limit(database: Database) -> None:
     mine = await add_workspace(database)
     voice_id = await add(database, new_voice(mine))
     assert await claim(database, "one") == voice_id

@@ -44,7 +44,7 @@ async def until_loaded(directory: ModelDirectory, model_id: str) -> None:
 
 
 @pytest.mark.usefixtures("slow")
-async def test_finals_overtake_files_and_cancelled_are_skipped(directory: ModelDirectory) -> None:
+async def test_finals_pass_files_and_cancelled_work_is_skipped(directory: ModelDirectory) -> None:
     transcriber = directory.transcribers["STT"]
     done: list[str] = []
 

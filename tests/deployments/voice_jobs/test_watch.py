@@ -155,7 +155,7 @@ async def test_as_many_voices_are_made_concurrently_as_configured(house: House) 
         assert len(jobs.claims) == 2
 
 
-async def test_a_dead_job_is_retried_up_to_the_most_attempts(house: House) -> None:
+async def test_a_dead_job_is_retried_up_to_the_maximum_number_of_attempts(house: House) -> None:
     voice = await house.add()
     jobs = FakeJobs()
     async with watching(house.queue, jobs):
