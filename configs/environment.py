@@ -1,4 +1,4 @@
-"""Reads environment variables; the error of an unusable value is one sentence that names it."""
+"""Reads environment variables; the error of an invalid value is one sentence with its name."""
 
 import math
 import os
@@ -15,11 +15,11 @@ _DATABASES = ("sqlite", "postgres", "postgresql", "postgresql+psycopg")
 
 
 class SettingsError(ValueError):
-    """A setting cannot be used. The message is for the operator and holds no secret."""
+    """A setting is invalid. The message is for the operator and contains no secret."""
 
 
 def port(name: str, default: int) -> int:
-    """A TCP port. Raises SettingsError, as all here do."""
+    """A TCP port. Raises SettingsError, as all functions here do."""
     text = os.environ.get(name) or str(default)
     if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 65535):
         raise SettingsError(f"{name} is {text!r}, and has to be a number from 1 to 65535")
@@ -27,7 +27,7 @@ def port(name: str, default: int) -> int:
 
 
 def networks(name: str) -> tuple[IPv4Network | IPv6Network, ...]:
-    """Networks or addresses, joined by commas."""
+    """Networks or addresses, separated by commas."""
     texts = filter(None, map(str.strip, os.environ.get(name, "").split(",")))
     try:
         return tuple(map(ip_network, texts))
@@ -48,7 +48,7 @@ def factor(name: str) -> float:
 
 
 def token(name: str) -> str | None:
-    """What a client can send in a header. Nothing is none, but an empty one was meant to be one."""
+    """A token that fits in a header; None when the variable is not set, an error when empty."""
     text = os.environ.get(name)
     if text is not None and not _TOKEN.fullmatch(text):
         raise SettingsError(f"{name} has to be visible ASCII characters without spaces, or unset")
@@ -56,7 +56,7 @@ def token(name: str) -> str | None:
 
 
 def choice(name: str, choices: tuple[T, ...], default: T) -> T:
-    """One of several words, whatever their case."""
+    """One of several words, case-insensitive."""
     text = (os.environ.get(name) or str(default)).strip().lower()
     for one in choices:
         if text == one:
@@ -65,7 +65,7 @@ def choice(name: str, choices: tuple[T, ...], default: T) -> T:
 
 
 def file(name: str) -> str | None:
-    """The path of a file that is there."""
+    """The path of a file that exists."""
     text = os.environ.get(name) or None
     if text is not None and not Path(text).is_file():
         raise SettingsError(f"{name} is {text!r}, where there is no file")
@@ -73,27 +73,27 @@ def file(name: str) -> str | None:
 
 
 def database_url(name: str, default: str) -> str:
-    """Of SQLite or PostgreSQL."""
+    """The URL of a SQLite or PostgreSQL database."""
     text = os.environ.get(name) or default
-    from sqlalchemy.engine import make_url  # not for processes that read no settings
+    from sqlalchemy.engine import make_url  # slow, and only needed with settings
     from sqlalchemy.exc import ArgumentError
 
     try:
         if make_url(text).drivername in _DATABASES:
             return text
     except (ArgumentError, ValueError):
-        pass  # their messages may hold a password
+        pass  # the message may contain a password
     raise SettingsError(
         f"{name} has to be postgresql://user:password@host/database or sqlite:///path"
     )
 
 
 def redis_url(name: str) -> str | None:
-    """As the package `redis` takes it."""
+    """A URL in the form of the package `redis`."""
     text = os.environ.get(name) or None
     if text is None:
         return None
-    from redis.connection import parse_url  # half of its package, which few need
+    from redis.connection import parse_url  # imports half of the package, which few need
 
     try:
         parse_url(text)  # type: ignore[no-untyped-call]
@@ -103,9 +103,9 @@ def redis_url(name: str) -> str | None:
 
 
 def storage_url(name: str, default: Path) -> str:
-    """A folder as fsspec names it, whose package is installed; a path becomes absolute."""
+    """The fsspec URL of a folder, whose package must be installed; a path becomes absolute."""
     text = os.environ.get(name) or f"file://{default}"
-    if "://" not in text:  # the processes of the service need not share a working folder
+    if "://" not in text:  # absolute, since processes may have different working folders
         return f"file://{Path(text).expanduser().resolve()}"
     from fsspec import get_filesystem_class
 
@@ -124,7 +124,7 @@ def storage_url(name: str, default: Path) -> str:
 
 
 def public_url(name: str, default: str) -> str:
-    """Where clients are sent, without a slash at the end."""
+    """The base URL that clients are given, without a slash at the end."""
     text = (os.environ.get(name) or default).rstrip("/")
     try:
         url = urlsplit(text)
@@ -137,7 +137,7 @@ def public_url(name: str, default: str) -> str:
 
 
 def listens_everywhere(host: str) -> bool:
-    """Whether `host` means every address of the machine, and so names none."""
+    """Whether `host` is a wildcard for all addresses of the machine."""
     try:
         return ip_address(host).is_unspecified
     except ValueError:
@@ -145,7 +145,7 @@ def listens_everywhere(host: str) -> bool:
 
 
 def address_on_this_machine(host: str, port: int) -> str:
-    """The URL of who listens on `host`, as this machine reaches it."""
+    """The URL by which this machine reaches a server that listens on `host`."""
     if listens_everywhere(host):
         host = "::1" if ":" in host else "127.0.0.1"
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

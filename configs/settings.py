@@ -15,19 +15,19 @@ from configs.environment import SettingsError
 
 PROJECT_DIR = Path(__file__).resolve().parent.parent
 BRAND = os.environ.get("ANTIPHON_BRAND", "Antiphon")
-"""The one place that holds the service's own name."""
+"""The service's own name, which is defined only here."""
 
 DATABASE = "antiphon.db"  # in the data folder
 
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """Keys that sign and pepper; never logged."""
+    """Keys of signatures, HMACs and encryption; never logged."""
 
-    token_keys: tuple[str, ...]  # of JWTs, at least 32 bytes each; the first signs, all read
+    token_keys: tuple[str, ...]  # of JWTs, at least 32 bytes each; the first signs, all verify
     api_key_pepper: str  # HMAC key of stored API keys
-    url_key: str  # signs the addresses of files
-    data_keys: tuple[str, ...]  # base64 of 32 bytes each; the first seals, all of them open
+    url_key: str  # signs the URLs of files
+    data_keys: tuple[str, ...]  # base64 of 32 bytes each; the first encrypts, all decrypt
 
     def __repr__(self) -> str:
         return "Secrets(...)"
@@ -35,25 +35,25 @@ class Secrets:
 
 @dataclass(frozen=True, slots=True)
 class WebhookSettings:
-    """Delivery of webhooks; values other than the defaults are for tests and own networks."""
+    """Delivery of webhooks; values other than the defaults are for tests and private networks."""
 
-    allowed_networks: tuple[IPv4Network | IPv6Network, ...] = ()  # beside public addresses
-    time_scale: float = 1.0  # of waits between attempts
-    ca_file: str | None = None  # authorities that are trusted beside the system's
+    allowed_networks: tuple[IPv4Network | IPv6Network, ...] = ()  # in addition to public addresses
+    time_scale: float = 1.0  # factor of the pauses between attempts
+    ca_file: str | None = None  # certificate authorities in addition to the system's
 
 
 ConsentNeeded = Literal["off", "attest", "spoken"]
-"""What `POST /voices` must have of the speaker's consent: nothing, words, or a sentence read aloud.
-What is given is kept, or checked, in any case."""
+"""The consent that `POST /voices` requires: none, a statement, or a sentence read aloud. Consent
+that is given although it is not required is stored, or checked, too."""
 
 
 WatermarkOf = Literal["off", "clones", "all"]
-"""Which speech carries an inaudible watermark."""
+"""Which speech gets an inaudible watermark."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where the service listens and keeps things."""
+    """The addresses, stores, secrets and options of the service."""
 
     host: str
     port: int
@@ -61,14 +61,14 @@ class Settings:
     database_url: str
     weights_dir: Path  # content-addressed cache of model weights
     secrets: Secrets
-    redis_url: str | None  # limits and leases; None keeps them in the cluster
-    storage_url: str  # of files, as fsspec understands it
-    public_url: str  # where clients reach this service, without a slash at the end
+    redis_url: str | None  # of limits and leases; None: they are in the cluster
+    storage_url: str  # fsspec URL of the store of files
+    public_url: str  # base URL of this service for clients, without a slash at the end
     webhooks: WebhookSettings
-    trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For is believed
+    trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For is trusted
     require_consent: ConsentNeeded = "off"  # for a custom voice
     watermark: WatermarkOf = "off"
-    metrics_token: str | None = None  # of GET /metrics; None allows the loopback only
+    metrics_token: str | None = None  # of GET /metrics; None: only from the loopback
 
 
 def weights_dir() -> Path:
@@ -81,14 +81,14 @@ def weights_dir() -> Path:
 
 
 def watermark_of() -> WatermarkOf:
-    """WATERMARK, which decides what weights are needed too. Raises SettingsError."""
+    """The setting WATERMARK, on which the required weights depend too. Raises SettingsError."""
     return environment.choice("WATERMARK", get_args(WatermarkOf), "off")
 
 
 def load_settings(*, new: bool = True) -> Settings:
-    """Reads the environment; makes the data folder and, on the first start, its secrets.
+    """Reads the environment; creates the data folder and, on the first start, its secrets.
 
-    Unless `new`, the database in the data folder must be there if no other is named. Raises
+    Unless `new`, the database in the data folder must exist if no other is configured. Raises
     SettingsError, which names the variable.
     """
     data_dir = _data_dir(new=new)
@@ -102,7 +102,7 @@ def load_settings(*, new: bool = True) -> Settings:
         weights_dir=weights_dir(),
         secrets=_load_secrets(data_dir / "secrets.json"),
         redis_url=environment.redis_url("REDIS_URL"),
-        trusted_proxies=_peers(environment.networks("TRUSTED_PROXIES")),
+        trusted_proxies=_peer_networks(environment.networks("TRUSTED_PROXIES")),
         storage_url=environment.storage_url("STORAGE_URL", data_dir / "files"),
         public_url=environment.public_url(
             "PUBLIC_URL", environment.address_on_this_machine(host, port)
@@ -133,8 +133,8 @@ def _data_dir(*, new: bool) -> Path:
     return path
 
 
-def _peers(networks: tuple[IPv4Network | IPv6Network, ...]) -> tuple[str, ...]:
-    """As the gateway sees them: through a socket for IPv6, IPv4 addresses are mapped ones."""
+def _peer_networks(networks: tuple[IPv4Network | IPv6Network, ...]) -> tuple[str, ...]:
+    """Proxies' addresses as the gateway sees them: an IPv6 socket has IPv4 addresses mapped."""
     mapped = [
         f"::ffff:{network.network_address}/{96 + network.prefixlen}"
         for network in networks
@@ -144,7 +144,7 @@ def _peers(networks: tuple[IPv4Network | IPv6Network, ...]) -> tuple[str, ...]:
 
 
 def _load_secrets(path: Path) -> Secrets:
-    """Each from its variable, or from a file that only its owner may read."""
+    """The secrets, each from its variable, or from a file that only its owner may read."""
     values = {
         name: os.environ[variable]
         for name, variable in VARIABLES_OF_SECRETS.items()
@@ -193,7 +193,7 @@ def _fresh_secrets() -> dict[str, str]:
 
 
 def _read_or_create(path: Path) -> dict[str, str]:
-    """Adds missing secrets; a file lock lets processes that start at once read the same."""
+    """Adds missing secrets; by a file lock, processes that start at once read the same ones."""
     with open(path.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         stored: dict[str, str] = {}

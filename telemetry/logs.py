@@ -1,4 +1,4 @@
-"""Logs of a process: one JSON object a line, with the request's id and without secrets."""
+"""Logs of a process: one JSON object per line, with the request's id and without secrets."""
 
 import json
 import logging
@@ -17,7 +17,7 @@ _SECRETS = (
     re.compile(r"\bwhsec_[0-9A-Za-z+/=_-]{4,}"),
     re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*"),
 )
-_SEVERAL = r"\w*token_keys?|\w*data_keys?"  # joined by commas
+_SEVERAL = r"\w*token_keys?|\w*data_keys?"  # several keys, separated by commas
 _NAME = (
     rf"(?i)(\b(?:api[-_]?key|\w*password|\w*secret|\w*pepper|{_SEVERAL})\b"
     r"\\?[\"']?\s*[=:]\s*"
@@ -26,17 +26,17 @@ _NAMED_SECRETS = (
     re.compile(rf"(?i)(\b(?:{_SEVERAL})\s*[=:]\s*)[^\s\"'&}}\\]+"),
     re.compile(_NAME + r")[^\s\"'&,}\\]+"),
     re.compile(_NAME + r"([\"']))(?:\\.|(?!\2).)+"),  # up to the quote that ends it
-    re.compile(_NAME + r"(\\[\"']))(?:\\{3}[\"']|(?!\2).)+"),  # the same within a text of JSON
+    re.compile(_NAME + r"(\\[\"']))(?:\\{3}[\"']|(?!\2).)+"),  # the same inside a JSON string
     re.compile(
         r"(?i)(\bauthorization\b\\?[\"']?\s*[=:,]\s*(?:b?\\?[\"'])?(?:bearer |basic )?)"
         r"[^\s\"',}\\]+"
     ),
     re.compile(r"(?i)(\bbearer\s+)[^\s\"',}\\]{8,}"),
-    re.compile(r"(://[^\s/:@]*:)[^\s/]+(?=@)"),  # the password of a database's address
+    re.compile(r"(://[^\s/:@]*:)[^\s/]+(?=@)"),  # the password of a database URL
 )
 
 
-# Most lines hold none of these words, and one search is cheaper than all the substitutions.
+# Most lines contain none of these words, and one search is cheaper than all the substitutions.
 _HINT = re.compile(
     r"(?i)sk_|whsec_|eyJ|api[-_]?key|authorization|bearer|password|secret|pepper|token_key"
     r"|data_key|://"
@@ -55,13 +55,13 @@ def redact(text: str) -> str:
 
 
 class RedactedRecord(logging.LogRecord):
-    """A record that hides secrets from every handler, also from those of other libraries."""
+    """A record that redacts secrets for every handler, also for those of libraries."""
 
     def getMessage(self) -> str:
         return redact(super().getMessage())
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Formatters put the text of an exception here before they write it.
+        # Formatters store the text of an exception in these attributes before they write it.
         if name in ("exc_text", "stack_info") and isinstance(value, str):
             value = redact(value)
         super().__setattr__(name, value)
@@ -85,13 +85,13 @@ class JsonFormatter(logging.Formatter):
         line.update({k: v for k, v in vars(record).items() if k not in _OWN_FIELDS})
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        # Texts before JSON escapes their quotes; then once more, for what lies deeper.
+        # Strings before JSON escapes their quotes; then the whole line, for nested values.
         line = {k: redact(v) if isinstance(v, str) else v for k, v in line.items()}
         return redact(json.dumps(line, default=str))
 
 
 def redact_logs() -> None:
-    """Hides secrets in every record that this process makes from now on."""
+    """Redacts secrets in every later record of this process."""
     logging.setLogRecordFactory(RedactedRecord)
 
 
@@ -101,8 +101,8 @@ def setup_logs(level: int = logging.INFO) -> None:
     root = logging.getLogger()
     root.setLevel(level)
     if not any(isinstance(handler.formatter, JsonFormatter) for handler in root.handlers):
-        # Not sys.stderr: Serve puts a stream of its own there, which holds back a thousand lines
-        # and loses them when the process is killed.
+        # Not sys.stderr: Serve replaces it by a stream that buffers a thousand lines and loses
+        # them when the process is killed.
         handler = logging.StreamHandler(sys.__stderr__)
         handler.setFormatter(JsonFormatter())
         root.addHandler(handler)

@@ -1,7 +1,7 @@
-"""Every number that Prometheus can read. Names end with their unit; labels never hold user data.
+"""All Prometheus metrics. Names end with their unit; labels never contain user data.
 
-Each process counts for itself. `GET /metrics` shows all of them, and adds the labels `deployment`
-and `replica` to each series, so no metric here may have a label of that name.
+Each process has its own counts. `GET /metrics` shows those of all processes, and adds the labels
+`deployment` and `replica` to each series, so no metric here may have a label of that name.
 """
 
 from prometheus_client import (
@@ -13,11 +13,11 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
-# An unused second series for each metric.
+# The `_created` series, an unused second series for each metric.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 REGISTRY = CollectorRegistry(auto_describe=True)
-"""Of this service alone: libraries count in prometheus-client's own."""
+"""The registry of this service's metrics; libraries use prometheus-client's default one."""
 
 ProcessCollector(namespace="antiphon", registry=REGISTRY)
 
@@ -40,7 +40,7 @@ def _histogram(name: str, text: str, *labels: str, bins: tuple[float, ...] = _LA
     return Histogram(f"antiphon_{name}", text, labels, registry=REGISTRY, buckets=bins)
 
 
-# HTTP. `route` is the pattern of a path, such as /voices/{voice_id}, and `none` without a match.
+# HTTP. `route` is the pattern of a path, such as /voices/{voice_id}, or `none` without a match.
 http_requests = _counter("http_requests_total", "Answered requests", "method", "route", "status")
 http_request_seconds = _histogram(
     "http_request_duration_seconds",
@@ -92,7 +92,7 @@ tts_real_time_factor = _histogram(
 )
 tts_audio_seconds = _counter("tts_audio_seconds_total", "Speech that was made")
 
-# Listening. `urgency` is final, speculative, interim or file.
+# Transcription. `urgency` is final, speculative, interim or file.
 stt_queue_seconds = _histogram(
     "stt_queue_seconds", "From a request to the batch that takes it", "urgency"
 )
@@ -130,14 +130,14 @@ model_load_seconds = _histogram(
     "model_load_seconds", "Time to load a model", bins=(0.1, 0.5, 1, 2, 5, 10, 20, 40, 80, 160)
 )
 
-# Money. `service` is tts, stt, chat or voice.
+# Billing. `service` is tts, stt, chat or voice.
 ledger_seconds = _histogram("ledger_seconds", "A transaction of the ledger", "kind", bins=_QUICK)
 charged_micro_usd = _counter("charged_micro_usd_total", "Micro-USD captured", "service")
 credit_refusals = _counter("credit_refusals_total", "Refusals for want of credit", "service")
 holds_expired = _counter("holds_expired_total", "Holds that expired unsettled and were released")
 ledger_mismatches = _gauge("ledger_mismatches", "Accounts whose entries do not sum to the balance")
 
-# Limits. `backend`, which decided: redis, cluster or twin.
+# Rate limits. `backend`, which decided: redis, cluster or twin.
 limit_decisions = _counter("limit_decisions_total", "Requests counted", "backend", "decision")
 limit_seconds = _histogram("limit_seconds", "To count a request", "backend", bins=_QUICK)
 limiter_degraded = _gauge("limiter_degraded", "1 while the twin stands in for the limiter")
@@ -168,7 +168,7 @@ webhooks_due = _gauge("webhooks_due", "Deliveries whose time has come")
 webhooks_oldest_seconds = _gauge("webhooks_oldest_due_seconds", "Age of the oldest of them")
 webhooks_deactivated = _counter("webhooks_deactivated_total", "Webhooks made inactive", "reason")
 
-# What is kept.
+# Housekeeping and storage.
 housekeeping_seconds = _histogram("housekeeping_seconds", "A round of cleaning")
 housekeeping_failures = _counter("housekeeping_failures_total", "Chores that failed")
 kept_deleted = _counter("kept_deleted_total", "Things deleted when their time was over", "kind")

@@ -1,7 +1,7 @@
-"""The metrics of one process, and the page that shows those of many together.
+"""The metrics of one process, and the page with those of many processes.
 
-Each process writes its own lines, so that a page of many is put together at once: to format
-thousands of samples would keep a gateway from its requests.
+Each process formats its own lines, so that a gateway only has to join them: formatting thousands of
+samples would block its event loop.
 """
 
 import itertools
@@ -22,18 +22,18 @@ _HELP = "# HELP "
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All metrics of one process at one time. Crosses processes."""
+    """All metrics of one process at one time. Sent between processes."""
 
     deployment: str
     replica: str
-    sequence: int  # a later report of the same process has a greater one
-    families: Mapping[str, tuple[str, str]]  # by name: what it is, and its samples; lines of text
+    sequence: int  # increases with each report of a process
+    families: Mapping[str, tuple[str, str]]  # by name: the HELP and TYPE lines, and the samples
     age_s: float = 0.0  # since it was taken, as far as is known
 
 
 @dataclass(slots=True)
 class OwnReports:
-    """Where the page gets its reports from: this process alone."""
+    """The source of a page's reports: only this process."""
 
     deployment: str = "local"
     replica: str = "local"
@@ -47,17 +47,17 @@ class OwnReports:
         """
         sequence = next(self._sequence)
         origin = {"deployment": self.deployment, "replica": self.replica}
-        text = generate_latest(_Labelled(self.source, origin)).decode()
+        text = generate_latest(_LabelledCollector(self.source, origin)).decode()
         families = dict(_family(block) for block in text.removeprefix(_HELP).split(f"\n{_HELP}"))
         return Report(self.deployment, self.replica, sequence, families)
 
     async def all(self) -> list[Report]:
-        """One a process that reported lately, this one included. Never fails."""
+        """One report per process that reported lately, including this one. Never fails."""
         return [self.take()]
 
 
 def render(reports: Iterable[Report]) -> bytes:
-    """The page, of MEDIA_TYPE: families of the same name as one, as the format wants it."""
+    """The page, of MEDIA_TYPE; families of the same name are joined, as the format requires."""
     registry = CollectorRegistry()
     text = "Time since a process told its numbers"
     ages = Gauge(REPORT_AGE, text, ("deployment", "replica"), registry=registry)
@@ -75,14 +75,14 @@ def render(reports: Iterable[Report]) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Labelled(Collector):
-    """Another's families, with labels more."""
+class _LabelledCollector(Collector):
+    """The families of another collector, with more labels."""
 
     source: Collector
     labels: dict[str, str]
 
     def collect(self) -> Iterable[Metric]:
-        for family in filter(_says_something, self.source.collect()):
+        for family in filter(_has_samples, self.source.collect()):
             made = Metric(family.name, family.documentation, family.type)
             for sample in family.samples:
                 made.add_sample(sample.name, {**sample.labels, **self.labels}, sample.value)
@@ -90,14 +90,14 @@ class _Labelled(Collector):
 
 
 def _family(block: str) -> tuple[str, tuple[str, str]]:
-    """The name, the HELP and TYPE lines, and the samples."""
+    """A metric's name, its HELP and TYPE lines, and its samples."""
     help_line, type_line, lines = block.split("\n", 2)
     name = help_line.partition(" ")[0]
     return name, (f"{_HELP}{help_line}\n{type_line}\n", f"{lines.rstrip()}\n")
 
 
-def _says_something(family: Metric) -> bool:
-    """Most processes use a few of the metrics; a histogram is some fifteen lines."""
+def _has_samples(family: Metric) -> bool:
+    """False for an unused metric: processes use few of them, and a histogram has 15 lines."""
     if family.type != "histogram":
         return bool(family.samples)
     return any(sample.value for sample in family.samples)

@@ -1,18 +1,18 @@
-"""The bases of every configuration model."""
+"""The base classes of configuration models."""
 
 from pydantic import BaseModel, ConfigDict
 
 
 class StrictModel(BaseModel):
-    """Immutable, and refuses unknown keys, so a typo in a YAML fails before a replica starts."""
+    """Immutable; refuses unknown keys, so that a typo in a YAML fails before a replica starts."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ModelConfig(StrictModel):
-    """The head of each YAML under `configs/tts`, `configs/stt` and `configs/llm`."""
+    """The common fields of each YAML under `configs/tts`, `configs/stt` and `configs/llm`."""
 
-    id: str  # what clients name, such as "svc/slm-135m-q4"
+    id: str  # the model's name in requests, such as "svc/slm-135m-q4"
     aliases: tuple[str, ...] = ()
-    owned_by: str  # who made the weights
+    owned_by: str  # the publisher of the weights
     created: int  # Unix seconds of the weights' publication

@@ -1,4 +1,4 @@
-"""The shape of `configs/catalogue.yaml`: every weight file, where it comes from, its licence."""
+"""The schema of `configs/catalogue.yaml`: all weight files, their sources and licences."""
 
 import hashlib
 import re
@@ -26,8 +26,8 @@ class WeightFile(StrictModel):
 
     size_bytes: int = Field(gt=0)
     sha256: Sha256 | None = None
-    # As git names it in the tree of a revision: the file, or its pointer of Git LFS, which holds
-    # the SHA-256. For files whose own SHA-256 is not recorded here.
+    # The git hash of the file in a revision, or of its Git LFS pointer, which has the SHA-256. For
+    # files without a SHA-256 in the catalogue.
     git_object: GitObject | None = None
 
     @model_validator(mode="after")
@@ -38,7 +38,7 @@ class WeightFile(StrictModel):
 
     @property
     def identity(self) -> str:
-        """No other bytes have it."""
+        """A name that is unique to these bytes."""
         return self.sha256 or f"git-{self.git_object}"
 
 
@@ -86,14 +86,14 @@ class Artefact(StrictModel):
     """Files that belong together, such as a model and its vocabulary."""
 
     description: str
-    licence: str  # of the weights, as an SPDX name where there is one
+    licence: str  # of the weights, as an SPDX identifier if there is one
     homepage: str
-    required: bool  # by the CPU profile; the others are fetched by name
-    required_on_gpu: bool = False  # by the GPU profile, which needs the required ones too
-    # What is made of the files once they are there; one of models/weights/store.py.
+    required: bool  # by the CPU profile; other artefacts are fetched by name
+    required_on_gpu: bool = False  # by the GPU profile, in addition to the `required` ones
+    # The conversion of the files after the download; one of models/weights/store.py.
     conversion: Literal["kokoro", "perth", "resemblyzer"] | None = None
-    # Empty where they are not recorded here: then the hub lists, of the commit that the only source
-    # names, the files that it gives.
+    # Empty if the catalogue does not list them: then the hub lists the files of the commit that the
+    # only source names.
     files: dict[FileName, WeightFile] = {}
     sources: tuple[Annotated[Source, Field(discriminator="kind")], ...] = Field(
         min_length=1
@@ -113,7 +113,7 @@ class Artefact(StrictModel):
         return self
 
     def listed_source(self) -> HubSource:
-        """The source whose commit pins the files. Raises ValueError when there is none."""
+        """The source whose commit pins the files. Raises ValueError without one."""
         [source, *more] = self.sources
         if more or not isinstance(source, HubSource) or EVERY_FILE in source.files:
             raise ValueError("without files there is one hub source, which names them")
@@ -130,7 +130,7 @@ class Artefact(StrictModel):
 
     @property
     def fingerprint(self) -> str:
-        """Changes with any file, so that two versions of an artefact never share a folder."""
+        """A hash of the files, so that two versions of an artefact never share a folder."""
         lines = sorted(f"{name} {file.identity}" for name, file in self.files.items())
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 

@@ -1,4 +1,4 @@
-"""The shapes of `configs/correction.yaml` and `configs/correction_words.yaml`."""
+"""The schemas of `configs/correction.yaml` and `configs/correction_words.yaml`."""
 
 from typing import Literal
 
@@ -10,25 +10,25 @@ Purpose = Literal["grammar", "languages", "tone"]
 
 
 class CorrectionConfig(StrictModel):
-    """How texts are corrected."""
+    """Settings of text correction."""
 
-    rules_id: str  # the `model` of an answer that no language model had a part in
-    piece_characters: int = Field(ge=100, le=1000)  # what the rules look at together
-    sentence_s: float = Field(gt=0)  # of a language model's time; then the rules' text stands
-    sentence_tokens: int = Field(ge=16)  # of an answer; for a longer one no model is asked
-    # What language models are asked for: a model that is not named, all of it.
+    rules_id: str  # the `model` of an answer without a language model
+    piece_characters: int = Field(ge=100, le=1000)  # length of text that the rules check at once
+    sentence_s: float = Field(gt=0)  # a language model's timeout; then the rules' text is returned
+    sentence_tokens: int = Field(ge=16)  # of an answer; a longer sentence gets no model
+    # The purposes of language models; a model that is not listed has all of them.
     models: dict[str, tuple[Purpose, ...]]
-    tones: dict[str, str]  # the instruction for each tone; another tone is given by its name
+    tones: dict[str, str]  # the instruction for each tone; other tones are passed by name
     contexts: dict[Literal["email", "chat", "document", "message", "social"], str]
-    casual_contexts: tuple[str, ...]  # where sentences may end without a mark, and "u" is a word
+    casual_contexts: tuple[str, ...]  # sentences may end without punctuation, and "u" is a word
 
 
 class Pattern(StrictModel):
-    """A regular expression of an error, and its replacement."""
+    """A regular expression for an error, and its replacement."""
 
-    find: str  # from the border of a word, any case; {name} is a group of `CorrectionWords`
-    put: str  # with \\1 and the like, \\1→past for a form of its last word
-    unless: str = ""  # a regular expression of what may not stand just before
+    find: str  # from a word boundary, any case; {name} is a group of `CorrectionWords`
+    put: str  # with \\1 and so on, \\1→past for a form of its last word
+    unless: str = ""  # a regular expression that must not match just before
     kind: Literal[
         "spelling", "grammar", "punctuation", "spacing", "capitalization", "contraction"
     ] = "grammar"
@@ -37,14 +37,14 @@ class Pattern(StrictModel):
 class CorrectionWords(StrictModel):
     """Lists of English words. Keys and words are in lower case."""
 
-    apostrophes: dict[str, str]  # words that are none without their apostrophe
-    respellings: dict[str, str]  # of messages
-    abbreviations: dict[str, str]  # written out on request
-    confusables: tuple[tuple[str, ...], ...]  # words that people take for each other
-    proper: tuple[str, ...]  # names that are common words: a capital does not protect them
-    adjectives: tuple[str, ...]  # common ones that follow "it is" and "you are"
+    apostrophes: dict[str, str]  # words that are misspelt without their apostrophe
+    respellings: dict[str, str]  # spellings of informal messages
+    abbreviations: dict[str, str]  # expanded on request
+    confusables: tuple[tuple[str, ...], ...]  # words that are often confused
+    proper: tuple[str, ...]  # names that are common words too: a capital does not protect them
+    adjectives: tuple[str, ...]  # common adjectives after "it is" and "you are"
     groups: dict[str, str]  # named alternatives for the patterns: {name} in `find`
     patterns: tuple[Pattern, ...]
-    expansions: tuple[tuple[str, str], ...]  # patterns of contractions and what is put for them
-    contractions: tuple[tuple[str, str], ...]  # the same the other way round
-    verbs: tuple[str, ...]  # irregular ones: base, past, participle
+    expansions: tuple[tuple[str, str], ...]  # patterns of contractions and their replacements
+    contractions: tuple[tuple[str, str], ...]  # patterns that are contracted, and replacements
+    verbs: tuple[str, ...]  # irregular verbs: base, past, participle

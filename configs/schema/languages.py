@@ -1,4 +1,4 @@
-"""The shape of `configs/languages.yaml`."""
+"""The schema of `configs/languages.yaml`."""
 
 from typing import Annotated
 
@@ -15,33 +15,33 @@ class CurrencyNames(StrictModel):
     """Names of one currency."""
 
     written: Words = frozenset()  # after an amount
-    # One and several of it and of its hundredths, where num2words has none or another country's.
+    # Singular and plural of the unit and of its hundredths, if num2words has none or wrong ones.
     spoken: tuple[str, str, str, str] | None = None
 
 
 class LanguageWords(StrictModel):
-    """Words of one language; none are known of a language that is not listed."""
+    """Words of one language; all empty for a language that is not listed."""
 
-    native_name: str | None = None  # of the language, where the CLDR does not name it in itself
-    conjunctions: Words = frozenset()  # they begin a clause
-    prepositions: Words = frozenset()  # they begin a phrase
-    bound: Words = frozenset()  # others that no cut may follow
-    ties: Words = frozenset()  # between two nouns: no cut before nor after
-    # Abbreviations after which a sentence goes on. sentencex knows most; these are the ones it
+    native_name: str | None = None  # of the language, if the CLDR does not have it
+    conjunctions: Words = frozenset()  # words that begin a clause
+    prepositions: Words = frozenset()  # words that begin a phrase
+    bound: Words = frozenset()  # other words after which chunking never cuts
+    ties: Words = frozenset()  # words between two nouns: no cut before or after
+    # Abbreviations after which a sentence continues. sentencex has most; these are the ones it
     # cuts, and the commonest others. None of them is also a word that ends sentences.
     goes_on: Words = frozenset()
-    goes_on_before_number: Words = frozenset()  # only there: "No." is also an answer
-    abbreviations: dict[str, str] = {}  # and what is said for them; only unambiguous ones
-    marks: dict[Mark, str] = {}  # and what is said for them
-    # Where num2words' own word is missing or worse:
-    point: str | None = None  # of a decimal
+    goes_on_before_number: Words = frozenset()  # the same only before a number: "No." is an answer
+    abbreviations: dict[str, str] = {}  # their spoken form; only unambiguous ones
+    marks: dict[Mark, str] = {}  # their spoken form
+    # Words that num2words lacks or has worse:
+    point: str | None = None  # the decimal point
     minus: str | None = None
-    one: str | None = None  # of something, where it is not said as the number itself
-    after_hour: str = ""  # between hours and minutes
+    one: str | None = None  # before a noun, if it differs from the number
+    after_hour: str = ""  # spoken between hours and minutes
     currencies: dict[str, CurrencyNames] = {}  # by ISO 4217 code
 
 
-# Read at once, so that no request waits for it.
+# Read at import, so that no request waits for it.
 _LANGUAGES = load_yaml(TypeAdapter(dict[str, LanguageWords]), "languages")
 _UNLISTED = LanguageWords()
 

@@ -1,4 +1,4 @@
-"""The shapes of `configs/{plans,admission,sockets,retention}.yaml`: prices, limits, days."""
+"""The schemas of `configs/{plans,admission,sockets,retention}.yaml`: prices and limits."""
 
 from typing import Self
 
@@ -20,13 +20,13 @@ class PlanConfig(StrictModel):
 
     id: str
     name: str
-    price: int = Field(ge=0)  # USD a month
+    price: int = Field(ge=0)  # USD per month
     limits: PlanLimits
     features: tuple[str, ...]  # the limits in words, for people
 
 
 class Prices(StrictModel):
-    """Prices of usage, in micro-USD a unit."""
+    """Prices of usage, in micro-USD per unit."""
 
     chat_token: int = Field(ge=0)
     tts_character: int = Field(ge=0)
@@ -35,7 +35,7 @@ class Prices(StrictModel):
 
 
 class PlansConfig(StrictModel):
-    """All plans; the first is the one that a new workspace gets."""
+    """All plans; a new workspace gets the first."""
 
     signup_credit: int = Field(ge=0)  # micro-USD
     prices: Prices
@@ -46,7 +46,7 @@ class PlansConfig(StrictModel):
         return self.plans[0]
 
     def limits_of(self, plan_id: str) -> PlanLimits:
-        """Those of the first plan when the id is that of a plan which is gone."""
+        """The limits of the plan, or of the first plan when the plan no longer exists."""
         return (self.find(plan_id) or self.first).limits
 
     def find(self, plan_id: str) -> PlanConfig | None:
@@ -54,12 +54,12 @@ class PlansConfig(StrictModel):
 
 
 class AdmissionConfig(StrictModel):
-    """Numbers of one gateway, and of one client address."""
+    """Admission control: limits of one gateway, and of one client address."""
 
     requests: PositiveInt
     sockets: PositiveInt
     work_per_core: dict[str, PositiveInt]  # by the path of the route
-    lasting_per_core: dict[str, PositiveInt]  # the same, once a burst lasts
+    lasting_per_core: dict[str, PositiveInt]  # the same, after a burst of `burst_s`
     burst_s: PositiveFloat
     sign_ups_per_minute: PositiveInt
     sign_ups_per_hour: PositiveInt
@@ -67,7 +67,7 @@ class AdmissionConfig(StrictModel):
 
 
 class SocketLimits(StrictModel):
-    """Times are seconds."""
+    """Limits of WebSocket sessions; times in seconds."""
 
     idle_s: PositiveFloat
     session_s: PositiveFloat
@@ -83,13 +83,13 @@ class SocketLimits(StrictModel):
 
 
 class RetentionConfig(StrictModel):
-    """Days."""
+    """Retention times in days."""
 
-    chat_days: int | None = Field(ge=1)  # since a chat was last used; None is for ever
-    event_days: int = Field(ge=4)  # the last attempt of a delivery is made within four
-    failed_voice_days: int = Field(default=30, ge=1)  # since it failed
+    chat_days: int | None = Field(ge=1)  # since a chat was last used; None: without limit
+    event_days: int = Field(ge=4)  # bodies of events; deliveries are attempted for four days
+    failed_voice_days: int = Field(default=30, ge=1)  # since the failure
     revoked_key_days: int = Field(default=90, ge=1)  # in which its use is audited
-    delivery_days: int  # an event and what became of it; not less than its body
+    delivery_days: int  # events and their deliveries; at least `event_days`
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:

@@ -8,7 +8,7 @@ from configs.schema.base import StrictModel
 class ModelUserConfig(StrictModel):
     """`user_config` of a model deployment: edit it and `serve deploy` to swap the model."""
 
-    model: str  # a file under configs/ without .yaml, such as "tts/kokoro"
+    model: str  # path under configs/ without .yaml, such as "tts/kokoro"
 
 
 class ModelsArgs(StrictModel):
@@ -17,18 +17,18 @@ class ModelsArgs(StrictModel):
     tts: tuple[str, ...] = ()
     stt: tuple[str, ...] = ()
     chat: tuple[str, ...] = ()
-    build: str = ""  # change it to restart every deployment, after the code was edited
+    build: str = ""  # change it to restart all deployments after an edit of the code
 
 
 class WorkerArgs(StrictModel):
     """`args` of the applications `courier` and `voices`."""
 
-    models_app: str = "models"  # shows its metrics
+    models_app: str = "models"  # the application that collects its metrics
     build: str = ""
 
 
 class GatewayArgs(WorkerArgs):
     """`args` of the application `gateway`."""
 
-    # "own": a uvicorn in the replica listens by itself. "serve": Serve's HTTP proxy does.
+    # "own": a uvicorn server in the replica. "serve": Serve's HTTP proxy.
     server: Literal["own", "serve"] = "own"

@@ -1,5 +1,5 @@
-"""The shapes of `configs/voices.yaml` and `configs/openai.yaml`, names of voices and models, and of
-`configs/custom_voices.yaml` and `configs/consent.yaml`."""
+"""The schemas of `configs/voices.yaml` and `configs/openai.yaml`, names of voices and models, and
+of `configs/custom_voices.yaml` and `configs/consent.yaml`."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from configs.schema.base import StrictModel
 
 
 class VoiceRef(StrictModel):
-    """A voice by the names that its engine gives it."""
+    """A reference to a voice: its engine and the engine's key."""
 
     engine: str  # name in the registry, such as "kokoro"
     key: str  # VoiceInfo.key
@@ -25,20 +25,20 @@ Tier = Literal["fast", "quality"]
 
 
 class OpenAIVoice(StrictModel):
-    """A voice of OpenAI's, and the voices here that stand for it."""
+    """A voice of OpenAI's, and the voices that replace it here."""
 
-    gender: Literal["male", "female"]  # of the voice that stands in where none of these can
+    gender: Literal["male", "female"]  # of the replacement when none of these is available
     fast: VoiceRef | None = None
     quality: VoiceRef | None = None
 
     def refs(self, tier: Tier | None) -> list[VoiceRef]:
-        """Its voices, that of the tier first."""
+        """Its voices, first that of the tier."""
         both = [self.fast, self.quality] if tier != "quality" else [self.quality, self.fast]
         return [one for one in both if one is not None]
 
 
 class OpenAIConfig(StrictModel):
-    """Names that OpenAI's clients send without being asked."""
+    """Names of voices and models that OpenAI's clients send by default."""
 
     speech_models: dict[str, Tier]
     transcription_models: list[str] = Field(min_length=1)
@@ -46,7 +46,7 @@ class OpenAIConfig(StrictModel):
 
 
 class SampleRules(StrictModel):
-    """Samples that break one of these are refused."""
+    """Requirements on samples; others are refused."""
 
     min_files: int = Field(ge=1)
     max_files: int = Field(ge=1)
@@ -63,50 +63,50 @@ class SampleRules(StrictModel):
 
 
 class VoiceWorkConfig(StrictModel):
-    """The models that make voices, how long one takes, and when it is given up."""
+    """The jobs that build custom voices: their models, resources, leases and attempts."""
 
-    model: str  # a file under configs/ without .yaml: the engine that a voice is made for
+    model: str  # path under configs/ without .yaml: the engine that a voice is built for
     encoder: str  # the same, of the speaker encoder that measures similarity
-    most_workers: int = Field(ge=1)  # processes for one voice, at most one a core of the cluster
+    most_workers: int = Field(ge=1)  # processes for one voice, at most one per core of the cluster
     seconds_per_voice: float = Field(gt=0)  # for `estimated_completion`
-    at_once: int = Field(ge=1)  # voices that are made at the same time
+    at_once: int = Field(ge=1)  # voices that are built at the same time
     lease_s: float = Field(gt=0)  # after which another worker may take over
     most_attempts: int = Field(ge=1)
-    give_up_after_hours: float = Field(gt=0)  # in which it waited and no voice was finished
+    give_up_after_hours: float = Field(gt=0)  # of waiting in which no other voice was finished
 
 
 class FitConfig(StrictModel):
     """Parameters of the search for a voice, and its acceptance thresholds."""
 
-    search: Literal["cma-es with surrogate"] = "cma-es with surrogate"  # the one that is left
+    search: Literal["cma-es with surrogate"] = "cma-es with surrogate"  # the only method
     seed: int
-    evaluations: int = Field(ge=1)  # sentences that are spoken in the search, at most
-    generation: int = Field(ge=2)  # of them, spoken at once
-    choice_sentences: int = Field(ge=1)  # that rate each of the last candidates
-    min_quality: float = Field(ge=1, le=5)  # mean opinion score that similarity should not cost
-    judge_sentences: int = Field(ge=1)  # that rate the finished voice, at most
+    evaluations: int = Field(ge=1)  # maximum of sentences synthesised in the search
+    generation: int = Field(ge=2)  # sentences synthesised in one generation of the search
+    choice_sentences: int = Field(ge=1)  # sentences for the rating of each last candidate
+    min_quality: float = Field(ge=1, le=5)  # mean opinion score; candidates below it are penalised
+    judge_sentences: int = Field(ge=1)  # maximum of sentences for the rating of the finished voice
     min_similarity: float = Field(ge=-1, le=1)  # of the finished voice with the recordings
 
 
 class PromptConfig(StrictModel):
-    """How the recording that an engine continues is chosen. Models are files under configs/."""
+    """Selection of the recording that a cloning engine uses. Models are paths under configs/."""
 
-    model: str  # the engine that the voice is made for
+    model: str  # the engine that the voice is built for
     vad: str
     min_seconds: float = Field(ge=2)  # of the recording
     max_seconds: float = Field(le=18)
-    candidates: int = Field(ge=1)  # recordings that are tried
+    candidates: int = Field(ge=1)  # recordings that are evaluated
     judge: bool  # whether workers load the engine, to measure similarity
-    gpus: float = Field(ge=0, le=1)  # share of one that a worker takes, where the cluster has any
-    judged_sentences: int = Field(ge=1)  # for each candidate
+    gpus: float = Field(ge=0, le=1)  # share of a GPU per worker, if the cluster has one
+    judged_sentences: int = Field(ge=1)  # per candidate
     min_confidence: float = Field(ge=0, le=1)  # of the recogniser
     min_similarity: float = Field(ge=-1, le=1)  # of the voice with the other recordings
 
 
 class CustomVoicesConfig(StrictModel):
-    """The whole file."""
+    """`configs/custom_voices.yaml`."""
 
-    method: Literal["fit", "prompt"]  # how voices are made
+    method: Literal["fit", "prompt"]  # how voices are built
 
     samples: SampleRules
     work: VoiceWorkConfig
@@ -115,12 +115,12 @@ class CustomVoicesConfig(StrictModel):
 
     @property
     def model(self) -> str:
-        """A file under configs/ without .yaml: the engine that voices are made for."""
+        """Path under configs/ without .yaml: the engine that voices are built for."""
         return self.prompt.model if self.method == "prompt" else self.work.model
 
 
 class ConsentWords(StrictModel):
-    """A sentence of one language."""
+    """The consent sentence of one language."""
 
     sentence: str  # with {words}
     words: tuple[str, ...] = Field(min_length=20)  # all different; some are drawn each time
@@ -133,14 +133,14 @@ class ConsentWords(StrictModel):
 
 
 class ConsentConfig(StrictModel):
-    """All of it."""
+    """`configs/consent.yaml`."""
 
-    lasts_s: float = Field(gt=0)  # how long a sentence may be used
+    lasts_s: float = Field(gt=0)  # validity of an issued sentence
     drawn_words: int = Field(ge=2)
-    heard_words: int = Field(ge=1)  # so many of them must be recognised
+    heard_words: int = Field(ge=1)  # minimum of drawn words that are recognised
     word_likeness: float = Field(gt=0, le=100)  # from which a word counts as recognised
-    likeness: float = Field(gt=0, le=100)  # of what was heard with the sentence
-    heard_seconds: float = Field(gt=0, le=30)  # of the beginning of each file
+    likeness: float = Field(gt=0, le=100)  # minimum between the transcript and the sentence
+    heard_seconds: float = Field(gt=0, le=30)  # transcribed from the beginning of each file
     min_similarity: float = Field(ge=-1, le=1)  # of the sentence's speaker with the samples
     sentences: dict[str, ConsentWords]  # by ISO 639-1 code
 

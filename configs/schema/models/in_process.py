@@ -1,4 +1,4 @@
-"""The shapes of `configs/{vad,speaker,quality,watermark,grammar}/*.yaml`, by kind of engine.
+"""The schemas of `configs/{vad,speaker,quality,watermark,grammar}/*.yaml`, by kind of engine.
 
 These engines have no deployment: each runs in the process that uses it.
 """
@@ -17,17 +17,17 @@ class SileroConfig(StrictModel):
 
 
 class WebRtcConfig(StrictModel):
-    """WebRTC's detector: cheaper and coarser, with no weights."""
+    """WebRTC's detector: cheaper and coarser, without weights."""
 
     engine: Literal["webrtc"]
-    aggressiveness: int = Field(default=2, ge=0, le=3)  # 3 calls the least of all sounds speech
+    aggressiveness: int = Field(default=2, ge=0, le=3)  # 3 classifies the fewest frames as speech
 
 
 VADConfig = Annotated[SileroConfig | WebRtcConfig, Field(discriminator="engine")]
 
 
 class ResemblyzerConfig(StrictModel):
-    """Resemblyzer's network, which learned to tell thousands of speakers apart."""
+    """Resemblyzer's network, trained on thousands of speakers."""
 
     engine: Literal["resemblyzer"]
     artefact: str  # name in the catalogue of weights
@@ -36,7 +36,7 @@ class ResemblyzerConfig(StrictModel):
 
 
 class BandsConfig(StrictModel):
-    """The average spectrum: no weights, and no judge of people. For tests."""
+    """The average spectrum: no weights, and useless for real voices. For tests."""
 
     engine: Literal["bands"]
 
@@ -45,7 +45,7 @@ SpeakerConfig = Annotated[ResemblyzerConfig | BandsConfig, Field(discriminator="
 
 
 class QualityConfig(StrictModel):
-    """DNSMOS, a network that learned how people rate the sound of speech."""
+    """DNSMOS, a network that predicts listeners' ratings of speech."""
 
     engine: Literal["dnsmos"]
     artefact: str  # name in the catalogue of weights
@@ -53,7 +53,7 @@ class QualityConfig(StrictModel):
 
 
 class PerthConfig(StrictModel):
-    """Resemble's Perth, a network that hides a mark below 2 kHz."""
+    """Resemble's Perth, a network that embeds a watermark below 2 kHz."""
 
     engine: Literal["perth"]
     artefact: str  # name in the catalogue of weights
@@ -61,9 +61,9 @@ class PerthConfig(StrictModel):
 
 
 class HarperConfig(StrictModel):
-    """Harper: rules and a dictionary of English, in process."""
+    """Harper: rules and a dictionary of English, in-process."""
 
     engine: Literal["harper"]
     dialect: Literal["american", "british", "australian", "canadian", "indian"] = "american"
-    rules_off: tuple[str, ...]  # rules that are never asked for
-    kinds_off: tuple[str, ...]  # kinds of findings that are matters of taste
+    rules_off: tuple[str, ...]  # disabled rules
+    kinds_off: tuple[str, ...]  # kinds of findings that are ignored as matters of style

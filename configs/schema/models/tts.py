@@ -1,4 +1,4 @@
-"""The shapes of `configs/tts/*.yaml`: one class an engine, chosen by `engine`."""
+"""The schemas of `configs/tts/*.yaml`: one class per engine, chosen by `engine`."""
 
 from typing import Annotated, Literal
 
@@ -31,13 +31,13 @@ Category = Literal[
     "Animation",
     "Professional Cloning",
 ]
-"""The use cases that the voice list may name."""
+"""The use cases of voices in the voice list."""
 
 
 class VoiceConfig(StrictModel):
-    """A voice that the engine offers."""
+    """A voice of an engine."""
 
-    key: str  # the engine's own name of it; unique within the engine
+    key: str  # the engine's own name of the voice; unique within the engine
     name: str  # display name
     language: str = Field(pattern=r"^[a-z]{2}$")  # ISO 639-1 code
     gender: Literal["male", "female"]
@@ -47,40 +47,40 @@ class VoiceConfig(StrictModel):
 
 
 class SpeechModelConfig(ModelConfig):
-    """What every text-to-speech configuration has."""
+    """The common fields of text-to-speech configurations."""
 
-    tier: Literal["fast", "quality"]  # which of the two names in `GET /default-voices`
-    # Seconds of work for a second of speech. The slower, the shorter the pieces that begin a
-    # stream; the tone engine really takes so long.
+    tier: Literal["fast", "quality"]  # the tier in `GET /default-voices`
+    # Seconds of work for a second of speech. The slower, the shorter the first chunks of a stream;
+    # the tone engine waits this long.
     real_time_factor: float = Field(default=0.0, ge=0.0)
     voices: tuple[VoiceConfig, ...] = Field(min_length=1)
 
 
 class ToneConfig(SpeechModelConfig):
-    """A sine wave as long as the text: an engine with no weights, for tests."""
+    """A sine wave as long as the text: an engine without weights, for tests."""
 
     engine: Literal["tone"]
 
 
 class HibariConfig(SpeechModelConfig):
-    """English voices whose weights come with the library; `key` is the library's name of one."""
+    """English voices whose weights are in the library; `key` is the library's name of a voice."""
 
     engine: Literal["hibari"]
     threads: int = Field(default=1, ge=1)
 
 
 class KokoroVoiceConfig(VoiceConfig):
-    """A voice of Kokoro; several may share one pack, each for its own language."""
+    """A voice of Kokoro; several voices, one per language, may share a pack."""
 
-    pack: str | None = None  # file name without .bin; the key unless given
+    pack: str | None = None  # file name without .bin; by default the key
 
 
 class KokoroConfig(SpeechModelConfig):
     """Kokoro-82M."""
 
     engine: Literal["kokoro"]
-    weights: str  # artefact that holds kokoro.onnx
-    voice_weights: str  # artefact that holds voices/*.bin
+    weights: str  # artefact with kokoro.onnx
+    voice_weights: str  # artefact with voices/*.bin
     threads: int = Field(default=2, ge=1)
     voices: tuple[KokoroVoiceConfig, ...] = Field(min_length=1)
 
@@ -88,7 +88,7 @@ class KokoroConfig(SpeechModelConfig):
 class EspeakVoiceConfig(VoiceConfig):
     """A voice of espeak-ng."""
 
-    espeak: str  # its name there, with a variant after a plus, such as "ta+f3"
+    espeak: str  # espeak-ng's name of it, with a variant after a plus, such as "ta+f3"
 
 
 class EspeakConfig(SpeechModelConfig):
@@ -105,7 +105,7 @@ class WeightsVoiceConfig(VoiceConfig):
 
 
 class VitsConfig(SpeechModelConfig):
-    """VITS voices in Piper's format; all of one sample rate."""
+    """VITS voices in Piper's format, all with the same sample rate."""
 
     engine: Literal["vits"]
     threads: int = Field(default=2, ge=1)
@@ -113,7 +113,7 @@ class VitsConfig(SpeechModelConfig):
 
 
 class CsmConfig(SpeechModelConfig):
-    """CSM-1B on the transformers library: only voices that workspaces have made. GPU profile."""
+    """CSM-1B on the transformers library: custom voices only. GPU profile."""
 
     engine: Literal["csm"]
     weights: str  # artefact with the files of the hub's repository
@@ -126,9 +126,9 @@ class CsmConfig(SpeechModelConfig):
 
 
 class MmsConfig(SpeechModelConfig):
-    """VITS voices of MMS, one a language, on the transformers library. GPU profile.
+    """VITS voices of MMS, one per language, on the transformers library. GPU profile.
 
-    All are of one sample rate.
+    All have the same sample rate.
     """
 
     engine: Literal["mms"]
@@ -143,6 +143,6 @@ TTSConfig = Annotated[
 
 
 def engine_of(name: str) -> str:
-    """The engine of the model of `configs/<name>.yaml`. Raises ValidationError."""
+    """The name of the engine in `configs/<name>.yaml`. Raises ValidationError."""
     config: TTSConfig = load_yaml(TypeAdapter(TTSConfig), name)
     return config.engine
