@@ -27,7 +27,7 @@ class User(SQLModel, table=True):
 
 
 class Workspace(SQLModel, table=True):
-    """What owns keys, voices, chats, usage, webhooks and balance; every user has one."""
+    """The owner (tenant) of keys, voices, chats, usage, webhooks and balance; one per user."""
 
     id: int = Field(
         default_factory=random_id,
@@ -40,9 +40,9 @@ class Workspace(SQLModel, table=True):
     )
     name: str
     plan: str  # id of a plan in configs/plans.yaml
-    retention: str = "standard"  # or zero: nothing of what is said or heard is kept
+    retention: str = "standard"  # or zero: no texts and no audio are stored
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
-    voice_turn_at: datetime | None = Field(  # when a custom voice of its was last begun
+    voice_turn_at: datetime | None = Field(  # when the job of one of its custom voices last began
         default=None, sa_type=UtcDateTime
     )
 
@@ -54,7 +54,7 @@ def workspace_reference(**options: Any) -> Column[int]:
 
 
 class ApiKey(SQLModel, table=True):
-    """A key of a workspace; the key itself is not here, only its HMAC."""
+    """An API key of a workspace; only the HMAC of the key is stored."""
 
     __tablename__ = "api_key"
 
@@ -65,21 +65,21 @@ class ApiKey(SQLModel, table=True):
     workspace_id: int = Field(sa_column=workspace_reference(index=True))
     name: str
     digest: bytes = Field(unique=True)  # HMAC-SHA256 of the key under the server's pepper
-    prefix: str  # the first characters of the key, to tell keys apart
+    prefix: str  # the first characters of the key, to identify it
     scopes: list[str] = Field(sa_column=Column(JSON, nullable=False))
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
     last_used_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     expires_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
-    # A key that was deleted stays for a while without its name, so that its use can be told.
+    # A deleted key is kept for a while without its name, so that its use can be audited.
     revoked_at: datetime | None = Field(default=None, sa_type=UtcDateTime, index=True)
-    refused_at: datetime | None = Field(default=None, sa_type=UtcDateTime)  # last told of
+    refused_at: datetime | None = Field(default=None, sa_type=UtcDateTime)  # last audited
 
 
 Row = TypeVar("Row", User, Workspace)
 
 
 def add_user(session: Session, user: User, workspace: Workspace) -> None:
-    """Raises sqlalchemy.exc.IntegrityError when the e-mail is taken."""
+    """Raises sqlalchemy.exc.IntegrityError when the e-mail address is taken."""
     session.add(user)
     session.flush()
     session.add(workspace)
@@ -88,7 +88,7 @@ def add_user(session: Session, user: User, workspace: Workspace) -> None:
 def find_user(
     session: Session, condition: ColumnElement[bool] | bool
 ) -> tuple[User, Workspace] | None:
-    """The user that the condition on User's columns names, and the workspace."""
+    """The user that matches the condition on User's columns, and the workspace."""
     query = select(User, Workspace).where(condition, Workspace.owner_id == User.id)
     return session.exec(query).first()
 
@@ -96,7 +96,7 @@ def find_user(
 def change_row(
     session: Session, model: type[Row], row_id: int, **values: str | None
 ) -> tuple[Row, list[str]] | None:
-    """Changes what is not None; the row, and the names of the fields that are other now."""
+    """Sets the values that are not None; the row, and the names of the changed fields."""
     row = session.get(model, row_id, with_for_update=True)
     if row is None:
         return None
@@ -116,23 +116,23 @@ def change_row(
 def lock_workspace(
     session: Session, workspace_id: int, *, shared: bool = False
 ) -> Workspace | None:
-    """Until the end of the transaction; settlements, which only refer to the workspace, go on.
+    """Locks the row until the end of the transaction; settlements, which only refer to it, can run.
 
-    `shared` suffices to keep it from being erased.
+    A `shared` lock suffices against its erasure.
     """
     lock = {"read": shared, "key_share": True}
     return session.get(Workspace, workspace_id, with_for_update=lock)
 
 
 def delete_user(session: Session, user_id: int) -> bool:
-    """With the workspace and all that refers to it; False when there is no such user."""
+    """Deletes the user, the workspace and all that refers to it; False without such a user."""
     return change_rows(session, delete(User).where(col(User.id) == user_id)) > 0
 
 
 def find_workspace(
     session: Session, email: str | None = None, workspace_id: int | None = None
 ) -> Workspace | None:
-    """By its owner's e-mail address or its id; without either the first that was made."""
+    """By its owner's e-mail address or its id; without either the oldest workspace."""
     query = select(Workspace).order_by(col(Workspace.created_at), col(Workspace.id))
     if workspace_id is not None:
         query = query.where(Workspace.id == workspace_id)
@@ -148,7 +148,7 @@ def any_workspace(session: Session) -> bool:
 
 
 def keys_of(session: Session, workspace_id: int) -> list[ApiKey]:
-    """Those that were not revoked, newest first."""
+    """The keys that are not revoked, newest first."""
     query = (
         select(ApiKey)
         .where(ApiKey.workspace_id == workspace_id, col(ApiKey.revoked_at).is_(None))
@@ -158,7 +158,7 @@ def keys_of(session: Session, workspace_id: int) -> list[ApiKey]:
 
 
 def revoke_key(session: Session, workspace_id: int, key_id: int, now: datetime) -> bool:
-    """Takes its name away, too; False when the workspace has no such key any more."""
+    """Revokes a key and deletes its name; False when the workspace has no such valid key."""
     key = update(ApiKey).where(
         col(ApiKey.id) == key_id,
         col(ApiKey.workspace_id) == workspace_id,
@@ -177,7 +177,7 @@ def note_refusal(session: Session, key_id: int, now: datetime, since: datetime) 
 
 
 def key_by_digest(session: Session, digest: bytes) -> tuple[ApiKey, Workspace] | None:
-    """Of a revoked key, too, for as long as its row is kept."""
+    """The key with that digest, also a revoked one while its row is kept."""
     query = select(ApiKey, Workspace).where(
         ApiKey.digest == digest, Workspace.id == ApiKey.workspace_id
     )
@@ -185,6 +185,6 @@ def key_by_digest(session: Session, digest: bytes) -> tuple[ApiKey, Workspace] |
 
 
 def touch_key(session: Session, key_id: int, used_at: datetime) -> None:
-    """Notes that the key was used."""
+    """Records the time of a key's last use."""
     key = update(ApiKey).where(col(ApiKey.id) == key_id)
     change_rows(session, key.values(last_used_at=used_at))

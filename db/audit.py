@@ -1,4 +1,4 @@
-"""What was done by whom: rows that are only added, each with a digest over all before it."""
+"""The audit log: append-only rows, each with a digest over all before it (a hash chain)."""
 
 import hashlib
 import json
@@ -12,13 +12,13 @@ from sqlmodel import Field, Session, SQLModel, col, select
 from db.database import AUTO_INCREMENT, UtcDateTime, page_of, utc_now
 
 SERVICE = "service"
-"""The actor of what the service does by itself."""
+"""The actor of actions of the service itself."""
 
-_LOCK_SPACE = 1 << 60  # keeps the locks of workspaces apart from other advisory locks
+_LOCK_SPACE = 1 << 60  # offset that separates workspaces' locks from other advisory locks
 
 
 class AuditEntry(SQLModel, table=True):
-    """One action of an actor; a chain of digests shows whether any entry was changed or removed."""
+    """One action of an actor; the hash chain shows whether an entry was changed or removed."""
 
     __tablename__ = "audit_entry"
     __table_args__ = (UniqueConstraint("workspace_id", "number"), Index(None, "created_at"))
@@ -28,9 +28,9 @@ class AuditEntry(SQLModel, table=True):
     number: int  # from 1 in each workspace
     action: str = Field(max_length=40)  # account.created, key.deleted, webhook.disabled, …
     actor: str = Field(max_length=40)  # user:…, key:…, service
-    target: str = Field(default="", max_length=80)  # id of what it was done to
+    target: str = Field(default="", max_length=80)  # id of the object of the action
     details: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))  # never content
-    digest: bytes = Field(sa_type=LargeBinary)  # SHA-256 over the one before and this
+    digest: bytes = Field(sa_type=LargeBinary)  # SHA-256 over the previous digest and this entry
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
 
 
@@ -42,9 +42,9 @@ def audit(
     target: str = "",
     details: dict[str, Any] | None = None,
 ) -> None:
-    """Notes that `actor` did `action` to `target`, in the transaction that does it.
+    """Records that `actor` did `action` to `target`, in the transaction of the action.
 
-    `details` holds JSON values and never content of users. Call it last in a transaction: on
+    `details` has JSON values and never content of users. Call it last in a transaction: on
     PostgreSQL the workspace's chain is locked from here on.
     """
     if session.get_bind().dialect.name == "postgresql":
@@ -75,26 +75,26 @@ def audit(
 def audit_page(
     session: Session, workspace_id: int, page: int, limit: int
 ) -> tuple[list[AuditEntry], int]:
-    """One page, newest first, and the number of all; `page` counts from 1."""
+    """One page of entries, newest first, and their total number; `page` counts from 1."""
     query = select(AuditEntry).where(AuditEntry.workspace_id == workspace_id)
     return page_of(session, query.order_by(col(AuditEntry.number).desc()), page, limit)
 
 
 def audit_chain(session: Session, workspace_id: int) -> list[AuditEntry]:
-    """All of it, oldest first."""
+    """All entries of a workspace, oldest first."""
     query = select(AuditEntry).where(AuditEntry.workspace_id == workspace_id)
     return list(session.exec(query.order_by(col(AuditEntry.number))))
 
 
 def audited_workspaces(session: Session) -> list[int]:
-    """Every workspace with a chain, also those that were erased."""
+    """The ids of all workspaces with entries, including erased ones."""
     return list(session.exec(select(AuditEntry.workspace_id).distinct()))
 
 
 def first_break(chain: Iterable[AuditEntry]) -> int | None:
-    """The number at which an entry was changed, removed or put in; None when there is none.
+    """The number of the first entry that was changed, removed or inserted; None when valid.
 
-    Cutting entries off the end shows only against a digest that was kept elsewhere.
+    A removal of the last entries is only detected against a digest that is stored elsewhere.
     """
     digest = b""
     for number, entry in enumerate(chain, start=1):

@@ -1,4 +1,4 @@
-"""Saved chats. A chat of another workspace is one that does not exist."""
+"""Saved chats. Chats of other workspaces are treated as nonexistent."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -22,7 +22,7 @@ class Chat(SQLModel, table=True):
 
     id: UUID = Field(sa_column=Column(Uuid, primary_key=True))
     workspace_id: int = Field(sa_column=workspace_reference())
-    title: str  # the beginning of what the user said first
+    title: str  # the beginning of the user's first message
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
     updated_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
 
@@ -39,7 +39,7 @@ class ChatEntry(SQLModel, table=True):
     role: str
     content: str = Field(sa_type=Text)
     extra: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))  # tool calls, name
-    model: str | None = None  # answers only: what really answered
+    model: str | None = None  # answers only: the model that generated it
     prompt_tokens: int | None = None  # answers only
     completion_tokens: int | None = None  # answers only
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
@@ -52,15 +52,15 @@ def append_to_chat(
     entries: Sequence[ChatEntry],
     title: str | None = None,
 ) -> None:
-    """Adds messages at the end of a chat; a `title` makes a new one.
+    """Appends messages to a chat; with a `title` it is created first.
 
-    Positions of `entries` are set here. Does nothing when the chat was deleted meanwhile.
+    Sets the positions of `entries`. Does nothing when the chat was deleted meanwhile.
     """
     if title is not None:
         session.add(Chat(id=chat_id, workspace_id=workspace_id, title=title))
         session.flush()
     else:
-        # This update locks the row, so two answers to one chat cannot take the same positions.
+        # This update locks the row, so that two answers in one chat get different positions.
         used = (
             update(Chat)
             .where(col(Chat.id) == chat_id, col(Chat.workspace_id) == workspace_id)
@@ -96,12 +96,12 @@ def entries_of(session: Session, chat_id: UUID) -> list[ChatEntry]:
 def list_chats(
     session: Session, workspace_id: int, page: int, limit: int
 ) -> tuple[list[Chat], int]:
-    """One page, the last used first, and the number of all; `page` counts from 1."""
+    """One page of chats, last used first, and their total number; `page` counts from 1."""
     query = select(Chat).where(Chat.workspace_id == workspace_id)
     return page_of(session, query.order_by(col(Chat.updated_at).desc(), col(Chat.id)), page, limit)
 
 
 def delete_chat(session: Session, workspace_id: int, chat_id: UUID) -> bool:
-    """Whether there was such a chat; its messages go with it."""
+    """Deletes a chat and its messages; False when there is no such chat."""
     ours = (col(Chat.id) == chat_id, col(Chat.workspace_id) == workspace_id)
     return change_rows(session, delete(Chat).where(*ours)) > 0

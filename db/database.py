@@ -37,14 +37,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 CONNECTIONS = 8
-MAX_WAITING = 500  # calls; more are refused at once, not piled up behind a database that hangs
+MAX_WAITING = 500  # calls; more are refused at once, instead of queueing for a hung database
 PING_TIMEOUT_S = 2.0
 BUSY_TIMEOUT_MS = 5_000
 CONNECT_TIMEOUT_S = 2
 STATEMENT_TIMEOUT_MS = 10_000
-# The server ends a statement that takes too long, but not when it hangs itself, or is cut off.
+# Timeout of a call. The server's own statement timeout fails when it hangs or is disconnected.
 ANSWER_S = 15.0
-# Ends connections to a machine that is gone, which the kernel would keep for a quarter of an hour.
+# Closes connections to an unreachable machine, which the kernel would keep for 15 minutes.
 KEEPALIVE = {
     "keepalives_idle": 5,
     "keepalives_interval": 2,
@@ -53,8 +53,8 @@ KEEPALIVE = {
 }
 
 metadata = SQLModel.metadata
-# Every constraint has a name that migrations can use on either database. Every table has a column
-# type of this module, so the convention is set before the first table.
+# Gives every constraint a name that migrations can use on either database. Every table imports a
+# column type of this module, so the convention is set before the first table.
 metadata.naming_convention = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
     "uq": "uq_%(table_name)s_%(column_0_N_name)s",
@@ -65,11 +65,11 @@ metadata.naming_convention = {
 
 
 AUTO_INCREMENT = BigInteger().with_variant(Integer, "sqlite")
-"""The type of a key that counts up; SQLite does so only where the key is an INTEGER."""
+"""The type of an auto-increment key; SQLite increments only an INTEGER."""
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """A moment with its zone, always UTC, also on SQLite, which stores none."""
+    """A timezone-aware datetime, always UTC, also on SQLite, which stores no zone."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -99,13 +99,13 @@ def random_id() -> int:
 
 
 class Transaction(Protocol):
-    """What suffices for statements without mapped objects; a Session is one, too."""
+    """A transaction for statements without mapped objects; a Session is one, too."""
 
     def connection(self) -> Connection: ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Plain:
+class _PlainTransaction:
     rows: Connection
 
     def connection(self) -> Connection:
@@ -113,29 +113,29 @@ class _Plain:
 
 
 def change_rows(session: Transaction, statement: Update | Delete) -> int:
-    """Runs the statement; how many rows it changed."""
+    """Runs the statement; returns how many rows it changed."""
     return session.connection().execute(statement).rowcount
 
 
 def page_of(
     session: Session, query: SelectOfScalar[T], page: int, limit: int
 ) -> tuple[list[T], int]:
-    """One page of the rows, and the number of all; `page` counts from 1."""
+    """One page of the rows, and their total number; `page` counts from 1."""
     count = query.with_only_columns(func.count(), maintain_column_froms=True).order_by(None)
     total: int = session.connection().execute(count).scalar_one()
     return list(session.exec(query.offset((page - 1) * limit).limit(limit))), total
 
 
 def is_free(lease_until: datetime | None, now: datetime) -> ColumnElement[bool]:
-    """Of the column of a lease: whether it has no holder, or the one it had is gone."""
+    """The condition that a lease column is empty or expired."""
     return or_(col(lease_until).is_(None), col(lease_until) <= now)
 
 
 class BoundedThreadPool:
-    """Who waits for a server that hangs is told after a while, and who comes then at once."""
+    """Threads for blocking calls with a timeout; while all threads hang, calls fail at once."""
 
     def __init__(self, threads: int, answer_s: float, name: str) -> None:
-        """So many calls run at once; each has `answer_s`, the wait for a thread in it."""
+        """`threads` calls run at once; the timeout `answer_s` includes the wait for a thread."""
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._count = threads
         self._answer_s = answer_s
@@ -144,7 +144,7 @@ class BoundedThreadPool:
     async def run(self, work: Callable[[], T]) -> T:
         """What `work` returns. Raises what it raises, or TimeoutError.
 
-        After that the work may still be done; what had not begun is not.
+        After a TimeoutError, work that has begun may still complete; other work is cancelled.
         """
         if self._hung:
             self._hung = {call for call in self._hung if not call.done()}
@@ -155,12 +155,12 @@ class BoundedThreadPool:
             async with asyncio.timeout(self._answer_s):
                 return await asyncio.wrap_future(call)
         except TimeoutError:
-            if not call.done():  # one that had not begun was cancelled, and has ended
+            if not call.done():  # else it had not begun and was cancelled
                 self._hung.add(call)
             raise
 
     def close(self) -> None:
-        """Ends the threads, when their calls have ended."""
+        """Ends the threads after their calls."""
         self._threads.shutdown()
 
 
@@ -186,7 +186,7 @@ class Database:
     async def read(
         self, work: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """As `run`, for work that writes nothing: on SQLite it waits for no writer."""
+        """As `run`, for read-only work: on SQLite it does not wait for writers."""
         return await self._in_thread(lambda: _transact(self._reader, work, *args, **kwargs))
 
     async def get(self, table: type[T], key: Any) -> T | None:
@@ -196,7 +196,7 @@ class Database:
     async def run_plain(
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """As `run`, without mapped objects, which is quicker: for what each request does."""
+        """As `run`, without mapped objects, which is faster: for the work of every request."""
         return await self._in_thread(lambda: _transact_plain(self._engine, work, *args, **kwargs))
 
     async def run_in_order(
@@ -204,7 +204,7 @@ class Database:
     ) -> T:
         """As `run_plain`, but on SQLite a power cut may undo it, unless a later `run` has ended.
 
-        A process that is killed undoes nothing. For what means nothing without what comes after it.
+        A killed process undoes nothing. For writes that matter only together with later ones.
         """
         return await self._in_thread(lambda: _transact_plain(self._ordered, work, *args, **kwargs))
 
@@ -217,7 +217,7 @@ class Database:
             raise DatabaseUnavailable("the database does not answer in time") from None
 
     async def forget_deleted(self) -> None:
-        """Empties SQLite's log of writes, which still holds what was deleted. Raises as `run`."""
+        """Truncates SQLite's write-ahead log, which contains deleted data. Raises as `run`."""
         if self._engine.dialect.name == "sqlite":
             await self._in_thread(lambda: _checkpoint(self._engine))
 
@@ -249,7 +249,7 @@ def _checkpoint(engine: Engine) -> None:
 def _transact(
     engine: Engine, work: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
 ) -> T:
-    with _answering(), Session(engine, expire_on_commit=False) as session, session.begin():
+    with _connection_errors(), Session(engine, expire_on_commit=False) as session, session.begin():
         return work(session, *args, **kwargs)
 
 
@@ -259,13 +259,13 @@ def _transact_plain(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    with _answering(), engine.begin() as connection:
-        return work(_Plain(connection), *args, **kwargs)
+    with _connection_errors(), engine.begin() as connection:
+        return work(_PlainTransaction(connection), *args, **kwargs)
 
 
 @contextmanager
-def _answering() -> Iterator[None]:
-    """Raises DatabaseUnavailable in place of what the driver raises when the server is away."""
+def _connection_errors() -> Iterator[None]:
+    """Raises DatabaseUnavailable in place of the driver's errors of an unreachable server."""
     try:
         yield
     except (OperationalError, InterfaceError, PoolTimeout) as error:
@@ -281,8 +281,8 @@ def make_engine(
 ) -> Engine:
     """An engine with the settings that this project needs on either database.
 
-    With more threads than `connections` one of them may wait long for a connection: the pool does
-    not serve waiting threads in order.
+    Use at most `connections` threads: the pool does not serve waiting threads in order, so that one
+    could wait long.
     """
     target = make_url(url)
     if target.get_backend_name() == "sqlite":
@@ -291,7 +291,7 @@ def make_engine(
         target = target.set(drivername="postgresql+psycopg")  # psycopg 3
     return create_engine(
         target,
-        hide_parameters=True,  # in errors, which are logged: they hold texts and password hashes
+        hide_parameters=True,  # errors are logged; parameters contain texts and password hashes
         pool_size=connections,
         max_overflow=0,
         pool_timeout=CONNECT_TIMEOUT_S,
@@ -310,30 +310,30 @@ def _sqlite_engine(url: URL, connections: int, busy_timeout_ms: int) -> Engine:
         hide_parameters=True,
         pool_size=connections,
         max_overflow=0,
-        pool_use_lifo=True,  # the last one used has the newest pages at hand
+        pool_use_lifo=True,  # the last used connection has the newest pages in its cache
     )
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: object) -> None:
-        # Python's driver would begin transactions by itself, and too late for DDL.
+        # Python's driver would begin transactions implicitly, and too late for DDL.
         connection.isolation_level = None
         for pragma in (
             f"busy_timeout={busy_timeout_ms}",
             "journal_mode=WAL",
             "synchronous=FULL",
             "foreign_keys=ON",
-            "secure_delete=ON",  # what was deleted is not left in free pages
+            "secure_delete=ON",  # overwrites deleted data in free pages
         ):
             connection.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        # A deferred transaction that reads and then writes fails at once when another wrote.
+        # A deferred transaction that reads, then writes, fails at once after a concurrent write.
         options = connection.get_execution_options()
         if options.get("read_only"):
             connection.exec_driver_sql("BEGIN")
             return
-        # With NORMAL the log is not forced to the disk at each commit; the next FULL one does it.
+        # With NORMAL a commit does not sync the log to the disk; the next commit with FULL does.
         synchronous = "NORMAL" if options.get("in_order") else "FULL"
         if connection.info.get("synchronous", "FULL") != synchronous:
             connection.exec_driver_sql(f"PRAGMA synchronous={synchronous}")

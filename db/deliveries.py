@@ -1,4 +1,4 @@
-"""Deliveries: which are due, who is at them, and what became of them."""
+"""Deliveries of webhooks: due deliveries, their leases, attempts and results."""
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -14,11 +14,11 @@ from db.database import UtcDateTime, change_rows, is_free, page_of, utc_now
 from db.webhooks import Delivery, Event, Webhook
 
 OURS = {"body_not_kept", "seal_broken", "internal"}
-SEEN_AT_ONCE = 200  # due deliveries; those of webhooks that are busy are not among them
+SEEN_AT_ONCE = 200  # due deliveries, without those of busy webhooks
 
 
 class DeliveryAttempt(SQLModel, table=True):
-    """One try; the receiver's answer is not kept."""
+    """One attempt; the receiver's response body is not stored."""
 
     __tablename__ = "delivery_attempt"
 
@@ -26,25 +26,25 @@ class DeliveryAttempt(SQLModel, table=True):
         sa_column=Column(Uuid, ForeignKey("delivery.id", ondelete="CASCADE"), primary_key=True)
     )
     number: int = Field(primary_key=True)  # from 1
-    status_code: int | None = None  # None when there was no answer
-    error: str | None = None  # its class: timeout, refused address, tls, …
+    status_code: int | None = None  # None without a response
+    error: str | None = None  # the class of the error: timeout, refused address, tls, …
     milliseconds: int
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A delivery that one worker is at, and all that it needs to know."""
+    """A delivery under a worker's lease, with the data for its attempt."""
 
     delivery: Delivery
     event: Event
     webhook: Webhook
-    secrets: list[bytes]  # those that sign, encrypted
+    secrets: list[bytes]  # signing secrets, encrypted
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """What came back of one attempt; never what the receiver said."""
+    """The result of one attempt, without the receiver's response body."""
 
     status_code: int | None
     error: str | None  # timeout, dns, refused_address, tls, connection, protocol, or one of OURS
@@ -57,18 +57,18 @@ class AttemptResult:
 
     @property
     def is_gone(self) -> bool:
-        """The receiver wants nothing any more."""
+        """The receiver has unsubscribed by its status code."""
         return self.status_code == 410
 
     @property
     def is_ours(self) -> bool:
-        """It failed on our side, which does not count against the webhook."""
+        """The failure is ours and does not count against the webhook."""
         return self.error in OURS
 
 
 @dataclass(frozen=True, slots=True)
 class ListedDelivery:
-    """A delivery as its owner sees it."""
+    """A delivery in the lists of its owner."""
 
     delivery: Delivery
     kind: str
@@ -81,8 +81,8 @@ def due(
     busy_webhooks: Collection[UUID],
     busy_workspaces: Collection[int],
 ) -> list[tuple[UUID, UUID, int]]:
-    """Ids of deliveries, of their webhooks and of their workspaces, the longest due first; none of
-    those that are busy."""
+    """Ids of due deliveries, their webhooks and workspaces, the longest due first; without busy
+    webhooks and workspaces."""
     query = (
         select(Delivery.id, Delivery.webhook_id, Webhook.workspace_id)
         .join(Webhook, col(Webhook.id) == col(Delivery.webhook_id))
@@ -104,7 +104,7 @@ def _due(now: datetime) -> tuple[ColumnElement[bool], ...]:
 
 
 def backlog(session: Session, now: datetime) -> tuple[int, datetime | None]:
-    """How many deliveries are due, and since when the oldest is."""
+    """How many deliveries are due, and since when the oldest is due."""
     count, oldest = session.exec(
         select(func.count(), func.min(Delivery.next_at))
         .select_from(Delivery)
@@ -119,7 +119,7 @@ def claim(
 ) -> list[Claimed]:
     """Claims due deliveries that no other dispatcher has leased; `lease` is a new unique name.
 
-    A worker that dies keeps them for `lasts`; then another takes them.
+    The lease of a worker that dies expires after `lasts`.
     """
     free = (
         select(Delivery.id)
@@ -128,7 +128,7 @@ def claim(
             col(Delivery.status) == "pending",
             is_free(Delivery.lease_until, now),
         )
-        # What another worker is just taking is not waited for: two could wait for each other.
+        # Rows that another worker is claiming are skipped: waiting for them could deadlock.
         .with_for_update(skip_locked=True)
     )
     taken = update(Delivery).where(col(Delivery.id).in_(free))
@@ -158,13 +158,13 @@ def finish(
     next_at: datetime | None,
     give_up_after: timedelta,
 ) -> bool:
-    """Notes the attempt, unless the delivery was deleted or its lease has been taken over.
+    """Records the attempt, unless the delivery was deleted or another worker has taken its lease.
 
-    After a failure there is another attempt at `next_at`, if that is not None. Returns whether this
-    made the webhook inactive: when its receiver is gone, or when at least two messages failed, and
-    none got through, for `give_up_after`.
+    After a failure the next attempt is at `next_at`, if that is not None. Returns whether this made
+    the webhook inactive: when its receiver is gone, or when for `give_up_after` at least two
+    messages failed and none was delivered.
     """
-    # The webhook's row first, as everywhere: two that take turns cannot wait for each other.
+    # The webhook's row first, the lock order of this module, so that there is no deadlock.
     webhook = session.get(Webhook, claimed.webhook.id, with_for_update={"key_share": True})
     if webhook is None:
         return False
@@ -193,21 +193,21 @@ def finish(
         )
     )
     session.flush()
-    if attempt.is_ours or not _note_result(session, webhook, attempt, now, give_up_after):
+    if attempt.is_ours or not _record_result(session, webhook, attempt, now, give_up_after):
         return False
     reason = {"reason": "gone" if attempt.is_gone else "failing"}
     audit(session, webhook.workspace_id, "webhook.disabled", SERVICE, str(webhook.id), reason)
     return True
 
 
-def _note_result(
+def _record_result(
     session: Session,
     webhook: Webhook,
     attempt: AttemptResult,
     now: datetime,
     give_up_after: timedelta,
 ) -> bool:
-    """Whether this made the webhook inactive."""
+    """Updates the webhook; returns whether this made it inactive."""
     session.add(webhook)
     if attempt.succeeded:
         webhook.failing_since = None
@@ -223,7 +223,7 @@ def _note_result(
 
 
 def _failed_messages(session: Session, webhook: Webhook) -> int:
-    """Since it began to fail; asked only when that is long ago."""
+    """How many messages failed since `failing_since`; queried only when that is long ago."""
     return session.exec(
         select(func.count(func.distinct(DeliveryAttempt.delivery_id)))
         .join(Delivery, col(Delivery.id) == col(DeliveryAttempt.delivery_id))
@@ -235,9 +235,9 @@ def _failed_messages(session: Session, webhook: Webhook) -> int:
 
 
 def deactivate(session: Session, webhook: Webhook, now: datetime) -> None:
-    """Ends its deliveries, which can be sent again by hand; the row is locked.
+    """Makes a locked webhook inactive and cancels its deliveries, which its owner can resend.
 
-    One that a worker is at ends by itself.
+    Deliveries under a worker's lease are not cancelled.
     """
     webhook.status = "inactive"
     session.add(webhook)
@@ -246,7 +246,7 @@ def deactivate(session: Session, webhook: Webhook, now: datetime) -> None:
 
 
 def cancel(session: Session, now: datetime, *which: ColumnElement[bool]) -> int:
-    """Ends those deliveries that wait and that no worker is at; how many there were."""
+    """Cancels these deliveries if they are pending without a lease; returns how many."""
     waiting = (col(Delivery.status) == "pending", is_free(Delivery.lease_until, now), *which)
     ended = {"status": "cancelled", "lease": None, "lease_until": None}
     return change_rows(session, update(Delivery).where(*waiting).values(**ended))
@@ -255,7 +255,7 @@ def cancel(session: Session, now: datetime, *which: ColumnElement[bool]) -> int:
 def deliveries_of(
     session: Session, webhook_id: UUID, page: int, limit: int, status: str | None
 ) -> tuple[list[ListedDelivery], int]:
-    """One page, newest first, and the number of all; `page` counts from 1."""
+    """One page of deliveries, newest first, and their total number; `page` counts from 1."""
     query = select(Delivery).where(Delivery.webhook_id == webhook_id)
     if status is not None:
         query = query.where(Delivery.status == status)
@@ -267,7 +267,7 @@ def deliveries_of(
 def delivery_of(
     session: Session, webhook_id: UUID, delivery_id: UUID
 ) -> tuple[Delivery, Event] | None:
-    """The delivery, kept from others until the commit, and its event."""
+    """The delivery, locked until the commit, and its event."""
     query = (
         select(Delivery, Event)
         .join(Event, col(Event.id) == col(Delivery.event_id))
@@ -278,7 +278,7 @@ def delivery_of(
 
 
 def send_again(session: Session, delivery: Delivery, now: datetime) -> None:
-    """Makes it due at once; one that a worker is at stays with it. The row is locked."""
+    """Makes the delivery due at once; a worker's lease on it stays. The row must be locked."""
     if delivery.status == "pending" and delivery.lease_until and delivery.lease_until > now:
         return
     delivery.status = "pending"
@@ -288,8 +288,8 @@ def send_again(session: Session, delivery: Delivery, now: datetime) -> None:
 
 
 def listed(session: Session, found: Sequence[Delivery]) -> list[ListedDelivery]:
-    """With the kinds of their events, and their attempts; without those whose event was deleted
-    since they were found."""
+    """Adds the kinds of events and the attempts; omits deliveries whose event was deleted since the
+    query."""
     kinds = select(Event.id, Event.kind).where(col(Event.id).in_([one.event_id for one in found]))
     kind_of = dict(session.exec(kinds).all())
     attempts: dict[UUID, list[DeliveryAttempt]] = defaultdict(list)

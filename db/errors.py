@@ -2,7 +2,7 @@
 
 
 class DatabaseError(Exception):
-    """The database could not do its work; the base of the tree."""
+    """A call of the database failed; the base class of database errors."""
 
     code = "internal_error"
 
@@ -10,7 +10,7 @@ class DatabaseError(Exception):
 class DatabaseUnavailable(DatabaseError):
     """The database is down, hung or locked for too long.
 
-    Nothing was written, unless the answer was lost on its way: then perhaps it was, or still is.
+    Nothing was written, unless only the answer was lost: then it may have been, or may still be.
     """
 
     code = "unavailable"

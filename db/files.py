@@ -11,12 +11,12 @@ from db.database import UtcDateTime, change_rows, utc_now
 
 
 class StoredFile(SQLModel, table=True):
-    """A file of a workspace in the store, until it expires or its owner goes."""
+    """A file of a workspace in the store, until it expires or its owner is deleted."""
 
     __tablename__ = "stored_file"
 
     id: str = Field(primary_key=True, max_length=40)
-    workspace_id: int = Field(sa_type=BigInteger, index=True)  # files outlive the row, not a sweep
+    workspace_id: int = Field(sa_type=BigInteger, index=True)  # no foreign key: deleted separately
     kind: str = Field(max_length=16)  # speech, sample, voice, answer
     media_type: str
     size: int = Field(sa_type=BigInteger)  # bytes
@@ -28,7 +28,7 @@ def keep_file(
     session: Session, workspace_id: int, file_id: str, expires_at: datetime | None
 ) -> bool:
     """Sets how long the file is kept; False when it or its workspace was deleted meanwhile."""
-    # Who erases the workspace has to wait until the file is among what is erased with it.
+    # An erasure of the workspace waits until the file is in the set of files to be erased.
     if lock_workspace(session, workspace_id, shared=True) is None:
         return False
     kept = update(StoredFile).where(col(StoredFile.id) == file_id).values(expires_at=expires_at)
@@ -36,13 +36,13 @@ def keep_file(
 
 
 def expire_files(session: Session, workspace_id: int, now: datetime) -> None:
-    """All files of the workspace are due for deletion."""
+    """Makes all files of the workspace due for deletion."""
     ours = col(StoredFile.workspace_id) == workspace_id
     change_rows(session, update(StoredFile).where(ours).values(expires_at=now))
 
 
 def expire_these_files(session: Session, file_ids: Collection[str], now: datetime) -> None:
-    """They are due for deletion."""
+    """Makes these files due for deletion."""
     these = col(StoredFile.id).in_(file_ids)
     change_rows(session, update(StoredFile).where(these).values(expires_at=now))
 
@@ -50,7 +50,7 @@ def expire_these_files(session: Session, file_ids: Collection[str], now: datetim
 def expired_files(
     session: Session, now: datetime, limit: int, after: StoredFile | None = None
 ) -> list[StoredFile]:
-    """Files that are due for deletion, the oldest first; those that come after one."""
+    """Files that are due for deletion, the oldest first, from `after` on if given."""
     expires_at, file_id = col(StoredFile.expires_at), col(StoredFile.id)
     query = select(StoredFile).where(expires_at <= now)
     if after is not None:

@@ -1,4 +1,4 @@
-"""What was answered to requests with an Idempotency-Key, and which of them still run."""
+"""Stored responses to requests with an Idempotency-Key, and leases of running requests."""
 
 from datetime import datetime
 
@@ -10,15 +10,15 @@ from db.database import UtcDateTime, change_rows, utc_now
 
 
 class IdempotentAnswer(SQLModel, table=True):
-    """What was answered to a request with an Idempotency-Key; or that it still runs."""
+    """The response to a request with an Idempotency-Key, or the lease while it runs."""
 
     __tablename__ = "idempotent_answer"
 
     workspace_id: int = Field(sa_column=workspace_reference(primary_key=True))
     path: str = Field(primary_key=True)
     key: str = Field(primary_key=True, max_length=255)
-    body_digest: bytes | None = Field(default=None, sa_type=LargeBinary)  # once it was read
-    lease: str | None = None  # of the request that runs
+    body_digest: bytes | None = Field(default=None, sa_type=LargeBinary)  # of the request's body
+    lease: str | None = None  # of the running request
     lease_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
     status: int | None = None
     headers: list[list[str]] = Field(sa_column=Column(JSON, nullable=False))
@@ -37,10 +37,10 @@ def claim_answer(
     lease_until: datetime,
     expires_at: datetime,
 ) -> IdempotentAnswer:
-    """With `lease` when the caller may run the request; else the answer, or the one that runs.
+    """A row with `lease` when the caller may run the request; else the stored or running one.
 
-    Who runs it and dies is followed by the next after `lease_until`, with the same `created_at`.
-    Raises sqlalchemy.exc.IntegrityError when another was first in the same moment.
+    If a runner dies, another can take over after `lease_until`, with the same `created_at`. Raises
+    sqlalchemy.exc.IntegrityError when a concurrent call was first.
     """
     row = session.get(IdempotentAnswer, (workspace_id, path, key), with_for_update=True)
     if row is not None and row.expires_at > now:
@@ -65,7 +65,7 @@ def claim_answer(
 
 
 def renew_answer(session: Session, claimed: IdempotentAnswer, lease_until: datetime) -> bool:
-    """False when another took it over."""
+    """Extends the lease; False when another process has taken it over."""
     running = update(IdempotentAnswer).where(*_running(claimed))
     return change_rows(session, running.values(lease_until=lease_until)) > 0
 
@@ -78,19 +78,19 @@ def finish_answer(
     headers: list[list[str]],
     body: bytes | None,
 ) -> bool:
-    """Keeps the answer; False when another took the request over."""
+    """Stores the response; False when another process has taken the request over."""
     running = update(IdempotentAnswer).where(*_running(claimed))
     answer = {"body_digest": digest, "status": status, "headers": headers, "body": body}
     return change_rows(session, running.values(lease=None, lease_until=None, **answer)) > 0
 
 
 def release_answer(session: Session, claimed: IdempotentAnswer) -> None:
-    """The request failed: the next with its key runs again."""
+    """Releases the key of a failed request, so that a retry runs again."""
     change_rows(session, delete(IdempotentAnswer).where(*_running(claimed)))
 
 
 def _running(claimed: IdempotentAnswer) -> tuple[ColumnElement[bool], ...]:
-    """The row while its request runs under the lease that it was claimed with."""
+    """The condition that the row's request still runs under the lease of `claimed`."""
     row = IdempotentAnswer
     return (
         col(row.workspace_id) == claimed.workspace_id,

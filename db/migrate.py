@@ -22,7 +22,7 @@ MIGRATIONS = Path(__file__).resolve().parent / "migrations"
 
 
 def upgrade(url: str) -> None:
-    """Applies every migration that is missing. Processes that start at once take turns.
+    """Applies all missing migrations. A lock serialises processes that start at once.
 
     Raises DatabaseUnavailable, or DatabaseError when the tables are of a newer release.
     """
@@ -38,8 +38,8 @@ def upgrade(url: str) -> None:
 
 
 def new_migration(message: str, migrations: Path = MIGRATIONS) -> Path:
-    """Writes the migration from the newest revision to the tables of the code, to be read and
-    completed by hand; its name is the next number and the message."""
+    """Writes a migration from the newest revision to the tables of the code, for manual review; its
+    name is the next number and the message."""
     with tempfile.TemporaryDirectory() as folder:
         config = _config(f"sqlite:///{folder}/empty.db", migrations)
         command.upgrade(config, "head")
@@ -61,7 +61,7 @@ def _config(url: str, migrations: Path = MIGRATIONS) -> Config:
 
 
 def main(arguments: list[str]) -> None:
-    """Exits with 1 and a message when it cannot be done."""
+    """Exits with 1 and a message on an error."""
     try:
         if arguments[:1] == ["new"] and len(arguments) == 2:
             sys.stdout.write(f"{new_migration(arguments[1])}\n")

@@ -1,4 +1,4 @@
-"""Deletes and blanks what was kept for long enough, some at a time."""
+"""Deletes and blanks data after its retention time, some rows at a time."""
 
 from datetime import datetime
 
@@ -11,25 +11,25 @@ from db.deliveries import cancel
 from db.webhooks import Delivery, Event, Webhook
 
 AT_ONCE = 500
-"""Rows that one call changes at most, so that no writer waits for long."""
+"""Maximum of rows that one call changes, so that writers do not wait long."""
 
 
 def delete_older(
     session: Session, table: type[SQLModel], moment: datetime | None, before: datetime
 ) -> int:
-    """Deletes rows whose column `moment` is before that, and what belongs to them; how many."""
+    """Deletes rows whose `moment` is before that, and by cascade their own; returns how many."""
     key = inspect(table).primary_key
     old = select(*key).where(col(moment) <= before).limit(AT_ONCE)
     return change_rows(session, delete(table).where(tuple_(*key).in_(old)))
 
 
 def blank_old_events(session: Session, before: datetime) -> int:
-    """Removes the bodies of events of before that; how many."""
+    """Blanks the bodies of events earlier than `before`; returns how many."""
     return _blank(session, col(Event.created_at) < before)
 
 
 def blank_settled_events(session: Session) -> int:
-    """Removes the bodies of events that need no more delivery, in workspaces that keep nothing."""
+    """Blanks the bodies of events without pending deliveries, in workspaces with zero retention."""
     waiting = exists().where(
         col(Delivery.event_id) == col(Event.id), col(Delivery.status) == "pending"
     )
@@ -38,13 +38,13 @@ def blank_settled_events(session: Session) -> int:
 
 
 def cancel_stranded(session: Session, now: datetime) -> int:
-    """Ends deliveries of inactive webhooks that a worker was at when it died; how many."""
+    """Cancels deliveries of inactive webhooks whose worker died; returns how many."""
     inactive = select(col(Webhook.id)).where(col(Webhook.status) == "inactive")
     return cancel(session, now, col(Delivery.webhook_id).in_(inactive))
 
 
 def forget_old_secrets(session: Session, now: datetime) -> int:
-    """Removes secrets of webhooks that sign no more since new ones took their place; how many."""
+    """Deletes rotated secrets of webhooks that no longer sign; returns how many."""
     old = update(Webhook).where(col(Webhook.old_secret_until) <= now)
     return change_rows(session, old.values(old_secret=None, old_secret_until=None))
 

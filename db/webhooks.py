@@ -1,7 +1,7 @@
 """Webhooks of workspaces, and the outbox of their events.
 
-A webhook of another workspace is one that does not exist. Events are written in the transaction
-that causes them.
+Webhooks of other workspaces are treated as nonexistent. Events are written in the transaction that
+causes them.
 """
 
 import json
@@ -39,11 +39,11 @@ EventKind = Literal[
 ]
 EVENT_KINDS: tuple[EventKind, ...] = get_args(EventKind)
 EncryptText = Callable[[str, str], str]
-"""Makes what is stored of a text, bound to what it is about: bodies hold what users said."""
+"""Encrypts a text with a context that it is bound to, since bodies contain users' texts."""
 
 
 class Webhook(SQLModel, table=True):
-    """An address that wants to be told of events."""
+    """A URL that is subscribed to events."""
 
     id: UUID = Field(sa_column=Column(Uuid, primary_key=True))
     workspace_id: int = Field(sa_column=workspace_reference(index=True))
@@ -58,7 +58,7 @@ class Webhook(SQLModel, table=True):
 
 
 class Event(SQLModel, table=True):
-    """What happened, as it is sent; written in the transaction that made it happen."""
+    """An event in the outbox; written in the transaction that causes it."""
 
     __table_args__ = (
         Index(
@@ -72,12 +72,12 @@ class Event(SQLModel, table=True):
     id: str = Field(primary_key=True, max_length=40)  # evt_…; no dot, which signatures join with
     workspace_id: int = Field(sa_column=workspace_reference(index=True))
     kind: str = Field(max_length=32)
-    body: str | None = Field(default=None, sa_type=Text)  # encrypted; None once it was blanked
+    body: str | None = Field(default=None, sa_type=Text)  # encrypted; None: blanked
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime, index=True)
 
 
 class Delivery(SQLModel, table=True):
-    """One event on its way to one webhook."""
+    """The delivery of one event to one webhook."""
 
     __table_args__ = (
         UniqueConstraint("event_id", "webhook_id"),
@@ -93,15 +93,15 @@ class Delivery(SQLModel, table=True):
         sa_column=Column(Uuid, ForeignKey("webhook.id", ondelete="CASCADE"), nullable=False)
     )
     status: str = "pending"  # or delivered, failed, cancelled
-    attempt: int = 0  # how many were made
+    attempt: int = 0  # number of attempts so far
     next_at: datetime = Field(sa_type=UtcDateTime)
     lease_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
-    lease: str | None = None  # of the worker that is at it
+    lease: str | None = None  # of the worker that delivers it
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
 
 
 def webhooks_of(session: Session, workspace_id: int) -> list[Webhook]:
-    """Newest first."""
+    """The webhooks of a workspace, newest first."""
     query = (
         select(Webhook)
         .where(Webhook.workspace_id == workspace_id)
@@ -113,7 +113,7 @@ def webhooks_of(session: Session, workspace_id: int) -> list[Webhook]:
 def webhook_of(
     session: Session, workspace_id: int, webhook_id: UUID, *, lock: bool = False
 ) -> Webhook | None:
-    """`lock` locks its row until the commit; events may still refer to it."""
+    """The webhook, or None; `lock` locks its row until the commit, except for foreign keys."""
     query = select(Webhook).where(Webhook.id == webhook_id, Webhook.workspace_id == workspace_id)
     if lock:
         query = query.with_for_update(key_share=True)
@@ -122,23 +122,23 @@ def webhook_of(
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """Something that happened in a workspace, and what its receivers are told."""
+    """An event of a workspace and its data."""
 
     kind: EventKind
     data: dict[str, Any]
 
 
 def body_about(workspace_id: int, event_id: str) -> str:
-    """What the encrypted body of an event is bound to."""
+    """The context that the encryption of an event's body is bound to."""
     return f"event:{workspace_id}:{event_id}"
 
 
 def add_event(
     session: Session, workspace_id: int, event: NewEvent, encrypt: EncryptText
 ) -> str | None:
-    """The id of the event, with a delivery for each active webhook that wants its kind.
+    """Adds an event with a delivery for each active webhook subscribed to its kind; returns its id.
 
-    None, and nothing written, when there is no such webhook.
+    Returns None, and writes nothing, when there is no such webhook.
     """
     wanting = _wanting_webhooks(session, workspace_id, event.kind)
     if not wanting:
@@ -153,7 +153,7 @@ def write_event(
     webhook_ids: Iterable[UUID],
     encrypt: EncryptText,
 ) -> list[Delivery]:
-    """Adds the event with a delivery to each of the webhooks, whose rows are locked."""
+    """Adds the event with a delivery to each of the webhooks, whose rows must be locked."""
     now = utc_now()
     event_id = _event_id(now)
     row = Event(
@@ -175,7 +175,7 @@ def write_event(
 
 
 def wanted_kinds(session: Session, workspace_id: int) -> frozenset[str]:
-    """The kinds of events that an active webhook of the workspace asked for."""
+    """The kinds of events that the workspace's active webhooks are subscribed to."""
     lists = session.exec(
         select(Webhook.events).where(
             Webhook.workspace_id == workspace_id, Webhook.status == "active"
@@ -185,8 +185,8 @@ def wanted_kinds(session: Session, workspace_id: int) -> frozenset[str]:
 
 
 def _wanting_webhooks(session: Session, workspace_id: int, kind: EventKind) -> list[UUID]:
-    # The rows are kept until the commit, the workspace's first: one that is deleted meanwhile
-    # would else break the transaction that the event belongs to.
+    # The rows are locked until the commit, the workspace's first: otherwise a concurrent deletion
+    # would break the transaction of the event.
     query = (
         select(Webhook.id, Webhook.events)
         .select_from(Workspace)
@@ -198,13 +198,13 @@ def _wanting_webhooks(session: Session, workspace_id: int, kind: EventKind) -> l
 
 
 def _event_id(now: datetime) -> str:
-    """Ids of later events sort later; no dot is in them, which signatures join with."""
+    """A sortable id: later events sort later. Without dots, which separate parts of signatures."""
     milliseconds = int(now.timestamp() * 1000)
     return f"evt_{milliseconds:012x}{secrets.token_hex(10)}"
 
 
 def _body(event: NewEvent, now: datetime) -> str:
-    """What is sent and signed, byte for byte the same on each attempt."""
+    """The body that is signed and sent, identical in each attempt."""
     timestamp = now.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return json.dumps(
         {"event": event.kind, "timestamp": timestamp, "data": event.data},

@@ -1,10 +1,10 @@
-"""The ledger: credit is granted, held, captured and given back; every change adds an entry.
+"""The ledger: credit is granted, held, captured and released; every change adds an entry.
 
-A trigger adds each entry to the sums of its day, so nothing here reads all entries.
+A trigger adds each entry to the sums of its day, so that no query here reads all entries.
 
-Each function belongs in one transaction. Whether credit suffices is decided by guarded updates of
-one row, so no reader of an old balance can overspend. Locks are taken holds first, then accounts in
-the order of their ids, except that a new hold, which no transaction can wait for, is added last.
+Call each function in one transaction. Whether credit suffices is decided by guarded updates of one
+row, so that no stale balance is overspent. The lock order is holds, then accounts by their ids;
+only a new hold, which no transaction can wait for, is inserted last.
 """
 
 from collections import defaultdict
@@ -23,17 +23,17 @@ from db.database import Transaction, utc_now
 
 
 def _table(model: type[SQLModel]) -> Any:
-    """The bare table: rows as they are, without the cost of mapped objects."""
+    """The SQLAlchemy table, for rows without the cost of mapped objects."""
     return cast(TableClause, model.__table__)  # type: ignore[attr-defined]
 
 
 _ACCOUNT, _HOLD = _table(Account), _table(CreditHold)
 _ENTRY, _DAY = _table(LedgerEntry), _table(LedgerDay)
 EXPIRED_AT_ONCE = 500
-ATTEMPTS = 16  # of one request that may be sent again, each with an operation of its own
+ATTEMPTS = 16  # of one idempotent request, each with an operation of its own
 
-# What every request runs is put together once.
-_KEEP = (
+# The statements of every request are built once.
+_RESERVE = (
     update(_ACCOUNT)
     .where(
         _ACCOUNT.c.workspace_id == bindparam("account"),
@@ -58,7 +58,7 @@ _ADD_HOLD, _ADD_ENTRY = insert(_HOLD).inline(), insert(_ENTRY).inline()
 
 @dataclass(frozen=True, slots=True)
 class DayOfUsage:
-    """What a workspace used of one service on one day in UTC."""
+    """A workspace's usage of one service on one day in UTC."""
 
     day: date
     service: str
@@ -69,25 +69,25 @@ class DayOfUsage:
 
 @dataclass(frozen=True, slots=True)
 class Discrepancy:
-    """An account that does not agree with its entries and holds; all in micro-USD."""
+    """An account whose values differ from its entries or holds; all in micro-USD."""
 
     workspace_id: int
     balance: int
-    entries: int  # their sum
+    entries: int  # the sum of the entries
     held: int
     entries_held: int
-    holds: int  # what its open holds add up to
+    holds: int  # the sum of the open holds
 
 
 def open_account(session: Transaction, workspace_id: int, credit: int) -> None:
-    """The account of a new workspace, with `credit` micro-USD granted."""
+    """Opens the account of a new workspace, with `credit` micro-USD granted."""
     values = {"workspace_id": workspace_id, "balance": credit, "held": 0}
     session.connection().execute(insert(_ACCOUNT).values(values))
     _add_entry(session, workspace_id, "signup", "grant", credit, amount=credit)
 
 
 def credit_of(session: Transaction, workspace_id: int) -> int:
-    """Micro-USD that can be held; 0 for a workspace without an account."""
+    """The available credit in micro-USD; 0 for a workspace without an account."""
     query = select(_ACCOUNT.c.balance - _ACCOUNT.c.held).where(
         _ACCOUNT.c.workspace_id == workspace_id
     )
@@ -95,15 +95,15 @@ def credit_of(session: Transaction, workspace_id: int) -> int:
 
 
 CreditChange = Literal["done", "no_account", "done_before", "too_little"]
-"""What became of a change of credit: what is to be taken may be more than can be spent."""
+"""The result of a change of credit; too_little: a deduction exceeds the available credit."""
 
 
 def change_credit(
     session: Session, workspace_id: int, operation: str, amount: int, actor: str
 ) -> CreditChange:
-    """Adds `amount` micro-USD, or takes them when it is negative; nothing unless it says "done"."""
+    """Adds `amount` micro-USD, which may be negative; changes nothing unless it returns "done"."""
     kind = "grant" if amount > 0 else "adjust"
-    if not lock_account(session, workspace_id):  # so that the same operation at once waits here
+    if not lock_account(session, workspace_id):  # a concurrent call of the operation waits here
         return "no_account"
     if kind in _entries(session, workspace_id, operation):
         return "done_before"
@@ -132,9 +132,9 @@ def hold(
     amount: int,
     expires_at: datetime,
 ) -> bool:
-    """Keeps `amount` micro-USD for some work. False, and nothing is held, without the credit."""
+    """Sets `amount` micro-USD aside. False, and nothing is held, when the credit is too little."""
     connection = session.connection()
-    balance = connection.execute(_KEEP, {"account": workspace_id, "kept": amount}).scalar()
+    balance = connection.execute(_RESERVE, {"account": workspace_id, "kept": amount}).scalar()
     if balance is None:
         return False
     values = {
@@ -151,10 +151,10 @@ def hold(
 
 @dataclass(frozen=True, slots=True)
 class IdempotentHold:
-    """What became of the wish to hold."""
+    """The result of `hold_idempotently`."""
 
     operation: str
-    is_paid: bool  # an earlier attempt was charged: nothing is held now
+    is_paid: bool  # an earlier attempt was charged, so nothing is held
 
 
 def hold_idempotently(
@@ -165,14 +165,14 @@ def hold_idempotently(
     amount: int,
     expires_at: datetime,
 ) -> IdempotentHold | None:
-    """As `hold` for the request `name`, of which only one attempt may run at a time: what was
-    captured for one is not captured again.
+    """As `hold` for an attempt of the request `name`; only one may run at a time. A request that
+    was captured is not captured again.
 
-    What an attempt held that died is given back first. None when there is not enough credit, or
-    when too many attempts were made.
+    The hold of an attempt that died is released first. None when the credit is too little, or
+    after too many attempts.
     """
     names = [f"{name}.{number}" for number in range(1, ATTEMPTS + 1)]
-    # First, for this waits for an attempt that is captured right now, and then finds it.
+    # First, since this waits for a concurrent capture of an attempt, whose entry is then found.
     release_named(session, names)
     query = select(_ENTRY.c.operation, _ENTRY.c.kind).where(
         _ENTRY.c.workspace_id == workspace_id, _ENTRY.c.operation.in_(names)
@@ -193,25 +193,25 @@ def hold_idempotently(
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What became of a hold."""
+    """The result of the end of a hold."""
 
     charged: int  # micro-USD
-    is_new: bool  # False when it was settled in the same way before, or otherwise
+    is_new: bool  # False when it was settled before, in this way or another
 
 
 def capture(
     session: Transaction, workspace_id: int, operation: str, service: str, cost: int, units: int
 ) -> Settled:
-    """Charges for the work, and gives back what else was held for it. Again changes nothing.
+    """Charges for the work and releases the rest of the hold. Idempotent.
 
-    Work whose hold had expired costs what is left of the credit, at most: who reads slowly enough
-    would have it for nothing else.
+    After the hold has expired, the charge is limited by the remaining credit: otherwise a client
+    that reads slowly enough would pay nothing.
     """
     return _end_hold(session, workspace_id, operation, "capture", service, cost, units)
 
 
 def release(session: Transaction, workspace_id: int, operation: str, service: str) -> bool:
-    """Gives back what is held. False when it was settled before."""
+    """Releases the hold. False when it was settled before."""
     return _end_hold(session, workspace_id, operation, "release", service).is_new
 
 
@@ -224,8 +224,8 @@ def _end_hold(
     cost: int = 0,
     units: int = 0,
 ) -> Settled:
-    """Ends the work of a hold, also of one that has expired; its row is gone then."""
-    # Only one transaction gets the row.
+    """Ends a hold, whose row is deleted already if it has expired."""
+    # Only one transaction deletes the row.
     held = session.connection().execute(_TAKE_HOLD, {"name": operation}).scalar()
     if held is not None:
         charged = min(cost, held)
@@ -254,7 +254,7 @@ def _end_hold(
 
 
 def refund(session: Transaction, workspace_id: int, operation: str) -> bool:
-    """Gives back what was captured. False when nothing was, or it was given back before."""
+    """Returns a captured charge. False without a capture, or when it was refunded before."""
     if not lock_account(session, workspace_id):
         return False
     entries = _entries(session, workspace_id, operation)
@@ -276,7 +276,7 @@ def refund(session: Transaction, workspace_id: int, operation: str) -> bool:
 
 
 def release_expired(session: Transaction, now: datetime) -> int:
-    """Releases holds that expired before they were settled, some at once; how many there were."""
+    """Releases some holds that expired before they were settled; returns how many."""
     expired = (
         select(_HOLD.c.operation)
         .where(_HOLD.c.expires_at <= now)
@@ -284,16 +284,16 @@ def release_expired(session: Transaction, now: datetime) -> int:
         .limit(EXPIRED_AT_ONCE)
         .with_for_update(skip_locked=True)
     )
-    return _give_back(session, expired, "expire")
+    return _release_holds(session, expired, "expire")
 
 
 def release_named(session: Transaction, operations: Collection[str]) -> int:
-    """Gives back what is held under any of these names; how many holds there were."""
-    return _give_back(session, operations, "release")
+    """Releases the holds of these operations; returns how many."""
+    return _release_holds(session, operations, "release")
 
 
 def usage(session: Transaction, workspace_id: int, first: date, last: date) -> list[DayOfUsage]:
-    """Of both days and those between, by day and service; refunded work is not in it."""
+    """Usage from `first` to `last`, inclusive, by day and service; without refunded work."""
     query = (
         select(
             _DAY.c.day,
@@ -313,7 +313,7 @@ def usage(session: Transaction, workspace_id: int, first: date, last: date) -> l
 
 
 def discrepancies(session: Transaction) -> list[Discrepancy]:
-    """Accounts that are not the sum of their days, or hold other than their open holds."""
+    """Accounts that differ from the sum of their days, or from the sum of their open holds."""
     entries = (
         select(
             _DAY.c.workspace_id,
@@ -349,14 +349,14 @@ def discrepancies(session: Transaction) -> list[Discrepancy]:
 
 
 def _settle(session: Transaction, workspace_id: int, charged: int, held: int) -> int:
-    """Takes `charged` off the balance and `held` off what is held; the balance after it."""
+    """Subtracts `charged` from the balance and `held` from the holds; returns the balance."""
     values = {"account": workspace_id, "charged": charged, "kept": held}
     balance: int = session.connection().execute(_SETTLE, values).scalar_one()
     return balance
 
 
-def _give_back(session: Transaction, operations: Any, kind: str) -> int:
-    """Deletes the holds and notes their end; how many there were."""
+def _release_holds(session: Transaction, operations: Any, kind: str) -> int:
+    """Deletes the holds and adds entries for their end; returns how many."""
     taken = delete(_HOLD).where(_HOLD.c.operation.in_(operations)).returning(*_OF_HOLD)
     of_workspace: dict[int, list[tuple[str, str, int]]] = defaultdict(list)
     for workspace_id, operation, service, amount in session.connection().execute(taken).all():
@@ -381,7 +381,7 @@ def lock_account(session: Transaction, workspace_id: int) -> bool:
 
 
 def _entries(session: Transaction, workspace_id: int, operation: str) -> dict[str, Any]:
-    """What was done under that name, by kind."""
+    """The entries of an operation, by kind."""
     query = select(_ENTRY).where(
         _ENTRY.c.workspace_id == workspace_id, _ENTRY.c.operation == operation
     )

@@ -1,4 +1,4 @@
-"""Compares the sums of days with the entries that they are made of, some days at a time."""
+"""Compares the sums of days with the sums of their entries, some days at a time."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -14,14 +14,14 @@ AT_ONCE = timedelta(days=31)
 
 @dataclass(frozen=True, slots=True)
 class CheckedDays:
-    """What came of some days of a workspace, and where to go on."""
+    """The result for some days of a workspace, and where to continue."""
 
     wrong: list[date]
     following: date
 
 
 def accounts_after(session: Session, workspace_id: int, limit: int) -> list[int]:
-    """The next accounts in the order of their ids."""
+    """The next accounts in the order of their workspaces' ids."""
     query = (
         select(col(Account.workspace_id))
         .where(col(Account.workspace_id) > workspace_id)
@@ -32,8 +32,8 @@ def accounts_after(session: Session, workspace_id: int, limit: int) -> list[int]
 
 
 def check_days(session: Session, workspace_id: int, since: date) -> CheckedDays | None:
-    """Checks AT_ONCE from the first day since then that has entries; None when none has."""
-    lock_account(session, workspace_id)  # so that entries and sums are those of one moment
+    """Checks AT_ONCE days from the first with entries since `since`; None when there is none."""
+    lock_account(session, workspace_id)  # so that entries and sums are consistent
     first = _first_day(session, workspace_id, since)
     if first is None:
         return None

@@ -1,4 +1,4 @@
-"""Plans of workspaces, and how they are paid."""
+"""Subscriptions of workspaces to plans, with billing cycles."""
 
 from datetime import datetime
 from uuid import UUID, uuid4
@@ -12,13 +12,13 @@ from db.database import UtcDateTime, utc_now
 
 
 class Subscription(SQLModel, table=True):
-    """How a workspace pays for its plan, which stands in the workspace itself."""
+    """The billing cycle of a workspace's plan; the plan itself is a column of the workspace."""
 
     id: UUID = Field(sa_column=Column(Uuid, primary_key=True))
     workspace_id: int = Field(sa_column=workspace_reference(unique=True))
     status: str = "active"
     billing_cycle: str  # monthly or annual
-    anchor_at: datetime = Field(sa_type=UtcDateTime)  # billing dates are whole cycles after it
+    anchor_at: datetime = Field(sa_type=UtcDateTime)  # each billing date is whole cycles after it
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
 
 
@@ -43,9 +43,9 @@ def subscribe(
 ) -> tuple[Workspace, Subscription] | None:
     """Puts the workspace on `plan`, paid from `now` on; None when there is no such workspace.
 
-    The same plan and cycle again change nothing.
+    Idempotent for the same plan and cycle.
     """
-    # The lock keeps two requests of one workspace apart.
+    # The lock serialises requests of one workspace.
     found = workspace_and_subscription(session, workspace_id, lock=True)
     if found is None:
         return None

@@ -1,7 +1,7 @@
 """The tables of the ledger: balances, entries, sums of days, and holds.
 
-Money is integer micro-USD. The ledger outlives its workspace, so nothing here refers to that by a
-foreign key; its id is random and says nothing of whose it was.
+Money is integer micro-USD. The ledger is kept after its workspace is deleted, so it has no foreign
+key to that; a workspace's id is random and does not identify its owner.
 """
 
 from datetime import date, datetime
@@ -13,7 +13,7 @@ from db.database import AUTO_INCREMENT, UtcDateTime, utc_now
 
 
 class Account(SQLModel, table=True):
-    """What a workspace has; its credit is `balance` - `held`."""
+    """The balance of a workspace; its credit is `balance` - `held`."""
 
     __table_args__ = (
         CheckConstraint("balance >= 0", name="balance_not_negative"),
@@ -27,9 +27,9 @@ class Account(SQLModel, table=True):
 
 
 class LedgerEntry(SQLModel, table=True):
-    """One change of an account; never changed or deleted, a trigger sees to that.
+    """One change of an account; append-only, which a trigger enforces.
 
-    The sum of `amount` is the balance, and the sum of `held` what is held.
+    The sum of `amount` is the balance, and the sum of `held` the credit on hold.
     """
 
     __tablename__ = "ledger_entry"
@@ -40,10 +40,10 @@ class LedgerEntry(SQLModel, table=True):
 
     id: int | None = Field(default=None, sa_column=Column(AUTO_INCREMENT, primary_key=True))
     workspace_id: int = Field(sa_type=BigInteger)
-    operation: str = Field(max_length=64)  # the same for a hold and what became of it
+    operation: str = Field(max_length=64)  # shared by a hold and its capture, release or refund
     kind: str = Field(max_length=16)  # grant, hold, capture, release, refund, adjust
     amount: int = Field(default=0, sa_type=BigInteger)  # change of the balance
-    held: int = Field(default=0, sa_type=BigInteger)  # change of what is held
+    held: int = Field(default=0, sa_type=BigInteger)  # change of the credit on hold
     balance_after: int = Field(sa_type=BigInteger)
     service: str = Field(default="", max_length=16)  # tts, stt, chat, voice; empty for grants
     units: int = Field(default=0, sa_type=BigInteger)  # characters, milliseconds, tokens, voices
@@ -61,12 +61,12 @@ class LedgerDay(SQLModel, table=True):
     amount: int = Field(sa_type=BigInteger)
     held: int = Field(sa_type=BigInteger)
     units: int = Field(sa_type=BigInteger)
-    captures: int = Field(sa_type=BigInteger)  # entries of that kind
+    captures: int = Field(sa_type=BigInteger)  # how many entries of that kind
     refunds: int = Field(sa_type=BigInteger)
 
 
 class CreditHold(SQLModel, table=True):
-    """What is held now; the row is deleted when it is captured or released, which is once."""
+    """An open hold; the row is deleted when it is captured or released, which happens once."""
 
     __tablename__ = "hold"
 

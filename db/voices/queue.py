@@ -1,6 +1,5 @@
-"""The queue of voices to make: rows of the table `voice`, claimed under leases in a fair order.
-
-Workspaces take turns (round robin).
+"""The queue of custom voices to build: rows of the table `voice`, claimed under leases in a fair
+order: round robin by workspace.
 """
 
 import heapq
@@ -23,16 +22,16 @@ from db.files import expire_these_files
 from db.voices.voices import Voice, files_of, voice_of
 
 WaitingVoice: TypeAlias = sa.Row[UUID, int, float, datetime, int, datetime | None]
-"""Id, workspace, progress, when it was asked for, attempts so far, the workspace's last turn."""
+"""Id, workspace, progress, creation time, attempts so far, the workspace's last turn."""
 
 NEVER = datetime.min.replace(tzinfo=UTC)
 AT_ONCE = 100
-NO_ATTEMPT_LEFT = "internal_error"  # error of a voice that no attempt could make
+NO_ATTEMPT_LEFT = "internal_error"  # error code of a voice whose attempts all failed
 MIN_CHANGE_S = 5.0  # estimates that differ by less are not written
 
 
 def _is_free(now: datetime) -> sa.ColumnElement[bool]:
-    """Voices to make without a lease that is valid."""
+    """Unfinished voices without a valid lease."""
     return sa.and_(col(Voice.status) == "processing", is_free(Voice.lease_until, now))
 
 
@@ -43,9 +42,9 @@ def _can_be_claimed(now: datetime, work: VoiceWorkConfig) -> sa.ColumnElement[bo
 def voices_in_turn(
     session: Session, now: datetime, work: VoiceWorkConfig
 ) -> Iterator[WaitingVoice]:
-    """Those that can be claimed, in the order in which they will be.
+    """The voices that can be claimed, in the order of the queue.
 
-    First voices of earlier attempts; then, repeatedly, the oldest voice of the workspace whose
+    First voices with earlier attempts; then, repeatedly, the oldest voice of the workspace whose
     last voice was begun longest ago.
     """
     query = (
@@ -67,7 +66,7 @@ def voices_in_turn(
     for voice in session.connection().execute(query):
         is_begun = voice.progress > 0 or voice.attempt > 0
         (begun if is_begun else waiting[voice.workspace_id]).append(voice)
-    # A workspace that was served is next after all others.
+    # After its turn a workspace is behind all others.
     served = len(begun)
     places = {voice.workspace_id: place for place, voice in enumerate(reversed(begun), start=1)}
     queue = [
@@ -90,7 +89,7 @@ def voices_in_turn(
 def ends_in_turn(
     session: Session, now: datetime, work: VoiceWorkConfig
 ) -> Iterator[tuple[UUID, datetime]]:
-    """The same voices, and when each will be finished, behind those that are made now."""
+    """The same voices with their estimated completion, after those that are built now."""
     made = select(Voice.estimated_completion).where(
         Voice.status == "processing", col(Voice.lease_until) > now
     )
@@ -103,7 +102,7 @@ def ends_in_turn(
 
 
 def claim_voice(session: Session, lease: str, now: datetime, work: VoiceWorkConfig) -> Voice | None:
-    """Claims the next voice under a `lease`, which is a new name; None when there is none."""
+    """Claims the next voice under `lease`, a new unique name; None when there is none."""
     for waiting in voices_in_turn(session, now, work):
         lock_workspace(session, waiting.workspace_id, shared=True)
         query = (
@@ -113,23 +112,23 @@ def claim_voice(session: Session, lease: str, now: datetime, work: VoiceWorkConf
         )
         voice = session.exec(query).one_or_none()
         if voice is None:
-            continue  # another process was faster
+            continue  # another process has claimed it
         voice.lease, voice.lease_until = lease, now + timedelta(seconds=work.lease_s)
         voice.attempt += 1
-        left = 1.0 - voice.progress  # of an earlier attempt
+        left = 1.0 - voice.progress  # the progress of an earlier attempt
         voice.estimated_completion = now + timedelta(seconds=left * work.seconds_per_voice)
         session.add(voice)
         taken = update(Workspace).where(col(Workspace.id) == voice.workspace_id)
         change_rows(
             session, taken.values(voice_turn_at=now)
-        )  # it is behind the others from here on
+        )  # the workspace is behind the others from here on
         expect_waiting(session, now, work)
         return voice
     return None
 
 
 def expect_waiting(session: Session, now: datetime, work: VoiceWorkConfig) -> None:
-    """Updates the estimated completion of the next voices that wait."""
+    """Updates the estimated completion of the next waiting voices."""
     session.flush()
     ends = dict(islice(ends_in_turn(session, now, work), AT_ONCE))
     query = (
@@ -145,7 +144,7 @@ def expect_waiting(session: Session, now: datetime, work: VoiceWorkConfig) -> No
 
 
 def held_leases(session: Session, now: datetime) -> set[tuple[UUID, str]]:
-    """Ids and leases of voices that are being made."""
+    """Ids and leases of the voices that are being built."""
     query = select(Voice.id, Voice.lease).where(
         Voice.status == "processing", col(Voice.lease_until) > now
     )
@@ -153,7 +152,7 @@ def held_leases(session: Session, now: datetime) -> set[tuple[UUID, str]]:
 
 
 def count_free(session: Session, now: datetime, work: VoiceWorkConfig) -> int:
-    """Voices that can be claimed."""
+    """How many voices can be claimed."""
     free = select(func.count()).select_from(Voice).where(_can_be_claimed(now, work))
     return session.exec(free).one()
 
@@ -161,7 +160,7 @@ def count_free(session: Session, now: datetime, work: VoiceWorkConfig) -> int:
 def voice_under(
     session: Session, voice_id: UUID, lease: str, unexpired_at: datetime | None
 ) -> Voice | None:
-    """The voice, if it was claimed under that lease, and the lease is still valid then."""
+    """The voice, if it is claimed under that lease and the lease is valid at `unexpired_at`."""
     query = select(Voice).where(
         Voice.id == voice_id, Voice.lease == lease, Voice.status == "processing"
     )
@@ -171,7 +170,7 @@ def voice_under(
 
 
 def leased_voice(session: Session, claimed: Voice) -> Voice | None:
-    """Its row, locked; None when it was deleted, finished, or claimed under another lease."""
+    """The voice's row, locked; None when deleted, finished, or claimed under another lease."""
     lock_workspace(session, claimed.workspace_id, shared=True)
     voice = voice_of(session, claimed.workspace_id, claimed.id, lock=True)
     if voice is None or voice.status != "processing":
@@ -182,9 +181,9 @@ def leased_voice(session: Session, claimed: Voice) -> Voice | None:
 def hopeless_voices(
     session: Session, now: datetime, work: VoiceWorkConfig
 ) -> list[tuple[int, UUID]]:
-    """Workspaces and ids of voices without a lease that have no attempt left, or waited too long.
+    """Workspaces and ids of voices without a lease that have no attempts left or waited too long.
 
-    A voice waits too long only if no other was finished meanwhile, however long the queue is.
+    A voice has waited too long only if no other was finished meanwhile, however long the queue is.
     """
     query = select(Voice.workspace_id, Voice.id).where(_is_hopeless(now, work))
     return list(session.exec(query.limit(AT_ONCE)))
@@ -193,7 +192,7 @@ def hopeless_voices(
 def hopeless_voice(
     session: Session, workspace_id: int, voice_id: UUID, now: datetime, work: VoiceWorkConfig
 ) -> Voice | None:
-    """One of these, locked; None when it is no longer so."""
+    """One of `hopeless_voices`, locked; None when it no longer is one."""
     lock_workspace(session, workspace_id, shared=True)
     query = select(Voice).where(Voice.id == voice_id, _is_hopeless(now, work))
     return session.exec(query.with_for_update(of=Voice)).one_or_none()
@@ -211,7 +210,7 @@ def _is_hopeless(now: datetime, work: VoiceWorkConfig) -> sa.ColumnElement[bool]
 
 
 def extend_holds(session: Session, until: datetime, ending_before: datetime) -> int:
-    """Extends credit holds of unfinished voices that would expire too early; how many."""
+    """Extends credit holds of unfinished voices that would expire too early; returns how many."""
     ending = (
         select(CreditHold.operation)
         .join(Voice, col(Voice.operation) == CreditHold.operation)
@@ -224,7 +223,7 @@ def extend_holds(session: Session, until: datetime, ending_before: datetime) -> 
 
 
 def delete_failed_voices(session: Session, finished_before: datetime) -> int:
-    """Deletes voices that failed before that; how many. Their files expire at once."""
+    """Deletes voices that failed before then, and expires their files; returns how many."""
     query = (
         select(Voice)
         .where(Voice.status == "failed", col(Voice.finished_at) < finished_before)

@@ -1,6 +1,6 @@
-"""Custom voices and their samples. The row of a voice is also the job that makes it.
+"""Custom voices and their samples. The row of a voice is also the entry of its job in the queue.
 
-Functions find no voice of another workspace.
+Voices of other workspaces are treated as nonexistent.
 """
 
 from collections.abc import Collection, Sequence
@@ -14,13 +14,13 @@ from db.accounts import workspace_reference
 from db.database import UtcDateTime, utc_now
 
 COUNTED = ("processing", "ready")
-"""The states in which a voice counts towards the limit of the plan."""
+"""The states of voices that count towards the limit of the plan."""
 
 _USABLE_FIRST = {"ready": 0, "processing": 1, "failed": 2}
 
 
 class Voice(SQLModel, table=True):
-    """A voice of a workspace, made of samples."""
+    """A custom voice of a workspace, built from samples."""
 
     __table_args__ = (
         Index("ix_voice_workspace_id_created_at", "workspace_id", "created_at"),
@@ -31,36 +31,36 @@ class Voice(SQLModel, table=True):
     id: UUID = Field(sa_column=Column(Uuid, primary_key=True))
     workspace_id: int = Field(sa_column=workspace_reference())
     name: str
-    name_key: str  # the name without regard to case
+    name_key: str  # the case-folded name
     description: str | None = Field(default=None, sa_type=Text)
     language: str = Field(max_length=8)  # ISO 639-1 code
-    accent: str | None = Field(default=None, max_length=16)  # as VoiceInfo has it, if it was stated
+    accent: str | None = Field(default=None, max_length=16)  # as in VoiceInfo; None: not stated
     gender: str = Field(max_length=8)  # male, female or neutral
-    pitch_hz: float | None = None  # median of the samples; None when none was found
+    pitch_hz: float | None = None  # median of the samples; None when no pitch was detected
     status: str = Field(default="processing", max_length=16)  # or ready, failed
-    progress: float = 0.0  # share of the work that is done, 0 to 1
+    progress: float = 0.0  # 0 to 1
     estimated_completion: datetime = Field(sa_type=UtcDateTime)
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
     finished_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
     # The result.
     similarity: float | None = None  # cosine of its speech with held-out samples
-    error: str | None = Field(default=None, max_length=40)  # code of why it failed
-    reason: str | None = Field(default=None, sa_type=Text)  # the same in words
-    engine: str | None = Field(default=None, max_length=40)  # name of the one that it is made for
+    error: str | None = Field(default=None, max_length=40)  # error code of a failure
+    reason: str | None = Field(default=None, sa_type=Text)  # the message of the error
+    engine: str | None = Field(default=None, max_length=40)  # name of the engine it is built for
     pack_file: str | None = Field(default=None, max_length=40)  # id of the stored file
     pack_digest: str | None = Field(default=None, max_length=64)  # SHA-256 in hexadecimal digits
     report_file: str | None = Field(default=None, max_length=40)
 
-    # The consent, who attested it, and from where.
+    # The consent, its author and the client's address.
     consent: str | None = Field(default=None, sa_type=Text)
-    consent_sentence: str | None = Field(default=None, sa_type=Text)  # that a recording holds
+    consent_sentence: str | None = Field(default=None, sa_type=Text)  # read aloud in a recording
     consent_by: str | None = Field(default=None, max_length=40)  # user:… or key:…
     consent_address: str | None = Field(default=None, max_length=64)
     consent_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
-    # The job. The process that has the lease makes the voice; an expired lease can be taken.
-    operation: str = Field(max_length=64)  # of its hold in the ledger
+    # The job. The process with the lease builds the voice; an expired lease can be taken over.
+    operation: str = Field(max_length=64)  # name of its hold in the ledger
     lease: str | None = Field(default=None, max_length=40)
     lease_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
     attempt: int = 0  # attempts so far
@@ -68,7 +68,7 @@ class Voice(SQLModel, table=True):
 
 
 class VoiceSample(SQLModel, table=True):
-    """One recording that a voice is made of, as it was sent."""
+    """One recording for a voice, as it was uploaded."""
 
     __tablename__ = "voice_sample"
 
@@ -79,7 +79,7 @@ class VoiceSample(SQLModel, table=True):
     file_id: str = Field(max_length=40)
     seconds: float
 
-    # Its quality, as measured before it was accepted.
+    # Its quality, measured before it was accepted.
     speech_share: float
     snr_db: float
     level_dbfs: float  # of its speech
@@ -96,13 +96,13 @@ def add_voice(session: Session, voice: Voice, samples: Sequence[VoiceSample]) ->
 def voice_of(
     session: Session, workspace_id: int, voice_id: UUID, *, lock: bool = False
 ) -> Voice | None:
-    """None when the workspace has no such voice."""
+    """The voice, or None when the workspace has no such voice."""
     query = select(Voice).where(Voice.id == voice_id, Voice.workspace_id == workspace_id)
     return session.exec(query.with_for_update() if lock else query).one_or_none()
 
 
 def voice_of_report(session: Session, workspace_id: int, report_file: str) -> Voice | None:
-    """The voice whose report is stored there."""
+    """The voice with that report file."""
     query = select(Voice).where(
         Voice.workspace_id == workspace_id, Voice.report_file == report_file
     )
@@ -110,7 +110,7 @@ def voice_of_report(session: Session, workspace_id: int, report_file: str) -> Vo
 
 
 def voice_named(session: Session, workspace_id: int, name_key: str) -> Voice | None:
-    """The newest of that name, one that is ready before others."""
+    """The newest voice of that name; ready ones come first."""
     query = (
         select(Voice)
         .where(Voice.workspace_id == workspace_id, Voice.name_key == name_key)
@@ -127,7 +127,7 @@ def voices_page(
     status: str | None = None,
     languages: Collection[str] | None = None,
 ) -> tuple[list[Voice], int]:
-    """One page, newest first, and the number of all; `page` counts from 1."""
+    """One page of voices, newest first, and their total number; `page` counts from 1."""
     chosen = [col(Voice.workspace_id) == workspace_id]
     if status is not None:
         chosen.append(col(Voice.status) == status)
@@ -139,13 +139,13 @@ def voices_page(
 
 
 def ready_voices(session: Session, workspace_id: int) -> list[Voice]:
-    """Those that can speak, newest first."""
+    """The voices with status ready, newest first."""
     query = select(Voice).where(Voice.workspace_id == workspace_id, Voice.status == "ready")
     return list(session.exec(query.order_by(col(Voice.created_at).desc(), col(Voice.id))))
 
 
 def count_voices(session: Session, workspace_id: int) -> int:
-    """How many count towards the limit of the plan."""
+    """How many voices count towards the limit of the plan."""
     return session.exec(
         select(func.count())
         .select_from(Voice)
@@ -154,7 +154,7 @@ def count_voices(session: Session, workspace_id: int) -> int:
 
 
 def unfinished_operations(session: Session, workspace_id: int) -> list[str]:
-    """Names of the holds of voices that are not finished."""
+    """Operations of the holds of unfinished voices."""
     query = select(Voice.operation).where(
         Voice.workspace_id == workspace_id, Voice.status == "processing"
     )
@@ -162,7 +162,7 @@ def unfinished_operations(session: Session, workspace_id: int) -> list[str]:
 
 
 def samples_of(session: Session, voice_id: UUID) -> list[VoiceSample]:
-    """In the order of the form."""
+    """The samples in the order of the form."""
     query = select(VoiceSample).where(VoiceSample.voice_id == voice_id)
     return list(session.exec(query.order_by(col(VoiceSample.position))))
 
@@ -175,6 +175,6 @@ def files_of(session: Session, voice: Voice) -> list[str]:
 
 
 def delete_voice(session: Session, voice: Voice) -> None:
-    """Its samples' rows go with it; the files are the caller's to delete."""
+    """Deletes the rows of the voice and its samples; callers delete the files."""
     session.delete(voice)
     session.flush()
