@@ -64,7 +64,7 @@ class DecoderBusy(PipelineError, code="overloaded"):
 
 
 class Unauthorized(PipelineError, code="unauthorized"):
-    """The key, token or password is wrong, revoked or expired; never says which."""
+    """The key, token or password is wrong, revoked or expired; the message does not name which."""
 
 
 class EmailTaken(PipelineError, code="email_taken"):

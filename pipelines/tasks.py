@@ -81,7 +81,7 @@ class TaskSet:
 
 
 class TtlCache(Generic[K, V]):
-    """Values that are loaded when they are asked for, and kept for a while.
+    """Values that are loaded on request, and cached for a time.
 
     The time to live counts from before the load began. Concurrent callers of the same key share one
     load, which continues when a caller is cancelled. An exception of a load is raised in every

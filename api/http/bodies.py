@@ -47,7 +47,7 @@ async def read_json(request: Request) -> tuple[bytes, Any]:
 
 
 def declared_bytes(request: Request) -> int:
-    """The Content-Length; 0 when there is none."""
+    """The Content-Length; 0 without one."""
     declared = request.headers.get("content-length", "")
     return int(declared[:20]) if declared.isdecimal() else 0
 

@@ -132,7 +132,7 @@ class _Body:
         if not self._boundary:
             self._digest.update(data)
             return
-        # Clients make a new boundary for each attempt, so it is left out.
+        # Clients generate a new boundary for each attempt, so it is not digested.
         *whole, rest = (self._held + data).split(self._boundary)
         for part in whole:
             self._digest.update(part)

@@ -123,8 +123,8 @@ class RequestLimits:
     async def counted_login(self, request: HTTPConnection) -> AsyncIterator[None]:
         """Around a login: counts it when it fails with Unauthorized. Raises ApiError(rate_limited).
 
-        It is counted before the password is hashed and given back when it succeeds, so that many
-        simultaneous tries do not evade the limit.
+        It is counted before the password is hashed and uncounted when it succeeds, so that many
+        concurrent attempts do not evade the limit.
         """
         key = f"login:{client_address(request)}"
         limit = self.admission.failed_logins_per_minute

@@ -65,15 +65,15 @@ class AutoFlush:
         self._language = language
         self._auto = create.auto_mode
         # In other strategies each message is a sentence or phrase: no more of it is awaited.
-        self._in_pieces = create.auto_mode_strategy == "SENTENCE_BOUNDARY"
+        self._splits_words = create.auto_mode_strategy == "SENTENCE_BOUNDARY"
         self._delay_s = (create.max_buffer_delay_ms or DEFAULT_DELAY_MS) / 1000
-        self._most = create.buffer_char_threshold or DEFAULT_THRESHOLD
+        self._max_characters = create.buffer_char_threshold or DEFAULT_THRESHOLD
 
     def added(self) -> None:
         """Call it after text was added to the buffer."""
         text = self._context.buffered
-        ready = finished(text, self._language, sure=self._in_pieces) if self._auto else 0
-        if len(text) - ready >= self._most:
+        ready = finished(text, self._language, sure=self._splits_words) if self._auto else 0
+        if len(text) - ready >= self._max_characters:
             ready = text.rfind(" ") + 1 or len(text)
         self._context.flush_automatically(ready)
         self._watch(fresh=ready > 0)
@@ -92,7 +92,7 @@ class AutoFlush:
             return
         if self._oldest is None:
             self._oldest = self._loop.call_later(self._delay_s, self._speak_all)
-        if self._auto and not self._in_pieces:
+        if self._auto and not self._splits_words:
             if self._quiet is not None:
                 self._quiet.cancel()
             self._quiet = self._loop.call_later(QUIET_S, self._speak_all)
@@ -115,7 +115,7 @@ class InworldConversation:
         self._session = session
         self._synthesis = speech.synthesis
         self._contexts = OpenContexts(session.spawn, self._on_closed)
-        self._made: dict[str, tuple[Create, AutoFlush]] = {}
+        self._open: dict[str, tuple[Create, AutoFlush]] = {}
 
     async def opened(self) -> None:
         """Sends nothing: the first message is the client's."""
@@ -129,7 +129,7 @@ class InworldConversation:
         except ClientFault as fault:
             raise _fault(fault.message, INVALID_ARGUMENT, named) from None
         try:
-            await self._do(message)
+            await self._handle(message)
         except ClientFault as fault:
             await self._session.send(fault.event or self.error(fault.message))
 
@@ -138,26 +138,26 @@ class InworldConversation:
         raise _fault(text, INVALID_ARGUMENT)
 
     async def closed(self) -> None:
-        for _, flushes in self._made.values():
+        for _, flushes in self._open.values():
             flushes.stop()
 
     def error(self, message: str) -> BaseModel:
         """The error that ends a session; wrong messages have codes of their own."""
         return failure(message, ABORTED)
 
-    async def _do(self, message: ClientMessage) -> None:
+    async def _handle(self, message: ClientMessage) -> None:
         if message.create is not None:
             await self._create(message.context_id or str(uuid.uuid4()), message.create)
             return
         context = self._find(message.context_id)
         try:
-            await self._do_in(context, message)
+            await self._handle_in(context, message)
         except ContextFault as fault:
             raise _fault(str(fault), INVALID_ARGUMENT, context.context_id) from None
 
-    async def _do_in(self, context: SpeakingContext, message: ClientMessage) -> None:
+    async def _handle_in(self, context: SpeakingContext, message: ClientMessage) -> None:
         """Raises ContextFault or ClientFault."""
-        create, flushes = self._made[context.context_id]
+        create, flushes = self._open[context.context_id]
         if (sent := message.send_text) is not None:
             if sent.text:  # empty text keeps a connection alive
                 context.add_text(sent.text)
@@ -199,7 +199,7 @@ class InworldConversation:
         context = SpeakingContext(context_id, voice, wire, self._session.send_speech)
         self._contexts.open(context)
         flushes = AutoFlush(context, create, voice.voice.voice.language)
-        self._made[context_id] = create, flushes
+        self._open[context_id] = create, flushes
         made = description(create, voice.voice.model.id)
         await self._session.send(context_event(context_id, "contextCreated", made))
         self._contexts.start(context)
@@ -208,10 +208,10 @@ class InworldConversation:
         context_id = context.context_id
         voice = await self._voice(create, context_id)
         context.change_voice(voice, InworldWire(context_id, create))
-        _, flushes = self._made[context_id]
+        _, flushes = self._open[context_id]
         flushes.stop()
         flushes.change(create, voice.voice.voice.language)
-        self._made[context_id] = create, flushes
+        self._open[context_id] = create, flushes
         made = description(create, voice.voice.model.id)
         await self._session.send(context_event(context_id, "contextUpdated", made))
 
@@ -224,7 +224,7 @@ class InworldConversation:
             raise _fault(answer.message, code_of(answer.status), context_id) from None
 
     def _on_closed(self, context_id: str) -> None:
-        _, flushes = self._made.pop(context_id)
+        _, flushes = self._open.pop(context_id)
         flushes.stop()
 
     def _find(self, wanted: str | None) -> SpeakingContext:

@@ -41,7 +41,7 @@ async def get_model(model_id: str, infrastructure: InfrastructureDep) -> Model:
 
 
 def shown_model(listed: ListedModel, *other_aliases: str) -> Model:
-    """As all lists show it; `other_aliases` are names that the model itself does not know."""
+    """The model as lists show it; `other_aliases` are added to its own aliases."""
     info = listed.info
     return Model(
         id=info.id,

@@ -1,4 +1,4 @@
-"""Voices: all that can speak, and those of a workspace, made of recordings of a speaker."""
+"""Voices: all available ones, and the custom voices of a workspace."""
 
 from datetime import UTC, datetime
 from functools import partial

@@ -25,7 +25,7 @@ class OpenAINames:
     voices: VoiceDirectory
 
     async def speech_tier(self, model: str | None) -> Tier | None:
-        """The tier of voice that a model stands for; None leaves it open.
+        """The tier of voice that a model stands for; None for any tier.
 
         Raises ApiError(model_not_found).
         """

@@ -64,7 +64,7 @@ class Principal:
 
     @property
     def actor(self) -> str:
-        """As the audit log names it."""
+        """The name of the principal in the audit log."""
         return f"user:{self.user_id}" if self.key_id is None else f"key:{self.key_id}"
 
 

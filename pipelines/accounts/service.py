@@ -70,7 +70,7 @@ class Passwords:
         return await self._in_thread(lambda: self._matches(stored, password))
 
     def needs_rehash(self, stored: str) -> bool:
-        """Whether the hash was made with other parameters than today's."""
+        """Whether the hash has other parameters than the current ones."""
         return self._hasher.check_needs_rehash(stored)
 
     @cached_property
@@ -152,7 +152,7 @@ class Accounts:
     async def update_profile(
         self, principal: Principal, name: str | None, company: str | None
     ) -> User:
-        """Changes what is not None. Raises Unauthorized for a user who is gone, or
+        """Changes what is not None. Raises Unauthorized for a deleted user, or
         DatabaseUnavailable."""
         return await self._database.run(
             _change, principal, User, principal.user_id, name=name, company=company
@@ -168,7 +168,7 @@ class Accounts:
     async def update_workspace(
         self, principal: Principal, name: str | None, retention: str | None
     ) -> Workspace:
-        """Changes what is not None; holds at once here, and within seconds on other replicas.
+        """Changes what is not None; applies at once here, and within seconds in other processes.
 
         Raises Unauthorized when the workspace is gone, or DatabaseUnavailable.
         """
@@ -220,7 +220,7 @@ class Accounts:
         self.authenticator.forget(key_id)
 
     async def ensure_first_workspace(self) -> str | None:
-        """On an empty database makes an owner, a workspace and a key, and returns the key.
+        """On an empty database creates an owner, a workspace and a key, and returns the key.
 
         None when there is a workspace already. The owner has no usable password: the account
         is used through its key.

@@ -1,4 +1,4 @@
-"""Watermarks speech as the setting WATERMARK says, and detects the mark in recordings."""
+"""Watermarks speech by the setting WATERMARK, and detects the watermark in recordings."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor

@@ -48,7 +48,7 @@ class IdempotentOperation:
 
 
 def to_usd(micro_usd: int) -> float:
-    """As JSON shows money."""
+    """The amount in JSON."""
     return round(micro_usd / MICRO_USD, 6)
 
 
@@ -202,7 +202,7 @@ class Billing:
         return await self._database.read(ledger.credit_of, workspace_id)
 
     async def usage(self, workspace_id: int, first: date, last: date) -> list[ledger.DayOfUsage]:
-        """Of both days and those between, in UTC. Raises DatabaseUnavailable."""
+        """Usage per day from `first` to `last`, in UTC. Raises DatabaseUnavailable."""
         return await self._database.read(ledger.usage, workspace_id, first, last)
 
     async def hold(

@@ -156,7 +156,7 @@ class IdempotencyStore:
         return await self._database.run(renew_answer, row, utc_now() + LEASE)
 
     async def release(self, row: IdempotentAnswer) -> None:
-        """In a task of its own, so that a caller who is cancelled cannot end it halfway."""
+        """In a task of its own, so that the cancellation of the caller does not interrupt it."""
         await asyncio.shield(self._releasing.start(self._release(row)))
 
     async def _release(self, row: IdempotentAnswer) -> None:

@@ -93,7 +93,7 @@ def next_billing_date(anchor: datetime, billing_cycle: str, now: datetime) -> da
 
 
 def _months_after(anchor: datetime, months: int) -> datetime:
-    """The same day and time, or the last day of a month that is too short."""
+    """The same day and time some months later, or the last day of a shorter month."""
     years, month = divmod(anchor.month - 1 + months, 12)
     year, month = anchor.year + years, month + 1
     last_day = calendar.monthrange(year, month)[1]

@@ -66,7 +66,7 @@ class Protected:
 def protected_spans(
     text: str, spelled_with_digits: frozenset[str] = frozenset()
 ) -> list[Protected]:
-    """In order, without overlaps. `spelled_with_digits` are words such as "gr8", in small letters,
+    """In order, without overlaps. `spelled_with_digits` are words such as "gr8", in lower case,
     that are not numbers.
     """
     spans: list[Protected] = []
@@ -80,7 +80,7 @@ def protected_spans(
 
 
 def names(text: str) -> Counter[str]:
-    """Capitalised words within sentences, in small letters; "I" is none of them."""
+    """Capitalised words within sentences, in lower case, except "I"."""
     return Counter(
         match.group().lower()
         for match in _NAME.finditer(text)

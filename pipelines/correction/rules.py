@@ -29,7 +29,7 @@ _LONE_WORD = re.compile(r"(?<![\w@#/.-])[^\W\d_]+(?:['’][^\W\d_]+)*(?!\w)")
 _TOKEN = re.compile(r"(?<![A-Za-z0-9'’./@_-])[A-Za-z0-9]++(?!['’]|[./@_-][^\W_])")
 _NO_LETTERS = re.compile(r"[^A-Za-z]*")
 _SAMPLE = 2000  # characters by which the language is detected
-_COMMON = -15.0  # a word rarer than this says nothing about the language
+_COMMON = -15.0  # a rarer word is no evidence of the language
 _COMMON_SHORT = -9.0  # the same for words that many languages may have
 _SHORT = 3  # letters
 _LONG = 6  # letters; such a long word resembles no other by chance
@@ -42,7 +42,7 @@ class CorrectionRules:
     """Blocking; one instance serves all threads."""
 
     def __init__(self, engine: GrammarEngine, config: CorrectionConfig) -> None:
-        """With the words of `configs/correction_words.yaml`."""
+        """Reads the words of `configs/correction_words.yaml`."""
         words = load_yaml(CorrectionWords, "correction_words")
         self._engine = engine
         self._statistics = WordStatistics()

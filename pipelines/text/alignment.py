@@ -17,7 +17,7 @@ from pipelines.text.segmentation import LONGEST_RUN, Unit, is_speakable, spans
 
 @dataclass(frozen=True, slots=True)
 class SourceWord:
-    """A word as the caller wrote it, and the span of `TextChunk.text` that says it."""
+    """A word as the caller wrote it, and the span of `TextChunk.text` in which it is spoken."""
 
     word: str  # with its punctuation
     start: int  # code points into the caller's text

@@ -69,7 +69,7 @@ class TextChunk:
 
 
 class Rank(IntEnum):
-    """How well a cut is hidden; the value is what it costs in letters off the ideal length."""
+    """How inaudible a cut is; the value is its cost in letters off the ideal length."""
 
     CLAUSE = 0
     CONJUNCTION = 8
@@ -152,7 +152,7 @@ def _mark_last(chunks: Iterable[TextChunk], *, ends_paragraph: bool) -> Iterator
 
 
 class _Chunker:
-    """Cuts paragraphs into chunks, short ones first where a policy says so."""
+    """Cuts paragraphs into chunks, short ones first under a policy."""
 
     def __init__(self, policy: FirstChunkPolicy | None) -> None:
         self._policy = policy  # None once chunks may be whole sentences

@@ -80,7 +80,7 @@ class ContextVoice:
         self._in_thread = slow_encoder
         self._boosts = boost_volume
         self._booster: StreamEnhancer | None = None  # created with the first audio
-        self._rate = 0  # Hz, of what it holds back
+        self._rate = 0  # Hz, of the audio that it holds back
         self.spoken_s = 0.0  # audio of all texts
         self._characters = 0  # of all texts
         self._words: list[TimedWord] = []  # not sent yet

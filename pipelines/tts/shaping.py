@@ -71,8 +71,8 @@ class VoiceLevels:
 
 
 class StreamEnhancer:
-    """As `effects.enhance`, but of a stream, which does not wait for its end: high-pass, loudness
-    and true-peak limit; blocking, 2 ms for 0.5 s."""
+    """As `effects.enhance`, for a stream, without waiting for its end: high-pass, loudness and
+    true-peak limit; blocking, 2 ms for 0.5 s."""
 
     def __init__(
         self,

@@ -101,7 +101,7 @@ class Consent:
         )
 
     def is_said(self, sentence: ConsentSentence, heard: str) -> bool:
-        """By fuzzy matching (Levenshtein ratios): tolerates recognition errors, not other words."""
+        """Fuzzy matching (Levenshtein ratios): tolerates recognition errors, not other words."""
         wanted, got = plain(sentence.text), plain(heard)
         if len(got) < MIN_LENGTH * len(wanted):
             return False

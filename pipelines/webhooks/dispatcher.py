@@ -195,9 +195,9 @@ class WebhookDispatcher:
 
 
 def next_wait_s(number: int, retry_after_s: float | None, scale: float = 1.0) -> float | None:
-    """Seconds from the failed attempt `number` (from 1) to the next; None when there is none.
+    """Seconds from the failed attempt `number` (from 1) to the next; None after the last.
 
-    The receiver may ask for more, up to an hour, which `scale` leaves as it is.
+    The receiver may ask for more, up to an hour, which `scale` does not multiply.
     """
     if number >= len(WAITS_S):
         return None

@@ -97,7 +97,7 @@ class Webhooks:
         if change.url is not None:
             check_url(change.url, self._own_hosts, self._allowed)
         if change.secret is not None:
-            signing_key(change.secret)  # raises when it is none
+            signing_key(change.secret)  # raises when it is malformed
         changed = await self._database.run(self._change, principal, webhook_id, change)
         self.events.forget(principal.workspace_id)
         return changed
@@ -128,7 +128,7 @@ class Webhooks:
     ) -> ListedDelivery:
         """Makes the delivery due at once, in any state. Raises NotFound.
 
-        Or InvalidRequest when the webhook is inactive or the event's body is no longer kept.
+        Or InvalidRequest when the webhook is inactive or the event's body was deleted.
         """
 
         def redeliver(session: Session) -> ListedDelivery:
@@ -211,7 +211,7 @@ class Webhooks:
         return current == secret.encode()
 
     def _encrypted(self, webhook_id: UUID, secret: str) -> bytes:
-        signing_key(secret)  # raises when it is none
+        signing_key(secret)  # raises when it is malformed
         return self._encryption.encrypt(secret.encode(), secret_about(webhook_id))
 
 

@@ -23,7 +23,7 @@ MAX_CALLS = 128  # in one message
 MAX_ENTRIES = 100  # of a dictionary
 SAMPLED = {field.name for field in fields(SamplingOptions)}
 # At 0.7 small models make arguments up, such as a city named ".0.0.0", and twice as many answers in
-# JSON do not come to their end in 400 tokens.
+# JSON are not complete after 400 tokens.
 RULED_TEMPERATURE = 0.2
 
 FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]

@@ -14,7 +14,7 @@ class BoundedQueue(Generic[Item]):
     """Items in order; full while the sizes of those that wait exceed `limit` (backpressure)."""
 
     def __init__(self, limit: int, size: Callable[[Item], int]) -> None:
-        """`size` says how much of the limit an item takes."""
+        """`size` gives the part of the limit that an item takes."""
         self.waiting = 0  # the sizes of all items
         self._limit = limit
         self._size = size
@@ -53,13 +53,13 @@ class BoundedQueue(Generic[Item]):
         return item
 
     def clear(self) -> None:
-        """Drops what was not taken yet."""
+        """Drops all items."""
         self._items.clear()
         self.waiting = 0
         self._room.set()
 
     def close(self) -> None:
-        """Nothing more can be put; what is there can still be taken."""
+        """No more items can be put; queued ones can still be taken."""
         self._closed = True
         self._room.set()
         self._changed.set()

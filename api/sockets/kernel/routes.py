@@ -1,4 +1,4 @@
-"""The routes of a socket's path, and what is decided before a socket is accepted."""
+"""The routes of a socket's path, and the checks before a socket is accepted."""
 
 import asyncio
 import logging

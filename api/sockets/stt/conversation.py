@@ -103,7 +103,7 @@ class AudioInbox(BoundedQueue[Pcm | tuple[str, ...]]):
 
 
 class SttConversation:
-    """`start`, then audio; transcripts come back as utterances end."""
+    """`start`, then audio; transcripts are sent as utterances end."""
 
     service: Service = "stt"
 
@@ -223,7 +223,7 @@ class SttConversation:
         if "languages" in given:
             asked = tuple(config.languages or ())
             languages = await _or_fault(self._listening.engine_languages(asked)) if asked else ()
-            self._inbox.put(languages)  # for what is said from here on
+            self._inbox.put(languages)  # for the audio that follows
             codes = [iso_code(code) for code in languages]
             language = codes[0] if codes else "auto"
             await self._session.send(LanguageChanged(language=language, language_code=codes))

@@ -61,7 +61,7 @@ class Config(STTClientMessage):
 
 
 class Stop(STTClientMessage):
-    """Ends the session after what was sent before."""
+    """Ends the session after processing earlier messages."""
 
     type: Literal["stop"]
 
@@ -93,7 +93,7 @@ def parse_client_event(text: str) -> Start | Audio | Config | Stop | Test:
 
 
 class Features(BaseModel):
-    """What this session can do."""
+    """The features of this session."""
 
     voice_activity_detection: bool = True
     interim_results: bool = True

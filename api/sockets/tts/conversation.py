@@ -1,4 +1,4 @@
-"""The protocol of `/ws/tts`: contexts are made, filled, flushed and closed."""
+"""The protocol of `/ws/tts`: contexts are created, filled, flushed and closed."""
 
 import uuid
 from functools import partial

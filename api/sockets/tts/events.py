@@ -29,7 +29,7 @@ def pitch_ratio(semitones: float) -> float:
 
 
 class LenientModel(RequestModel):
-    """Numbers are not strings, but null is a field left out."""
+    """Numbers are not strings, but null is an absent field."""
 
     @model_validator(mode="before")
     @classmethod
@@ -71,11 +71,11 @@ class SendText(TTSClientMessage):
 
 
 class FlushContext(TTSClientMessage):
-    """Speaks what the buffer holds."""
+    """Speaks the text of the buffer."""
 
 
 class CloseContext(TTSClientMessage):
-    """Speaks what the buffer holds, and ends the context."""
+    """Speaks the text of the buffer, and ends the context."""
 
 
 MESSAGES: dict[str, type[TTSClientMessage]] = {
@@ -103,7 +103,7 @@ class ContextClosed(BaseModel):
 
 
 class ErrorDetail(BaseModel):
-    context_id: str | None  # null for a context that was never made
+    context_id: str | None  # null for a context that was not created
     message: str
 
 

@@ -80,7 +80,7 @@ class Upsampler2x:
         signal = np.concatenate([self._history, pcm])
         self._history = signal[-(HALF_BAND_TAPS - 1) :]
         out = np.empty(2 * len(pcm), np.float32)
-        middle = HALF_BAND_TAPS // 2 - 1  # the sample before the one that is made
+        middle = HALF_BAND_TAPS // 2 - 1  # the sample before the interpolated one
         out[0::2] = signal[middle : middle + len(pcm)]
         out[1::2] = np.convolve(signal, _half_band(), "valid")
         dropped = min(self._delay, len(out))

@@ -46,7 +46,7 @@ CODECS = ("pcm_", "adpcm_", "mp3", "flac", "vorbis", "opus", "aac", "alac", "spe
 class PcmWriter:
     """Writes mono samples at one rate, from frames whose rate may change on the way.
 
-    It counts what comes out, whatever the headers claim, and refuses too much of it.
+    It counts the decoded samples, regardless of headers, and refuses too many.
     """
 
     def __init__(self, target: BinaryIO, rate: int, max_seconds: float) -> None:

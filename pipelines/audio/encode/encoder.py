@@ -163,7 +163,7 @@ class FileEncoder(AudioEncoder):
 
     @property
     def duration_s(self) -> float:
-        """Of the file so far; decoders drop the codec's padding, but for AAC's."""
+        """Duration of the file so far; decoders drop the padding of all codecs but AAC."""
         return self._samples / self._rate
 
     def _write(self, pcm: Pcm, *, last: bool) -> list[bytes]:
@@ -200,7 +200,7 @@ class FileEncoder(AudioEncoder):
         if is_stream:
             container.flags |= _FLUSH_PACKETS
         self._lacks_opening = is_stream and self._format == "mp3"
-        # PyAV's types cannot tell that a codec of this name makes an audio stream.
+        # PyAV's types do not express that a codec of this name gives an audio stream.
         self._stream: Any = cast(Any, container).add_stream(self._codec.codec, rate=self._rate)
         self._stream.layout = "mono"
         self._stream.format = self._codec.sample_format
@@ -269,7 +269,7 @@ def _nearest_rate(codec: Codec, sample_rate: int) -> int:
 
 
 def _mp3_opening(first: bytes, sample_rate: int, bit_rate: int) -> bytes:
-    """A silent frame whose tag says how much a decoder drops at the beginning.
+    """A silent frame with a tag for the number of samples that a decoder drops at the beginning.
 
     Without it players hear the codec's delay as silence. A file gets such a frame from the
     container library, which writes it last; a stream has to begin with it. `first` begins with

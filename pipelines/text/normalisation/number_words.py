@@ -181,7 +181,7 @@ class NumberWords:
         return pattern.replace(digits, f" {words} ").strip() if digits in pattern else pattern
 
     def _spell(self, number: int, kind: str) -> str | None:
-        """num2words' answer; None where it has none, or one that is not made of words."""
+        """The result of num2words; None where it has none, or one that is not words."""
         if not self.spells:
             return None
         spoken = _in_words(number, self._name, kind)

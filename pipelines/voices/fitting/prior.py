@@ -24,7 +24,7 @@ from pipelines.voices.fitting.search.surrogate import Observation
 from pipelines.voices.fitting.trials import FALLBACK_LANGUAGE
 
 PRIOR_FILE = Path(__file__).with_name("prior.npz")
-MODEL = "tts/kokoro"  # that the prior was made with
+MODEL = "tts/kokoro"  # that the prior was computed with
 LANGUAGES = {
     "a": "en",
     "b": "en",

@@ -210,7 +210,7 @@ class PromptTrials:
         self._target = target
 
     def run(self, trial: PromptTrial) -> PromptOutcome:
-        """Blocking: some seconds, and as long as the engine takes to say the sentences.
+        """Blocking: some seconds, plus the synthesis of the sentences.
 
         Raises EngineError.
         """

@@ -85,7 +85,7 @@ class Objective:
     def predicted_costs(
         self, surrogate: Surrogate, begin: Vectors, reach: float
     ) -> Callable[[Vectors], Vectors]:
-        """Of points [m, n], of which those beyond the `reach` of `begin` [n] cost more."""
+        """The costs of points [m, n]; those beyond the `reach` of `begin` [n] cost more."""
 
         def costs(points: Vectors) -> Vectors:
             sounds = surrogate.sounds(self._space.style(points))
