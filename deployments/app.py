@@ -1,7 +1,7 @@
-"""The Serve applications: the whole graph on one screen.
+"""The builders of the Serve applications.
 
-Serve reads the builders' argument types, so annotations here stay real objects. Scaling lives in
-`serve_config.yaml`, not here.
+Serve reads the types of the builders' arguments, so annotations here must be real objects. Scaling
+is configured in `serve_config.yaml`.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ from deployments.workers.webhooks import Courier
 
 
 def build_models(args: ModelsArgs) -> Application:
-    """The application `models`: one deployment a model, none with a route."""
+    """The application `models`: one deployment per model, none with a route."""
     kinds = ((TTSDeployment, args.tts), (STTDeployment, args.stt), (ChatDeployment, args.chat))
     models = [_bind(name, kind) for kind, names in kinds for name in names]
     return _bind("ModelIndex", ModelIndex, args, *models)
@@ -30,7 +30,7 @@ def build_models(args: ModelsArgs) -> Application:
 def build_gateway(args: GatewayArgs) -> Application:
     """The application `gateway`: HTTP and WebSockets."""
     gateway = serve.ingress()(Gateway) if args.server == "serve" else Gateway
-    # Not left to `serve_config.yaml`: several replicas would each count a part.
+    # Not configurable in `serve_config.yaml`: several replicas would each count a part.
     limiter = serve.deployment(
         name="Limiter",
         num_replicas=1,
@@ -49,7 +49,7 @@ def build_courier(args: WorkerArgs) -> Application:
 
 
 def build_voices(args: WorkerArgs) -> Application:
-    """The application `voices`: jobs that make custom voices."""
+    """The application `voices`: jobs that build custom voices."""
     return _bind("VoiceClone", VoiceClone, args)
 
 

@@ -1,9 +1,8 @@
-"""Starts, fills and watches a Ray cluster on this machine.
+"""Starts a Ray cluster on this machine, deploys to it and checks it.
 
-It is filled in stages, so that the service speaks before all models are loaded. Measured on 2
-cores: loading all models, the gateway and the courier at once takes 40 s of both, and none answers
-before 33 s. With the gateway and one voice first, speech is ready after 21 s and all models after
-34 s.
+Deployment is in stages, so that the first voice is ready before all models are loaded. Measured on
+2 cores: loading all models, the gateway and the courier at once takes 40 s, and none answers before
+33 s. With the gateway and one voice first, speech is ready after 21 s and all models after 34 s.
 """
 
 import copy
@@ -21,30 +20,30 @@ from configs import environment
 from configs.settings import PROJECT_DIR
 from deployments.compat import RAY_SWITCHES, any_dashboard_agent_port
 
-Config = dict[str, Any]  # as `serve_config.yaml`
+Config = dict[str, Any]  # the content of `serve_config.yaml`
 
 DASHBOARD_PORT = 8265
-OBJECT_STORE_BYTES = 256 << 20  # handles carry values by gRPC, so little lies in the store
+OBJECT_STORE_BYTES = 256 << 20  # handles send values by gRPC, so the store is hardly used
 
 
 def prepare_environment() -> None:
-    """Sets the switches that are not set. Call it before `ray` is first imported."""
-    # Of another cluster: Ray's job client prefers it to the address of its argument.
+    """Sets missing environment variables. Call it before the first import of `ray`."""
+    # It may name another cluster: Ray's job client prefers it to its argument.
     os.environ.pop("RAY_ADDRESS", None)
     for name, value in RAY_SWITCHES.items():
         os.environ.setdefault(name, value)
-    # Replicas import this project from wherever the service was started.
+    # Replicas can then import this project from any working folder.
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(PROJECT_DIR), *filter(None, paths)])
 
 
 def start(num_cpus: int | None = None) -> str:
-    """Starts a cluster that ends with this process; returns the dashboard's address."""
+    """Starts a cluster that ends with this process; returns the dashboard's URL."""
     import ray
 
     with any_dashboard_agent_port():
         context = ray.init(
-            "local",  # without it a cluster that `ray start` made on this machine is joined
+            "local",  # otherwise Ray joins a cluster of `ray start` on this machine
             num_cpus=num_cpus,
             include_dashboard=True,
             dashboard_host="127.0.0.1",
@@ -58,7 +57,7 @@ def start(num_cpus: int | None = None) -> str:
 
 
 def read_config(path: Path) -> Config:
-    """Raises OSError, yaml.YAMLError, or ValueError when it is no mapping."""
+    """Raises OSError, yaml.YAMLError, or ValueError when the content is no mapping."""
     config = yaml.safe_load(path.read_text(encoding="utf-8"))
     if not isinstance(config, dict):
         raise ValueError(f"{str(path)!r} holds no configuration of Ray Serve")
@@ -66,7 +65,7 @@ def read_config(path: Path) -> Config:
 
 
 def deploy(dashboard_url: str, config: Config) -> None:
-    """The same as `serve deploy`. Raises ValueError with Serve's message when it refuses."""
+    """Does what `serve deploy` does. Raises ValueError with Serve's message for invalid configs."""
     request = urllib.request.Request(
         f"{dashboard_url}/api/serve/applications/",
         data=json.dumps(config).encode(),
@@ -99,16 +98,16 @@ def first_voice(config: Config) -> str | None:
     """The deployment to load first: the first speech model, when there are other models."""
     for application in config["applications"]:
         voices = (application.get("args") or {}).get("tts")
-        if voices and len(_names(application)) > 2:  # it, the index, and another
+        if voices and len(_deployment_names(application)) > 2:  # the voice, the index, and another
             return str(voices[0])
     return None
 
 
 def first_stage(config: Config) -> Config:
-    """The gateway and the first voice; deploying `config` later adds the rest.
+    """The gateway and the first voice; `config`, deployed later, adds the rest.
 
-    Other autoscaled models get 0 replicas, a change that restarts nothing when it is undone. Models
-    with a fixed number of replicas stay as they are.
+    Other autoscaled models get 0 replicas, a change that can be undone without restarts. Models
+    with a fixed number of replicas are not changed.
     """
     voice = first_voice(config)
     staged = copy.deepcopy(config)
@@ -116,7 +115,7 @@ def first_stage(config: Config) -> Config:
         return staged
     needed = []
     for application in staged["applications"]:
-        names = _names(application)
+        names = _deployment_names(application)
         if voice in names:
             for deployment in application["deployments"]:
                 scaling = deployment.get("autoscaling_config")
@@ -130,11 +129,11 @@ def first_stage(config: Config) -> Config:
 
 
 def second_stage(config: Config) -> Config:
-    """All that answers clients, without what makes custom voices, which takes minutes anyway."""
-    kept = [one for one in config["applications"] if _names(one) != {"VoiceClone"}]
+    """All applications except the jobs of custom voices, which take minutes anyway."""
+    kept = [one for one in config["applications"] if _deployment_names(one) != {"VoiceClone"}]
     return {**config, "applications": kept}
 
 
-def _names(application: Config) -> set[str]:
-    """Of its deployments."""
+def _deployment_names(application: Config) -> set[str]:
+    """The names of its deployments."""
     return {deployment["name"] for deployment in application.get("deployments", ())}

@@ -1,11 +1,11 @@
 """The private interfaces of Ray and uvicorn that this service uses, each behind a guard.
 
-Neither library promises to keep them. A guard raises Incompatible, with the name that is missing,
-instead of letting a replacement go without effect. `untested_versions` says when an installed
-version is another than the one that these were tested with.
+Neither library guarantees them. A guard raises Incompatible with the missing name, instead of a
+monkey patch without effect. `untested_versions` reports installed versions that differ from the
+tested ones.
 
-The protocols of `deployments.gateway.connections` are subclasses of uvicorn's own, which belong
-here too by their nature; they have a module, since they are most of the gateway's limits.
+The protocols of `deployments.gateway.connections` subclass uvicorn's and depend on private parts,
+too; they have their own module, since they are most of the gateway's limits.
 """
 
 import asyncio
@@ -23,35 +23,35 @@ if TYPE_CHECKING:
 TESTED = {"ray": "2.60", "uvicorn": "0.54"}
 
 RAY_SWITCHES = {
-    # gRPC hops and one event loop a replica: a hop costs 0.8 ms and not 2 ms.
+    # gRPC hops and one event loop per replica: a hop costs 0.8 ms in place of 2 ms.
     "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
-    # The gateway listens by itself; a second HTTP server in it would only take a port.
+    # The gateway has its own HTTP server; a second one in it would only take a port.
     "RAY_SERVE_ENABLE_DIRECT_INGRESS": "0",
-    # Minutes of audio cross a handle in one message; the default is 4 MB.
+    # Minutes of audio are sent in one message of a handle; the default is 4 MB.
     "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(256 << 20),
-    # The default of 15 lets any other process of the machine starve the replicas.
+    # With the default of 15 any other process of the machine could starve the replicas.
     "RAY_worker_niceness": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
-    # A replica asks for a fraction of a core, which would make OpenMP use one thread.
+    # A replica requests a fraction of a core, for which Ray would limit OpenMP to one thread.
     "OMP_NUM_THREADS": str(os.cpu_count() or 1),
-    # Each thread of a process would have a heap of its own. Measured: 2 heaps each take 110 MB less
-    # of the whole service under load, and the recogniser is as fast.
+    # Otherwise each thread of a process has its own heap. Measured: with 2 heaps per process the
+    # whole service under load takes 110 MB less, and the recogniser is as fast.
     "MALLOC_ARENA_MAX": "2",
-    # The dashboard listens on the loopback only; set `token` where others share the machine.
+    # The dashboard listens on the loopback only; set `token` on a machine with other users.
     "RAY_AUTH_MODE": "disabled",
     "RAY_SERVE_LOG_TO_STDERR": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
 }
-"""Environment variables of a Ray node. Serve reads them in each process that it starts, and
-`serve_config.yaml` cannot hold them. Ray ignores a variable that it does not know."""
+"""Environment variables of a Ray node. Serve reads them in each process that it starts;
+`serve_config.yaml` cannot set them. Ray ignores unknown variables."""
 
 
 class Incompatible(RuntimeError):
-    """An installed library lacks a private interface that is used here."""
+    """An installed library lacks a private interface that this service uses."""
 
 
 def untested_versions() -> list[str]:
-    """A sentence for each library whose installed version is not the tested one."""
+    """A warning for each library whose installed version is not the tested one."""
     return [
         f"{package} {version(package)} is installed; the service was tested with {tested}."
         for package, tested in TESTED.items()
@@ -63,8 +63,8 @@ def untested_versions() -> list[str]:
 def any_dashboard_agent_port() -> Iterator[None]:
     """Lets a cluster that starts in the block choose a free port for Ray's dashboard agent.
 
-    The agent starts jobs. Its default is port 52365 of the machine: in a second cluster it does
-    not start, and no voice is made. No argument of `ray.init` reaches it. Raises Incompatible.
+    The agent starts jobs. By default it uses port 52365, so in a second cluster on the machine it
+    fails to start, and no voice is built. `ray.init` has no argument for it. Raises Incompatible.
     """
     from ray._private import parameter
 
@@ -80,17 +80,17 @@ def any_dashboard_agent_port() -> Iterator[None]:
 
 
 def without_signal_handlers(server: "uvicorn.Server") -> "uvicorn.Server":
-    """The same server, which leaves signals to Ray's process. Raises Incompatible."""
+    """Disables the server's signal handlers in favour of Ray's. Raises Incompatible."""
     _require(server, "capture_signals")
     server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
     return server
 
 
 def close_connections_after_response(server: "uvicorn.Server") -> None:
-    """Adds `Connection: close` to every response from now on, those of open connections too.
+    """Adds `Connection: close` to every response from now on, also on open connections.
 
-    Clients that keep a connection then move on to another server and lose no request when this
-    one stops. Raises Incompatible.
+    Keep-alive clients then reconnect to another server, and lose no request when this one stops.
+    Raises Incompatible.
     """
     config, state = server.config, server.server_state
     _require(config, "encoded_headers")
@@ -100,7 +100,7 @@ def close_connections_after_response(server: "uvicorn.Server") -> None:
 
 
 def close_listeners(server: "uvicorn.Server") -> None:
-    """Closes the listening sockets, and leaves open connections. Raises Incompatible."""
+    """Closes the listening sockets; open connections stay open. Raises Incompatible."""
     _require(server, "servers")
     for listener in server.servers:
         listener.close()

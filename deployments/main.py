@@ -55,7 +55,7 @@ def main() -> None:
         say(warning)
     try:
         dashboard = cluster.start(arguments.num_cpus)
-        # After Ray, which sets a handler of its own. A shell's background jobs ignore SIGINT.
+        # After Ray, which sets its own handler. Background jobs of a shell ignore SIGINT.
         signal.signal(signal.SIGTERM, _interrupt)
         signal.signal(signal.SIGINT, _interrupt)
         voice = first_voice(config)
@@ -78,7 +78,7 @@ def main() -> None:
     except (ValueError, RuntimeError, TimeoutError) as error:
         sys.exit(str(error))
     finally:
-        show_key(first_key)  # also when the start failed: the key is never shown again
+        show_key(first_key)  # also after a failed start: the key is shown only once
         stop()
 
 
@@ -87,7 +87,7 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 
 async def prepare_database(settings: Settings) -> str | None:
-    """Migrates, and on the first start makes a workspace; returns its key that one time."""
+    """Migrates; at the first start also creates a workspace and returns its API key."""
     upgrade(settings.database_url)
     database = Database(settings.database_url)
     try:
@@ -117,7 +117,7 @@ def wait_until_ready(settings: Settings, query: str = "") -> None:
 
 
 def readyz(url: str) -> dict[str, Any] | None:
-    """What the gateway says of itself once it is ready; until then, or of another program, None."""
+    """The gateway's readiness report; None while it is not ready, or for another program."""
     try:
         with urllib.request.urlopen(url, timeout=5) as response:
             told: dict[str, Any] = json.load(response)
@@ -127,15 +127,15 @@ def readyz(url: str) -> dict[str, Any] | None:
 
 
 def local_url(settings: Settings) -> str:
-    """The address as seen from this machine."""
+    """The service's URL for this machine."""
     return address_on_this_machine(settings.host, settings.port)
 
 
 def try_to_listen(settings: Settings) -> None:
-    """Raises SettingsError before minutes are spent on models that no client could reach."""
+    """Raises SettingsError if the address is not available, before models are loaded."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
-        # Without SO_REUSEPORT, unlike the gateways, so that it also finds another service.
+        # Without SO_REUSEPORT, unlike the gateways, so that another service is detected.
         socket.create_server((settings.host, settings.port), family=family).close()
     except OSError as error:
         where = f"{settings.host!r} and {settings.port}"
@@ -145,7 +145,7 @@ def try_to_listen(settings: Settings) -> None:
 
 
 def doubts(settings: Settings) -> list[str]:
-    """A sentence for each setting or library version that may not work as intended."""
+    """A warning for each setting or library version that may not work as intended."""
     found = untested_versions()
     if listens_everywhere(settings.host) and settings.public_url == local_url(settings):
         found.append(
@@ -177,7 +177,7 @@ def say(line: str) -> None:
 
 
 def stop() -> None:
-    """Drains the gateway and ends the cluster; a second interrupt does not cut it short."""
+    """Drains the gateway and stops the cluster; further interrupts are ignored."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     import ray
@@ -189,13 +189,13 @@ def stop() -> None:
 
 
 def run() -> NoReturn:
-    """`main` without the end of the interpreter, where Ray's libraries take 2 s to clear up."""
+    """`main` without the interpreter's shutdown, where Ray's libraries take 2 s to clean up."""
     code: int | str | None = 0
     try:
         main()
     except SystemExit as end:
         code = end.code
-        if isinstance(code, str):  # the interpreter would print it
+        if isinstance(code, str):  # as the interpreter would do
             sys.stderr.write(f"{code}\n")
     sys.stdout.flush()
     sys.stderr.flush()

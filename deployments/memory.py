@@ -8,12 +8,12 @@ logger = logging.getLogger(__name__)
 
 
 def give_back() -> None:
-    """Returns freed memory to the system, which glibc otherwise keeps; takes 0.2 s at most.
+    """Returns freed memory, which glibc would keep, to the system; takes at most 0.2 s.
 
-    Threads that allocate wait for it, so call it while no request is in progress.
+    Threads that allocate are blocked meanwhile, so call it while no request is in progress.
     """
     gc.collect()
     try:
         ctypes.CDLL(None).malloc_trim(0)
-    except (AttributeError, OSError):  # another C library than glibc
+    except (AttributeError, OSError):  # a C library other than glibc
         logger.debug("no_malloc_trim")

@@ -1,7 +1,7 @@
-"""The root of the application `models`, and how other processes send it their metrics.
+"""ModelIndex, the root of the application `models`, and the reports of other processes' metrics.
 
-ModelIndex lists the deployments of models by kind, and keeps the last metrics of each process of
-the cluster for the one page of `GET /metrics`.
+ModelIndex lists the deployments of models by kind, and stores the last metrics of each process of
+the cluster for `GET /metrics`.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from telemetry.reports import OwnReports, Report
 
 logger = logging.getLogger(__name__)
 
-FORGET_S = 30.0  # a process without a report for so long is gone
+FORGET_S = 30.0  # the metrics of a process without a report for so long are dropped
 REPORT_S = 5.0
 TIMEOUT_S = 1.0
 LAG_PROBE_S = 0.5
@@ -33,22 +33,22 @@ class ModelIndex:
 
     def __init__(self, args: ModelsArgs, *deployments: DeploymentHandle[Any]) -> None:
         self._args = args
-        self._deployments = deployments  # holds them in this application's graph
-        # By deployment and replica, with the time when it came.
+        self._deployments = deployments  # makes them part of this application's graph
+        # By deployment and replica, with the time of arrival.
         self._reports: dict[tuple[str, str], tuple[float, Report]] = {}
 
     def deployed(self) -> ModelsArgs:
         return self._args
 
     async def report(self, report: Report) -> None:
-        """Stores the metrics of a process, unless newer ones are known: no counter may decrease."""
+        """Stores a process's metrics unless it has newer ones, so that no counter decreases."""
         name = (report.deployment, report.replica)
         known = self._reports.get(name)
         if known is None or known[1].sequence < report.sequence:
             self._reports[name] = (time.monotonic(), report)
 
     async def exchange(self, report: Report) -> list[Report]:
-        """Stores those of the caller; returns the last of each process, with its age."""
+        """Stores the caller's metrics; returns the last report of each process, with its age."""
         await self.report(report)
         now = time.monotonic()
         self._reports = {
@@ -63,10 +63,10 @@ class ClusterReports(OwnReports):
     def __init__(self, models_app: str, deployment: str, replica: str) -> None:
         super().__init__(deployment, replica)
         self._index = ModelIndexHandle(models_app)
-        self._taking = asyncio.Lock()  # reports are taken in order
+        self._taking = asyncio.Lock()  # keeps reports in order
 
     async def all(self) -> list[Report]:
-        """All reports; only that of this process while ModelIndex does not answer."""
+        """All reports; only this process's own while ModelIndex does not answer."""
         own = await self._take()
         try:
             reports: list[Report] = await self._index.call("exchange", own, timeout_s=TIMEOUT_S)
@@ -84,7 +84,7 @@ class ClusterReports(OwnReports):
                 try:
                     await self._index.call("report", await self._take(), timeout_s=TIMEOUT_S)
                 except (EngineError, TimeoutError):
-                    pass  # ModelIndex starts after the models; the next report says as much
+                    pass  # ModelIndex starts after the models; the next report is cumulative
             due = time.monotonic() + LAG_PROBE_S
             await asyncio.sleep(LAG_PROBE_S)
             metrics.loop_lag_seconds.observe(max(time.monotonic() - due, 0.0))
@@ -95,7 +95,7 @@ class ClusterReports(OwnReports):
 
 
 def cluster_reports(models_app: str | None = None) -> ClusterReports | None:
-    """Those of this replica, or None outside of Serve. `models_app` defaults to its application."""
+    """This replica's reports, None outside of Serve; `models_app` defaults to its application."""
     try:
         context = serve.get_replica_context()
     except RayServeException:

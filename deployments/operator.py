@@ -45,13 +45,13 @@ MAX_REFERENCE = 50  # characters; the ledger keeps it as the operation's id
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Exits with 1 and a sentence when a command fails, and with 2 when its arguments are wrong."""
+    """Exits with 1 and a message when a command fails, and with 2 for invalid arguments."""
     options = _parser().parse_args(arguments)
     try:
         say(asyncio.run(_run(options)))
     except (ValueError, PipelineError, DatabaseError) as error:
         sys.exit(str(error))
-    except SQLAlchemyError as error:  # its own text is the whole statement
+    except SQLAlchemyError as error:  # its own message is the whole statement
         sys.exit(f"the database refused: {getattr(error, 'orig', None) or type(error).__name__}")
 
 
@@ -154,7 +154,7 @@ async def _reconcile(database: Database, _: Settings) -> str:
 
 
 async def _wrong_days(database: Database, workspace_id: int) -> list[str]:
-    """The hourly check believes the sums of days; here they are compared with their entries."""
+    """Compares the sums of days with their entries; the hourly check relies on the sums."""
     wrong, since = [], date(1970, 1, 1)
     while checked := await database.run(check_days, workspace_id, since):
         wrong += checked.wrong

@@ -1,6 +1,6 @@
-"""uvicorn's HTTP and WebSocket protocols with limits that uvicorn lacks.
+"""Subclasses of uvicorn's HTTP and WebSocket protocols with limits that uvicorn lacks.
 
-They subclass and use private parts of uvicorn: see `deployments.compat`.
+They use private parts of uvicorn: see `deployments.compat`.
 """
 
 import asyncio
@@ -20,19 +20,19 @@ from websockets.frames import CloseCode, Frame
 from api.http.errors import ApiError, error_response
 from telemetry import metrics
 
-RESERVED_FILES = 256  # of the process: for databases, models, decoders and uploads
-HEAD_S = 10.0  # for the head of a request; a handshake is one
-PINGS = 100  # of a client within PING_WINDOW_S
+RESERVED_FILES = 256  # file descriptors for databases, models, decoders and uploads
+HEAD_S = 10.0  # timeout for the head of a request, such as a handshake
+PINGS = 100  # limit per client within PING_WINDOW_S
 PING_WINDOW_S = 5.0
-FRAGMENTS = 65_536  # of one message
-PONG_ROOM_BYTES = 1 << 20  # unread pongs of a client, above which no more are sent
+FRAGMENTS = 65_536  # limit per message
+PONG_ROOM_BYTES = 1 << 20  # unread data of a client, above which pongs are dropped
 
 
 def connection_limits() -> tuple[int, int]:
-    """How many connections are served, and how many beyond that are refused with an answer.
+    """The maximum of served connections, and of those beyond that are refused with a response.
 
-    Without free file descriptors the rest of the process fails too: requests of open connections
-    could not reach the database.
+    They keep file descriptors free: without any, requests of open connections could not reach the
+    database.
     """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
@@ -42,7 +42,7 @@ def connection_limits() -> tuple[int, int]:
 
 
 def refusal(scope: Scope) -> Response:
-    """The 503 of a connection beyond the limit."""
+    """The 503 response to a connection beyond the limit."""
     error = ApiError(
         "overloaded",
         "too many connections are open; try again in a moment",
@@ -52,12 +52,12 @@ def refusal(scope: Scope) -> Response:
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
-    """The ASGI application of such a connection."""
+    """The ASGI application of a connection beyond the limit."""
     await refusal(scope)(scope, receive, send)
 
 
 class HttpConnection(HttpToolsProtocol):
-    """Closes a connection that sends no request head in time, or is beyond the limit."""
+    """Closes a connection without a request head within HEAD_S, or beyond the limit."""
 
     _head_timer: asyncio.TimerHandle | None = None
     _has_room = True
@@ -78,7 +78,7 @@ class HttpConnection(HttpToolsProtocol):
         if self._has_room:
             super().handle_websocket_upgrade()
             return
-        answer = refusal({**self.scope, "path": ""})  # uvicorn sets it for other requests only
+        answer = refusal({**self.scope, "path": ""})  # uvicorn has not set the path yet
         head = b"".join(b"%b: %b\r\n" % pair for pair in answer.raw_headers)
         self.transport.write(b"HTTP/1.1 503 Service Unavailable\r\n%b\r\n" % head)
         self.transport.write(bytes(answer.body))
@@ -104,10 +104,10 @@ class HttpConnection(HttpToolsProtocol):
 
 
 class WebSocketConnection(WebSocketsSansIOProtocol):
-    """Bounds what control frames and fragments cost, and frees the socket of a stalled client.
+    """Limits control frames and fragments, and frees the socket of a stalled client.
 
-    A connection that fails by the client's fault is no error of the service: the application gets
-    the disconnect at once, and nothing is logged.
+    A connection that fails by the client's fault is not an error of the service: the application
+    gets the disconnect at once, and nothing is logged.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -124,7 +124,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             self._refuse("too many pings")
             return
         pong = b"".join(self.conn.data_to_send())
-        # RFC 6455 5.5.3 asks for an answer to the latest ping only.
+        # RFC 6455 5.5.3 requires an answer to the latest ping only.
         if self.transport.get_write_buffer_size() < PONG_ROOM_BYTES:
             self.transport.write(pong)
 
@@ -145,20 +145,20 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
 
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
-        self._tell_lost()
+        self._report_disconnect()
 
     def eof_received(self) -> None:
         super().eof_received()
-        self._tell_lost()
+        self._report_disconnect()
 
-    def _tell_lost(self) -> None:
-        """uvicorn itself reports a disconnect only after all written data has left."""
+    def _report_disconnect(self) -> None:
+        """Reports it at once; uvicorn does so only after all written data is sent."""
         self.queue.put_nowait({"type": "websocket.disconnect", "code": CloseCode.ABNORMAL_CLOSURE})
 
     async def run_asgi(self) -> None:
         await super().run_asgi()
         if not self.writable.is_set():
-            # The client reads nothing: closing would wait without end.
+            # The client does not read, so closing would never complete.
             self.transport.abort()
 
     async def send(self, message: ASGISendEvent) -> None:
@@ -167,7 +167,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             raise ClientDisconnected
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and self.close_sent:
-            self.handshake_complete = True  # by an answer other than the upgrade
+            self.handshake_complete = True  # by a response other than the upgrade
 
     def _refuse(self, reason: str, code: CloseCode = CloseCode.POLICY_VIOLATION) -> None:
         if self.close_sent or self.transport.is_closing():

@@ -1,4 +1,4 @@
-"""The pipelines' ports over replicas, and the directory of those that are deployed."""
+"""The pipelines' ports over Ray handles of replicas, and the directory of deployed models."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ from telemetry.logs import request_id
 logger = logging.getLogger(__name__)
 
 POLL_S = 5.0
-DESCRIBE_TTL_S = 4.0  # under POLL_S of the directory, which asks each time
+DESCRIBE_TTL_S = 4.0  # less than POLL_S of the directory, so that each poll refreshes
 LOST_TTL_S = 1.0
 STALE_S = 30.0
 DESCRIBE_TIMEOUT_S = 2.0
@@ -40,13 +40,13 @@ H = TypeVar("H", bound="ModelHandle")
 
 @contextmanager
 def engine_errors(name: str) -> Iterator[None]:
-    """Turns what a handle raises into the engines' own errors."""
+    """Converts the exceptions of a handle to EngineErrors."""
     try:
         yield
     except BackPressureError:
         raise EngineOverloaded(f"all replicas of {name} are busy") from None
     except EngineError as error:
-        # Ray's copy derives from our class too, but its text is the remote traceback.
+        # Ray's copy is a subclass of our class too, but its message is the remote traceback.
         cause = getattr(error, "cause", None)
         raise (cause if isinstance(cause, EngineError) else error) from None
     except RayTaskError as error:
@@ -61,30 +61,30 @@ def engine_errors(name: str) -> Iterator[None]:
 
 
 class ModelHandle:
-    """What the three ports share: the handle, and a description that is asked for rarely."""
+    """The base class of the three ports: the handle, and a cached description of the model."""
 
     def __init__(self, name: str, handle: DeploymentHandle[Any]) -> None:
         self.name = name
         self.handle = handle
         self._answer: ModelInfo | EngineLost | None = None
         self._answered_at = 0.0
-        self._asking: asyncio.Task[None] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
         self._worked_at = 0.0
 
     async def describe(self) -> ModelInfo:
-        """What is loaded. Raises EngineLost when no replica answered.
+        """The loaded model. Raises EngineLost when no replica answered.
 
-        Stale-while-revalidate: an answer that is not fresh is given while the replica is asked
-        again, so that requests do not wait for a model that is down; they do when it is over
-        STALE_S old, or when there is none yet.
+        Stale-while-revalidate: an expired answer is returned while it is refreshed, so that
+        requests do not wait for a model that is down; they wait when it is over STALE_S old, or
+        when there is none yet.
         """
         age_s = time.monotonic() - self._answered_at
         fresh_s = LOST_TTL_S if isinstance(self._answer, EngineLost) else DESCRIBE_TTL_S
         if self._answer is None or age_s > fresh_s:
-            if self._asking is None or self._asking.done():
-                self._asking = asyncio.create_task(self._ask_again())
+            if self._refreshing is None or self._refreshing.done():
+                self._refreshing = asyncio.create_task(self._refresh())
             if self._answer is None or age_s > STALE_S:
-                await asyncio.shield(self._asking)
+                await asyncio.shield(self._refreshing)
         answer = self._answer
         if isinstance(answer, EngineLost):
             raise EngineLost(str(answer))
@@ -96,22 +96,22 @@ class ModelHandle:
         self._answer = None
 
     def works(self) -> None:
-        """A request was served: an answer that the model is lost no longer holds."""
+        """Called when a request was served: drops a cached EngineLost."""
         self._worked_at = time.monotonic()
         if isinstance(self._answer, EngineLost):
             self.forget()
 
-    async def _ask_again(self) -> None:
+    async def _refresh(self) -> None:
         began = time.monotonic()
-        answer = await self._ask()
+        answer = await self._describe()
         if isinstance(answer, EngineLost) and self._worked_at > began:
-            answer = await self._ask()  # the first was lost with a replica that has a successor
+            answer = await self._describe()  # the first call met a replica that died
         self._answer = answer
         self._answered_at = time.monotonic()
         metrics.models_ready.labels(self.name).set(not isinstance(self._answer, EngineLost))
 
-    async def _ask(self) -> ModelInfo | EngineLost:
-        """A handle waits for ever for a deployment with no replica, hence the timeout."""
+    async def _describe(self) -> ModelInfo | EngineLost:
+        """Calls `describe` with a timeout, since a handle waits endlessly without a replica."""
         try:
             async with asyncio.timeout(DESCRIBE_TIMEOUT_S):
                 with engine_errors(self.name):
@@ -123,11 +123,11 @@ class ModelHandle:
             return EngineLost(str(error))
 
     @contextmanager
-    def _calling(self, response: Any) -> Iterator[Callable[[], None]]:
-        """Around one call of a replica; yields what is to be called with each item of the answer.
+    def _observed_call(self, response: Any) -> Iterator[Callable[[], None]]:
+        """Around one call of a replica; yields a function to be called at each item of the answer.
 
-        Counts the call by its outcome, turns errors into those of engines, and cancels the work
-        when the caller leaves, which a client's leaving does not do by itself.
+        Counts the call by its outcome, converts errors to EngineErrors, and cancels the work when
+        the caller is cancelled, which Ray does not do by itself.
         """
         began: float | None = time.perf_counter()
         outcome = "left"
@@ -144,23 +144,23 @@ class ModelHandle:
                 yield answered
             outcome = "ok"
         except EngineError as error:
-            # A missing pack is an answer, not a failure: its caller sends the pack.
+            # A missing pack is no failure: the caller retries with the pack.
             outcome = "ok" if isinstance(error, PackMissing) else error.code
             if isinstance(error, UnknownVoice):
-                self.forget()  # the model was swapped, and its voices with it
+                self.forget()  # the model may have been swapped, with other voices
             raise
         except (asyncio.CancelledError, GeneratorExit):
-            # Not in the `finally`: after a failure it would raise the request's error once more.
+            # Not in `finally`: after a failure it would raise the request's error again.
             response.cancel()
             raise
         finally:
             metrics.calls.labels(self.name, outcome).inc()
 
     async def stream(self, method: str, request: Any) -> AsyncGenerator[Any, None]:
-        """Items of a streaming method; leaving early cancels the work in the replica."""
+        """Items of a streaming method; closing the generator cancels the work in the replica."""
         handle = self.handle.options(method_name=method, stream=True)
         response: Any = handle.remote(request, request_id.get())
-        with self._calling(response) as answered:
+        with self._observed_call(response) as answered:
             async for item in response:
                 answered()
                 yield item
@@ -173,7 +173,7 @@ class TTSModelHandle(ModelHandle):
         return self.stream("synthesize", request)
 
     async def forget_voice(self, digest: str) -> None:
-        """Asks every replica. Raises EngineLost when not all answer."""
+        """Calls every replica. Raises EngineLost when not all answer."""
         with engine_errors(self.name):
             answers = self.handle.broadcast("forget_voice", digest)
             try:
@@ -187,7 +187,7 @@ class STTModelHandle(ModelHandle):
 
     async def transcribe(self, request: TranscriptionRequest) -> Transcript:
         response: Any = self.handle.transcribe.remote(request, request_id.get())
-        with self._calling(response) as answered:
+        with self._observed_call(response) as answered:
             transcript: Transcript = await response
             answered()
             return transcript
@@ -208,7 +208,7 @@ class ModelIndexHandle:
         self._handle: DeploymentHandle[Any] | None = None
 
     async def call(self, method: str, *arguments: Any, timeout_s: float) -> Any:
-        """Raises EngineLost or TimeoutError while the application is not up."""
+        """Raises EngineLost or TimeoutError while the application is not running."""
         if self._handle is None:
             self._handle = await asyncio.to_thread(self._find)
         async with asyncio.timeout(timeout_s):
@@ -223,7 +223,7 @@ class ModelIndexHandle:
 
 
 class AnyTranscriber:
-    """The STTModel port over the speech-to-text model that is deployed first."""
+    """The STTModel port over the first deployed speech-to-text model."""
 
     def __init__(self, transcribers: dict[str, STTModelHandle]) -> None:
         self._transcribers = transcribers
@@ -241,9 +241,9 @@ class AnyTranscriber:
 
 
 class ModelDirectory:
-    """Keeps `speakers`, `transcribers` and `chat_models` current as models come and go.
+    """Keeps `speakers`, `transcribers` and `chat_models` current while deployments change.
 
-    The three mappings stay the same objects, so pipelines may hold them.
+    The three mappings are never replaced, so pipelines can keep references to them.
     """
 
     def __init__(self, app_name: str) -> None:
@@ -258,7 +258,7 @@ class ModelDirectory:
         while True:
             try:
                 await self.refresh()
-                # Readiness and metrics of the models stay current without requests too.
+                # Keeps readiness and metrics of the models current without requests.
                 handles: list[ModelHandle] = [*self.speakers.values(), *self.transcribers.values()]
                 handles += self.chat_models.values()
                 await asyncio.gather(*(one.describe() for one in handles), return_exceptions=True)
@@ -267,7 +267,7 @@ class ModelDirectory:
             await asyncio.sleep(POLL_S)
 
     async def refresh(self) -> None:
-        """Raises EngineLost or TimeoutError while the application `models` is not up."""
+        """Raises EngineLost or TimeoutError while the application `models` is not running."""
         deployed: ModelsArgs = await self._index.call("deployed", timeout_s=POLL_S)
         self._update(self.speakers, deployed.tts, TTSModelHandle)
         self._update(self.transcribers, deployed.stt, STTModelHandle)
@@ -276,7 +276,7 @@ class ModelDirectory:
     def _update(self, ports: dict[str, H], names: tuple[str, ...], port: type[H]) -> None:
         for name in set(ports) - set(names):
             del ports[name]
-            with suppress(KeyError):  # it may never have been asked
+            with suppress(KeyError):  # it may never have been described
                 metrics.models_ready.remove(name)
         for name in names:
             if name not in ports:

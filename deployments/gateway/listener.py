@@ -1,4 +1,4 @@
-"""The gateway's own HTTP server: uvicorn on a socket that replicas of a host share."""
+"""The gateway's HTTP server: uvicorn on a port that the replicas of a host share."""
 
 import asyncio
 import contextlib
@@ -21,16 +21,16 @@ from deployments.gateway.connections import HttpConnection, WebSocketConnection
 
 logger = logging.getLogger(__name__)
 
-# A client that reads nothing for this long loses its connection: after an application gives up on
-# a stalled client, only the kernel can end the socket, and by default it never does.
+# A client that reads nothing for this long is disconnected: after the application has closed the
+# connection of a stalled client, only the kernel can end the socket, and by default it never does.
 TCP_USER_TIMEOUT_MS = 20_000
 # Unsent bytes that the kernel buffers for one client. The default is megabytes, which a client that
-# reads at playback speed takes minutes to drain: too long for a send with a timeout.
+# reads at playback speed takes minutes to read: too long for a send with a timeout.
 NOT_SENT_BYTES = 128 << 10
-_TCP_NOTSENT_LOWAT = 25 if sys.platform == "linux" else None  # Python names it since 3.12
+_TCP_NOTSENT_LOWAT = 25 if sys.platform == "linux" else None  # in `socket` since Python 3.12
 BACKLOG = 2048
 DRAIN_S = 30.0
-LAST_S = 5.0  # for requests that still run when the sockets were drained
+LAST_S = 5.0  # for requests that still run after the WebSocket sessions are drained
 WS_MAX_MESSAGE_BYTES = 1 << 20
 
 
@@ -43,8 +43,8 @@ class HttpListener:
         self._socket = listening_socket(host, port)
         server = uvicorn.Server(
             uvicorn.Config(
-                cast(Any, app),  # uvicorn and Starlette spell the same type differently
-                loop="none",  # the replica's own
+                cast(Any, app),  # uvicorn and Starlette have different names for the type
+                loop="none",  # uses the replica's
                 http=HttpConnection,
                 ws=WebSocketConnection,
                 ws_ping_interval=30.0,
@@ -52,11 +52,11 @@ class HttpListener:
                 ws_max_size=WS_MAX_MESSAGE_BYTES,
                 # Audio does not compress, and a small frame could inflate to a huge one.
                 ws_per_message_deflate=False,
-                access_log=False,  # it would log queries, which may hold keys
+                access_log=False,  # it would log query strings, which may contain keys
                 log_config=None,
-                log_level="warning",  # below it, queries of WebSockets are logged
+                log_level="warning",  # at lower levels, query strings of WebSockets are logged
                 server_header=False,
-                # By default uvicorn trusts X-Forwarded-For of any process on this machine.
+                # By default uvicorn trusts X-Forwarded-For from any process on this machine.
                 proxy_headers=bool(trusted_proxies),
                 forwarded_allow_ips=list(trusted_proxies),
                 timeout_keep_alive=5,
@@ -69,12 +69,12 @@ class HttpListener:
 
     @property
     def port(self) -> int:
-        """The port that is listened on; useful when 0 was asked for."""
+        """The port of the server; useful when 0 was configured."""
         port: int = self._socket.getsockname()[1]
         return port
 
     async def start(self) -> None:
-        """Returns when connections are accepted. Raises RuntimeError when the app fails."""
+        """Returns when the server accepts connections. Raises RuntimeError when the app fails."""
         self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
         while not self._server.started:
             if self._task.done():
@@ -87,16 +87,16 @@ class HttpListener:
         return self._task is not None and not self._task.done()
 
     async def stop(self, drain: Awaitable[None] | None = None) -> None:
-        """Accepts no more, awaits `drain`, lets requests end until DRAIN_S is over, cuts the rest.
+        """Stops accepting, awaits `drain`, waits at most DRAIN_S for requests, aborts the rest.
 
-        `drain` ends the WebSocket sessions: the server would cut them all at once.
+        `drain` ends the WebSocket sessions, which the server would otherwise abort at once.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
         if self._server.started:
             close_connections_after_response(self._server)
             late = waiting_connections(self._socket)
-            # At once, so that new connections go to others that share the port.
+            # At once, so that other replicas on the port get the new connections.
             close_listeners(self._server)
             for connection in late:
                 await loop.connect_accepted_socket(
@@ -113,7 +113,7 @@ class HttpListener:
 
 
 def waiting_connections(listener: socket.socket) -> list[socket.socket]:
-    """Accepts those that the kernel would reset when `listener` is closed."""
+    """Accepts the queued connections, which the kernel would reset when `listener` is closed."""
     found: list[socket.socket] = []
     with contextlib.suppress(OSError):  # BlockingIOError: there are no more
         while True:
@@ -124,14 +124,14 @@ def waiting_connections(listener: socket.socket) -> list[socket.socket]:
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """A bound TCP socket whose port other replicas of this host may share."""
+    """A bound TCP socket whose port other replicas of this host can share."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if hasattr(socket, "SO_REUSEPORT"):
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    # asyncio sets it only on sockets that name their protocol, and not every loop does it. Without
-    # it the second of two events waits 40 ms for the client's acknowledgement of the first.
+    # asyncio sets it only on sockets with an explicit protocol, other event loops never. Without it
+    # the second of two events waits 40 ms for the client's acknowledgement of the first.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; accepted sockets inherit it
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TCP_USER_TIMEOUT_MS)

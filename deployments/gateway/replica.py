@@ -1,4 +1,4 @@
-"""The ingress deployment: builds the services over handles and serves them over HTTP."""
+"""The ingress deployment: builds the services over Ray handles and serves them over HTTP."""
 
 import asyncio
 import logging
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STATUS_S = 3.0  # timeout of a call of serve.status
-MOVE_ON_S = 1.0  # for clients with open connections to get a response that closes them
+MOVE_ON_S = 1.0  # in which keep-alive clients get a response that closes their connection
 
-# Imports inside functions: the process that builds the application loads this module too, and
-# would spend seconds on the web framework while the replica waits to start.
+# Imports inside functions: the process that builds the application imports this module too, and
+# would spend seconds on the web framework, for which the replica's start would wait.
 
 
 class Gateway:
-    """Stateless but for open sockets; the replicas of a host share its port."""
+    """Stateless except for open connections; the replicas of a host share a port."""
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it
         self, args: GatewayArgs, limiter: "DeploymentHandle[Any] | None" = None
     ) -> None:
-        """Without a `limiter` this replica enforces limits by its own counts."""
+        """Without a `limiter` this replica counts rate limits by itself."""
         from api.app import create_app
         from api.http.uploads import UPLOAD_FOLDERS
         from configs.settings import load_settings
@@ -47,7 +47,7 @@ class Gateway:
         setup_logs()
         settings = load_settings()
         await asyncio.to_thread(delete_leftover_directories, UPLOAD_FOLDERS)
-        # `make run` has done it, but not `serve run`, nor the first gateway of a new release.
+        # `make run` has done it, but not `serve run` or a rolling update.
         await asyncio.to_thread(upgrade, settings.database_url)
         self._directory = ModelDirectory(args.models_app)
         reports = cluster_reports(args.models_app)
@@ -71,12 +71,12 @@ class Gateway:
             self._background.start(reports.run())
 
     def check_health(self) -> None:
-        """Serve restarts the replica when its HTTP server is gone."""
+        """Raises when the HTTP server has stopped; Serve then restarts the replica."""
         if self._listener is not None and not self._listener.serving:
             raise RuntimeError("the HTTP server has ended")
 
     async def __del__(self) -> None:
-        """Serve awaits this when the replica stops: requests in progress end first."""
+        """Awaited by Serve when the replica stops: drains it first."""
         from pipelines.chat.pipeline import wait_for_saves
 
         infrastructure = self.services.infrastructure
@@ -93,14 +93,14 @@ class Gateway:
         await asyncio.to_thread(infrastructure.database.close)
 
     def __serve_build_asgi_app__(self) -> "FastAPI":
-        """For Serve's own HTTP proxy (`server: serve`): the same app over the same services."""
+        """The same app for Serve's own HTTP proxy (`server: serve`)."""
         from api.app import create_app
 
         return create_app(self.services, sees_clients=False)
 
 
 async def service_stops() -> bool:
-    """Whether the whole application is deleted, and no replica replaces this one."""
+    """Whether the whole application is being deleted, so that no replica replaces this one."""
     from ray import serve
     from ray.serve.schema import ApplicationStatus
 
@@ -110,7 +110,7 @@ async def service_stops() -> bool:
             status = await asyncio.to_thread(serve.status)
         application = status.applications.get(app_name)
         return application is None or application.status == ApplicationStatus.DELETING
-    except Exception:  # the cluster itself may be going down
+    except Exception:  # the cluster itself may be shutting down
         logger.warning("status_unknown", exc_info=True)
         return True
 
@@ -119,7 +119,7 @@ async def drain_sockets(sockets: "SocketRegistry") -> None:
     """Lets open sessions end within their grace period, then closes them with the reason."""
     from api.sockets.kernel import close_codes
 
-    sockets.draining = True  # first, for serve.status may take seconds
+    sockets.draining = True  # first, since serve.status may take seconds
     if await service_stops():
         await sockets.drain(
             sockets.limits.stop_s, close_codes.GOING_AWAY, "the service is stopping"
@@ -132,7 +132,7 @@ async def drain_sockets(sockets: "SocketRegistry") -> None:
 
 
 async def warm_up(services: "Services") -> None:
-    """Loads what the first request of each kind would load, before a client waits for it."""
+    """Loads in advance what the first request of each kind would otherwise wait for."""
     from models.errors import EngineError
     from pipelines.tts.pipeline import SpeechRequest
 

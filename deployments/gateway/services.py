@@ -25,7 +25,7 @@ def gateway_services(
     reports: OwnReports | None = None,
     limits: SharedLimits | None = None,
 ) -> Services:
-    """Nothing here waits for a model: routes answer 503 until their model is up."""
+    """Does not wait for models: routes answer 503 until their model is ready."""
     weights = WeightStore(settings.weights_dir)
     live = load_yaml(ListeningConfig, "listening").vad
     vad = load(VAD, VAD_CONFIG, weights)
@@ -35,11 +35,11 @@ def gateway_services(
         transcriber=directory.transcriber,
         chat_models=directory.chat_models,
         vad=vad,
-        # One instance serves both where they name the same: its state is in its streams.
+        # One instance is enough if both are the same: its state is in its streams.
         live_vad=vad if live == VAD_CONFIG else load(VAD, live, weights),
         speaker_encoder=cache(lambda: load(SPEAKER, SPEAKER_CONFIG, weights)),
         grammar=lambda: load(GRAMMAR_CHECK, GRAMMAR_CONFIG, weights),
-        # Loaded now: a service that has to watermark must not start without.
+        # Loaded now: a service that must watermark speech must not start without it.
         watermark=(
             None if settings.watermark == "off" else load(WATERMARK, WATERMARK_CONFIG, weights)
         ),

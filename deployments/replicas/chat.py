@@ -1,4 +1,4 @@
-"""A replica that chats."""
+"""The deployment of chat models."""
 
 import operator
 import time
@@ -11,13 +11,13 @@ from models.registry import CHAT
 from pipelines.chat.coalescing import coalesce
 from telemetry import metrics
 
-# A piece that crosses processes costs as much CPU as a fifth of a token of a small model, on the
-# cores that make the tokens. Some 16 pieces a second still look like typing.
+# Sending a piece to another process costs as much CPU as a fifth of a token of a small model, on
+# the cores that compute tokens. About 16 pieces per second still look like typing.
 PIECE_INTERVAL_S = 0.06
 
 
 class ChatDeployment(ModelDeployment[ChatEngine]):
-    """One language model, which batches the requests it holds by itself."""
+    """One language model, which batches its requests by itself."""
 
     def __init__(self) -> None:
         super().__init__(CHAT)
@@ -25,7 +25,7 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
     async def generate(
         self, request: GenerationRequest, caller: str | None = None
     ) -> AsyncGenerator[GenerationDelta, None]:
-        """The answer as it grows, for the request `caller`. Raises EngineError."""
+        """The answer as a stream, for the request with the id `caller`. Raises EngineError."""
         with self.serving(caller) as engine:
             made = answer_timed(engine.generate(request))
             deltas = coalesce(made, operator.add, PIECE_INTERVAL_S)
@@ -37,10 +37,10 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
 async def answer_timed(
     deltas: AsyncGenerator[GenerationDelta, None],
 ) -> AsyncGenerator[GenerationDelta, None]:
-    """The same pieces; counts the tokens also of an answer whose caller left."""
+    """The same pieces; records token metrics, also for an answer that is cancelled."""
     started = time.perf_counter()
     first: float | None = None
-    usage, before = TokenUsage(0, 0), 0  # tokens made; `before` by the first piece
+    usage, before = TokenUsage(0, 0), 0  # `before`: completion tokens up to the first piece
     try:
         async with aclosing(deltas):
             async for delta in deltas:

@@ -1,4 +1,4 @@
-"""What every model deployment does: load the model it is told, and swap it without a pause."""
+"""The base class of model deployments: loads the configured model, and swaps it without a pause."""
 
 import asyncio
 import logging
@@ -25,34 +25,34 @@ NICENESS = 10
 
 
 class ModelDeployment(Generic[ModelT]):
-    """One engine a replica. Serve calls `reconfigure` at the start and after each edit.
+    """One engine per replica. Serve calls `reconfigure` at the start and after each edit.
 
-    A new model is loaded beside the old one, so requests that run keep the engine that they began
-    with, and new ones never wait. The old engine goes with the last request that holds it.
+    A new model is loaded beside the old one, so running requests keep their engine and new ones
+    never wait. The old engine is freed with the last request that refers to it.
     """
 
     def __init__(self, kind: EngineKind[ModelT]) -> None:
         setup_logs()
-        # Measured under overload: the gateway on the same cores refuses in 77 instead of 132 ms
-        # (p99) when those who compute stand back, and they serve as many requests.
-        os.setpriority(os.PRIO_PROCESS, 0, NICENESS)  # this thread, and those that it starts
+        # Measured under overload: with lower priority of model replicas, the gateway on the same
+        # cores refuses in 77 instead of 132 ms (p99), and as many requests are served.
+        os.setpriority(os.PRIO_PROCESS, 0, NICENESS)  # of this thread and those that it starts
         self._kind = kind
         self._loaded: tuple[ModelT, ModelInfo] | None = None
-        self._swap = asyncio.Lock()  # two quick edits load one after the other
+        self._swap = asyncio.Lock()  # serialises the loads of two quick edits
         self._reporting: asyncio.Task[None] | None = None
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Loads the model of `user_config`. When that fails, the old one goes on serving.
+        """Loads the model of `user_config`. If that fails, the old model keeps serving.
 
-        The first load raises, which `serve status` shows. A later one only logs: an error here
-        would make Serve stop the replica, and its successor could not load the model either.
+        A failure of the first load is raised, which `serve status` shows. Later ones are logged:
+        on an error Serve would replace the replica, and the new one could not load it either.
         """
         self._start_reporting()
         async with self._swap:
             previous = self._loaded
             try:
                 self._loaded = await asyncio.to_thread(self._load_wanted, user_config)
-            except Exception:  # whatever is wrong with the new model, the old one goes on
+            except Exception:  # whatever the error, the old model keeps serving
                 if previous is None:
                     raise
                 logger.exception("model_swap_failed", extra={"wanted": user_config})
@@ -63,7 +63,7 @@ class ModelDeployment(Generic[ModelT]):
         wanted = ModelUserConfig.model_validate(user_config)
         with metrics.model_load_seconds.time():
             loaded = load_model(self._kind, wanted.model, WeightStore(weights_dir()))
-        give_back()  # measured: loading leaves up to 40 MB of garbage behind
+        give_back()  # measured: up to 40 MB of freed memory after loading
         return loaded
 
     def _start_reporting(self) -> None:
@@ -71,7 +71,7 @@ class ModelDeployment(Generic[ModelT]):
             self._reporting = asyncio.create_task(reports.run(), name="report metrics")
 
     async def describe(self) -> ModelInfo:
-        """What is loaded now."""
+        """The model that is loaded now."""
         return self._current()[1]
 
     def engine(self) -> ModelT:
@@ -79,19 +79,19 @@ class ModelDeployment(Generic[ModelT]):
 
     @contextmanager
     def serving(self, caller: str | None) -> Iterator[ModelT]:
-        """The engine for one request; this process's logs then carry `caller`, the request's id."""
+        """The engine for one request; its logs get `caller`, the request's id."""
         request_id.set(caller)  # not reset: Serve runs each request in a task of its own
         started = time.perf_counter()
-        outcome = "left"  # by its caller, who cancels
+        outcome = "left"  # cancelled by the caller
         metrics.engine_requests_live.inc()
         try:
             yield self.engine()
             outcome = "ok"
         except EngineError as error:
-            # A missing pack is an answer, not a failure: its caller sends the pack.
+            # A missing pack is no failure: the caller retries with the pack.
             outcome = "ok" if isinstance(error, PackMissing) else error.code
             raise
-        except Exception:  # only to count it; it is raised on
+        except Exception:  # counted and raised again
             outcome = "internal_error"
             raise
         finally:
@@ -103,8 +103,8 @@ class ModelDeployment(Generic[ModelT]):
 
     async def check_health(self) -> None:
         """Serve runs this on the event loop of the replica: when that is blocked, the check times
-        out, and the replica is restarted after 36 s. Without it only Ray's own watchdog is left,
-        which takes 18 minutes."""
+        out, and the replica is restarted after 36 s. Without it only Ray's own watchdog would act,
+        after 18 minutes."""
 
     def _current(self) -> tuple[ModelT, ModelInfo]:
         if self._loaded is None:

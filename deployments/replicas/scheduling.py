@@ -1,9 +1,8 @@
-"""Which of a replica's waiting requests its engine computes next.
+"""Schedulers: which of a replica's waiting requests its engine computes next.
 
-`DeadlineScheduler` runs steps of speech synthesis in threads, the one with the earliest deadline
-first (EDF). `PriorityBatcher` runs batches of utterances to transcribe, the most urgent first, with
-ageing. Both fill the places that the engine's `max_concurrency` leaves free, whenever work comes or
-ends.
+`DeadlineScheduler` runs steps of speech synthesis in threads, earliest deadline first (EDF).
+`PriorityBatcher` runs batches of utterances for transcription by priority, with ageing. Both start
+work up to the engine's `max_concurrency`, whenever a request arrives or ends.
 """
 
 import asyncio
@@ -33,15 +32,15 @@ from telemetry import metrics
 
 T = TypeVar("T")
 
-TIGHT_S = 1.0  # with less left, a request computes without those who have twice as much
+TIGHT_S = 1.0  # with less time left, a request runs without those that have twice as much
 
-MAX_LENGTH_RATIO = 2.0  # in a batch, the shorter ones wait for the longest
+MAX_LENGTH_RATIO = 2.0  # in a batch, since shorter utterances wait for the longest
 CAPACITY = 96  # requests waiting
-PATIENCE_S = 2.0  # of waiting raise a request by one step of urgency
-LATE_S = 0.1  # an interim that waited so long is of no use any more
-CROWDED_S = 0.3  # once a text is waited for so long, no new interim is taken
-LIVE_S = 10.0  # so long after a live request, files leave one place free…
-FILE_PATIENCE_S = 6.0  # …but those that waited so long; else steady live speech would starve them
+PATIENCE_S = 2.0  # waiting time that raises a request by one priority (ageing)
+LATE_S = 0.1  # an interim that waited longer is dropped
+CROWDED_S = 0.3  # while a text waits longer, new interims are refused
+LIVE_S = 10.0  # for this long after a live request, files leave one slot free…
+FILE_PATIENCE_S = 6.0  # …except those that waited this long, so that they do not starve
 
 URGENCY_NAMES = {FINAL: "final", SPECULATIVE: "speculative", INTERIM: "interim", FILE: "file"}
 
@@ -50,7 +49,7 @@ Run: TypeAlias = Callable[[list[TranscriptionRequest]], Awaitable[Results]]
 
 
 class ReplicaScheduler(ABC):
-    """Fills the places that an engine has free with the work that goes next."""
+    """Fills the free slots of an engine with the next work."""
 
     def __init__(self, max_concurrency: Callable[[], int], clock: Callable[[], float]) -> None:
         self.clock = clock
@@ -64,34 +63,34 @@ class ReplicaScheduler(ABC):
 
     @abstractmethod
     def _start_next(self, free: int) -> bool:
-        """Starts what goes next in one of the `free` places; False when nothing may."""
+        """Starts the next work in one of the `free` slots; False when none may start."""
 
 
 @dataclass(order=True, slots=True)
 class _ScheduledStep:
     deadline: float
-    order: int  # of arrival, among steps of one deadline
+    order: int  # of arrival, for steps with equal deadlines
     future: "Future[Any]" = field(compare=False)
     work: Callable[[], Any] = field(compare=False)
 
     def run(self) -> None:
         if not self.future.set_running_or_notify_cancel():
-            return  # its client left while it waited
+            return  # cancelled while it waited
         try:
             result = self.work()
-        except BaseException as error:  # the caller that waits for the future gets it
+        except BaseException as error:  # raised in the caller, which waits for the future
             self.future.set_exception(error)
         else:
             self.future.set_result(result)
 
 
 class DeadlineScheduler(ReplicaScheduler):
-    """A few threads that run steps of many requests, those with the earliest deadline first.
+    """Threads that run steps of many requests, those with the earliest deadline first.
 
-    A request keeps its turn over steps whose result `is_empty`, until a more urgent one comes or
-    its client leaves: a step in between would begin work of another request, which the engine then
-    finishes first. Two side by side are slower than each alone, so requests with time to spare wait
-    while one has none.
+    A request keeps its turn over steps whose result `is_empty`, until a more urgent one arrives or
+    it is cancelled: a step of another request in between would begin work that the engine then has
+    to finish first. Parallel requests slow each other down, so requests with time to spare wait
+    while one is urgent (TIGHT_S).
     """
 
     def __init__(
@@ -102,7 +101,7 @@ class DeadlineScheduler(ReplicaScheduler):
         is_empty: Callable[[Any], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`max_concurrency` says how many of the threads may work at once."""
+        """`max_concurrency` returns how many of the threads may work at once."""
         super().__init__(max_concurrency, clock)
         self.is_empty = is_empty
         self._waiting: list[_ScheduledStep] = []  # a heap
@@ -111,7 +110,7 @@ class DeadlineScheduler(ReplicaScheduler):
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
 
     def executor(self, deadline_s: float) -> "RequestExecutor":
-        """For one request whose listener would hear a gap in `deadline_s` seconds."""
+        """The executor of one request, whose listener hears an underrun in `deadline_s` seconds."""
         return RequestExecutor(self, self.clock() + deadline_s)
 
     def put(self, deadline: float, work: Callable[[], T]) -> "Future[T]":
@@ -122,14 +121,14 @@ class DeadlineScheduler(ReplicaScheduler):
         return future
 
     def is_behind(self, deadline: float) -> bool:
-        """Whether a waiting request has an earlier one."""
+        """Whether a waiting request has an earlier deadline."""
         with self._lock:
             if self._waiting and self._waiting[0].deadline < deadline:
                 return True
-            return self._yields(deadline)
+            return self._must_wait(deadline)
 
     def _start_next(self, free: int) -> bool:
-        if not self._waiting or self._yields(self._waiting[0].deadline):
+        if not self._waiting or self._must_wait(self._waiting[0].deadline):
             return False
         step = heapq.heappop(self._waiting)
         self._running.append(step.deadline)
@@ -144,13 +143,13 @@ class DeadlineScheduler(ReplicaScheduler):
                 self._running.remove(step.deadline)
                 self._fill()
 
-    def _yields(self, deadline: float) -> bool:
+    def _must_wait(self, deadline: float) -> bool:
         now = self.clock()
         return deadline > now + 2 * TIGHT_S and min(self._running, default=deadline) < now + TIGHT_S
 
 
 class RequestExecutor(Executor):
-    """The steps of one request, one after the other: an executor for `iterate_in_thread`."""
+    """Runs the steps of one request in sequence: an executor for `iterate_in_thread`."""
 
     def __init__(self, scheduler: DeadlineScheduler, deadline: float) -> None:
         self._scheduler = scheduler
@@ -171,28 +170,28 @@ class RequestExecutor(Executor):
         return future
 
     def extend_deadline(self, seconds: float) -> None:
-        """Moves the deadline by the audio that the listener got."""
+        """Moves the deadline by the duration of the audio that was sent."""
         self._deadline = max(self._deadline, self._scheduler.clock()) + seconds
 
     def leave(self) -> None:
-        """Cancels the step that waits, or ends the turn after the step that runs."""
+        """Cancels the waiting step, or ends the turn after the running step."""
         self._left = True
         if self._last is not None:
             self._last.cancel()
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting:
+class _WaitingRequest:
     request: TranscriptionRequest
-    since: float  # by the clock
+    since: float  # time of arrival, by the clock
     answer: asyncio.Future[Transcript] = field(default_factory=asyncio.Future)
 
     def rank(self, now: float) -> tuple[float, float]:
-        """The smallest goes first; ageing keeps each from waiting for ever."""
+        """The smallest rank is first; ageing prevents starvation."""
         return self.request.urgency - (now - self.since) / PATIENCE_S, self.since
 
     def left(self, now: float) -> TranscriptionRequest:
-        """The request with what the queue left of its time."""
+        """The request with `retry_within_s` reduced by the time in the queue."""
         if self.request.retry_within_s is None:
             return self.request
         left_s = self.request.retry_within_s - (now - self.since)
@@ -200,9 +199,9 @@ class _Waiting:
 
 
 class PriorityBatcher(ReplicaScheduler):
-    """Keeps every place of an engine busy with the most urgent of what waits.
+    """Keeps every slot of an engine busy with the most urgent waiting requests.
 
-    A batch forms only out of what queued while all places were busy: alone, a request is done
+    Batches form only of requests that queued while all slots were busy: alone, a request is done
     sooner. Used from one event loop.
     """
 
@@ -213,19 +212,19 @@ class PriorityBatcher(ReplicaScheduler):
         max_batch_size: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`run` answers a batch, in order; `max_batch_size` is of one call."""
+        """`run` computes a batch, in order; `max_batch_size` is that of one call."""
         super().__init__(max_concurrency, clock)
         self._max_batch_size = max_batch_size
         self._run = run
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_WaitingRequest] = []
         self._tasks = TaskSet()
         self._live_at = float("-inf")
 
     async def submit(self, request: TranscriptionRequest) -> Transcript:
-        """The answer to one request. Raises EngineError.
+        """The transcript of one request. Raises EngineError.
 
-        EngineOverloaded when too many wait, or when an interim would come too late. A request
-        whose caller is cancelled is not decoded any more, unless its batch has begun.
+        EngineOverloaded when too many wait, or when an interim would be too late. A request whose
+        caller is cancelled is not decoded, unless its batch has begun.
         """
         now = self.clock()
         if request.urgency < FILE:
@@ -233,19 +232,19 @@ class PriorityBatcher(ReplicaScheduler):
         if len(self._waiting) >= CAPACITY:
             metrics.stt_dropped.inc()
             raise EngineOverloaded("too many utterances wait")
-        if request.urgency == INTERIM and self._crowded(now):
+        if request.urgency == INTERIM and self._finals_are_late(now):
             metrics.stt_dropped.inc()
             raise EngineOverloaded("final texts wait, interim ones are left out")
-        mine = _Waiting(request, now)
+        mine = _WaitingRequest(request, now)
         self._waiting.append(mine)
         try:
             self._fill()
             return await mine.answer
         finally:
-            if mine in self._waiting:  # its caller left
+            if mine in self._waiting:  # its caller was cancelled
                 self._waiting.remove(mine)
 
-    def _crowded(self, now: float) -> bool:
+    def _finals_are_late(self, now: float) -> bool:
         return any(
             one.request.urgency <= SPECULATIVE and now - one.since > CROWDED_S
             for one in self._waiting
@@ -257,15 +256,15 @@ class PriorityBatcher(ReplicaScheduler):
             return False
         urgency = batch[0].request.urgency
         self._running.append(urgency)
-        self._tasks.start(self._answer(batch)).add_done_callback(partial(self._ended, urgency))
+        self._tasks.start(self._answer(batch)).add_done_callback(partial(self._freed, urgency))
         return True
 
-    def _ended(self, urgency: int, task: "asyncio.Task[None]") -> None:
+    def _freed(self, urgency: int, task: "asyncio.Task[None]") -> None:
         self._running.remove(urgency)
         self._fill()
 
-    def _take(self, free: int) -> list[_Waiting]:
-        """Takes the most urgent request, and some like it when many wait."""
+    def _take(self, free: int) -> list[_WaitingRequest]:
+        """Takes the most urgent request, and similar ones when many wait."""
         now = self.clock()
         self._drop_late(now)
         ready = sorted(self._waiting, key=lambda one: one.rank(now))
@@ -282,7 +281,7 @@ class PriorityBatcher(ReplicaScheduler):
         first = ready[0]
         size = min(self._max_batch_size(), max(1, len(ready) // self._max_concurrency()))
         if first.request.urgency == INTERIM:
-            size = 1  # a final that comes meanwhile waits for one at most
+            size = 1  # so that a final that arrives meanwhile waits for at most one
         batch = [one for one in ready if _alike(first.request, one.request)][:size]
         for one in batch:
             self._waiting.remove(one)
@@ -291,7 +290,7 @@ class PriorityBatcher(ReplicaScheduler):
         return batch
 
     def _room_for_interim(self) -> bool:
-        """Whether a final that comes meanwhile finds a place, and no other text is delayed."""
+        """Whether an interim would leave a slot for a final, and delay no other live text."""
         live = sum(urgency < FILE for urgency in self._running)
         return live < max(1, self._max_concurrency() - 1)
 
@@ -303,16 +302,16 @@ class PriorityBatcher(ReplicaScheduler):
                 if not one.answer.done():
                     one.answer.set_exception(EngineOverloaded("the interim text would be late"))
 
-    async def _answer(self, batch: list[_Waiting]) -> None:
+    async def _answer(self, batch: list[_WaitingRequest]) -> None:
         results: Sequence[Transcript | Exception]
         try:
             now = self.clock()
             results = await self._run([one.left(now) for one in batch])
-        except Exception as error:  # a fault of the engine: its callers have to know
+        except Exception as error:  # a failure of the engine, raised in all callers
             results = [error] * len(batch)
         for one, result in zip(batch, results, strict=True):
             if one.answer.done():
-                continue  # its caller left meanwhile
+                continue  # its caller was cancelled meanwhile
             if isinstance(result, Exception):
                 one.answer.set_exception(result)
             else:
@@ -320,7 +319,7 @@ class PriorityBatcher(ReplicaScheduler):
 
 
 def _alike(first: TranscriptionRequest, other: TranscriptionRequest) -> bool:
-    """Whether they may share a batch: of one urgency, and neither waits long for the other."""
+    """Whether they may share a batch: the same urgency and similar lengths."""
     if first.urgency != other.urgency:
         return False
     shorter, longer = sorted((len(first.pcm), len(other.pcm)))

@@ -1,4 +1,4 @@
-"""A replica that listens."""
+"""The deployment of speech-to-text models."""
 
 import asyncio
 import threading
@@ -22,7 +22,7 @@ SPEAKER_CONFIG = "speaker/resemblyzer"
 
 
 class STTDeployment(ModelDeployment[STTEngine]):
-    """One speech-to-text engine; the most urgent of the waiting requests goes first."""
+    """One speech-to-text engine; waiting requests are scheduled by urgency."""
 
     def __init__(self) -> None:
         super().__init__(STT)
@@ -40,12 +40,12 @@ class STTDeployment(ModelDeployment[STTEngine]):
     async def transcribe(
         self, request: TranscriptionRequest, caller: str | None = None
     ) -> Transcript:
-        """The text of one stretch of speech, for the request `caller`. Raises EngineError."""
+        """The transcript of some speech; `caller` is the request's id. Raises EngineError."""
         with self.serving(caller):
             return await self._queue.submit(request)
 
     async def _decode(self, requests: list[TranscriptionRequest]) -> Results:
-        """A batch, whose requests share their urgency."""
+        """Decodes a batch of requests of the same urgency."""
         loop, began = asyncio.get_running_loop(), time.perf_counter()
         results = await loop.run_in_executor(
             self._threads, decode, self.engine(), requests, self._speaker_encoder
@@ -60,7 +60,7 @@ class STTDeployment(ModelDeployment[STTEngine]):
         return results
 
     def _speaker_encoder(self) -> SpeakerEncoder:
-        """Loaded once, by the first request that asks for voices; blocking."""
+        """Loaded once, by the first request for speaker embeddings; blocking."""
         with self._loading:
             return self._load_speaker_encoder()
 
@@ -70,9 +70,9 @@ def decode(
     requests: list[TranscriptionRequest],
     encoder: Callable[[], SpeakerEncoder],
 ) -> Results:
-    """Decodes a batch; when one request spoils it, decodes them one by one.
+    """Decodes a batch; on an error decodes the requests one by one.
 
-    So an error reaches only the request that caused it.
+    So only the request that causes an error gets it.
     """
     try:
         transcripts = engine.transcribe(requests)

@@ -1,4 +1,4 @@
-"""A replica that speaks."""
+"""The deployment of text-to-speech models."""
 
 import asyncio
 import logging
@@ -18,9 +18,9 @@ from pipelines.tasks import iterate_in_thread
 from telemetry import metrics
 
 MAX_CONCURRENCY = 4
-WARM_UP_AFTER_S = 10.0  # when the other models of the machine have loaded, too
+WARM_UP_AFTER_S = 10.0  # by then the other models of the machine are loaded, too
 PAUSE_S = 0.5  # between the parts of a warm-up, and after a request
-KEEP_MEMORY_S = 2.0  # so long after the last request, the engine keeps its memory
+KEEP_MEMORY_S = 2.0  # how long the engine keeps its memory after the last request
 
 logger = logging.getLogger(__name__)
 
@@ -33,43 +33,43 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
         self._scheduler = DeadlineScheduler(
             MAX_CONCURRENCY, "tts", lambda: self.engine().capabilities.max_concurrency, _is_empty
         )
-        self._speaking = 0  # requests
+        self._running = 0  # number of running requests
         self._warm_up: asyncio.Task[None] | None = None
         self._release: asyncio.Task[None] | None = None
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
         await super().reconfigure(user_config)
         await self.stop_warm_up()
-        self._warm_up = asyncio.create_task(self._warm(self.engine()), name="warm up")
+        self._warm_up = asyncio.create_task(self._run_warm_up(self.engine()), name="warm up")
 
     async def synthesize(
         self, request: SynthesisRequest, caller: str | None = None
     ) -> AsyncGenerator[AudioChunk, None]:
-        """Speech of one sentence, piece by piece, for the request `caller`. Raises EngineError."""
+        """Speech of one sentence as a stream; `caller` is the request's id. Raises EngineError."""
         with self.serving(caller) as engine:
             executor = self._scheduler.executor(request.deadline_s)
             speech = speech_timed(engine, request, time.perf_counter())
             chunks = iterate_in_thread(speech, executor)
-            self._speaking += 1
+            self._running += 1
             try:
                 async with aclosing(chunks):
                     async for chunk in chunks:
                         executor.extend_deadline(chunk.duration_s)
-                        for part in cut(chunk):  # here, since what is made must not wait for a turn
+                        for part in cut(chunk):  # here: finished audio must not wait for a turn
                             yield part
             finally:
-                self._speaking -= 1
+                self._running -= 1
                 executor.leave()
                 self._release_soon(engine)
 
     async def forget_voice(self, digest: str) -> None:
-        """Drops the voice pack of a deleted voice; every replica is asked."""
+        """Drops the voice pack of a deleted voice; called on every replica."""
         if self._loaded is not None:
             self.engine().forget_voice(digest)
 
     def _release_soon(self, engine: TTSEngine) -> None:
-        """Has the engine give back its memory, unless another request comes."""
-        if self._speaking:
+        """Frees the engine's memory after KEEP_MEMORY_S, unless another request arrives."""
+        if self._running:
             return
         if self._release is not None:
             self._release.cancel()
@@ -77,30 +77,30 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
 
     async def _release_memory(self, engine: TTSEngine) -> None:
         await asyncio.sleep(KEEP_MEMORY_S)
-        if not self._speaking:
+        if not self._running:
             await asyncio.to_thread(engine.release_memory)
 
     async def stop_warm_up(self) -> None:
-        """Returns when no warm-up runs any more, but for the step in the thread."""
-        while (warm_up := self._warm_up) is not None:  # another swap may begin one meanwhile
+        """Cancels the warm-up; its last step may still run in the thread."""
+        while (warm_up := self._warm_up) is not None:  # another swap may start one meanwhile
             self._warm_up = None
             warm_up.cancel()
             await asyncio.gather(warm_up, return_exceptions=True)
 
-    async def _warm(self, engine: TTSEngine) -> None:
-        """Between requests; one that comes waits for one step at most."""
+    async def _run_warm_up(self, engine: TTSEngine) -> None:
+        """Warms up between requests, which wait for one step at most."""
         await asyncio.sleep(WARM_UP_AFTER_S)
         executor = self._scheduler.executor(math.inf)
         steps = iterate_in_thread(engine.warm_up(), executor)
         try:
             async with aclosing(steps):
                 async for _ in steps:
-                    if not self._speaking:
+                    if not self._running:
                         await asyncio.to_thread(engine.release_memory)
                     await asyncio.sleep(PAUSE_S)
-                    while self._speaking:
+                    while self._running:
                         await asyncio.sleep(PAUSE_S)
-        except (EngineError, RuntimeError):  # the next request would tell its caller
+        except (EngineError, RuntimeError):  # the next request would raise it too
             logger.exception("rehearsal_failed")
         finally:
             executor.leave()
@@ -109,9 +109,9 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
 def speech_timed(
     engine: TTSEngine, request: SynthesisRequest, asked: float
 ) -> Generator[AudioChunk, None, None]:
-    """The engine's speech, measured: this runs where and when the engine computes.
+    """The engine's speech, with metrics; runs in the engine's thread.
 
-    `asked` is when the request came, by time.perf_counter().
+    `asked` is the time of the request, by time.perf_counter().
     """
     resumed = time.perf_counter()
     metrics.tts_queue_seconds.observe(resumed - asked)
@@ -130,5 +130,5 @@ def speech_timed(
 
 
 def _is_empty(item: object) -> bool:
-    """Whether it is a chunk by which an engine says that the work goes on."""
+    """Whether it is an empty chunk, which only marks progress."""
     return isinstance(item, AudioChunk) and not len(item.pcm)

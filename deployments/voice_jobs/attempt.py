@@ -1,4 +1,4 @@
-"""One attempt at a voice: runs the trials of its fit, and keeps its row in the queue up to date."""
+"""One attempt to build a voice: runs the trials of its fit, and updates its row in the queue."""
 
 import asyncio
 import logging
@@ -21,28 +21,28 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-RENEW_S = 2.0  # also how soon a deleted voice is noticed
+RENEW_S = 2.0  # also the delay until a deletion of the voice is noticed
 CHECKPOINT_S = 10.0
-UNDECODABLE_AFTER = 3  # attempts: then the recordings are at fault, and not the machine
+UNDECODABLE_AFTER = 3  # attempts, after which undecodable recordings fail the voice
 UNAVAILABLE = DatabaseUnavailable, StorageUnavailable
-UNAVAILABLE_S = 600.0  # of retries
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 15.0  # between them
+UNAVAILABLE_S = 600.0  # how long calls are retried
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 15.0  # between retries
 PRIOR_WEIGHT = 0.1  # of the estimate from the configuration, as a share of a voice
-STALL_S = 3600.0  # for one step of trials; a busy service makes them slow, but not so slow
+STALL_S = 3600.0  # timeout of one step of trials; longer than on a busy service
 
 AttemptResult = Literal["ready", "failed", "gone"]
-"""Gone: the voice was deleted, or claimed by another attempt."""
+"""gone: the voice was deleted, or claimed by another attempt."""
 
 
 RunTrials = Callable[[Sequence[Any]], Awaitable[list[Any]]]
-"""An outcome for each, in any order. Raises the error of a trial that fails twice."""
+"""Runs trials; their outcomes in any order. Raises the error of a trial that fails twice."""
 
 
 class Forecast:
-    """The remaining time: a prior estimate of the whole, corrected by the speed so far.
+    """The remaining time: a prior estimate of the total, corrected by the speed so far.
 
-    Progress comes in steps. Between two of them the estimated end stays where it is; when a step
-    takes longer than PRIOR_WEIGHT of the whole, it moves on with the time.
+    Progress comes in steps. Between two steps the estimated end is constant; when a step takes
+    longer than PRIOR_WEIGHT of the total, the end is postponed.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Forecast:
 
 
 class FitAttempt:
-    """Run once, by the process that has the lease. Cancelling `run` ends it where it is."""
+    """An attempt of the process with the lease. `run` is called once and can be cancelled."""
 
     def __init__(
         self,
@@ -79,8 +79,8 @@ class FitAttempt:
         engine: str,
         compute: ThreadPoolExecutor,
     ) -> None:
-        """`begin` makes a fit from recordings and a checkpoint. `engine` is the name of the one
-        that speaks the voice. All that blocks runs in `compute`, one thread.
+        """`begin` creates a fit from recordings and a checkpoint. `engine` is the name of the
+        voice's engine. Blocking work runs in `compute`, one thread.
         """
         self._queue = queue
         self._claimed = claimed
@@ -92,12 +92,12 @@ class FitAttempt:
         self._progress: float | None = None  # None: not known yet
         self._forecast = Forecast(work.seconds_per_voice, 0.0)
         self._state: bytes | None = None  # the newest checkpoint that is not stored yet
-        self._stored_at = float("-inf")  # the first is kept as soon as it is there
-        self._finishing = asyncio.Lock()  # a finished voice has no lease: no renewal meanwhile
+        self._stored_at = float("-inf")  # so that the first checkpoint is stored at once
+        self._finishing = asyncio.Lock()  # prevents renewals: a finished voice has no lease
         self._is_finished = False
 
     async def run(self) -> AttemptResult:
-        """Raises what the fit, its trials or the stores raise; another attempt can follow."""
+        """Raises the errors of the fit, its trials or the stores; another attempt can follow."""
         tasks = TaskSet()
         lease = tasks.start(keep_lease(self._keeps_lease, RENEW_S, DatabaseUnavailable))
         making = tasks.start(self._make())
@@ -130,12 +130,12 @@ class FitAttempt:
 
     async def _make(self) -> AttemptResult:
         try:
-            fit = await self._begun()
+            fit = await self._begin_fit()
         except NotFound:
             return "gone"
         except InvalidAudio as error:
             if self._claimed.attempt < UNDECODABLE_AFTER:
-                raise  # they were decoded before
+                raise  # the recordings were decoded at their upload
             return await self._finish(FailedFit(error.code, str(error)))
         run_trials = self._workers(fit.target)
         while trials := await self._in_thread(lambda: fit.next_trials()):
@@ -145,23 +145,23 @@ class FitAttempt:
             self._state = await self._in_thread(partial(_observe, fit, outcomes))
             self._progress = fit.progress
             took_s = round(time.monotonic() - began, 2)
-            logger.info("trials_told", extra=self._where(trials=len(trials), took_s=took_s))
-            if not await self._keep_state():
+            logger.info("trials_told", extra=self._log_fields(trials=len(trials), took_s=took_s))
+            if not await self._store_checkpoint():
                 return "gone"
         return await self._finish(await self._in_thread(fit.result))
 
-    async def _begun(self) -> AnyFit:
-        """Raises NotFound or InvalidAudio."""
+    async def _begin_fit(self) -> AnyFit:
+        """Creates the fit. Raises NotFound or InvalidAudio."""
         samples = await _until_available(lambda: self._queue.samples(self._claimed))
         state = await _until_available(lambda: self._queue.checkpoint(self._claimed))
         fit = await self._in_thread(lambda: self._begin(samples, state))
         self._progress = fit.progress
         self._forecast = Forecast(self._work.seconds_per_voice, fit.progress)
-        logger.info("fit_begun", extra=self._where(resumed=state is not None))
+        logger.info("fit_begun", extra=self._log_fields(resumed=state is not None))
         return fit
 
-    async def _keep_state(self) -> bool:
-        """False when the lease is lost."""
+    async def _store_checkpoint(self) -> bool:
+        """Stores a checkpoint if one is due; False when the lease is lost."""
         if not self._state or time.monotonic() < self._stored_at + CHECKPOINT_S:
             return True
         try:
@@ -193,7 +193,7 @@ class FitAttempt:
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._compute, work)
 
-    def _where(self, **more: object) -> dict[str, object]:
+    def _log_fields(self, **more: object) -> dict[str, object]:
         return {"voice": str(self._claimed.id), "progress": round(self._progress or 0, 3), **more}
 
 
@@ -203,7 +203,7 @@ def _observe(fit: AnyFit, outcomes: Sequence[Any]) -> bytes:
 
 
 async def _until_available(call: Callable[[], Awaitable[T]]) -> T:
-    """Raises the error of a database or a store that is away for longer than UNAVAILABLE_S."""
+    """Retries while the database or the store is unavailable, for at most UNAVAILABLE_S."""
 
     def log(error: Exception) -> None:
         logger.warning("store_unavailable", extra={"reason": str(error)})

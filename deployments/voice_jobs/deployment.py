@@ -1,4 +1,4 @@
-"""The deployment that has custom voices made: it starts a Ray job for each, and watches it."""
+"""The deployment for custom voices: starts a Ray job for each, and watches it."""
 
 import asyncio
 
@@ -7,11 +7,11 @@ from deployments.workers.worker import BackgroundWorker
 
 CLEANED_EVERY_S = 60.0
 
-# Imports inside functions: what builds the application loads this module too.
+# Imports inside functions: the process that builds the application imports this module too.
 
 
 class VoiceClone(BackgroundWorker):
-    """Holds no model. One is enough, and several do no harm: voices are claimed under leases."""
+    """Has no model. One is enough, several do no harm: voices are claimed under leases."""
 
     job = "deployments.voice_jobs.job"  # the program of a job
 
@@ -38,7 +38,7 @@ class VoiceClone(BackgroundWorker):
         )
 
     async def __del__(self) -> None:
-        """Serve awaits this when the replica leaves. Jobs go on unless the service ends too."""
+        """Awaited by Serve when the replica stops. Jobs continue unless the service stops too."""
         from deployments.gateway.replica import service_stops
 
         if await service_stops():
@@ -48,7 +48,7 @@ class VoiceClone(BackgroundWorker):
 
 
 async def _keep_clean() -> None:
-    """Deletes what killed jobs of this machine left."""
+    """Deletes temporary files of killed jobs on this machine."""
     from pipelines.voices.fitting.features import delete_left_recordings
 
     while True:

@@ -18,41 +18,41 @@ from telemetry.logs import setup_logs
 logger = logging.getLogger(__name__)
 
 RESTARTS = 10  # of one process, before the attempt fails
-CPUS = 0.01  # reserved with Ray: voices must not take the places of models
+CPUS = 0.01  # reserved with Ray: little, so that models can still be placed
 NICENESS = 19
 
 Run = Callable[[Any], Awaitable[Any]]
-"""Of one trial, to its outcome."""
+"""Runs one trial; returns its outcome."""
 
 
 class Evaluator:
-    """Runs one trial at a time. Ray restarts a dead process, and repeats its trial."""
+    """An actor that runs one trial at a time. Ray restarts a dead one, and repeats its trial."""
 
     def __init__(self, maker: Maker, target: Any) -> None:
         lower_priority()
         setup_logs()
         self._trials = maker.trials(target)
-        give_back()  # measured: 30 MB of what loading took
+        give_back()  # measured: 30 MB of freed memory after loading
 
     def run(self, trial: Any) -> Any:
         return self._trials.run(trial)
 
 
 class Evaluators:
-    """The actors of one voice."""
+    """The evaluators of one voice."""
 
     def __init__(self, maker: Maker, target: Any, count: int) -> None:
-        """Returns at once; trials wait until one is there."""
+        """Returns at once; trials wait for the start of the actors."""
         has_gpu = ray.cluster_resources().get("GPU", 0) > 0
         options = {
             "num_cpus": CPUS,
-            "num_gpus": maker.gpus if has_gpu else 0,  # a CPU gives the same result, slower
+            "num_gpus": maker.gpus if has_gpu else 0,  # the CPU has the same result, slower
             "scheduling_strategy": "SPREAD",
             "max_restarts": RESTARTS,
             "max_task_retries": 1,
         }
         actor: Any = ray.remote(Evaluator).options(**options)
-        self._target = ray.put(target)  # kept for restarts: Ray frees what has no reference
+        self._target = ray.put(target)  # referenced for restarts: Ray frees other objects
         self._actors: list[ActorHandle[Any]] = [
             actor.remote(maker, self._target) for _ in range(count)
         ]
@@ -63,18 +63,18 @@ class Evaluators:
         return await run_shared(trials, workers)
 
     def stop(self) -> None:
-        """At once, also in the middle of a trial."""
+        """Kills the actors, also during a trial."""
         for actor in self._actors:
             ray.kill(actor)
 
 
 def evaluators_for(cpus: float, at_once: int, most: int) -> int:
-    """The number for one voice: one a core of the cluster, shared by `at_once` voices."""
+    """The number for one voice: one per core of the cluster, shared by `at_once` voices."""
     return max(1, min(most, int(cpus) // at_once))
 
 
 async def run_shared(trials: Sequence[Any], workers: Sequence[Run]) -> list[Any]:
-    """Each worker takes the next trial when it is free. Raises the first error."""
+    """Distributes trials: each worker takes the next when it is free. Raises the first error."""
     waiting = deque(trials)
     outcomes = []
 
@@ -91,9 +91,9 @@ async def run_shared(trials: Sequence[Any], workers: Sequence[Run]) -> list[Any]
 
 
 def lower_priority() -> None:
-    """This thread, and those that it starts, compute only while a core would be idle.
+    """Lets this thread, and those that it starts, run only on otherwise idle cores.
 
-    By Linux's scheduling class SCHED_IDLE; elsewhere by the highest niceness.
+    With Linux's scheduling class SCHED_IDLE; elsewhere with the highest niceness.
     """
     try:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

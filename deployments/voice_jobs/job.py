@@ -31,11 +31,11 @@ from telemetry.logs import setup_logs
 
 logger = logging.getLogger(__name__)
 
-STOP_S = 2.0  # to store a checkpoint; Ray kills 3 s after SIGTERM
+STOP_S = 2.0  # to store a checkpoint; Ray kills the job 3 s after SIGTERM
 
 
 def main(maker: Maker) -> int:
-    """The exit status: 0, or 1 when another attempt is to follow."""
+    """Returns the exit status: 0, or 1 when another attempt should follow."""
     parser = argparse.ArgumentParser(
         prog="python -m deployments.voice_jobs.job", description=__doc__
     )
@@ -44,17 +44,17 @@ def main(maker: Maker) -> int:
     parser.add_argument("cluster", help="address of its GCS")
     arguments = parser.parse_args()
     setup_logs()
-    # Not "auto", nor the RAY_ADDRESS that Ray gives a job: both are any cluster of this machine.
+    # Not "auto" or the RAY_ADDRESS of the job: both may be another cluster on this machine.
     ray.init(arguments.cluster, log_to_driver=False, logging_level=logging.WARNING)
     try:
         return asyncio.run(work(maker, arguments.voice, arguments.lease))
-    except Exception:  # whatever it was, another attempt follows
+    except Exception:  # whatever the error, another attempt follows
         logger.exception("attempt_failed", extra={"voice": str(arguments.voice)})
         return 1
 
 
 async def work(maker: Maker, voice_id: UUID, lease: str) -> int:
-    """One attempt at the voice, if it still has that lease."""
+    """Runs one attempt, if the voice still has that lease; returns the exit status."""
     settings = load_settings(new=False)
     config = load_yaml(CustomVoicesConfig, "custom_voices").work
     database = Database(settings.database_url)
@@ -99,7 +99,7 @@ async def work(maker: Maker, voice_id: UUID, lease: str) -> int:
 
 
 def run(maker: Callable[[], Maker]) -> None:
-    """Ends the process without waiting for threads that compute."""
+    """Runs `main` and exits without waiting for threads that compute."""
     status = main(maker())
     ray.shutdown()
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""The Ray jobs that make voices: submits, finds and stops them through Ray's job API."""
+"""The client of Ray's job API: submits, lists and stops the jobs that build voices."""
 
 import asyncio
 import os
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
 PREFIX = "clone-"
-# Folders of the tree that a job needs; others may hold the data of the service.
+# Folders of the tree that a job needs; others may contain the service's data.
 SENT = ("api", "configs", "db", "deployments", "models", "pipelines", "telemetry")
 
-NICENESS = 10  # of the job itself, as of the replicas of models; its computations have less
+NICENESS = 10  # of the job itself, as of model replicas; its workers have lower priority
 
 JobState = Literal["starting", "running", "ended"]
 
 
 def unsent(tree: Path) -> list[str]:
-    """Patterns of all that a job does not need. Ray has no list of what to include."""
+    """Patterns of all that a job does not need, since Ray has no list of inclusions."""
     return [f"/{entry.name}" for entry in tree.iterdir() if entry.name not in SENT]
 
 
 def places(settings: Settings) -> dict[str, str]:
-    """Environment variables with absolute paths: a job runs in a folder of its own.
+    """Environment variables with absolute paths, since a job has its own working folder.
 
-    Only those without a password, since the dashboard shows them. The rest of a job's environment
-    is that of the cluster's nodes.
+    Only those without a password, since the dashboard shows them. Other variables of a job are
+    those of the cluster's nodes.
     """
     found = {"ANTIPHON_DATA": str(settings.data_dir)}
     if os.environ.get("ANTIPHON_WEIGHTS"):
@@ -59,7 +59,7 @@ class JobsUnavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class VoiceJob:
-    """One attempt at a voice."""
+    """The job of one attempt to build a voice."""
 
     id: str
     voice_id: UUID
@@ -67,12 +67,12 @@ class VoiceJob:
 
 
 class VoiceJobClient:
-    """Those of one service. Blocks in threads; every method raises JobsUnavailable."""
+    """The jobs of one service. Blocks in threads; every method raises JobsUnavailable."""
 
     def __init__(self, service: str, module: str, cluster: str, variables: dict[str, str]) -> None:
-        """`service` is its id among those that use the cluster, and `module` the program.
+        """`service` is its id among services on the cluster, and `module` the program of a job.
 
-        `cluster` is the address of its GCS. The dashboard shows the `variables`.
+        `cluster` is the address of the cluster's GCS. The dashboard shows the `variables`.
         """
         self._service = service
         self._module = module
@@ -80,7 +80,7 @@ class VoiceJobClient:
         self._variables = variables
 
     async def submit(self, claimed: Voice) -> VoiceJob:
-        """Its name has the lease: an attempt that was released has the same number as the next."""
+        """The job's id contains the lease, since attempt numbers repeat after a release."""
         assert claimed.lease, "a claimed voice has one"
         name = f"{PREFIX}{claimed.id}-{claimed.attempt}-{claimed.lease[:6]}"
         job = VoiceJob(name, claimed.id, claimed.lease)
@@ -88,7 +88,7 @@ class VoiceJobClient:
         program = shlex.join([sys.executable, "-m", self._module, *arguments])
         await self._call(
             "submit_job",
-            entrypoint=f"exec nice -n {NICENESS} {program}",  # no shell between it and signals
+            entrypoint=f"exec nice -n {NICENESS} {program}",  # no shell, which would get signals
             submission_id=job.id,
             metadata={
                 "service": self._service,
@@ -104,17 +104,17 @@ class VoiceJobClient:
         return job
 
     async def known(self) -> list[tuple[VoiceJob, bool]]:
-        """All that Ray lists, whichever process started them, and whether they have ended."""
+        """The service's jobs in Ray's list, of any process, and whether they have ended."""
         found = []
         for one in await self._call("list_jobs"):
-            metadata = one.metadata or {}  # jobs of others have none, or another service
+            metadata = one.metadata or {}  # other jobs have none, or another service
             if one.submission_id and metadata.get("service") == self._service:
                 job = VoiceJob(one.submission_id, UUID(metadata["voice"]), metadata["lease"])
                 found.append((job, one.status.is_terminal()))
         return found
 
     async def state(self, job: VoiceJob) -> JobState:
-        """As Ray reports it; a job that died with its machine may be reported as running."""
+        """The state in Ray's list, which may be running for a job that died with its machine."""
         status = await self._call("get_job_status", job.id)
         if status.is_terminal():
             return "ended"
@@ -127,7 +127,7 @@ class VoiceJobClient:
     async def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         try:
             return await asyncio.to_thread(lambda: getattr(self._client, method)(*args, **kwargs))
-        except Exception as error:  # its client raises RuntimeError, and what requests raises
+        except Exception as error:  # RuntimeError, and the errors of the library requests
             raise JobsUnavailable(f"{method}: {error}") from error
 
     @cached_property

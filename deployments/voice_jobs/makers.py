@@ -1,4 +1,4 @@
-"""Makers of voices: the fit, and the engines of its trials, as configured."""
+"""The configured method of building voices: its fit, and the engines of its trials."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pipelines.voices.fitting.prompt import PromptFit, PromptTarget, PromptTrials
     from pipelines.voices.fitting.trials import Target, Trials
 
-# Imports inside functions: each process imports what it makes.
+# Imports inside functions: each process imports only what it uses.
 
 AnyFit: TypeAlias = Union["Fit", "PromptFit"]
 AnyTrials: TypeAlias = Union["Trials", "PromptTrials"]
@@ -26,32 +26,32 @@ AnyTrials: TypeAlias = Union["Trials", "PromptTrials"]
 
 @dataclass(frozen=True, slots=True)
 class Maker(ABC):
-    """One method of making voices. Crosses processes, and loads engines when they are needed."""
+    """One method of building voices. Sent between processes; loads engines when needed."""
 
     config: CustomVoicesConfig
 
     @property
     def engine(self) -> str:
-        """The name of the engine that the voice is made for."""
+        """The name of the engine that the voice is built for."""
         return engine_of(self.config.model)
 
     @property
     def most_workers(self) -> int:
-        """Workers that can be used at once."""
+        """The maximum of workers that are useful at once."""
         return 1
 
     @property
     def gpus(self) -> float:
-        """The share of a GPU that a worker takes."""
+        """The share of a GPU per worker."""
         return 0.0
 
     @abstractmethod
     def begin(self, claimed: Voice, samples: list[bytes], state: bytes | None) -> AnyFit:
-        """Blocks for some seconds. Raises InvalidAudio or EngineError."""
+        """Creates the fit. Blocks for some seconds. Raises InvalidAudio or EngineError."""
 
     @abstractmethod
     def trials(self, target: Any) -> AnyTrials:
-        """Blocks for some seconds. Raises EngineError."""
+        """Loads a worker's engines. Blocks for some seconds. Raises EngineError."""
 
     def load_encoder(self) -> SpeakerEncoder:
         """Raises EngineError."""
@@ -59,20 +59,20 @@ class Maker(ABC):
 
 
 def configured_maker() -> Maker:
-    """As `configs/custom_voices.yaml` says. Raises ValidationError."""
+    """The method in `configs/custom_voices.yaml`. Raises ValidationError."""
     config = load_yaml(CustomVoicesConfig, "custom_voices")
     return FitMaker(config) if config.method == "fit" else PromptMaker(config)
 
 
 class FitMaker(Maker):
-    """Searches for a style of the engine."""
+    """Searches for a style vector of the engine."""
 
     @property
     def most_workers(self) -> int:
         return self.config.work.most_workers
 
     def begin(self, claimed: Voice, samples: list[bytes], state: bytes | None) -> "Fit":
-        """Every attempt has the same seed, so that a resumed one is deterministic."""
+        """Every attempt has the same seed, so that a resumed one has the same result."""
         from pipelines.voices.fitting.fit import Fit
 
         return Fit.begin(
@@ -95,7 +95,7 @@ class FitMaker(Maker):
 
 
 class PromptMaker(Maker):
-    """Chooses a recording that the engine, which is large, continues."""
+    """Selects the recording that a large cloning engine uses."""
 
     @property
     def gpus(self) -> float:

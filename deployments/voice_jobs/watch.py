@@ -1,4 +1,4 @@
-"""Starts jobs for the voices that wait, some at a time, and watches them until they end."""
+"""Starts jobs for waiting voices, some at a time, and watches them until they end."""
 
 import asyncio
 import logging
@@ -13,14 +13,14 @@ from telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
-LOOK_S = 2.0  # how long a voice waits at most while none is made
+LOOK_S = 2.0  # polling interval of the queue
 FOLLOW_S = 1.0
-EXPECT_S = 10.0  # between two updates of the estimates of voices that wait
-START_S = 300.0  # for a job to begin, on a cluster that has no room
+EXPECT_S = 10.0  # between updates of the estimates of waiting voices
+START_S = 300.0  # timeout of a job's start, on a cluster without free resources
 GRACE_S = 5.0  # for a job to end by itself
 PAUSE_S = 10.0  # after Ray refused a job
 QUICK_ATTEMPTS = 2
-STALLED_S = 240.0  # without progress: then the job has no room on the cluster, or hangs
+STALLED_S = 240.0  # without progress: the job hangs, or the cluster has no free resources
 
 
 class StallMonitor:
@@ -28,11 +28,11 @@ class StallMonitor:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._progress: dict[VoiceJob, tuple[float, float]] = {}  # 0 to 1, and since when
+        self._progress: dict[VoiceJob, tuple[float, float]] = {}  # progress, and since when
         self._logged: set[VoiceJob] = set()
 
     def observe(self, job: VoiceJob, progress: float, state: JobState) -> None:
-        """Logs once when there was no progress for STALLED_S."""
+        """Logs once after STALLED_S without progress."""
         now = self._clock()
         last, since = self._progress.setdefault(job, (progress, now))
         if progress > last:
@@ -40,7 +40,7 @@ class StallMonitor:
             self._logged.discard(job)
         elif now - since > STALLED_S and job not in self._logged:
             self._logged.add(job)
-            # Starting: Ray has no process for it. Running: its workers may have no room.
+            # starting: Ray has no process for it. running: its workers may lack resources.
             details = {"job": job.id, "state": state, "progress": round(progress, 3)}
             logger.warning("job_stands_still", extra=details)
 
@@ -49,7 +49,7 @@ class StallMonitor:
         self._logged.discard(job)
 
     def stalled_s(self) -> float:
-        """The longest time that a job has been without progress."""
+        """The longest time without progress of a job."""
         now = self._clock()
         return max((now - since for _, since in self._progress.values()), default=0.0)
 
@@ -57,8 +57,8 @@ class StallMonitor:
 class Watch:
     """Claims voices and starts jobs, which renew the leases from then on.
 
-    The rows are the source of truth: whatever process dies, the lease expires and the voice can be
-    claimed again. Jobs are watched so that this takes less time, and so that none runs in vain.
+    The rows are the source of truth: if a process dies, the lease expires and the voice can be
+    claimed again. Watching makes this faster, and stops useless jobs.
     """
 
     def __init__(self, queue: VoiceQueue, jobs: VoiceJobClient, work: VoiceWorkConfig) -> None:
@@ -68,17 +68,17 @@ class Watch:
         self._following: dict[VoiceJob, asyncio.Task[None]] = {}
         self._stalls = StallMonitor()
         self._refused_since: float | None = None  # since when Ray refuses jobs
-        self._knows_jobs = False  # of a former process
+        self._knows_jobs = False  # whether the jobs of earlier processes are listed
         self._is_stopping = False
         self._expect_at = 0.0
 
     async def run(self) -> None:
-        """For ever."""
+        """Never returns."""
         try:
             while True:
                 pause_s = LOOK_S
                 try:
-                    await self._look()
+                    await self._poll_queue()
                     self._refused_since = None
                 except DatabaseUnavailable as error:
                     logger.warning("queue_unavailable", extra={"reason": str(error)})
@@ -93,7 +93,7 @@ class Watch:
                 task.cancel()
 
     async def stop_jobs(self) -> None:
-        """They store checkpoints and release their leases. No job is started after this."""
+        """Stops the jobs, which store checkpoints and release leases; no more are started."""
         self._is_stopping = True
         for job in list(self._following):
             try:
@@ -104,7 +104,7 @@ class Watch:
         while self._following and time.monotonic() < deadline:
             await asyncio.sleep(0.1)
 
-    async def _look(self) -> None:
+    async def _poll_queue(self) -> None:
         held, free = await self._queue.held(), await self._queue.count_free()
         if not self._knows_jobs:
             for job, has_ended in await self._jobs.known():
@@ -129,7 +129,7 @@ class Watch:
             self._follow(job)
 
     def _stalled_s(self) -> float:
-        """The longest time without progress of a job, or in which Ray refused jobs."""
+        """The longest time without progress of a job, or of Ray's refusals of jobs."""
         refused_s = 0.0 if self._refused_since is None else time.monotonic() - self._refused_since
         return max(refused_s, self._stalls.stalled_s())
 
@@ -143,7 +143,7 @@ class Watch:
         self._stalls.forget(job)
 
     async def _watch(self, job: VoiceJob) -> None:
-        """Returns when the job has ended, or its voice is no longer its own."""
+        """Returns when the job has ended or lost its voice."""
         give_up_at = time.monotonic() + START_S
         while True:
             await asyncio.sleep(FOLLOW_S)
@@ -153,7 +153,7 @@ class Watch:
                 is_held = claimed is not None
                 state = await self._jobs.state(job)
                 if state == "ended":
-                    await self._lost(job)
+                    await self._release_lost(job)
                     return
                 if claimed is None:
                     await self._end(job)
@@ -167,14 +167,14 @@ class Watch:
                     await self._queue.renew(claimed)
             except (DatabaseUnavailable, JobsUnavailable) as error:
                 logger.warning("job_not_seen", extra={"job": job.id, "reason": str(error)})
-                if not is_held:  # a job that runs notices by itself
+                if not is_held:  # a running job notices it by itself
                     return
 
-    async def _lost(self, job: VoiceJob) -> None:
-        """Lets the voice be claimed again, if the job did not finish it.
+    async def _release_lost(self, job: VoiceJob) -> None:
+        """Makes the voice available again if the job did not finish it.
 
-        At once at first, later when the lease expires: so an outage of a minute does not use up all
-        attempts.
+        The first QUICK_ATTEMPTS times at once, later when the lease expires, so that an outage of a
+        minute does not use up all attempts.
         """
         claimed = await self._queue.claimed(job.voice_id, job.lease)
         if claimed is not None:
@@ -184,7 +184,7 @@ class Watch:
                 await self._queue.give_back(claimed, failed=True)
 
     async def _end(self, job: VoiceJob) -> None:
-        """Stops a job that lost its lease, unless it notices that by itself within GRACE_S."""
+        """Stops a job that lost its lease, unless it ends by itself within GRACE_S."""
         deadline = time.monotonic() + GRACE_S
         while await self._jobs.state(job) != "ended":
             if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""The process that counts requests for a cluster without Redis, and the gateways' way to it."""
+"""The deployment that counts rate limits of a cluster without Redis, and the gateways' client."""
 
 from typing import Any
 
@@ -15,12 +15,12 @@ from pipelines.limits.redis import RedisStore
 from pipelines.tasks import TaskSet
 from telemetry.logs import setup_logs
 
-# A hop takes a millisecond, but on a machine whose cores are all taken it may wait for its turn.
+# A hop takes a millisecond, but longer while all cores of the machine are busy.
 ASK_TIMEOUT_S = 0.5
 
 
 class Limiter(RequestCounter):
-    """One replica. What it counted is lost with it: windows begin again, leases are renewed."""
+    """One replica. Its counts are lost with it: windows begin again, leases are renewed."""
 
     async def __init__(self) -> None:  # type: ignore[misc]  # Serve awaits it
         setup_logs()
@@ -31,7 +31,7 @@ class Limiter(RequestCounter):
 
 
 def gateway_limits(settings: Settings, limiter: DeploymentHandle[Any] | None) -> SharedLimits:
-    """Over Redis where there is one, else over the deployment `Limiter`."""
+    """Limits over Redis if it is configured, else over the deployment `Limiter`."""
     if settings.redis_url is not None:
         return SharedLimits(RedisStore(settings.redis_url))
     if limiter is None:
@@ -40,7 +40,7 @@ def gateway_limits(settings: Settings, limiter: DeploymentHandle[Any] | None) ->
 
 
 def asking(limiter: DeploymentHandle[Any]) -> Ask:
-    """Calls the methods of the counter through a handle."""
+    """A function that calls the methods of the counter through a handle."""
 
     async def ask(method: str, *arguments: Any) -> Any:
         try:

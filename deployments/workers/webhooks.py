@@ -1,4 +1,4 @@
-"""The worker of the cluster: delivers webhooks, and cleans up."""
+"""The worker deployment: webhook deliveries and housekeeping."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 CLEAN_EVERY_S = 30.0
 
-# Imports inside functions: what builds the application loads this module too.
+# Imports inside functions: the process that builds the application imports this module too.
 
 
 class Courier(BackgroundWorker):
-    """Any number may run: deliveries are leased, and chores done twice do no harm."""
+    """Any number may run: deliveries are leased, and housekeeping is idempotent."""
 
     async def __init__(self, args: WorkerArgs) -> None:  # type: ignore[misc]  # Serve awaits it
         from configs.load import load_yaml
@@ -45,7 +45,7 @@ class Courier(BackgroundWorker):
         )
 
     async def __del__(self) -> None:
-        """Serve awaits this when the replica leaves: attempts that run end first."""
+        """Awaited by Serve when the replica stops: running attempts end first."""
         await self._stop()
         await self._courier.stop()
         await self._sender.aclose()
@@ -53,7 +53,7 @@ class Courier(BackgroundWorker):
 
 
 async def keep_clean(housekeeper: "Housekeeper") -> None:
-    """For ever; what fails is tried again the next time."""
+    """Runs forever; failures are retried the next time."""
     while True:
         with metrics.housekeeping_seconds.time():
             await housekeeper.run_once()

@@ -1,4 +1,4 @@
-"""What the workers behind the scenes share: the service's database, and tasks that never end."""
+"""The base class of background workers: the service's database, and endless tasks."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from configs.settings import Settings
     from db.database import Database
 
-# Imports inside functions: what builds the application loads this module too.
+# Imports inside functions: the process that builds the application imports this module too.
 
 
 class BackgroundWorker:
-    """A replica without requests. Subclasses call `_open` and `_start`."""
+    """A replica that serves no requests. Subclasses call `_open` and `_start`."""
 
     async def _open(self) -> "tuple[Settings, Database]":
-        """With the newest tables and the right secrets. Raises SettingsError."""
+        """Migrates the database and checks its secrets. Raises SettingsError."""
         from configs.settings import load_settings
         from db.database import Database
         from db.migrate import upgrade
@@ -32,19 +32,19 @@ class BackgroundWorker:
         return settings, self._database
 
     def _start(self, models_app: str, **loops: Coroutine[Any, Any, None]) -> None:
-        """`loops` by name, beside the reports of what this replica counts to `models_app`."""
+        """Starts the `loops` by name, and the reports of this replica's metrics to `models_app`."""
         if (reports := cluster_reports(models_app)) is not None:
             loops["report_metrics"] = reports.run()
         self._tasks = [asyncio.create_task(loop, name=name) for name, loop in loops.items()]
 
     def check_health(self) -> None:
-        """Serve restarts the replica when one of its loops has ended."""
+        """Raises when one of the loops has ended; Serve then restarts the replica."""
         for task in self._tasks:
             if task.done():
                 raise RuntimeError(f"the task {task.get_name()!r} has ended")
 
     async def _stop(self) -> None:
-        """Ends the loops; the database is still open."""
+        """Ends the loops; the database stays open."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
