@@ -80,6 +80,21 @@ def _check_charges(session: Session, state: ExpectedState) -> None:
         assert spent["tts"] == state.charged["tts"], (spent, state)
     if not state.doubtful["chat"]:
         assert spent["chat"] == state.charged["chat"], (spent, state)
+    _check_idempotent_charges(session, state)
+
+
+def _check_idempotent_charges(session: Session, state: ExpectedState) -> None:
+    """Each Idempotency-Key is charged at most once, and once if it had a successful answer."""
+    kinds = Counter(
+        session.exec(
+            select(LedgerEntry.kind).where(
+                LedgerEntry.workspace_id == state.workspace_id,
+                col(LedgerEntry.operation).startswith("once-"),
+            )
+        ).all()
+    )
+    charged = kinds["capture"] - kinds["refund"]
+    assert sum(state.once.values()) <= charged <= len(state.once), (kinds, state)
 
 
 def _check_deliveries(session: Session, tenant: Tenant) -> None:

@@ -30,7 +30,6 @@ class ExpectedState:
     accounts: dict[int, str] = field(default_factory=dict)  # others that it created: id and address
     keys: set[int] = field(default_factory=set)  # created and not deleted
     deleted_keys: set[int] = field(default_factory=set)
-    doubtful_keys: int = 0  # requests without an answer
     hook: str = ""  # the webhook of the events of speech and transcripts
     webhooks: set[str] = field(default_factory=set)  # others
     chats: set[str] = field(default_factory=set)
@@ -38,7 +37,6 @@ class ExpectedState:
     doubtful_plans: set[str] = field(default_factory=set)
     completed: Counter[str] = field(default_factory=Counter)  # by service
     doubtful: Counter[str] = field(default_factory=Counter)
-    failed: Counter[str] = field(default_factory=Counter)  # 5xx
     charged: Counter[str] = field(default_factory=Counter)  # micro-USD that answers imply
     once: dict[str, int] = field(default_factory=dict)  # idempotency keys: 200s that were seen
     statuses: Counter[int] = field(default_factory=Counter)
@@ -119,8 +117,6 @@ class Tenant:
         elif answer.status_code == 200:
             self._completed(service, text)
             return True
-        elif answer.status_code >= 500:
-            self.state.failed[service] += 1
         return False
 
     def _completed(self, service: str, text: str) -> None:
@@ -205,9 +201,7 @@ class Tenant:
 
     async def _make_key(self) -> None:
         answer = await self._request("POST", "/developer/api", json={"name": "one more"})
-        if answer is None:
-            self.state.doubtful_keys += 1
-        elif answer.status_code == 201:
+        if answer is not None and answer.status_code == 201:
             self.state.keys.add(int(answer.json()["id"]))
 
     async def _delete_key(self) -> None:

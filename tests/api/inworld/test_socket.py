@@ -267,10 +267,11 @@ async def test_an_empty_context_is_closed_to_create_a_sixth(shared_server: Socke
             await client.send_text("Something to say", name)
         await client.send("create", "f", voiceId=client.voice_id)
         events = [await client.receive(), await client.receive()]
-        assert {next(k for k in e if k.startswith("context") and k != "contextId") for e in events}
         closed = next(event for event in events if "contextClosed" in event)
         created = next(event for event in events if "contextCreated" in event)
         assert (closed["contextId"], created["contextId"]) == ("a", "f")
+        error = await client.error("flush_context", "a")
+        assert (error["code"], error["contextId"]) == (5, "a")
         await client.send_text("More to say", "f")
         error = await client.error("create", "g", voiceId=client.voice_id)
         assert (error["code"], error["contextId"]) == (8, "g")

@@ -5,6 +5,7 @@ import pytest
 
 from models.errors import WeightsMissing
 from models.quality.base import QUALITY_SAMPLE_RATE, QualityEngine
+from models.quality.dnsmos import INPUT_SAMPLES
 from models.registry import QUALITY, load
 from models.weights.store import WeightStore
 from tests.models.sounds import speak
@@ -31,6 +32,13 @@ def test_noise_lowers_the_rating_of_speech(engine: QualityEngine, weights: Weigh
 
 
 @pytest.mark.weights
-def test_a_long_signal_is_rated_like_its_parts(engine: QualityEngine, weights: WeightStore) -> None:
-    clean = np.resize(speak(TEXT, weights), 11 * QUALITY_SAMPLE_RATE)
-    assert abs(engine.rate(clean).overall - engine.rate(clean[: len(clean) // 3]).overall) < 0.5
+def test_the_rating_of_a_long_signal_is_the_mean_of_windows_that_begin_each_second(
+    engine: QualityEngine, weights: WeightStore
+) -> None:
+    signal = np.resize(speak(TEXT, weights), 12 * QUALITY_SAMPLE_RATE)
+    noise = np.random.default_rng(1).standard_normal(3 * QUALITY_SAMPLE_RATE)
+    signal[-len(noise) :] += 0.05 * noise.astype(np.float32)
+    starts = [seconds * QUALITY_SAMPLE_RATE for seconds in range(3)]  # the third begins at 2 s
+    windows = [engine.rate(signal[at : at + INPUT_SAMPLES]).overall for at in starts]
+    assert max(windows) - min(windows) > 0.1
+    assert engine.rate(signal).overall == pytest.approx(np.mean(windows), abs=1e-4)

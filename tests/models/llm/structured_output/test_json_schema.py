@@ -124,12 +124,18 @@ NONSENSE = st.recursive(
 
 
 @settings(max_examples=100)
-@given(NONSENSE)
-def test_a_malformed_schema_raises_no_other_error_than_schema_error(schema: Any) -> None:
+@given(NONSENSE, st.randoms(use_true_random=False))
+def test_a_malformed_schema_is_refused_or_its_grammar_gives_json(
+    schema: Any, random: Random
+) -> None:
     try:
-        grammar_of(schema)
+        rules = rules_of(grammar_of(schema))
     except SchemaError:
-        pass
+        return
+    assert isinstance(schema, dict)
+    value = json.loads(sample(rules, random, random.random()))
+    if Validator(Validator.META_SCHEMA).is_valid(schema):
+        Validator(schema).validate(value)
 
 
 WEATHER = {

@@ -159,11 +159,15 @@ async def test_enable_thinking_is_passed_to_the_chat_template(engine: Transforme
     assert "</think>" in quiet and "</think>" not in loud
 
 
-async def test_an_answer_is_limited_by_the_context_size(engine: TransformersEngine) -> None:
-    request = ask("x" * (CONTEXT - 100), temperature=1.0)
+async def test_an_answer_ends_with_length_when_the_context_is_full(
+    engine: TransformersEngine,
+) -> None:
+    schema = {"type": "string", "minLength": 1000}  # no answer can end before
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    request = replace(ask("x" * (CONTEXT - 100), temperature=1.0), response_format=form)
     deltas = await deltas_of(engine, request)
-    assert deltas[-1].usage is not None
-    assert deltas[-1].usage.total_tokens <= CONTEXT
+    assert deltas[-1].finish_reason == "length" and deltas[-1].usage is not None
+    assert deltas[-1].usage.total_tokens == CONTEXT
 
 
 async def test_more_requests_than_the_batch_capacity_all_finish(engine: TransformersEngine) -> None:

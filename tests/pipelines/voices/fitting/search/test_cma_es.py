@@ -149,4 +149,11 @@ def test_a_removed_search_method_is_refused_in_the_config(search: str) -> None:
 
 
 def test_a_fit_runs_with_a_generation_smaller_than_the_population() -> None:
-    run_fit(fit(SHORT.model_copy(update={"generation": 3, "evaluations": 8})))
+    one = fit(SHORT.model_copy(update={"generation": 3, "evaluations": 8}))
+    trials = run_fit(one)
+    assert [trial.number for trial in trials] == list(range(1, len(trials) + 1))
+    assert [trial.rate for trial in trials].index(True) == 8  # the search ends after 8 evaluations
+    assert all(np.isfinite(np.array(trial.style)).all() for trial in trials)
+    report = one.result().report
+    assert one.progress == 1 and report is not None and report.evaluations == 8
+    assert len(report.similarity_curve) == 3  # generations of 3, 3 and 2 trials
