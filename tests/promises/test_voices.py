@@ -18,7 +18,7 @@ from configs.settings import PROJECT_DIR
 from db.database import utc_now
 from db.voices.voices import Voice
 from tests.deployments.voice_jobs.slow_voices import notes
-from tests.deployments.voice_jobs.voice_house import Watched, events, house_in
+from tests.deployments.voice_jobs.voice_backend import Watched, backend_in, events
 from tests.pipelines.voices.test_queue import PLANS
 from tests.processes import children
 from tests.promises.conftest import ALL_FAULTS, config_without_weights
@@ -55,9 +55,9 @@ def let_leases_run_out(session: Session) -> None:
 
 
 async def test_a_voice_job_resumes_after_a_stop_and_after_a_kill(tmp_path: Path) -> None:
-    house = house_in(tmp_path)
-    await house.move_in()
-    voice = Watched(house, await house.add())
+    backend = backend_in(tmp_path)
+    await backend.open_workspace()
+    voice = Watched(backend, await backend.add())
     async with service(tmp_path):
         await voice.until(0.1, within_s=120)
     stopped = await voice.look()
@@ -67,12 +67,12 @@ async def test_a_voice_job_resumes_after_a_stop_and_after_a_kill(tmp_path: Path)
         for pid in [process.pid, *children(process.pid)]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-    await house.database.run(let_leases_run_out)  # as they expire by themselves after a minute
+    await backend.database.run(let_leases_run_out)  # as they expire by themselves after a minute
     async with service(tmp_path):
         done = await voice.finished(within_s=180)
     assert (done.status, done.attempt) == ("ready", 2)
     begun = [about for about, _ in notes(tmp_path, "begin")]
     assert len(begun) == 3 and begun == sorted(set(begun))
-    assert await house.spent() == PLANS.prices.custom_voice
-    assert await events(house) == ["voice.created", "voice.ready"]
-    house.database.close()
+    assert await backend.spent() == PLANS.prices.custom_voice
+    assert await events(backend) == ["voice.created", "voice.ready"]
+    backend.database.close()

@@ -17,20 +17,20 @@ from deployments.voice_jobs.attempt import AttemptResult, FitAttempt, Forecast
 from deployments.voice_jobs.evaluators import evaluators_for, run_shared
 from pipelines.errors import InvalidAudio, VoiceNotFound
 from tests.deployments.voice_jobs.slow_voices import SlowFit
-from tests.deployments.voice_jobs.voice_house import local_house
+from tests.deployments.voice_jobs.voice_backend import local_backend
 from tests.patience import PATIENCE_S
-from tests.pipelines.voices.test_queue import CONFIG, PLANS, House
+from tests.pipelines.voices.test_queue import CONFIG, PLANS, VoiceBackend
 
 PRICE = PLANS.prices.custom_voice
 
 
 @pytest.fixture
-async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
+async def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[VoiceBackend]:
     monkeypatch.setattr(attempt_module, "RENEW_S", 0.02)
     monkeypatch.setattr(attempt_module, "CHECKPOINT_S", 0.0)
     monkeypatch.setattr(attempt_module, "FIRST_PAUSE_S", 0.02)
-    async with local_house(tmp_path) as house:
-        yield house
+    async with local_backend(tmp_path) as backend:
+        yield backend
 
 
 class Gate:
@@ -52,7 +52,7 @@ class Gate:
 
 
 def attempt(
-    house: House, claimed: Voice, gate: Gate | None = None, fit: SlowFit | None = None
+    backend: VoiceBackend, claimed: Voice, gate: Gate | None = None, fit: SlowFit | None = None
 ) -> FitAttempt:
     def begin(samples: list[bytes], state: bytes | None) -> Any:
         assert samples == [b"a recording"] * 3
@@ -62,137 +62,141 @@ def attempt(
 
     compute = ThreadPoolExecutor(1)
     return FitAttempt(
-        house.queue, claimed, CONFIG.work, begin, lambda _: (gate or Gate()).run, "tone", compute
+        backend.queue, claimed, CONFIG.work, begin, lambda _: (gate or Gate()).run, "tone", compute
     )
 
 
-async def claim(house: House) -> Voice:
-    claimed = await house.queue.claim()
+async def claim(backend: VoiceBackend) -> Voice:
+    claimed = await backend.queue.claim()
     assert claimed is not None
     return claimed
 
 
-async def test_a_finished_voice_is_ready_and_charged_once(house: House) -> None:
-    voice = await house.add()
-    claimed = await claim(house)
-    assert await attempt(house, claimed).run() == "ready"
-    found = await house.voices.get(house.principal, str(voice.id))
+async def test_a_finished_voice_is_ready_and_charged_once(backend: VoiceBackend) -> None:
+    voice = await backend.add()
+    claimed = await claim(backend)
+    assert await attempt(backend, claimed).run() == "ready"
+    found = await backend.voices.get(backend.principal, str(voice.id))
     assert (found.status, found.progress, found.similarity) == ("ready", 1.0, 0.9)
-    assert await house.spent() == PRICE
-    assert await attempt(house, claimed).run() == "gone"
-    assert await house.spent() == PRICE
+    assert await backend.spent() == PRICE
+    assert await attempt(backend, claimed).run() == "gone"
+    assert await backend.spent() == PRICE
 
 
-async def test_a_voice_of_low_similarity_fails_and_is_not_charged(house: House) -> None:
-    voice = await house.add()
+async def test_a_voice_of_low_similarity_fails_and_is_not_charged(backend: VoiceBackend) -> None:
+    voice = await backend.add()
     fit = SlowFit(generations=2, error="voice_unlike")
-    assert await attempt(house, await claim(house), fit=fit).run() == "failed"
-    found = await house.voices.get(house.principal, str(voice.id))
-    assert (found.status, found.error, await house.spent()) == ("failed", "voice_unlike", 0)
+    assert await attempt(backend, await claim(backend), fit=fit).run() == "failed"
+    found = await backend.voices.get(backend.principal, str(voice.id))
+    assert (found.status, found.error, await backend.spent()) == ("failed", "voice_unlike", 0)
 
 
-async def test_unusable_recordings_fail_the_voice_at_the_last_attempt(house: House) -> None:
-    voice = await house.add()
+async def test_unusable_recordings_fail_the_voice_at_the_last_attempt(
+    backend: VoiceBackend,
+) -> None:
+    voice = await backend.add()
 
     def begin(samples: list[bytes], state: bytes | None) -> Any:
         raise InvalidAudio("files[0] holds no speech")
 
-    claimed = await claim(house)
-    made = attempt(house, claimed)
+    claimed = await claim(backend)
+    made = attempt(backend, claimed)
     made._begin = begin
     with pytest.raises(InvalidAudio):  # an early attempt is retried: the cause may be the machine
         await made.run()
     claimed.attempt = 3
-    made = attempt(house, claimed)
+    made = attempt(backend, claimed)
     made._begin = begin
     assert await made.run() == "failed"
-    found = await house.voices.get(house.principal, str(voice.id))
+    found = await backend.voices.get(backend.principal, str(voice.id))
     assert (found.error, found.reason) == ("invalid_audio", "files[0] holds no speech")
 
 
-async def test_deleting_a_voice_ends_its_attempt_without_a_charge(house: House) -> None:
-    voice = await house.add()
+async def test_deleting_a_voice_ends_its_attempt_without_a_charge(backend: VoiceBackend) -> None:
+    voice = await backend.add()
     gate = Gate(at=9)
-    running = asyncio.create_task(attempt(house, await claim(house), gate).run())
+    running = asyncio.create_task(attempt(backend, await claim(backend), gate).run())
     await gate.reached.wait()
-    await house.voices.delete(house.principal, str(voice.id))
+    await backend.voices.delete(backend.principal, str(voice.id))
     async with asyncio.timeout(PATIENCE_S):
         assert await running == "gone"
     with pytest.raises(VoiceNotFound):
-        await house.voices.get(house.principal, str(voice.id))
-    assert await house.spent() == 0
+        await backend.voices.get(backend.principal, str(voice.id))
+    assert await backend.spent() == 0
 
 
-async def test_an_attempt_ends_when_its_lease_is_taken_over(house: House) -> None:
-    await house.add()
+async def test_an_attempt_ends_when_its_lease_is_taken_over(backend: VoiceBackend) -> None:
+    await backend.add()
     gate = Gate(at=9)
-    running = asyncio.create_task(attempt(house, await claim(house), gate).run())
+    running = asyncio.create_task(attempt(backend, await claim(backend), gate).run())
     await gate.reached.wait()
 
     def take(session: Session) -> None:
         session.exec(update(Voice).values(lease="another"))
 
-    await house.database.run(take)
+    await backend.database.run(take)
     async with asyncio.timeout(PATIENCE_S):
         assert await running == "gone"
 
 
-async def test_a_stopped_attempt_is_resumed_at_its_checkpoint_and_not_counted(house: House) -> None:
-    voice = await house.add()
+async def test_a_stopped_attempt_is_resumed_at_its_checkpoint_and_not_counted(
+    backend: VoiceBackend,
+) -> None:
+    voice = await backend.add()
     gate = Gate(at=9)
-    stopped = attempt(house, await claim(house), gate)
+    stopped = attempt(backend, await claim(backend), gate)
     running = asyncio.create_task(stopped.run())
     await gate.reached.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
     await stopped.give_back()
-    again = await claim(house)
+    again = await claim(backend)
     assert again.attempt == 1
-    found = await house.voices.get(house.principal, str(voice.id))
+    found = await backend.voices.get(backend.principal, str(voice.id))
     assert found.status == "processing" and found.progress == pytest.approx(0.4)
     fit = SlowFit(generations=5)
-    assert await attempt(house, again, fit=fit).run() == "ready"
+    assert await attempt(backend, again, fit=fit).run() == "ready"
     assert (
         fit.observed == sorted(fit.observed, key=lambda n: (n // 4, -n)) and min(fit.observed) == 8
     )
 
 
-async def test_the_attempt_after_a_failed_trial_has_the_checkpoint(house: House) -> None:
-    await house.add()
-    claimed = await claim(house)
+async def test_the_attempt_after_a_failed_trial_has_the_checkpoint(backend: VoiceBackend) -> None:
+    await backend.add()
+    claimed = await claim(backend)
     with pytest.raises(ValueError, match="broken"):
-        await attempt(house, claimed, Gate(at=5, error=ValueError("broken"))).run()
-    await house.queue.give_back(claimed, failed=True)
-    again = await claim(house)
+        await attempt(backend, claimed, Gate(at=5, error=ValueError("broken"))).run()
+    await backend.queue.give_back(claimed, failed=True)
+    again = await claim(backend)
     assert again.attempt == 2 and again.checkpoint_file is not None
 
 
 async def test_an_attempt_with_a_hanging_worker_times_out(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    backend: VoiceBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempt_module, "STALL_S", 0.1)
-    await house.add()
+    await backend.add()
     with pytest.raises(TimeoutError):
-        await attempt(house, await claim(house), Gate(at=5)).run()
+        await attempt(backend, await claim(backend), Gate(at=5)).run()
 
 
 async def test_an_attempt_survives_a_temporarily_unavailable_database(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    backend: VoiceBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await house.add()
-    made = attempt(house, await claim(house))
-    transact, calls = house.database._in_thread, iter(range(1000))
+    await backend.add()
+    made = attempt(backend, await claim(backend))
+    transact, calls = backend.database._in_thread, iter(range(1000))
 
     async def sometimes(work: Any) -> Any:
         if next(calls) % 30 in range(3, 9):
             raise DatabaseUnavailable("away")
         return await transact(work)
 
-    monkeypatch.setattr(house.database, "_in_thread", sometimes)
+    monkeypatch.setattr(backend.database, "_in_thread", sometimes)
     end: AttemptResult = await made.run()
     monkeypatch.undo()
-    assert end == "ready" and await house.spent() == PRICE
+    assert end == "ready" and await backend.spent() == PRICE
 
 
 def test_the_forecast_converges_to_the_observed_speed() -> None:

@@ -15,9 +15,9 @@ import pytest_asyncio
 
 from tests.deployments.conftest import TestCluster, actor_pid, worker_app
 from tests.deployments.voice_jobs.slow_voices import GENERATIONS, TRIALS, notes
-from tests.deployments.voice_jobs.voice_house import Watched, events, house_in
+from tests.deployments.voice_jobs.voice_backend import Watched, backend_in, events
 from tests.patience import PATIENCE_S
-from tests.pipelines.voices.test_queue import PLANS, House
+from tests.pipelines.voices.test_queue import PLANS, VoiceBackend
 
 pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
 
@@ -38,32 +38,32 @@ def other_cluster() -> Iterator[None]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def house(
+async def backend(
     ray_cluster: TestCluster, other_cluster: None, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[House]:
+) -> AsyncIterator[VoiceBackend]:
     """A workspace in the database of a running VoiceClone."""
     folder: Path = tmp_path_factory.mktemp("voices")
-    house = house_in(folder)
+    backend = backend_in(folder)
     program = "tests.deployments.voice_jobs.slow_voices:build_voices"
     environment = {"ANTIPHON_DATA": str(folder)}
     app = worker_app("voices", "VoiceClone", program, environment, stop_s=15)
     async with ray_cluster.with_app(app):
-        yield house
-    house.database.close()
+        yield backend
+    backend.database.close()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def workspace(house: House) -> House:
+async def workspace(backend: VoiceBackend) -> VoiceBackend:
     """A new one for each test."""
-    await house.move_in()
-    (house.folder / "notes").unlink(missing_ok=True)
-    return house
+    await backend.open_workspace()
+    (backend.folder / "notes").unlink(missing_ok=True)
+    return backend
 
 
-async def working_pids(house: House) -> set[int]:
+async def working_pids(backend: VoiceBackend) -> set[int]:
     """Process ids of the two workers of a voice, one per core, once both have run a trial."""
     async with asyncio.timeout(PATIENCE_S):
-        while len(found := {pid for _, pid in notes(house.folder, "trial")}) < 2:
+        while len(found := {pid for _, pid in notes(backend.folder, "trial")}) < 2:
             await asyncio.sleep(0.1)
     return found
 
@@ -87,10 +87,12 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-async def test_a_voice_is_made_and_charged_once_despite_killed_processes(workspace: House) -> None:
-    house = workspace
-    voice = Watched(house, await house.add())
-    evaluators = await working_pids(house)
+async def test_a_voice_is_made_and_charged_once_despite_killed_processes(
+    workspace: VoiceBackend,
+) -> None:
+    backend = workspace
+    voice = Watched(backend, await backend.add())
+    evaluators = await working_pids(backend)
     os.kill(evaluators.pop(), signal.SIGKILL)
     await voice.until(voice.progress + 0.05)
     os.kill(await actor_pid("voices#VoiceClone#"), signal.SIGKILL)
@@ -99,22 +101,24 @@ async def test_a_voice_is_made_and_charged_once_despite_killed_processes(workspa
     os.kill(job, signal.SIGKILL)
     done = await voice.finished()
     assert (done.status, done.similarity, done.attempt) == ("ready", 0.9, 2)
-    begun = [about for about, _ in notes(house.folder, "begin")]
+    begun = [about for about, _ in notes(backend.folder, "begin")]
     assert begun[0] == 0 and len(begun) == 2 and begun[1] > 0  # resumed from a checkpoint
-    trials = [about for about, _ in notes(house.folder, "trial")]
+    trials = [about for about, _ in notes(backend.folder, "trial")]
     assert set(trials) == set(range(GENERATIONS * TRIALS))
-    assert await house.spent() == PLANS.prices.custom_voice
-    assert await events(house) == ["voice.created", "voice.ready"]
+    assert await backend.spent() == PLANS.prices.custom_voice
+    assert await events(backend) == ["voice.created", "voice.ready"]
 
 
-async def test_deleting_a_voice_stops_its_processes_within_five_seconds(workspace: House) -> None:
-    house = workspace
-    voice = Watched(house, await house.add())
-    working = await working_pids(house) | set(job_pids(voice))
+async def test_deleting_a_voice_stops_its_processes_within_five_seconds(
+    workspace: VoiceBackend,
+) -> None:
+    backend = workspace
+    voice = Watched(backend, await backend.add())
+    working = await working_pids(backend) | set(job_pids(voice))
     assert len(working) == 3
-    await house.voices.delete(voice.principal, voice.id)
+    await backend.voices.delete(voice.principal, voice.id)
     deleted = time.monotonic()
     while any(map(is_alive, working)):
         assert time.monotonic() - deleted < 5, working
         await asyncio.sleep(0.1)
-    assert await house.spent() == 0
+    assert await backend.spent() == 0

@@ -26,18 +26,18 @@ from deployments.voice_jobs.job_client import (
 from deployments.voice_jobs.watch import STALLED_S, StallMonitor, Watch
 from pipelines.voices.queue import VoiceQueue
 from telemetry.metrics import REGISTRY
-from tests.deployments.voice_jobs.voice_house import local_house
+from tests.deployments.voice_jobs.voice_backend import local_backend
 from tests.patience import PATIENCE_S
-from tests.pipelines.voices.test_queue import CONFIG, MADE, House
+from tests.pipelines.voices.test_queue import CONFIG, MADE, VoiceBackend
 
 
 @pytest.fixture
-async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
+async def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[VoiceBackend]:
     for name in ("LOOK_S", "FOLLOW_S", "EXPECT_S", "PAUSE_S"):
         monkeypatch.setattr(watch_module, name, 0.02)
     monkeypatch.setattr(watch_module, "GRACE_S", 0.2)
-    async with local_house(tmp_path) as house:
-        yield house
+    async with local_backend(tmp_path) as backend:
+        yield backend
 
 
 class FakeJobs(VoiceJobClient):
@@ -107,25 +107,27 @@ async def wait_a_moment() -> None:
     await asyncio.sleep(0.2)
 
 
-async def test_voices_are_made_in_order_with_their_completion_time_updated(house: House) -> None:
+async def test_voices_are_made_in_order_with_their_completion_time_updated(
+    backend: VoiceBackend,
+) -> None:
     work = CONFIG.work
     jobs, voices = FakeJobs(), []
     for _ in range(10):
-        voices.append(await house.add())
-        await house.move_in()  # each is of another workspace
+        voices.append(await backend.add())
+        await backend.open_workspace()  # each is of another workspace
     round_s = work.seconds_per_voice
-    async with watching(house.queue, jobs):
+    async with watching(backend.queue, jobs):
         for number, voice in enumerate(voices):
             claimed = await jobs.until(number + 1)
             assert claimed.id == voice.id
             slow_s = 2 * round_s  # what the current voice still needs
-            assert await house.queue.renew(claimed, 0.1, slow_s)
+            assert await backend.queue.renew(claimed, 0.1, slow_s)
 
             async def estimated(first: int = number + 1, base_s: float = slow_s) -> bool:
                 """Whether each waiting voice is due after the current one and those before it."""
                 waits = [
                     (one.estimated_completion - utc_now()).total_seconds()
-                    for one in await rows(house, [voice.id for voice in voices[first:]])
+                    for one in await rows(backend, [voice.id for voice in voices[first:]])
                 ]
                 due = [base_s + place * round_s for place in range(1, len(waits) + 1)]
                 return all(abs(a - b) < 10 for a, b in zip(waits, due, strict=True))
@@ -133,32 +135,34 @@ async def test_voices_are_made_in_order_with_their_completion_time_updated(house
             await until_true(estimated)
             await wait_a_moment() if number == 0 else None
             assert len(jobs.claims) == number + 1  # one at a time
-            assert await house.queue.publish(claimed, *MADE)
+            assert await backend.queue.publish(claimed, *MADE)
             jobs.end(number)
 
 
-async def rows(house: House, ids: list[object]) -> list[Voice]:
+async def rows(backend: VoiceBackend, ids: list[object]) -> list[Voice]:
     def read(session: Session) -> list[Voice]:
         return [voice for one in ids if (voice := session.get(Voice, one)) is not None]
 
-    return await house.database.read(read)
+    return await backend.database.read(read)
 
 
-async def test_as_many_voices_are_made_concurrently_as_configured(house: House) -> None:
+async def test_as_many_voices_are_made_concurrently_as_configured(backend: VoiceBackend) -> None:
     for _ in range(3):
-        await house.add()
-        await house.move_in()
+        await backend.add()
+        await backend.open_workspace()
     jobs = FakeJobs()
-    async with watching(house.queue, jobs, CONFIG.work.model_copy(update={"at_once": 2})):
+    async with watching(backend.queue, jobs, CONFIG.work.model_copy(update={"at_once": 2})):
         await jobs.until(2)
         await wait_a_moment()
         assert len(jobs.claims) == 2
 
 
-async def test_a_dead_job_is_retried_up_to_the_maximum_number_of_attempts(house: House) -> None:
-    voice = await house.add()
+async def test_a_dead_job_is_retried_up_to_the_maximum_number_of_attempts(
+    backend: VoiceBackend,
+) -> None:
+    voice = await backend.add()
     jobs = FakeJobs()
-    async with watching(house.queue, jobs):
+    async with watching(backend.queue, jobs):
         for attempt in range(1, CONFIG.work.most_attempts + 1):
             claimed = await jobs.until(attempt)
             assert (claimed.id, claimed.attempt) == (voice.id, attempt)
@@ -166,30 +170,30 @@ async def test_a_dead_job_is_retried_up_to_the_maximum_number_of_attempts(house:
             if attempt > watch_module.QUICK_ATTEMPTS:  # then the retry waits for the lease
                 await wait_a_moment()
                 assert len(jobs.claims) == attempt
-                await house.database.run(let_leases_run_out)
-        await until_true(lambda: hopeless(house))
+                await backend.database.run(let_leases_run_out)
+        await until_true(lambda: hopeless(backend))
         await wait_a_moment()
         assert len(jobs.claims) == CONFIG.work.most_attempts
-    assert (await house.voices.get(house.principal, str(voice.id))).status == "failed"
-    assert await house.spent() == 0
+    assert (await backend.voices.get(backend.principal, str(voice.id))).status == "failed"
+    assert await backend.spent() == 0
 
 
 def let_leases_run_out(session: Session) -> None:
     session.exec(update(Voice).values(lease_until=utc_now() - timedelta(seconds=1)))
 
 
-async def hopeless(house: House) -> bool:
-    return await house.queue.fail_hopeless() == 1
+async def hopeless(backend: VoiceBackend) -> bool:
+    return await backend.queue.fail_hopeless() == 1
 
 
-async def test_a_new_watch_takes_over_the_running_job_of_the_old_one(house: House) -> None:
-    await house.add()
-    await house.move_in()
-    await house.add()
+async def test_a_new_watch_takes_over_the_running_job_of_the_old_one(backend: VoiceBackend) -> None:
+    await backend.add()
+    await backend.open_workspace()
+    await backend.add()
     jobs = FakeJobs()
-    async with watching(house.queue, jobs):
+    async with watching(backend.queue, jobs):
         first = await jobs.until(1)
-    async with watching(house.queue, jobs):
+    async with watching(backend.queue, jobs):
         await wait_a_moment()
         assert jobs.claims == [first] and jobs.stopped == []
         jobs.end(0)  # noticed by the second watch
@@ -197,90 +201,94 @@ async def test_a_new_watch_takes_over_the_running_job_of_the_old_one(house: Hous
         assert (again.id, again.attempt) == (first.id, 2)
 
 
-async def test_a_job_that_died_while_no_watch_ran_is_retried_at_once(house: House) -> None:
-    await house.add()
+async def test_a_job_that_died_while_no_watch_ran_is_retried_at_once(backend: VoiceBackend) -> None:
+    await backend.add()
     jobs = FakeJobs()
-    async with watching(house.queue, jobs):
+    async with watching(backend.queue, jobs):
         await jobs.until(1)
     jobs.end(0)
-    async with watching(house.queue, jobs):
+    async with watching(backend.queue, jobs):
         assert (await jobs.until(2)).attempt == 2  # without waiting for the lease to end
 
 
-async def test_two_watches_submit_one_job_for_one_voice(house: House) -> None:
-    await house.add()
+async def test_two_watches_submit_one_job_for_one_voice(backend: VoiceBackend) -> None:
+    await backend.add()
     jobs = FakeJobs()
-    async with watching(house.queue, jobs), watching(house.queue, jobs):
+    async with watching(backend.queue, jobs), watching(backend.queue, jobs):
         await jobs.until(1)
         await wait_a_moment()
     assert len(jobs.claims) == 1
 
 
-async def test_a_job_whose_voice_was_deleted_is_stopped(house: House) -> None:
-    voice = await house.add()
+async def test_a_job_whose_voice_was_deleted_is_stopped(backend: VoiceBackend) -> None:
+    voice = await backend.add()
     jobs = FakeJobs()
-    async with watching(house.queue, jobs):
+    async with watching(backend.queue, jobs):
         await jobs.until(1)
-        await house.voices.delete(house.principal, str(voice.id))
+        await backend.voices.delete(backend.principal, str(voice.id))
         await until_true(lambda: stopped(jobs, 1))
-    assert await house.spent() == 0
+    assert await backend.spent() == 0
 
 
 async def stopped(jobs: FakeJobs, count: int) -> bool:
     return len(jobs.stopped) == count
 
 
-async def test_a_hanging_job_is_stopped_and_replaced_by_another(house: House) -> None:
-    await house.add()
+async def test_a_hanging_job_is_stopped_and_replaced_by_another(backend: VoiceBackend) -> None:
+    await backend.add()
     jobs = FakeJobs()
 
-    async with watching(house.queue, jobs):
+    async with watching(backend.queue, jobs):
         hanging = await jobs.until(1)
-        await house.database.run(let_leases_run_out)
+        await backend.database.run(let_leases_run_out)
         again = await jobs.until(2)
         assert (again.id, again.attempt) == (hanging.id, 2)
         assert [job.lease for job in jobs.stopped] == [hanging.lease]
-        assert not await house.queue.renew(hanging)
+        assert not await backend.queue.renew(hanging)
 
 
-async def test_a_job_unknown_to_ray_is_retried_after_its_lease_expired(house: House) -> None:
-    await house.add()
+async def test_a_job_unknown_to_ray_is_retried_after_its_lease_expired(
+    backend: VoiceBackend,
+) -> None:
+    await backend.add()
     jobs = FakeJobs()
-    async with watching(house.queue, jobs):
+    async with watching(backend.queue, jobs):
         await jobs.until(1)
         jobs.states.clear()
         await wait_a_moment()
         assert len(jobs.claims) == 1  # the job may still run
-        await house.database.run(let_leases_run_out)
+        await backend.database.run(let_leases_run_out)
         assert (await jobs.until(2)).attempt == 2
 
 
-async def test_the_lease_of_a_job_that_waits_for_resources_is_renewed(house: House) -> None:
-    await house.add()
+async def test_the_lease_of_a_job_that_waits_for_resources_is_renewed(
+    backend: VoiceBackend,
+) -> None:
+    await backend.add()
     jobs = FakeJobs()
-    async with watching(house.queue, jobs):
+    async with watching(backend.queue, jobs):
         claimed = await jobs.until(1)
         (job,) = jobs.states
         jobs.states[job] = "starting"
-        before = (await rows(house, [claimed.id]))[0].lease_until
+        before = (await rows(backend, [claimed.id]))[0].lease_until
         assert before is not None
 
         async def renewed() -> bool:
-            until = (await rows(house, [claimed.id]))[0].lease_until
+            until = (await rows(backend, [claimed.id]))[0].lease_until
             return until is not None and until > before
 
         await until_true(renewed)
         assert jobs.stopped == []
 
 
-async def test_no_attempt_is_counted_while_ray_accepts_no_jobs(house: House) -> None:
-    await house.add()
+async def test_no_attempt_is_counted_while_ray_accepts_no_jobs(backend: VoiceBackend) -> None:
+    await backend.add()
     jobs = FakeJobs()
-    async with watching(house.queue, jobs):
+    async with watching(backend.queue, jobs):
         await jobs.until(1)
         jobs.broken = True
-        await house.move_in()
-        await house.add()
+        await backend.open_workspace()
+        await backend.add()
         jobs.end(0)
         await wait_a_moment()
         jobs.broken = False
@@ -288,7 +296,7 @@ async def test_no_attempt_is_counted_while_ray_accepts_no_jobs(house: House) -> 
         assert claimed.attempt == 2
     jobs = FakeJobs()
     jobs.broken = True
-    async with watching(house.queue, jobs):  # also at the start
+    async with watching(backend.queue, jobs):  # also at the start
         await until_true(is_stalled)
         jobs.broken = False
         await until_true(is_moving)
@@ -307,16 +315,16 @@ async def is_moving() -> bool:
     return stalled_metric_s() < 0.1
 
 
-async def test_stop_jobs_stops_running_jobs_and_submits_no_more(house: House) -> None:
-    await house.add()
+async def test_stop_jobs_stops_running_jobs_and_submits_no_more(backend: VoiceBackend) -> None:
+    await backend.add()
     jobs = FakeJobs()
-    async with watching(house.queue, jobs) as watch:
+    async with watching(backend.queue, jobs) as watch:
         claimed = await jobs.until(1)
-        await house.queue.give_back(claimed)  # as a stopped job does
+        await backend.queue.give_back(claimed)  # as a stopped job does
         await watch.stop_jobs()
         await wait_a_moment()
         assert len(jobs.claims) == 1 and [job.lease for job in jobs.stopped] == [claimed.lease]
-    assert await house.queue.count_free() == 1
+    assert await backend.queue.count_free() == 1
 
 
 def test_only_code_folders_are_sent_to_a_job(tmp_path: Path) -> None:

@@ -45,8 +45,8 @@ PLANS = load_yaml(PlansConfig, "plans")
 MADE = ("tone", b"the pack", 0.9, b"{}")
 
 
-class House:
-    """A workspace with its custom voices and their queue, in one database."""
+class VoiceBackend:
+    """Custom voices, their queue, files and billing in one database, used by one workspace."""
 
     def __init__(self, database: Database, folder: Path) -> None:
         self.database = database
@@ -61,7 +61,8 @@ class House:
         )
         self.principal: Principal
 
-    async def move_in(self) -> None:
+    async def open_workspace(self) -> None:
+        """Adds a workspace with credit and a webhook, and continues as it."""
         workspace_id = await add_workspace(self.database, f"{uuid4()}@example.com")
         await self.database.run(open_account, workspace_id, CREDIT)
         self.principal = Principal(1, workspace_id, "w", "free", ALL_SCOPES, None)
@@ -99,116 +100,126 @@ class House:
 
 
 @pytest.fixture
-async def house(database: Database, tmp_path: Path) -> House:
-    built = House(database, tmp_path)
-    await built.move_in()
+async def backend(database: Database, tmp_path: Path) -> VoiceBackend:
+    built = VoiceBackend(database, tmp_path)
+    await built.open_workspace()
     return built
 
 
-async def test_concurrent_requests_do_not_exceed_the_voices_of_the_plan(house: House) -> None:
-    results = await asyncio.gather(*(house.add() for _ in range(5)), return_exceptions=True)
+async def test_concurrent_requests_do_not_exceed_the_voices_of_the_plan(
+    backend: VoiceBackend,
+) -> None:
+    results = await asyncio.gather(*(backend.add() for _ in range(5)), return_exceptions=True)
     assert sum(isinstance(one, Voice) for one in results) == 1, results
     assert all(isinstance(one, Voice | PlanRequired) for one in results), results
-    assert house.stored() == 3  # samples of refused requests are not stored
-    assert await house.spent() == PLANS.prices.custom_voice
+    assert backend.stored() == 3  # samples of refused requests are not stored
+    assert await backend.spent() == PLANS.prices.custom_voice
 
 
-async def test_the_estimated_completion_of_a_voice_includes_its_wait(house: House) -> None:
-    first = await house.add()
-    await house.move_in()  # another workspace
-    second = await house.add()
+async def test_the_estimated_completion_of_a_voice_includes_its_wait(backend: VoiceBackend) -> None:
+    first = await backend.add()
+    await backend.open_workspace()  # another workspace
+    second = await backend.add()
     waits = [(one.estimated_completion - one.created_at).total_seconds() for one in (first, second)]
     round_s = CONFIG.work.seconds_per_voice
     assert waits == [round_s, 2 * round_s]
     before = utc_now()
-    work = await house.queue.claim()
+    work = await backend.queue.claim()
     assert work is not None and work.id == first.id
-    waiting = await house.voices.get(house.principal, str(second.id))
+    waiting = await backend.voices.get(backend.principal, str(second.id))
     assert (waiting.estimated_completion - before).total_seconds() == pytest.approx(
         2 * round_s, 0.01
     )
 
 
-async def test_a_voice_deleted_while_published_is_charged_only_if_published(house: House) -> None:
+async def test_a_voice_deleted_while_published_is_charged_only_if_published(
+    backend: VoiceBackend,
+) -> None:
     published = 0
     for _ in range(6):
-        voice = await house.add()
-        work = await house.queue.claim()
+        voice = await backend.add()
+        work = await backend.queue.claim()
         assert work is not None and work.id == voice.id
-        hold = await house.billing.hold(house.principal.workspace_id, "tts", 10)
+        hold = await backend.billing.hold(backend.principal.workspace_id, "tts", 10)
         # Other work of the workspace that takes the same locks.
-        others = (hold.capture(10), house.queue.renew(work, 0.5))
+        others = (hold.capture(10), backend.queue.renew(work, 0.5))
         done, gone, *_ = await asyncio.gather(
-            house.queue.publish(work, *MADE),
-            house.voices.delete(house.principal, str(voice.id)),
+            backend.queue.publish(work, *MADE),
+            backend.voices.delete(backend.principal, str(voice.id)),
             *others,
         )
         published += done
         with pytest.raises(VoiceNotFound):
-            await house.voices.get(house.principal, str(voice.id))
-        await house.files.delete_expired()
-        assert house.stored() == 0
+            await backend.voices.get(backend.principal, str(voice.id))
+        await backend.files.delete_expired()
+        assert backend.stored() == 0
     tts = 6 * 10 * PLANS.prices.tts_character
-    assert await house.spent() == published * PLANS.prices.custom_voice + tts
+    assert await backend.spent() == published * PLANS.prices.custom_voice + tts
 
 
-async def test_a_voice_published_by_several_workers_is_charged_once(house: House) -> None:
-    await house.add()
-    work = await house.queue.claim()
+async def test_a_voice_published_by_several_workers_is_charged_once(backend: VoiceBackend) -> None:
+    await backend.add()
+    work = await backend.queue.claim()
     assert work is not None
-    done = await asyncio.gather(*(house.queue.publish(work, *MADE) for _ in range(3)))
+    done = await asyncio.gather(*(backend.queue.publish(work, *MADE) for _ in range(3)))
     assert sorted(done) == [False, False, True]
-    assert await house.spent() == PLANS.prices.custom_voice
-    await house.files.delete_expired()
-    assert house.stored() == 5  # three samples, the pack and the report
+    assert await backend.spent() == PLANS.prices.custom_voice
+    await backend.files.delete_expired()
+    assert backend.stored() == 5  # three samples, the pack and the report
 
 
-async def test_the_hold_of_a_waiting_voice_is_renewed_and_released_on_failure(house: House) -> None:
-    await house.add()
+async def test_the_hold_of_a_waiting_voice_is_renewed_and_released_on_failure(
+    backend: VoiceBackend,
+) -> None:
+    await backend.add()
     retention = RetentionConfig(chat_days=None, event_days=30, delivery_days=30)
 
     def wait_for_a_week(session: Session) -> None:
         session.exec(update(CreditHold).values(expires_at=utc_now()))
 
-    await house.database.run(wait_for_a_week)
-    keeper = Housekeeper(house.database, house.files, retention, house.queue)
+    await backend.database.run(wait_for_a_week)
+    keeper = Housekeeper(backend.database, backend.files, retention, backend.queue)
     done = await keeper.run_once()
     assert (done["voice_holds"], done["holds"]) == (1, 0)
-    assert await house.spent() == PLANS.prices.custom_voice
-    work = await house.queue.claim()
-    assert work is not None and await house.queue.fail(work, "voice_unlike", "It is not alike.")
+    assert await backend.spent() == PLANS.prices.custom_voice
+    work = await backend.queue.claim()
+    assert work is not None and await backend.queue.fail(work, "voice_unlike", "It is not alike.")
     done = await keeper.run_once()
-    assert (done["voice_holds"], done["holds"], await house.spent()) == (0, 0, 0)
+    assert (done["voice_holds"], done["holds"], await backend.spent()) == (0, 0, 0)
 
 
-async def test_a_voice_added_during_the_erasure_of_its_workspace_is_removed(house: House) -> None:
+async def test_a_voice_added_during_the_erasure_of_its_workspace_is_removed(
+    backend: VoiceBackend,
+) -> None:
     for _ in range(6):
-        workspace = await house.database.get(Workspace, house.principal.workspace_id)
+        workspace = await backend.database.get(Workspace, backend.principal.workspace_id)
         assert workspace is not None
-        owner = replace(house.principal, user_id=workspace.owner_id)
+        owner = replace(backend.principal, user_id=workspace.owner_id)
         added, erased = await asyncio.gather(
-            house.add(), house.database.run(erase_rows, owner), return_exceptions=True
+            backend.add(), backend.database.run(erase_rows, owner), return_exceptions=True
         )
         assert isinstance(added, Voice | Unauthorized | StorageUnavailable), added
         assert not isinstance(erased, BaseException), erased
-        await house.files.delete_expired()
-        assert house.stored() == 0
-        assert await house.database.read(_held) == 0
-        await house.move_in()
+        await backend.files.delete_expired()
+        assert backend.stored() == 0
+        assert await backend.database.read(_held) == 0
+        await backend.open_workspace()
 
 
 def _held(session: Session) -> int:
     return session.exec(select(func.count()).select_from(CreditHold)).one()
 
 
-async def test_a_voice_without_the_required_consent_is_refused(house: House) -> None:
-    house.voices._consent_needed = "attest"
+async def test_a_voice_without_the_required_consent_is_refused(backend: VoiceBackend) -> None:
+    backend.voices._consent_needed = "attest"
     with pytest.raises(InvalidRequest, match="consent: "):
-        await house.voices.create(house.principal, NewVoice("Ann"), [])
+        await backend.voices.create(backend.principal, NewVoice("Ann"), [])
 
 
-async def test_housekeeping_fails_hopeless_voices_and_deletes_old_failed_ones(house: House) -> None:
-    voice = await house.add()
+async def test_housekeeping_fails_hopeless_voices_and_deletes_old_failed_ones(
+    backend: VoiceBackend,
+) -> None:
+    voice = await backend.add()
     retention = RetentionConfig(
         chat_days=None, event_days=30, delivery_days=30, failed_voice_days=30
     )
@@ -220,34 +231,36 @@ async def test_housekeeping_fails_hopeless_voices_and_deletes_old_failed_ones(ho
             update(Voice).where(col(Voice.status) == "failed").values(finished_at=long_ago)
         )
 
-    await house.database.run(age)
-    done = await Housekeeper(house.database, house.files, retention, house.queue).run_once()
+    await backend.database.run(age)
+    done = await Housekeeper(backend.database, backend.files, retention, backend.queue).run_once()
     assert (done["hopeless_voices"], done["files"], done["failed_voices"]) == (1, 3, 0)
-    assert (await house.voices.get(house.principal, str(voice.id))).status == "failed"
-    assert (await house.spent(), house.stored()) == (0, 0)
-    await house.database.run(age)
-    done = await Housekeeper(house.database, house.files, retention, house.queue).run_once()
+    assert (await backend.voices.get(backend.principal, str(voice.id))).status == "failed"
+    assert (await backend.spent(), backend.stored()) == (0, 0)
+    await backend.database.run(age)
+    done = await Housekeeper(backend.database, backend.files, retention, backend.queue).run_once()
     assert (done["hopeless_voices"], done["failed_voices"]) == (0, 1)
 
 
-async def test_a_voice_that_waits_in_a_long_queue_is_not_failed_as_hopeless(house: House) -> None:
-    first = await house.add()
-    await house.move_in()
-    last = await house.add()
+async def test_a_voice_that_waits_in_a_long_queue_is_not_failed_as_hopeless(
+    backend: VoiceBackend,
+) -> None:
+    first = await backend.add()
+    await backend.open_workspace()
+    last = await backend.add()
 
     def age(session: Session) -> None:
         session.exec(update(Voice).values(created_at=utc_now() - timedelta(days=2)))
 
-    claimed = await house.queue.claim()
-    assert claimed is not None and await house.queue.publish(claimed, *MADE)
-    await house.database.run(age)
-    assert await house.queue.fail_hopeless() == 0
+    claimed = await backend.queue.claim()
+    assert claimed is not None and await backend.queue.publish(claimed, *MADE)
+    await backend.database.run(age)
+    assert await backend.queue.fail_hopeless() == 0
 
     def finish_long_ago(session: Session) -> None:
         of_first = update(Voice).where(col(Voice.id) == claimed.id)
         session.exec(of_first.values(finished_at=utc_now() - timedelta(days=2)))
 
-    await house.database.run(finish_long_ago)
-    assert await house.queue.fail_hopeless() == 1
+    await backend.database.run(finish_long_ago)
+    assert await backend.queue.fail_hopeless() == 1
     left = {first.id, last.id} - {claimed.id}
-    assert (await house.voices.get(house.principal, str(left.pop()))).status == "failed"
+    assert (await backend.voices.get(backend.principal, str(left.pop()))).status == "failed"

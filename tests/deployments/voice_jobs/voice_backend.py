@@ -17,45 +17,45 @@ from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.voices.queue import VoiceQueue
 from tests.migrated import migrate
-from tests.pipelines.voices.test_queue import CONFIG, House
+from tests.pipelines.voices.test_queue import CONFIG, VoiceBackend
 
 
 @asynccontextmanager
-async def local_house(folder: Path) -> AsyncIterator[House]:
-    """A House with a workspace in a new SQLite database, without a service."""
+async def local_backend(folder: Path) -> AsyncIterator[VoiceBackend]:
+    """A VoiceBackend with a workspace in a new SQLite database, without a service."""
     url = f"sqlite:///{folder / 'test.db'}"
     migrate(url)
-    house = House(Database(url), folder)
-    await house.move_in()
-    yield house
-    house.database.close()
+    backend = VoiceBackend(Database(url), folder)
+    await backend.open_workspace()
+    yield backend
+    backend.database.close()
 
 
-def house_in(folder: Path) -> House:
-    """A House with the files and secrets of the service whose ANTIPHON_DATA is `folder`."""
+def backend_in(folder: Path) -> VoiceBackend:
+    """A VoiceBackend with the files and secrets of the service whose ANTIPHON_DATA is `folder`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ANTIPHON_DATA", str(folder))
         settings = load_settings()
     upgrade(settings.database_url)
     database = Database(settings.database_url)
-    house = House(database, folder)
+    backend = VoiceBackend(database, folder)
     files = Files(settings, database, Encryption(settings.secrets.data_keys))
-    house.files = house.voices._files = files
-    house.queue = VoiceQueue(database, files, house.billing, CONFIG.work)
-    return house
+    backend.files = backend.voices._files = files
+    backend.queue = VoiceQueue(database, files, backend.billing, CONFIG.work)
+    return backend
 
 
 class Watched:
     """Polls a voice, and asserts that its progress never decreases."""
 
-    def __init__(self, house: House, voice: Voice) -> None:
-        self.house = house
-        self.principal = house.principal
+    def __init__(self, backend: VoiceBackend, voice: Voice) -> None:
+        self.backend = backend
+        self.principal = backend.principal
         self.id = str(voice.id)
         self.progress = 0.0
 
     async def look(self) -> Voice:
-        voice = await self.house.voices.get(self.principal, self.id)
+        voice = await self.backend.voices.get(self.principal, self.id)
         assert voice.progress >= self.progress
         self.progress = voice.progress
         return voice
@@ -74,9 +74,9 @@ class Watched:
         return voice
 
 
-async def events(house: House) -> list[str]:
+async def events(backend: VoiceBackend) -> list[str]:
     def read(session: Session) -> list[str]:
-        query = select(Event.kind).where(Event.workspace_id == house.principal.workspace_id)
+        query = select(Event.kind).where(Event.workspace_id == backend.principal.workspace_id)
         return list(session.exec(query.order_by(col(Event.created_at))))
 
-    return await house.database.read(read)
+    return await backend.database.read(read)
