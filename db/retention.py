@@ -17,7 +17,7 @@ AT_ONCE = 500
 def delete_older(
     session: Session, table: type[SQLModel], moment: datetime | None, before: datetime
 ) -> int:
-    """Deletes rows whose `moment` is before that, and by cascade their own; returns how many."""
+    """Deletes rows whose `moment` is not after `before`, with a cascade; returns how many."""
     key = inspect(table).primary_key
     old = select(*key).where(col(moment) <= before).limit(AT_ONCE)
     return change_rows(session, delete(table).where(tuple_(*key).in_(old)))

@@ -18,7 +18,7 @@ Pcm: TypeAlias = NDArray[np.float32]
 
 # The symbols of a word, without the punctuation around them, which stands for a pause.
 _SOUNDING = re.compile(r"[^\W\d_](?:\S*[^\W\d_])?")
-CHUNK_S = 0.4  # long enough that a message costs little, short enough to be heard at once
+CHUNK_S = 0.4  # long enough for a low cost per message, short enough for a low latency
 
 
 @dataclass(frozen=True, slots=True)

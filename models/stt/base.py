@@ -77,8 +77,8 @@ def add_voices(
 ) -> Transcript:
     """The transcript with the speaker embeddings of the requested windows; blocking.
 
-    Computed by the replica that transcribes, so that the audio is sent and queued once. Without
-    speech there are none.
+    Computed by the replica that transcribes, so that the audio is sent and queued once. None are
+    computed without speech.
     """
     if not transcript.segments:
         return transcript
