@@ -79,9 +79,13 @@ def running_service(
 
 
 def wait_until_whole(service: Service) -> None:
-    """Returns when every model answers. Raises TimeoutError."""
+    """Returns when every model answers. Raises TimeoutError, or RuntimeError when it has ended."""
     deadline = time.monotonic() + READY_TIMEOUT_S
     while time.monotonic() < deadline:
+        if os.waitid(os.P_PID, service.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            raise RuntimeError(
+                "the service ended before every model was ready"
+            )
         with suppress(httpx.HTTPError):
             if httpx.get(f"{service.url}/readyz", timeout=5).status_code == 200:
                 return

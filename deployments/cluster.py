@@ -18,7 +18,7 @@ import yaml
 
 from configs import environment
 from configs.settings import PROJECT_DIR
-from deployments.compat import RAY_SWITCHES, any_dashboard_agent_port
+from deployments.compat import RAY_SWITCHES, any_dashboard_agent_port, stop_late_node
 
 Config = dict[str, Any]  # the content of `serve_config.yaml`
 
@@ -37,22 +37,27 @@ def prepare_environment() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(PROJECT_DIR), *filter(None, paths)])
 
 
-def start(num_cpus: int | None = None) -> str:
+def start(num_cpus: int | None = None, attempts: int = 3) -> str:
     """Starts a cluster that ends with this process; returns the dashboard's URL."""
     import ray
 
-    with any_dashboard_agent_port():
-        context = ray.init(
-            "local",  # otherwise Ray joins a cluster of `ray start` on this machine
-            num_cpus=num_cpus,
-            include_dashboard=True,
-            dashboard_host="127.0.0.1",
-            dashboard_port=environment.port("RAY_DASHBOARD_PORT", DASHBOARD_PORT),
-            object_store_memory=OBJECT_STORE_BYTES,
-            log_to_driver=False,
-            logging_level=logging.WARNING,
-            namespace="serve",
-        )
+    try:
+        with any_dashboard_agent_port():
+            context = ray.init(
+                "local",  # without it a cluster that `ray start` made on this machine is joined
+                num_cpus=num_cpus,
+                include_dashboard=True,
+                dashboard_host="127.0.0.1",
+                dashboard_port=environment.port("RAY_DASHBOARD_PORT", DASHBOARD_PORT),
+                object_store_memory=OBJECT_STORE_BYTES,
+                log_to_driver=False,
+                logging_level=logging.WARNING,
+                namespace="serve",
+            )
+    except Exception as error:  # Ray's own, of no class: a busy machine may need more than its 30 s
+        if attempts == 1 or not stop_late_node(error):
+            raise
+        return start(num_cpus, attempts - 1)
     return f"http://{context.dashboard_url}"
 
 

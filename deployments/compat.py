@@ -79,6 +79,20 @@ def any_dashboard_agent_port() -> Iterator[None]:
         changed.RayParams = shipped
 
 
+def stop_late_node(error: Exception) -> bool:
+    """Whether `error` is of a node that did not start in time; ends what Ray leaves running."""
+    from ray._private.node import Node
+
+    trace = error.__traceback__
+    while trace is not None and "timed out during startup" in str(error):
+        node = trace.tb_frame.f_locals.get("self")
+        if isinstance(node, Node):
+            node.kill_all_processes(check_alive=False)
+            return True
+        trace = trace.tb_next
+    return False
+
+
 def without_signal_handlers(server: "uvicorn.Server") -> "uvicorn.Server":
     """Disables the server's signal handlers in favour of Ray's. Raises Incompatible."""
     _require(server, "capture_signals")

@@ -1,12 +1,35 @@
 """The stages in which the applications of a configuration are deployed."""
 
 import copy
+import os
+import subprocess
+import sys
 from typing import Any
 
+import pytest
 import yaml
 
 from configs.settings import PROJECT_DIR
 from deployments.cluster import first_stage, first_voice, second_stage
+from tests.servers import free_port
+
+# Raises once what Ray raises when a node needs more than 30 s, then starts one for real.
+LATE_NODE = """
+import os, subprocess
+from deployments import cluster
+cluster.prepare_environment()
+from ray._private import services
+get_node = services.get_node
+def late(*arguments):
+    services.get_node = get_node
+    raise Exception("The current node timed out during startup.")
+services.get_node = late
+cluster.start(1)
+import ray
+print(ray.get(ray.remote(lambda: "works").remote()))
+children = subprocess.check_output(["ps", "-o", "args=", "--ppid", str(os.getpid())], text=True)
+print(sum("/raylet/raylet" in line for line in children.splitlines()))
+"""
 
 
 def shipped() -> dict[str, Any]:
@@ -59,3 +82,17 @@ def test_the_second_stage_excludes_only_the_voices_application() -> None:
     names = [one["name"] for one in second_stage(config)["applications"]]
     assert config == before
     assert [one["name"] for one in config["applications"]] == [*names, "voices"]
+
+
+@pytest.mark.ray
+def test_a_node_that_is_late_is_started_again_and_leaves_no_process() -> None:
+    environment = {**os.environ, "RAY_DASHBOARD_PORT": str(free_port())}
+    done = subprocess.run(
+        [sys.executable, "-c", LATE_NODE],
+        cwd=PROJECT_DIR,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.stdout.split() == ["works", "1"], done.stderr

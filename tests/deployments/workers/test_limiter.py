@@ -1,23 +1,29 @@
 """Two gateways on one port share their rate limits, in the embedded limiter or in Redis."""
 
 import asyncio
+import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from uuid import uuid4
 
 import httpx
 import pytest
 import pytest_asyncio
+from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 from websockets.exceptions import InvalidStatus
 
 from db.migrate import upgrade
 from tests.api.sockets.client import connect
 from tests.deployments.conftest import TestCluster, gateway_app, until_ready
+from tests.patience import PATIENCE_S
 from tests.servers import free_port
 
 pytestmark = [pytest.mark.ray, pytest.mark.redis, pytest.mark.asyncio(loop_scope="session")]
 
 FREE_REQUESTS, FREE_SOCKETS = 60, 2
+SIGN_UP_HITS = 2  # of the address, by the minute and by the hour
 
 
 @pytest.fixture(scope="module")
@@ -75,13 +81,42 @@ async def ask(url: str, credential: str, times: int) -> list[httpx.Response]:
         return await asyncio.gather(*(client.get("/plans") for _ in range(times)))
 
 
+async def decisions(url: str) -> Counter[str]:
+    """Counted requests of all gateways, by the store that decided; "local" is without a store."""
+    async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+        page = (await client.get("/metrics")).text
+    found: Counter[str] = Counter()
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            if sample.name == "antiphon_limit_decisions_total":
+                found[sample.labels["backend"]] += int(sample.value)
+    return found
+
+
+async def local_decisions_of(url: str, before: Counter[str], requests: int) -> int:
+    """How many of the requests since `before` were decided locally, once all are reported."""
+    deadline = time.monotonic() + PATIENCE_S
+    while (since := await decisions(url) - before).total() < requests:
+        assert time.monotonic() < deadline, since
+        await asyncio.sleep(0.5)
+    return since["local"]
+
+
 async def test_two_gateways_admit_exactly_the_requests_of_the_plan(url: str) -> None:
-    for round_ in range(2):
-        answers = await ask(url, await token(url, f"limit{round_}@example.com"), FREE_REQUESTS + 30)
+    """When the store answered in time: on a machine whose cores are all taken Redis may not."""
+    deadline = time.monotonic() + 5 * PATIENCE_S
+    exact = 0
+    while exact < 2:
+        assert time.monotonic() < deadline, "the store was never in time"
+        before = await decisions(url)
+        credential = await token(url, f"{uuid4().hex}@example.com")
+        answers = await ask(url, credential, FREE_REQUESTS + 30)
+        if await local_decisions_of(url, before, SIGN_UP_HITS + len(answers)):
+            continue
         assert sum(one.status_code == 200 for one in answers) == FREE_REQUESTS
         assert {one.status_code for one in answers} == {200, 429}
         assert len({one.headers["X-RateLimit-Reset"] for one in answers}) == 1
-        await asyncio.sleep(1)
+        exact += 1
 
 
 async def test_two_gateways_open_exactly_the_sockets_of_the_plan(url: str) -> None:
