@@ -83,9 +83,7 @@ def wait_until_whole(service: Service) -> None:
     deadline = time.monotonic() + READY_TIMEOUT_S
     while time.monotonic() < deadline:
         if os.waitid(os.P_PID, service.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-            raise RuntimeError(
-                "the service ended before every model was ready"
-            )
+            raise RuntimeError("the service ended before every model was ready")
         with suppress(httpx.HTTPError):
             if httpx.get(f"{service.url}/readyz", timeout=5).status_code == 200:
                 return

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -83,13 +84,11 @@ def stop_late_node(error: Exception) -> bool:
     """Whether `error` is of a node that did not start in time; ends what Ray leaves running."""
     from ray._private.node import Node
 
-    trace = error.__traceback__
-    while trace is not None and "timed out during startup" in str(error):
-        node = trace.tb_frame.f_locals.get("self")
-        if isinstance(node, Node):
+    is_late = "timed out during startup" in str(error)
+    for frame, _ in walk_tb(error.__traceback__ if is_late else None):
+        if isinstance(node := frame.f_locals.get("self"), Node):
             node.kill_all_processes(check_alive=False)
             return True
-        trace = trace.tb_next
     return False
 
 
