@@ -95,9 +95,7 @@ class InworldVoices(BaseModel):
 
 
 @router.get(
-    "/tts/v1/voices",
-    summary="List the voices that can speak",
-    response_model=InworldVoices,
+    "/tts/v1/voices", summary="List the voices that can speak", response_model=InworldVoices
 )
 async def list_voices(
     principal: PrincipalDep, voices: VoicesDep, filter: str | None = None
@@ -115,11 +113,7 @@ async def list_voices(
     return InworldVoices(voices=sorted(listed, key=lambda one: (one.languages, one.display_name)))
 
 
-@router.post(
-    "/tts/v1/voice",
-    summary="Speak a text",
-    response_model=InworldSpeech,
-)
+@router.post("/tts/v1/voice", summary="Speak a text", response_model=InworldSpeech)
 async def synthesize(
     body: InworldBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:

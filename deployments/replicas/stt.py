@@ -66,9 +66,7 @@ class STTDeployment(ModelDeployment[STTEngine]):
 
 
 def decode(
-    engine: STTEngine,
-    requests: list[TranscriptionRequest],
-    encoder: Callable[[], SpeakerEncoder],
+    engine: STTEngine, requests: list[TranscriptionRequest], encoder: Callable[[], SpeakerEncoder]
 ) -> Results:
     """Decodes a batch; on an error decodes the requests one by one.
 

@@ -90,11 +90,7 @@ class VoiceJobClient:
             "submit_job",
             entrypoint=f"exec nice -n {NICENESS} {program}",  # no shell, which would get signals
             submission_id=job.id,
-            metadata={
-                "service": self._service,
-                "voice": str(job.voice_id),
-                "lease": job.lease,
-            },
+            metadata={"service": self._service, "voice": str(job.voice_id), "lease": job.lease},
             runtime_env={
                 "working_dir": str(PROJECT_DIR),
                 "excludes": [*unsent(PROJECT_DIR), "__pycache__"],

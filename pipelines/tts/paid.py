@@ -65,10 +65,7 @@ class PaidSynthesis:
             yield PaidSpeech(charge, self.files, text, voice_id, copy)
 
     async def start_stream(
-        self,
-        request: SpeechRequest,
-        workspace_id: int,
-        operation: IdempotentOperation | None,
+        self, request: SpeechRequest, workspace_id: int, operation: IdempotentOperation | None
     ) -> tuple[SpeechPlan, SpokenChunk, AsyncGenerator[SpokenChunk, None]]:
         """The plan, the first chunk of the paid speech, and a generator of the others.
 
