@@ -136,6 +136,14 @@ def public_url(name: str, default: str) -> str:
     return text
 
 
+def is_loopback(host: str) -> bool:
+    """Whether `host`, a name or an address, is this machine's own."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
 def listens_everywhere(host: str) -> bool:
     """Whether `host` is a wildcard for all addresses of the machine."""
     try:

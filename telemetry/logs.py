@@ -4,6 +4,7 @@ import json
 import logging
 import re
 import sys
+import traceback
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
@@ -88,6 +89,11 @@ class JsonFormatter(logging.Formatter):
         # Strings before JSON escapes their quotes; then the whole line, for nested values.
         line = {k: redact(v) if isinstance(v, str) else v for k, v in line.items()}
         return redact(json.dumps(line, default=str))
+
+    def formatException(self, ei: Any) -> str:
+        # The base class prints into a buffer, and in replicas Serve replaces print() by a function
+        # that writes the repr of a tuple for each line.
+        return "".join(traceback.format_exception(*ei)).rstrip()
 
 
 def redact_logs() -> None:

@@ -2,6 +2,7 @@
 
 import hmac
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from fastapi import Query
 from pydantic import BaseModel, Field
@@ -13,6 +14,8 @@ from api.http.bodies import ErrorBody
 from api.http.errors import ApiError
 from api.http.limits import peer_address
 from api.http.routing import InfrastructureDep, credential_of, make_router, services_of
+from configs.environment import is_loopback
+from configs.settings import Settings
 from telemetry.reports import MEDIA_TYPE, render
 
 router = make_router("health", public=True)
@@ -68,20 +71,44 @@ async def readyz(
 
 async def _metrics(request: Request) -> Response:
     infrastructure = services_of(request).infrastructure
-    _check_access(request, infrastructure.settings.metrics_token)
+    _check_access(request, infrastructure.settings)
     page = render(await infrastructure.reports.all())
     return Response(page, headers={"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store"})
 
 
-def _check_access(request: Request, token: str | None) -> None:
+def _check_access(request: Request, settings: Settings) -> None:
     """Raises ApiError. Without a token only this machine is admitted, and not through a proxy."""
-    if token is not None:
+    if (token := settings.metrics_token) is not None:
         if not hmac.compare_digest(credential_of(request).encode(), token.encode()):
             raise ApiError("unauthorized", "the token of the metrics is missing or wrong")
-        return
-    peer = peer_address(request) if request.app.state.sees_clients else None
-    if peer is None or not peer.is_loopback or any(one in request.headers for one in _FORWARDED):
+    elif not _is_local(request, settings):
         raise ApiError("not_found", "there is nothing at this path")
+
+
+def _is_local(request: Request, settings: Settings) -> bool:
+    """Whether a program of this machine asks directly.
+
+    A proxy on the machine has a loopback address too, and nginx adds no forwarding header unless
+    configured to. It is detected by the name that clients use (`Host`), by HTTP/1.0, its default
+    towards servers, or by PUBLIC_URL, without which a proxy gives wrong addresses of files.
+    """
+    peer = peer_address(request) if request.app.state.sees_clients else None
+    return (
+        peer is not None
+        and peer.is_loopback
+        and not any(one in request.headers for one in _FORWARDED)
+        and request.scope["http_version"] != "1.0"
+        and is_loopback(_host_of(f"//{request.headers.get('host', '')}"))
+        and is_loopback(_host_of(settings.public_url))
+    )
+
+
+def _host_of(url: str) -> str:
+    """The name or address in a URL; empty for an invalid one."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
 
 
 # A plain Starlette route: it is the operator's, and not part of the OpenAPI document.

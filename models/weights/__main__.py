@@ -68,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", help="artefacts; by default those of the profile")
     parser.add_argument("--profile", choices=get_args(Profile), default="cpu")
     parser.add_argument("--all", action="store_true", help="the optional artefacts too")
-    parser.add_argument("--repair", action="store_true", help="reread every byte, refetch bad ones")
+    parser.add_argument("--repair", action="store_true", help="reread unchanged files, too")
     options = parser.parse_args(arguments)
     store = WeightStore(weights_dir())
     try:
@@ -99,9 +99,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _fetch(store: WeightStore, names: list[str], *, repair: bool) -> None:
-    if repair:
-        for sha256 in discard_corrupt(store, names):
-            print(f"dropped a corrupt file: {sha256}", file=sys.stderr)
+    for name, file in discard_corrupt(store, names, reread=repair):
+        print(f"{file!r} of {name!r} is corrupt; it is fetched again", file=sys.stderr)
     absent = missing(store, names)
     if not absent:
         return

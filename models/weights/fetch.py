@@ -40,7 +40,10 @@ class FetchProgress(Protocol):
 
 
 def missing(store: WeightStore, names: Iterable[str]) -> list[str]:
-    """The artefacts that are not complete and converted in the cache, judged by sizes."""
+    """The artefacts that are not complete and converted in the cache, judged by sizes.
+
+    `discard_corrupt`, called before, deletes those with wrong bytes.
+    """
     return [name for name in names if not _is_whole(store, name) or _unconverted(store, name)]
 
 
@@ -86,15 +89,22 @@ def fetch(store: WeightStore, names: Iterable[str], progress: FetchProgress) -> 
         raise type(failures[0])("\n".join(str(error) for error in failures))
 
 
-def discard_corrupt(store: WeightStore, names: Iterable[str]) -> list[str]:
-    """Deletes blobs whose bytes do not match their name, and returns their names."""
+def discard_corrupt(
+    store: WeightStore, names: Iterable[str], *, reread: bool = True
+) -> list[tuple[str, str]]:
+    """Deletes blobs whose bytes are wrong; returns artefact and file name of each.
+
+    Without `reread` only those are read that have changed since the last check. Raises OSError.
+    """
     dropped = []
     for name in names:
-        for file in store.artefact(name).files.values():
+        for file_name, file in store.artefact(name).files.items():
             blob = store.blob_path(file)
-            if blob.is_file() and mismatch(file, blob):
+            if not blob.is_file():
+                continue
+            if mismatch(file, blob) if reread else not store.is_checked(file):
                 blob.unlink()
-                dropped.append(blob.name)
+                dropped.append((name, file_name))
     return dropped
 
 

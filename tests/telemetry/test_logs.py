@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -92,3 +93,18 @@ def test_a_redacted_log_line_is_valid_json() -> None:
     line = json.loads(JsonFormatter().format(record))
     assert CANARY not in json.dumps(line)
     assert "Ada" in line["event"] and "Ada" in line["body"]
+
+
+def test_a_traceback_is_readable_where_serve_has_replaced_print(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from ray.serve._private.logging_utils import redirected_print
+
+    monkeypatch.setattr("builtins.print", redirected_print)
+    try:
+        raise ValueError("the cause")
+    except ValueError:
+        record = logging.makeLogRecord({"msg": "failed", "exc_info": sys.exc_info()})
+    written = json.loads(JsonFormatter().format(record))["exception"]
+    assert written.splitlines()[0] == "Traceback (most recent call last):"
+    assert written.splitlines()[-1] == "ValueError: the cause"

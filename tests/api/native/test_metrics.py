@@ -6,6 +6,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families as parse
+from starlette.types import Receive, Scope, Send
 
 from api.app import create_app
 from api.services import Services
@@ -13,9 +14,18 @@ from api.sockets.kernel import close_codes
 from tests.api.replaced import with_infrastructure
 
 
-def scraper(app: FastAPI, address: str = "127.0.0.1") -> httpx.AsyncClient:
+@pytest.fixture
+def services(services: Services) -> Services:
+    """With the PUBLIC_URL of a service for this machine only."""
+    settings = replace(services.infrastructure.settings, public_url="http://localhost:8000")
+    return with_infrastructure(services, settings=settings)
+
+
+def scraper(
+    app: FastAPI, address: str = "127.0.0.1", url: str = "http://127.0.0.1:8000"
+) -> httpx.AsyncClient:
     transport = httpx.ASGITransport(app=app, client=(address, 5000))
-    return httpx.AsyncClient(transport=transport, base_url="http://test")
+    return httpx.AsyncClient(transport=transport, base_url=url)
 
 
 async def value(client: httpx.AsyncClient, name: str, **labels: str) -> float:
@@ -74,6 +84,40 @@ async def test_metrics_are_404_through_a_local_proxy_without_a_token(app: FastAP
     async with scraper(app) as client:
         answer = await client.get("/metrics", headers={"X-Forwarded-For": "192.0.2.1"})
     assert answer.status_code == 404
+
+
+@pytest.mark.parametrize("host", ["speech.example", "10.0.0.8:8000", "localhost.example", "[", ""])
+async def test_metrics_are_404_for_any_other_name_than_the_loopback_without_a_token(
+    app: FastAPI, host: str
+) -> None:
+    async with scraper(app) as client:
+        answer = await client.get("/metrics", headers={"Host": host})
+    assert answer.status_code == 404
+
+
+@pytest.mark.parametrize("url", ["http://localhost:8000", "http://127.0.0.9", "http://[::1]:8000"])
+async def test_metrics_are_open_to_every_loopback_name(app: FastAPI, url: str) -> None:
+    async with scraper(app, url=url) as client:
+        assert (await client.get("/metrics")).status_code == 200
+
+
+async def test_metrics_are_404_through_a_plain_proxy_that_speaks_http_1_0(app: FastAPI) -> None:
+    async def proxied(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "http_version": "1.0"}, receive, send)
+
+    transport = httpx.ASGITransport(app=proxied, client=("127.0.0.1", 5000))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as client:
+        assert (await client.get("/metrics")).status_code == 404
+        assert (await client.get("/healthz")).status_code == 200
+
+
+async def test_metrics_need_a_token_where_the_public_url_is_that_of_a_proxy(
+    services: Services,
+) -> None:
+    settings = replace(services.infrastructure.settings, public_url="https://speech.example")
+    app = create_app(with_infrastructure(services, settings=settings))
+    async with scraper(app) as client:
+        assert (await client.get("/metrics")).status_code == 404
 
 
 async def test_metrics_need_a_token_behind_a_proxy_that_hides_client_addresses(

@@ -109,7 +109,7 @@ def test_a_file_can_be_pinned_by_its_git_object_id(
     blob.write_bytes(Hub.body[:-1] + b"?")
     with pytest.raises(WeightsCorrupt, match=git_object(named)):
         store.verify("tiny")
-    assert discard_corrupt(store, ["tiny"]) == [f"git-{git_object(named)}"]
+    assert discard_corrupt(store, ["tiny"]) == [("tiny", "model.bin")]
 
 
 def test_an_unauthorised_download_fails_with_a_hint_at_hf_token(

