@@ -19,7 +19,7 @@ from sqlmodel import Session, SQLModel
 
 from db.audit import audit
 from db.billing.tables import Account, CreditHold, LedgerDay, LedgerEntry
-from db.database import Transaction, utc_now
+from db.database import Transaction, change_rows, utc_now
 
 
 def _table(model: type[SQLModel]) -> Any:
@@ -273,6 +273,17 @@ def refund(session: Transaction, workspace_id: int, operation: str) -> bool:
         units=-captured.units,
     )
     return True
+
+
+def renew_holds(session: Transaction, operations: Collection[str], expires_at: datetime) -> int:
+    """Extends the holds of these operations but those that are being settled; returns how many."""
+    held = (
+        select(_HOLD.c.operation)
+        .where(_HOLD.c.operation.in_(operations))
+        .with_for_update(skip_locked=True)
+    )
+    renewed = update(_HOLD).where(_HOLD.c.operation.in_(held)).values(expires_at=expires_at)
+    return change_rows(session, renewed)
 
 
 def release_expired(session: Transaction, now: datetime) -> int:

@@ -14,7 +14,6 @@ SLICE_MS = 60_000
 LEAST_MS = 1_000  # of a slice: at the end of the credit the ledger does not fill with tiny entries
 AHEAD_MS = 20_000  # before the end of a slice the next is held: outages may last as long
 RETRY_S = 1.0
-SLICE_LASTS_S = 600.0  # then its audio so far is charged, well before its hold expires
 PATIENCE_S = 3.0  # to wait for the charges at the end; they continue in the background
 
 
@@ -32,7 +31,6 @@ class AudioMeter:
         self._slice: Charge | None = None
         self._began_ms = 0  # of the slice
         self._ends_ms = 0
-        self._held_at = 0.0
         self._next: asyncio.Task[Charge] | None = None
         self._tried_at = 0.0
         self._ended: list[tuple[asyncio.Task[int], int]] = []  # slices, and what each costs
@@ -45,14 +43,14 @@ class AudioMeter:
         return "" if self._slice is None else self._slice.operation
 
     async def cover(self, total_ms: int) -> None:
-        """Holds the price of audio up to `total_ms`, before it is processed.
+        """Holds the price of audio up to `total_ms`, before it is processed; none after `settle`.
 
         Raises InsufficientCredit or DatabaseUnavailable: then it may not be processed.
         """
-        while total_ms > self._ends_ms:
+        while total_ms > self._ends_ms and not self._settled:
             await self._begin_slice(self._ends_ms)
-        if self._slice is not None and self._clock() - self._held_at > SLICE_LASTS_S:
-            await self._begin_slice(self.heard_ms)
+        if self._settled:
+            return
         self.heard_ms = max(self.heard_ms, total_ms)
         if self._ends_ms - total_ms < AHEAD_MS and self._clock() - self._tried_at > RETRY_S:
             self._prepare()
@@ -62,16 +60,19 @@ class AudioMeter:
         self._free_ms += milliseconds
 
     async def settle(self, *events: NewEvent) -> None:
-        """Charges for the processed audio, and adds the events; once."""
+        """Charges for the processed audio, and adds the events; once.
+
+        Both have begun before the first await, and continue when the caller is cancelled.
+        """
         if self._settled:
             return
         self._settled = True
-        if self._next is not None:
-            self._next.add_done_callback(_release)
-            await asyncio.wait((self._next,), timeout=PATIENCE_S)
         if self._slice is not None:
             self._end_slice(self._slice, self.heard_ms, *events)
-            await asyncio.wait([task for task, _ in self._ended], timeout=PATIENCE_S)
+        if self._next is not None:
+            self._next.add_done_callback(_release)
+        if waiting := [*filter(None, [self._next]), *(task for task, _ in self._ended)]:
+            await asyncio.wait(waiting, timeout=PATIENCE_S)
         self.charged = sum(
             task.result() if task.done() and task.exception() is None else cost
             for task, cost in self._ended
@@ -82,10 +83,12 @@ class AudioMeter:
         assert self._next is not None
         # Shielded: when the session ends meanwhile, `settle` releases the hold.
         began = await asyncio.shield(self._next)
+        if self._settled:
+            return
         self._next = None
         if self._slice is not None:
             self._end_slice(self._slice, at_ms)
-        self._slice, self._held_at = began, self._tried_at
+        self._slice = began
         self._began_ms, self._ends_ms = at_ms, at_ms + began.units
 
     def _prepare(self) -> None:

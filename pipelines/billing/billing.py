@@ -9,6 +9,7 @@ from itertools import chain, count
 from types import TracebackType
 from typing import Literal, Self
 from uuid import uuid4
+from weakref import WeakSet
 
 from sqlmodel import Session
 
@@ -17,8 +18,8 @@ from db.billing import ledger
 from db.database import Database, Transaction, utc_now
 from db.errors import DatabaseUnavailable
 from db.webhooks import EncryptText, NewEvent, add_event
-from pipelines.errors import InsufficientCredit
-from pipelines.tasks import TaskSet, retry
+from pipelines.errors import SERVICE_FAULTS, InsufficientCredit, public_error
+from pipelines.tasks import TaskSet, keep_lease, retry
 from telemetry import metrics
 
 logger = logging.getLogger(__name__)
@@ -28,7 +29,8 @@ FailureEvent = Callable[[Exception, str], NewEvent | None]
 """Makes the event of a failure from the error and the operation; None for a caller's mistake."""
 
 Service = Literal["tts", "stt", "chat", "voice"]
-HOLD_S = 900.0  # after which a hold that was not settled expires
+HOLD_S = 900.0  # after which the hold of a process that died expires
+RENEW_AFTER_S = 200.0  # so that an outage of the database of ten minutes ends no hold
 SETTLE_WITHIN_S = 60.0  # how long the background retries while the database does not answer
 MICRO_USD = 1_000_000
 
@@ -55,10 +57,12 @@ def to_usd(micro_usd: int) -> float:
 class Charge:
     """Credit that is held for some work; as a context, the end of the block settles it.
 
-    After the work, `capture` or `capture_delivered` charges for it. An exception in the block
-    releases the hold, records the event that `failed` makes of it, and is waited for. A caller that
-    disconnects (CancelledError, GeneratorExit, `leave`) is charged for `used`, in the background.
-    Otherwise the hold is released. A charge is settled once; later calls do nothing.
+    After the work, `capture` or `capture_delivered` charges for it. A failure of the service in the
+    block releases the hold, records the event that `failed` makes of it, and is waited for. What
+    fails by the caller's own act, such as the deletion of the voice that is speaking, is charged
+    for `used`; so is a caller that disconnects (CancelledError, GeneratorExit, `leave`), in the
+    background. Otherwise the hold is released. A charge is settled once; later calls do nothing.
+    Until then its hold is renewed.
     """
 
     def __init__(
@@ -78,7 +82,7 @@ class Charge:
         self.used = 0  # units that the caller has received so far
         self._billing = billing
         self._failed = failed
-        self._is_settled = False
+        self.is_settled = False  # or it will be, in the background
         self._is_paid = False  # an earlier run of the same request was charged
         self._may_be_charged = False  # or a capture was not confirmed, and may have happened
 
@@ -89,13 +93,13 @@ class Charge:
         DatabaseUnavailable: then either try again, or `release`, which also refunds a capture
         that was not confirmed.
         """
-        if self._is_settled:
+        if self.is_settled:
             return 0
-        self._is_settled = True
+        self.is_settled = True
         try:
             return await self._billing.settle(self, self._capture(units), events)
         except Exception:  # after any failure the charge is open again, and the error is raised
-            self._is_settled = False
+            self.is_settled = False
             self._may_be_charged = True
             raise
 
@@ -113,9 +117,9 @@ class Charge:
 
         While the database is down, the background retries.
         """
-        if self._is_settled:
+        if self.is_settled:
             return
-        self._is_settled = True
+        self.is_settled = True
         try:
             await self._billing.settle(self, self._release, events)
         except DatabaseUnavailable:
@@ -123,7 +127,7 @@ class Charge:
 
     def leave(self) -> None:
         """The caller has disconnected: charges for `used` in the background."""
-        if not self._is_settled:
+        if not self.is_settled:
             self._settle_later(self._capture(self.used) if self.used > 0 else self._release)
 
     def mark_paid(self) -> None:
@@ -144,12 +148,14 @@ class Charge:
     ) -> None:
         if error is not None and not isinstance(error, Exception):
             self.leave()
+        elif error and self.used > 0 and public_error(error)[0] not in SERVICE_FAULTS:
+            await self.capture_delivered(self.used)
         else:
             event = self._failed(error, self.operation) if error and self._failed else None
             await self.release(*([] if event is None else [event]))
 
     def _settle_later(self, work: Settlement, *events: NewEvent) -> None:
-        self._is_settled = True
+        self.is_settled = True
         self._billing.settle_later(self, work, events)
 
     def _capture(self, units: int) -> Settlement:
@@ -181,6 +187,9 @@ class Billing:
         self._prices = prices
         self._encrypt = encrypt
         self._tasks = TaskSet()
+        # Weak: the hold of a charge that nothing refers to any more expires.
+        self._open: WeakSet[Charge] = WeakSet()
+        self._renewing: asyncio.Task[None] | None = None
 
     def cost(self, service: Service, units: int) -> int:
         """Micro-USD. Units are characters, milliseconds of audio, tokens or voices."""
@@ -212,18 +221,19 @@ class Billing:
         units: int,
         *,
         operation: IdempotentOperation | None = None,
-        lasts_s: float = HOLD_S,
         failed: FailureEvent | None = None,
     ) -> Charge:
-        """Holds the price of at most `units` for `lasts_s`.
+        """Holds the price of at most `units` until the charge is settled.
 
         `operation` makes the hold idempotent; `failed` makes the event of a failure of the work.
         Raises InsufficientCredit or DatabaseUnavailable.
         """
         name = uuid4().hex if operation is None else operation.next_hold()
         charge = Charge(self, workspace_id, service, units, name, failed)
-        expires_at = utc_now() + timedelta(seconds=lasts_s)
-        held = self._tasks.start(self._hold(charge, expires_at, operation is not None))
+        if not units and failed is None:  # nothing to charge and no event: the ledger gets no rows
+            charge.is_settled = True
+            return charge
+        held = self._tasks.start(self._hold(charge, _expiry(), operation is not None))
         try:
             enough = await asyncio.shield(held)
         except asyncio.CancelledError:
@@ -235,6 +245,10 @@ class Billing:
                 f"this may cost {to_usd(charge.micro_usd):.6f} USD, which is more than the credit "
                 "of the workspace"
             )
+        self._open.add(charge)
+        if self._renewing is None or self._renewing.done():
+            renewing = keep_lease(self._renew, RENEW_AFTER_S, DatabaseUnavailable)
+            self._renewing = asyncio.create_task(renewing, name="renew holds")
         return charge
 
     async def settle(
@@ -262,6 +276,12 @@ class Billing:
         """As `settle`, in the background, with retries while the database is down; the first
         attempt is the one that is `running`, if there is one."""
         self._tasks.start(self._settle_with_retries(charge, work, events, running))
+
+    async def _renew(self) -> bool:
+        """Extends the holds of the open charges; False when there is none."""
+        if names := [charge.operation for charge in self._open if not charge.is_settled]:
+            await self._database.run_plain(ledger.renew_holds, names, _expiry())
+        return bool(names)
 
     async def _hold(self, charge: Charge, expires_at: datetime, idempotent: bool) -> bool:
         """False when the credit does not suffice."""
@@ -324,6 +344,10 @@ class Billing:
             logger.error("settlement_given_up", extra={"operation": charge.operation})
         except Exception:  # this task has no caller that could report it
             logger.exception("settlement_failed", extra={"operation": charge.operation})
+
+
+def _expiry() -> datetime:
+    return utc_now() + timedelta(seconds=HOLD_S)
 
 
 async def _release_after(holding: asyncio.Task[bool], charge: Charge) -> None:

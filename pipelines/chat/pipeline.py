@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 from models.base import ModelInfo
 from models.errors import ContextLengthExceeded, EngineLost
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, TokenUsage
-from pipelines.billing.billing import HOLD_S, Billing, Charge, IdempotentOperation
+from pipelines.billing.billing import Billing, Charge, IdempotentOperation
 from pipelines.chat.history import (
     ChatHistory,
     check_results,
@@ -31,7 +31,6 @@ DEFAULT_MODEL = "svc/slm-3b-int4"
 
 ANSWER_SHARE = 4  # a quarter of the context is kept free of history for the answer
 UNKNOWN_CONTEXT_TOKENS = 8192  # charged at most when a model does not declare its context
-HELD_S_PER_TOKEN = 0.25  # of the longest answer: slow engines, and clients that read slowly
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +187,8 @@ class ChatPipeline:
         tokens = info.context_tokens or UNKNOWN_CONTEXT_TOKENS
         if answer is not None:
             tokens = min(tokens, most_tokens(prompt, said.tools) + answer)
-        lasts_s = HOLD_S + tokens * HELD_S_PER_TOKEN
         return await self._billing.hold(
-            request.workspace_id, "chat", tokens, operation=request.operation, lasts_s=lasts_s
+            request.workspace_id, "chat", tokens, operation=request.operation
         )
 
     async def choose(self, name: str) -> tuple[ChatModel, ModelInfo]:

@@ -12,7 +12,7 @@ from configs.schema.correction import CorrectionConfig, Purpose
 from models.base import ModelInfo
 from models.errors import EngineError, EngineLost
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, TokenUsage
-from pipelines.billing.billing import HOLD_S, Billing, Charge
+from pipelines.billing.billing import Billing, Charge
 from pipelines.chat.history import ChatHistory
 from pipelines.chat.pipeline import DEFAULT_MODEL, ChatPipeline, ChatRequest, Completion
 from pipelines.correction.dictionary import Dictionary
@@ -133,9 +133,8 @@ class CorrectionPipeline:
         tokens = 0
         if helper is not None:
             tokens = await self._in_thread(most_for, request, self._config)
-        lasts_s = HOLD_S + len(request.text) / 20 * self._config.sentence_s
         return await self._billing.hold(
-            request.workspace_id, "chat", tokens, operation=request.operation, lasts_s=lasts_s
+            request.workspace_id, "chat", tokens, operation=request.operation
         )
 
     async def _pieces(

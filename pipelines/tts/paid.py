@@ -11,7 +11,7 @@ from typing import Any
 from db.errors import DatabaseError
 from db.webhooks import NewEvent
 from pipelines.audio.encode.encoder import CODECS, EncodedAudio, FileWriter, OutputFormat
-from pipelines.billing.billing import HOLD_S, Billing, Charge, IdempotentOperation
+from pipelines.billing.billing import Billing, Charge, IdempotentOperation
 from pipelines.errors import StorageUnavailable
 from pipelines.storage.files import Files
 from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan, SpeechRequest
@@ -22,7 +22,6 @@ logger = logging.getLogger(__name__)
 
 COPY_FORMAT: OutputFormat = "mp3"  # of the stored copy of a stream
 URL_LASTS_S = 24 * 3600.0
-HOLD_S_PER_CHARACTER = 0.2  # three times the length of the speech: clients may read slowly
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +47,8 @@ class PaidSynthesis:
     ) -> AsyncIterator["PaidSpeech"]:
         """Holds the price of the text while it is spoken.
 
-        Failures are not charged; a client that disconnects is charged for the audio so far. Raises
-        InsufficientCredit or DatabaseUnavailable.
+        Failures of the service are not charged; a client that disconnects, or deletes the voice, is
+        charged for the audio so far. Raises InsufficientCredit or DatabaseUnavailable.
         """
         keeps_copy = await self.events.wants(workspace_id, "tts.completed")
         charge = await self.billing.hold(
@@ -57,7 +56,6 @@ class PaidSynthesis:
             "tts",
             len(text),
             operation=operation,
-            lasts_s=HOLD_S + len(text) * HOLD_S_PER_CHARACTER,
             failed=partial(failure_event, "tts.failed", voice_id=voice_id),
         )
         copy = FileWriter(COPY_FORMAT) if keeps_copy else None

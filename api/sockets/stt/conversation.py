@@ -164,9 +164,11 @@ class SttConversation:
         await self._receive_audio(data, "mulaw", 8000)
 
     async def closed(self) -> None:
-        if self._live is not None:
-            await self._live.close()
-        await self._meter.settle(*self._events())
+        try:
+            if self._live is not None:
+                await self._live.close()
+        finally:
+            await self._meter.settle(*self._events())
         if self._audio.received_s:
             logger.info("stt_session", extra=self._summary().model_dump())
 

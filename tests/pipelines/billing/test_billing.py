@@ -1,9 +1,10 @@
 """Holds and captures: prices, cancelled callers, and a database that fails or loses commits."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import AsyncIterator, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ from db.billing.tables import LedgerEntry
 from db.database import Database, utc_now
 from db.errors import DatabaseUnavailable
 from db.webhooks import NewEvent
+from models.errors import EngineLost, InvalidEngineRequest
 from pipelines.billing import billing
 from pipelines.billing.billing import Billing, Charge, IdempotentOperation, to_usd
-from pipelines.errors import InsufficientCredit
+from pipelines.errors import InsufficientCredit, VoiceNotFound
 from telemetry import metrics
 from tests.db.test_webhooks import plain
 from tests.migrated import migrate
+from tests.patience import PATIENCE_S
 
 WORKSPACE = 3
 CREDIT = 5_000_000
@@ -261,8 +264,9 @@ async def test_settlements_are_retried_until_the_database_is_back(
 async def test_unsettled_holds_expire_when_the_database_stays_down(
     bills: Billing, database: FlakyDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hold = await bills.hold(WORKSPACE, "tts", 100, lasts_s=0)
+    monkeypatch.setattr(billing, "HOLD_S", 0)
     monkeypatch.setattr(billing, "SETTLE_WITHIN_S", 0.2)
+    hold = await bills.hold(WORKSPACE, "tts", 100)
     database.down = True
     hold.used = 20
     hold.leave()
@@ -271,6 +275,87 @@ async def test_unsettled_holds_expire_when_the_database_stays_down(
     assert await database.run(ledger.release_expired, utc_now()) == 1
     rows = await database.read(lambda session: session.exec(select(HoldRow)).all())
     assert rows == [] and await bills.credit(WORKSPACE) == CREDIT
+
+
+async def expires_at(database: Database) -> datetime:
+    """Of the only hold."""
+    return await database.read(lambda session: session.exec(select(HoldRow.expires_at)).one())
+
+
+async def test_an_open_charge_keeps_its_credit_held_however_long_its_stream_lasts(
+    bills: Billing, database: FlakyDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(billing, "RENEW_AFTER_S", 0.02)
+    charge = await bills.hold(WORKSPACE, "tts", 100)
+    first = await expires_at(database)
+    async with asyncio.timeout(PATIENCE_S):
+        while await expires_at(database) <= first + timedelta(seconds=0.1):
+            await asyncio.sleep(0.02)
+    assert await database.run(ledger.release_expired, first + timedelta(seconds=0.1)) == 0
+    assert await bills.credit(WORKSPACE) == CREDIT - 1500
+    assert await charge.capture(100) == 1500
+
+
+async def test_renewals_go_on_after_an_outage_and_end_with_the_last_open_charge(
+    bills: Billing, database: FlakyDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(billing, "RENEW_AFTER_S", 0.02)
+    charge = await bills.hold(WORKSPACE, "tts", 100)
+    database.down = True
+    await asyncio.sleep(0.1)
+    database.down = False
+    first = await expires_at(database)
+    async with asyncio.timeout(PATIENCE_S):
+        while await expires_at(database) == first:
+            await asyncio.sleep(0.02)
+    await charge.release()
+    renewing = bills._renewing
+    assert renewing is not None
+    async with asyncio.timeout(PATIENCE_S):
+        await renewing
+
+
+async def test_the_hold_of_a_charge_that_nothing_refers_to_is_not_renewed(
+    bills: Billing, database: FlakyDatabase
+) -> None:
+    await bills.hold(WORKSPACE, "tts", 100)
+    gc.collect()
+    assert not await bills._renew()
+
+
+@pytest.mark.parametrize(
+    ("error", "charged"),
+    [
+        (VoiceNotFound("the voice was deleted"), 40 * 15),
+        (InvalidEngineRequest("nothing to speak"), 40 * 15),
+        (EngineLost("the replica died"), 0),
+        (DatabaseUnavailable("down"), 0),
+        (RuntimeError("a fault of the service"), 0),
+    ],
+)
+async def test_work_that_fails_costs_what_was_delivered_unless_the_service_failed(
+    bills: Billing, error: Exception, charged: int
+) -> None:
+    with pytest.raises(type(error)):
+        async with await bills.hold(WORKSPACE, "tts", 100) as charge:
+            charge.used = 40
+            raise error
+    assert await bills.credit(WORKSPACE) == CREDIT - charged
+
+
+async def test_an_error_before_anything_was_delivered_costs_nothing(bills: Billing) -> None:
+    with pytest.raises(VoiceNotFound):
+        async with await bills.hold(WORKSPACE, "tts", 100):
+            raise VoiceNotFound("there is no such voice")
+    assert await bills.credit(WORKSPACE) == CREDIT
+
+
+async def test_work_without_units_adds_no_rows_to_the_ledger(
+    bills: Billing, database: FlakyDatabase
+) -> None:
+    async with await bills.hold(WORKSPACE, "chat", 0) as charge:
+        assert await charge.capture(0) == 0
+    assert await kinds(database) == []
 
 
 async def test_a_capture_whose_event_cannot_be_written_charges_nothing(

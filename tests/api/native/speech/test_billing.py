@@ -4,26 +4,33 @@ import asyncio
 import io
 import json
 from collections.abc import AsyncGenerator
+from datetime import datetime, timedelta
 from typing import Any
 
 import av
 import httpx
 import pytest
 from fastapi import FastAPI
+from sqlmodel import Session, select
 
 from api.native.speech import LineWriter
 from api.services import Services
+from db.billing import ledger
+from db.billing.tables import CreditHold
+from db.database import utc_now
 from db.errors import DatabaseUnavailable
 from models.audio import AudioChunk
 from models.errors import EngineError, EngineOverloaded
 from models.tts.base import SynthesisRequest
+from pipelines.billing import billing
 from pipelines.billing.billing import Charge
-from pipelines.errors import StorageUnavailable
+from pipelines.errors import StorageUnavailable, VoiceNotFound
 from pipelines.storage.files import Files
 from pipelines.tts.shaping import SpokenChunk
 from tests.api.disconnects import send_and_disconnect
 from tests.api.money import Books
 from tests.api.native.speech.test_stream import app_with, client_of
+from tests.patience import PATIENCE_S
 from tests.pipelines.stt.voiced import VoicedSpeaker
 
 Headers = dict[str, str]
@@ -85,6 +92,46 @@ async def test_a_stream_whose_encoding_fails_is_not_charged(
     assert json.loads(answer.text.splitlines()[-1])["error"] == "internal_error"
     assert await books.kinds() == ["hold", "release"]
     assert [event["event"] for event in await books.events()] == ["tts.failed"]
+
+
+@pytest.mark.parametrize(("path", "charged"), [("/tts-stream", True), ("/tts-synthesize", False)])
+async def test_speech_whose_voice_is_deleted_meanwhile_costs_what_was_sent(
+    path: str, charged: bool, services: Services, auth: Headers, books: Books
+) -> None:
+    gone = VoiceNotFound("the voice was deleted")
+    answer = await post(app_with(services, FailsAtWord("letters", gone)), path, auth)
+    assert "voice_not_found" in answer.text.splitlines()[-1]
+    assert await books.kinds() == ["hold", "capture" if charged else "release"]
+    units, _ = await books.charged("tts")
+    sent = TEXT.index("It carried")
+    assert units == (len(TEXT[:sent].rstrip()) if charged else 0)
+
+
+async def test_a_stream_that_outlives_its_first_hold_is_paid_in_full(
+    services: Services, auth: Headers, books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow reader cannot spend the credit of its stream on other work."""
+    monkeypatch.setattr(billing, "RENEW_AFTER_S", 0.02)
+    database, speaker = services.infrastructure.database, FailsAtWord("letters")
+    await books.set_credit(len(TEXT) * PRICE)
+    app = app_with(services, speaker)
+    streaming = asyncio.create_task(post(app, "/tts-stream", auth))
+    async with asyncio.timeout(PATIENCE_S):
+        await speaker.reached.wait()
+        soon = utc_now() + timedelta(seconds=billing.HOLD_S + 0.2)
+        while await database.read(_first_expiry) <= soon:
+            await asyncio.sleep(0.02)
+    assert await database.run(ledger.release_expired, soon) == 0
+    refused = await post(app, "/tts-synthesize", auth)
+    assert (refused.status_code, refused.json()["error"]) == (403, "insufficient_credit")
+    speaker.word = "none"
+    streaming.cancel()
+    await asyncio.wait([streaming])
+    assert (await books.charged("tts"))[0] > 0
+
+
+def _first_expiry(session: Session) -> datetime:
+    return session.exec(select(CreditHold.expires_at)).one()
 
 
 @pytest.mark.parametrize("path", PATHS)
