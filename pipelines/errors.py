@@ -67,6 +67,10 @@ class Unauthorized(PipelineError, code="unauthorized"):
     """The key, token or password is wrong, revoked or expired; the message does not name which."""
 
 
+class WrongPassword(Unauthorized, code="validation_error"):
+    """The current password of a change is wrong: the token is valid, so it is no 401."""
+
+
 class EmailTaken(PipelineError, code="email_taken"):
     """Another account has that e-mail address."""
 

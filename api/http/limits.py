@@ -4,10 +4,11 @@ Beyond a number in progress work is refused at once with 503 and Retry-After: a 
 millisecond is backpressure that a client can act on; a queue would only make every answer late.
 """
 
+import hashlib
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -29,7 +30,12 @@ RECOVERY = 0.1  # seconds of burst budget regained per second without refusals
 CALM_S = 1.0  # after the last refusal; else the regained budget admits one too many again and again
 RATE_WINDOW = "rate_window"  # key in the scope's state
 MINUTE_S, HOUR_S = 60, 3600
-ATTEMPTS = {"sign_up": "sign-ups", "login": "failed logins"}
+ATTEMPTS_PER_FAILURE = 10  # attempts of an address, of which each looks up its account
+ATTEMPTS = {
+    "sign_up": "too many sign-ups from this address",
+    "login": "too many failed logins from this address",
+    "account": "too many failed logins of this account from addresses that it does not know",
+}
 
 
 class AdmissionControl:
@@ -116,33 +122,73 @@ class RequestLimits:
         """To be called before the password is hashed. Raises ApiError(rate_limited)."""
         address = client_address(request)
         per_minute, per_hour = self.admission.sign_ups_per_minute, self.admission.sign_ups_per_hour
-        await self._count_attempt("sign_up", f"sign-up:{address}", per_minute, MINUTE_S)
-        await self._count_attempt("sign_up", f"sign-up-hour:{address}", per_hour, HOUR_S)
+        await self._count_attempt(_Attempts("sign_up", f"sign-up:{address}", per_minute))
+        await self._count_attempt(_Attempts("sign_up", f"sign-up-hour:{address}", per_hour, HOUR_S))
 
     @asynccontextmanager
-    async def counted_login(self, request: HTTPConnection) -> AsyncIterator[None]:
+    async def counted_login(
+        self, address: str, email: str, is_known: Callable[[], Awaitable[bool]]
+    ) -> AsyncIterator[None]:
         """Around a login: counts it when it fails with Unauthorized. Raises ApiError(rate_limited).
 
-        It is counted before the password is hashed and uncounted when it succeeds, so that many
-        concurrent attempts do not evade the limit.
+        Failures count for the address and for the account, so that neither one address can try
+        many accounts nor many addresses one. An address that the account knows has a limit of its
+        own instead: the failures of others do not lock the owner out.
         """
-        key = f"login:{client_address(request)}"
+        account = hashlib.sha256(email.encode()).hexdigest()[:32]  # Redis learns no address
         limit = self.admission.failed_logins_per_minute
-        await self._count_attempt("login", key, limit, MINUTE_S)
+        every = _Attempts("login", f"login-any:{address}", limit * ATTEMPTS_PER_FAILURE)
+        async with self._counted(every):
+            if await is_known():
+                failures = [_Attempts("login", f"login:{address}:{account}", limit)]
+            else:
+                per_account = self.admission.failed_logins_per_account_and_hour
+                failures = [
+                    _Attempts("login", f"login:{address}", limit),
+                    _Attempts("account", f"login-account:{account}", per_account, HOUR_S),
+                ]
+            async with self._counted(*failures):
+                yield
+
+    @asynccontextmanager
+    async def counted_password(self, principal: Principal) -> AsyncIterator[None]:
+        """The same around a change of password, which only sessions of the user can fail."""
+        limit = self.admission.failed_logins_per_minute
+        async with self._counted(_Attempts("login", f"password:{principal.user_id}", limit)):
+            yield
+
+    @asynccontextmanager
+    async def _counted(self, *attempts: "_Attempts") -> AsyncIterator[None]:
+        """Counts before the password is hashed, and uncounts unless it was wrong or the attempt
+        refused: concurrent attempts do not evade the limit."""
+        for one in attempts:
+            await self._count_attempt(one)
+        failure: Exception | None = None
         try:
             yield
-        except Unauthorized:
-            raise
-        except Exception:  # any other failure says nothing about the password
-            await self.limits.hit(key, limit, cost=-1)
-            raise
-        await self.limits.hit(key, limit, cost=-1)
+        except Exception as error:  # any; only some judge the password
+            failure = error
+        if not isinstance(failure, Unauthorized | ApiError):
+            for one in attempts:
+                await self.limits.hit(one.key, one.limit, one.window_s, cost=-1)
+        if failure is not None:
+            raise failure
 
-    async def _count_attempt(self, kind: str, key: str, limit: int, window_s: int) -> None:
-        window = await self.limits.hit(key, limit, window_s)
+    async def _count_attempt(self, attempts: "_Attempts") -> None:
+        window = await self.limits.hit(attempts.key, attempts.limit, attempts.window_s)
         if not window.allowed:
-            metrics.attempts_refused.labels(kind).inc()
-            raise _refusal(window, f"too many {ATTEMPTS[kind]} from this address")
+            metrics.attempts_refused.labels(attempts.kind).inc()
+            raise _refusal(window, ATTEMPTS[attempts.kind])
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempts:
+    """A window of attempts without a credential."""
+
+    kind: str  # a key of ATTEMPTS
+    key: str
+    limit: int
+    window_s: int = MINUTE_S
 
 
 def add_rate_headers(headers: MutableHeaders, state: dict[str, Any]) -> None:

@@ -1,7 +1,10 @@
-"""Accounts: sign-up, login and profile; the workspace, its settings and its erasure; API keys."""
+"""Accounts: sign-up, login, sessions and profile; the workspace, its settings and its erasure;
+API keys."""
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
 from email_validator import EmailNotValidError, validate_email
 from fastapi import Query
@@ -19,9 +22,11 @@ from api.http.bodies import (
     RequestModel,
     Shown,
 )
+from api.http.limits import client_address
 from api.http.routing import PlatformDep, PrincipalDep, make_router
 from db.database import utc_now
 from pipelines.accounts.authentication import Scope
+from pipelines.accounts.service import Origin
 from pipelines.errors import InvalidRequest, NotFound
 
 public = make_router("accounts", public=True)
@@ -89,7 +94,7 @@ class ProfileUser(Shown):
 async def sign_up(body: SignUp, request: Request, platform: PlatformDep) -> Session:
     await platform.request_limits.count_sign_up(request)
     signed_in = await platform.accounts.sign_up(
-        body.email, body.password, body.name or "", body.company or ""
+        body.email, body.password, body.name or "", body.company or "", _origin(request)
     )
     return Session.model_validate(signed_in)
 
@@ -104,8 +109,76 @@ async def log_in(body: LogIn, request: Request, platform: PlatformDep) -> Sessio
         email = _normal_email(body.email)
     except ValueError:
         email = ""  # no account has it; the answer and its time are those of a wrong password
-    async with platform.request_limits.counted_login(request):
-        return Session.model_validate(await platform.accounts.log_in(email, body.password))
+    origin, accounts = _origin(request), platform.accounts
+    is_known = partial(accounts.knows_address, email, origin.address)
+    async with platform.request_limits.counted_login(origin.address, email, is_known):
+        return Session.model_validate(await accounts.log_in(email, body.password, origin))
+
+
+def _origin(request: Request) -> Origin:
+    return Origin(client_address(request), request.headers.get("user-agent", ""))
+
+
+class ChangePassword(RequestModel):
+    current_password: Annotated[str, Field(max_length=256)]
+    new_password: Password
+
+
+class ShownSession(Shown):
+    id: Id
+    created_at: datetime
+    last_used_at: datetime | None = Field(description="To a minute")
+    address: str = Field(description="Of the login; the /64 network of an IPv6 address")
+    user_agent: str
+    current: bool = Field(description="Whether it is the session of this request")
+
+
+class SessionList(Shown):
+    sessions: list[ShownSession]
+
+
+@account.put("/auth/password", summary="Change the password")
+async def change_password(
+    body: ChangePassword, principal: PrincipalDep, platform: PlatformDep
+) -> Done:
+    """Takes a token of sign-up or login, and ends all other tokens of the user within 5 seconds."""
+    async with platform.request_limits.counted_password(principal):
+        await platform.accounts.change_password(principal, body.current_password, body.new_password)
+    return Done(message="the password is changed, and all other sessions have ended")
+
+
+@account.post("/auth/logout", summary="End the token of this request")
+async def log_out(principal: PrincipalDep, platform: PlatformDep) -> Done:
+    """Ends the token within 5 seconds on every server, with its live sockets."""
+    await platform.accounts.log_out(principal)
+    return Done(message="the session has ended")
+
+
+@account.get("/auth/sessions", summary="The sessions of the user, newest first")
+async def list_sessions(principal: PrincipalDep, platform: PlatformDep) -> SessionList:
+    """A session is a token of a sign-up or login that has not ended."""
+    found = await platform.accounts.sessions(principal)
+    shown = [
+        ShownSession.model_validate({**one.model_dump(), "current": one.id == principal.session_id})
+        for one in found
+    ]
+    return SessionList(sessions=shown)
+
+
+@account.delete("/auth/sessions", summary="End all other sessions of the user")
+async def end_other_sessions(principal: PrincipalDep, platform: PlatformDep) -> Done:
+    await platform.accounts.end_other_sessions(principal)
+    return Done(message="all other sessions have ended")
+
+
+@account.delete("/auth/sessions/{session_id}", summary="End a session")
+async def end_session(session_id: str, principal: PrincipalDep, platform: PlatformDep) -> Done:
+    """Ends its token within 5 seconds on every server, with its live sockets."""
+    try:
+        await platform.accounts.end_session(principal, UUID(session_id))
+    except ValueError:
+        raise NotFound("no session has that id") from None
+    return Done(message="the session has ended")
 
 
 @account.put("/auth/profile", summary="Change name or company")

@@ -64,6 +64,7 @@ class AdmissionConfig(StrictModel):
     sign_ups_per_minute: PositiveInt
     sign_ups_per_hour: PositiveInt
     failed_logins_per_minute: PositiveInt
+    failed_logins_per_account_and_hour: PositiveInt
 
 
 class SocketLimits(StrictModel):
@@ -89,6 +90,7 @@ class RetentionConfig(StrictModel):
     event_days: int = Field(ge=4)  # bodies of events; deliveries are attempted for four days
     failed_voice_days: int = Field(default=30, ge=1)  # since the failure
     revoked_key_days: int = Field(default=90, ge=1)  # in which its use is audited
+    session_days: int = Field(default=30, ge=1)  # since a login's session ended
     delivery_days: int  # events and their deliveries; at least `event_days`
 
     @model_validator(mode="after")

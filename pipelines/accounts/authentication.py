@@ -7,30 +7,33 @@ import logging
 import secrets
 import string
 import time
-import uuid
 import zlib
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
+from uuid import UUID
 
 import jwt
 from sqlmodel import Session
 
 from configs.settings import Secrets
-from db.accounts import User, Workspace, find_user, key_by_digest, note_refusal, touch_key
+from db.accounts import Workspace, key_by_digest, note_refusal, touch_key
 from db.audit import audit
 from db.database import Database, utc_now
 from db.errors import DatabaseError
+from db.sessions import LoginSession, owner_of_session, touch_session
 from pipelines.errors import Unauthorized
 from pipelines.tasks import TaskSet, TtlCache
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T", int, UUID)
+
 Scope = Literal["tts", "stt", "voices", "chat", "billing", "webhooks", "keys"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 ALL_SCOPES = frozenset(SCOPES)
-CACHE_TTL_S = 4.0  # a revoked key works for at most this long; live sockets end within 5 s
+CACHE_TTL_S = 4.0  # a revoked key or token works for at most this long; sockets end within 5 s
 CACHE_SIZE = 10_000
 MAX_CREDENTIAL_LENGTH = 2048
 TOUCH_INTERVAL = timedelta(minutes=1)
@@ -61,6 +64,7 @@ class Principal:
     key_id: int | None  # None for a token
     retention: str = "standard"  # or zero: no text and no audio is stored
     expires_at: datetime | None = None  # of the key; None for a key without an end, and for a token
+    session_id: UUID | None = None  # of a token that has a session
 
     @property
     def actor(self) -> str:
@@ -99,10 +103,12 @@ def key_digest(key: str, pepper: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class TokenClaims:
-    """The user that a token stands for."""
+    """The user that a token stands for, and its session."""
 
     user_id: int
     workspace_id: int
+    session_id: UUID | None = None  # None in tokens that were issued before sessions were kept
+    issued_at: int = 0  # Unix seconds, of a token without a session
 
 
 def token_key_id(key: str) -> str:
@@ -110,18 +116,18 @@ def token_key_id(key: str) -> str:
     return hmac.digest(key.encode(), b"kid", "sha256").hex()[:16]
 
 
-def issue_token(claims: TokenClaims, key: str) -> str:
-    """A JWT that is valid for a day."""
-    now = utc_now()
+def issue_token(user_id: int, workspace_id: int, login: LoginSession, key: str) -> str:
+    """A JWT that is valid until its session ends."""
     return jwt.encode(
         {
             "iss": TOKEN_ISSUER,
             "aud": TOKEN_ISSUER,
-            "sub": str(claims.user_id),
-            "workspace": str(claims.workspace_id),
-            "iat": now,
-            "exp": now + TOKEN_LIFETIME,
-            "jti": uuid.uuid4().hex,
+            "sub": str(user_id),
+            "workspace": str(workspace_id),
+            "iat": login.created_at,
+            "exp": login.expires_at,
+            "jti": login.id.hex,
+            "sid": login.id.hex,  # tells it from a token of before sessions were kept
         },
         key,
         algorithm="HS256",
@@ -156,7 +162,10 @@ def _read_token(token: str, key: str) -> TokenClaims | None:
                 "verify_iat": False,
             },
         )
-        return TokenClaims(int(claims["sub"]), int(claims["workspace"]))
+        user_id, workspace_id = int(claims["sub"]), int(claims["workspace"])
+        if "sid" in claims:
+            return TokenClaims(user_id, workspace_id, UUID(claims["sid"]))
+        return TokenClaims(user_id, workspace_id, issued_at=int(claims["iat"]))
     except (jwt.InvalidTokenError, KeyError, TypeError, ValueError):
         return None
 
@@ -224,12 +233,18 @@ class Authenticator:
         if credential.count(".") == 2 and len(credential) <= MAX_CREDENTIAL_LENGTH:
             claims = read_token(credential, self._secrets.token_keys)
             if claims is not None:
-                return await self._principals.get(claims, lambda: self._load_user(claims.user_id))
+                return await self._principals.get(claims, lambda: self._load_session(claims))
         raise Unauthorized(UNAUTHORIZED)
 
     def forget(self, key_id: int) -> None:
         """Ends a key on this replica at once; on others it ends when their caches expire."""
         self._principals.forget_if(lambda _, principal: principal.key_id == key_id)
+
+    def forget_tokens(self, user_id: int) -> None:
+        """The next request with a token of the user reads its session from the database."""
+        self._principals.forget_if(
+            lambda _, principal: principal.key_id is None and principal.user_id == user_id
+        )
 
     def forget_workspace(self, workspace_id: int) -> None:
         """The next request reads the workspace from the database."""
@@ -263,21 +278,30 @@ class Authenticator:
         if key.expires_at is not None and key.expires_at <= now:
             raise _RefusedCredential(RefusedKey(key.id, workspace.id, "expired", key.expires_at))
         if key.last_used_at is None or now - key.last_used_at > TOUCH_INTERVAL:
-            self._tasks.start(self._touch(key.id, now))
+            self._tasks.start(self._touch(touch_key, key.id, now))
         return _principal(workspace, key.scopes, key.id, key.expires_at)
 
-    async def _touch(self, key_id: int, now: datetime) -> None:
+    async def _touch(
+        self, touch: Callable[[Session, T, datetime], None], row_id: T, now: datetime
+    ) -> None:
         try:
-            await self._database.run(touch_key, key_id, now)
+            await self._database.run(touch, row_id, now)
         except DatabaseError:
-            logger.warning("key_use_not_noted", extra={"key_id": key_id})
+            logger.warning("use_not_noted", extra={"id": str(row_id)})
 
-    async def _load_user(self, user_id: int) -> Principal:
-        found = await self._database.read(find_user, User.id == user_id)
+    async def _load_session(self, claims: TokenClaims) -> Principal:
+        found = await self._database.read(owner_of_session, claims.user_id, claims.session_id)
         if found is None:
             raise Unauthorized(UNAUTHORIZED)
-        _, workspace = found
-        return _principal(workspace, ALL_SCOPES, key_id=None)
+        (user, workspace, login), now = found, utc_now()
+        if claims.session_id is None:
+            if user.tokens_since and claims.issued_at <= user.tokens_since.timestamp():
+                raise Unauthorized(UNAUTHORIZED)
+        elif login is None or login.expires_at <= now:
+            raise Unauthorized(UNAUTHORIZED)
+        elif login.last_used_at is None or now - login.last_used_at > TOUCH_INTERVAL:
+            self._tasks.start(self._touch(touch_session, login.id, now))
+        return replace(_principal(workspace, ALL_SCOPES, None), session_id=claims.session_id)
 
 
 def _principal(

@@ -1,102 +1,53 @@
-"""Accounts: sign-up, login with passwords, profile, workspace and API keys."""
+"""Accounts: sign-up, login with passwords, sessions, profile, workspace and API keys."""
 
-import asyncio
-import unicodedata
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
+from uuid import UUID, uuid4
 
-from argon2 import PasswordHasher, Type
-from argon2.exceptions import InvalidHashError, VerificationError
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session
 
 from configs.schema.platform import PlansConfig
 from configs.settings import Secrets
-from db import accounts
+from db import accounts, sessions
 from db.accounts import ApiKey, User, Workspace
 from db.audit import SERVICE, AuditEntry, audit, audit_page
 from db.billing import ledger
 from db.database import Database, utc_now
+from db.sessions import LoginSession
 from pipelines.accounts.authentication import (
     KEY_SHOWN_LENGTH,
     SCOPES,
+    TOKEN_LIFETIME,
     UNAUTHORIZED,
     Authenticator,
     Principal,
-    TokenClaims,
     issue_token,
     key_digest,
     new_api_key,
 )
+from pipelines.accounts.passwords import Passwords
 from pipelines.errors import (
     EmailTaken,
-    HashingBusy,
     InsufficientScope,
     InvalidRequest,
     NotFound,
     Unauthorized,
+    WrongPassword,
 )
 
-T = TypeVar("T")
-
 MAX_KEYS = 100  # of one workspace
+MAX_USER_AGENT = 200  # characters that are kept
 FIRST_EMAIL = "owner@localhost"
-HASHING_THREADS = 2
-QUEUE_LENGTH = 16  # about 0.4 s of waiting at 40 ms a hash
 
 
-class Passwords:
-    """argon2id at the minimum that OWASP recommends, in threads, so that it neither blocks the
-    event loop nor takes both cores."""
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a client signs up or logs in from."""
 
-    def __init__(self) -> None:
-        self._hasher = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1, type=Type.ID)
-        self._threads = ThreadPoolExecutor(HASHING_THREADS, thread_name_prefix="passwords")
-        self._waiting = 0
-
-    async def hash(self, password: str) -> str:
-        """Raises HashingBusy."""
-        return await self._in_thread(lambda: self._hasher.hash(_normal(password)))
-
-    async def verify(self, stored: str | None, password: str) -> bool:
-        """Takes as long for an account that does not exist (`stored` is None).
-
-        Raises HashingBusy.
-        """
-        return await self._in_thread(lambda: self._matches(stored, password))
-
-    def needs_rehash(self, stored: str) -> bool:
-        """Whether the hash has other parameters than the current ones."""
-        return self._hasher.check_needs_rehash(stored)
-
-    @cached_property
-    def _dummy_hash(self) -> str:
-        return self._hasher.hash("the account does not exist")
-
-    def _matches(self, stored: str | None, password: str) -> bool:
-        try:
-            matches = self._hasher.verify(stored or self._dummy_hash, _normal(password))
-        except (VerificationError, InvalidHashError):
-            return False
-        return matches and stored is not None
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        if self._waiting >= QUEUE_LENGTH + HASHING_THREADS:
-            raise HashingBusy("too many sign-ups and logins at once; try again in a second")
-        self._waiting += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-        finally:
-            self._waiting -= 1
-
-
-def _normal(password: str) -> str:
-    """Unicode NFC: the same password, however the keyboard composes its characters."""
-    return unicodedata.normalize("NFC", password)
+    address: str = ""
+    user_agent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,29 +76,73 @@ class Accounts:
         self._passwords = Passwords()
         self.authenticator = Authenticator(database, secrets)
 
-    async def sign_up(self, email: str, password: str, name: str, company: str) -> SignedIn:
+    async def sign_up(
+        self, email: str, password: str, name: str, company: str, origin: Origin = Origin()
+    ) -> SignedIn:
         """`email` is normalised. Raises EmailTaken, HashingBusy or DatabaseUnavailable."""
         # Hashed first, so that a taken address costs the same time as a free one.
         password_hash = await self._passwords.hash(password)
         user = User(email=email, password_hash=password_hash, name=name, company=company)
-        workspace = self._workspace(user)
+        workspace, login = self._workspace(user), new_session(user.id, origin)
+        credit = self._plans.signup_credit
         try:
-            await self._database.run(_add_user, user, workspace, self._plans.signup_credit)
+            await self._database.run(_add_user, user, workspace, credit, login=login)
         except IntegrityError:
             raise EmailTaken("email: an account with this address exists") from None
-        return self._signed_in(user, workspace)
+        return self._signed_in(user, workspace, login)
 
-    async def log_in(self, email: str, password: str) -> SignedIn:
+    async def log_in(self, email: str, password: str, origin: Origin = Origin()) -> SignedIn:
         """Raises Unauthorized, HashingBusy or DatabaseUnavailable."""
         found = await self._database.read(accounts.find_user, User.email == email)
         stored = found[0].password_hash if found else None
         if not await self._passwords.verify(stored, password) or found is None:
             raise Unauthorized("the e-mail address or the password is wrong")
         user, workspace = found
-        if self._passwords.needs_rehash(user.password_hash):
+        fresh, login = user.password_hash, new_session(user.id, origin)
+        if self._passwords.needs_rehash(fresh):
             fresh = await self._passwords.hash(password)
-            await self._database.run(accounts.change_row, User, user.id, password_hash=fresh)
-        return self._signed_in(user, workspace)
+        await self._database.run(_begin_session, login, user.password_hash, fresh)
+        return self._signed_in(user, workspace, login)
+
+    async def knows_address(self, email: str, address: str) -> bool:
+        """Whether a kept session of the account came from there. Raises DatabaseUnavailable."""
+        return await self._database.read(sessions.knows_address, email, address)
+
+    async def change_password(self, principal: Principal, current: str, new: str) -> None:
+        """Ends all other tokens of the user. Raises WrongPassword, InsufficientScope for an API
+        key, Unauthorized for a deleted user, HashingBusy or DatabaseUnavailable."""
+        _require_token(principal, "change the password")
+        user = await self._database.get(User, principal.user_id)
+        if user is None:
+            raise Unauthorized(UNAUTHORIZED)
+        if not await self._passwords.verify(user.password_hash, current):
+            raise WrongPassword("current_password: is not the password of this account")
+        changed = await self._passwords.hash(new)
+        await self._database.run(_change_password, principal, user.password_hash, changed)
+        self.authenticator.forget_tokens(principal.user_id)
+
+    async def sessions(self, principal: Principal) -> list[LoginSession]:
+        """The live sessions of the user, newest first. Raises DatabaseUnavailable."""
+        return await self._database.read(sessions.sessions_of, principal.user_id, utc_now())
+
+    async def end_session(self, principal: Principal, session_id: UUID) -> None:
+        """Ends its token, live sockets included. Raises NotFound or DatabaseUnavailable."""
+        await self._database.run(_end_session, principal, session_id)
+        self.authenticator.forget_tokens(principal.user_id)
+
+    async def end_other_sessions(self, principal: Principal) -> None:
+        """Ends all tokens of the user but the caller's. Raises DatabaseUnavailable."""
+        await self._database.run(_end_other_sessions, principal)
+        self.authenticator.forget_tokens(principal.user_id)
+
+    async def log_out(self, principal: Principal) -> None:
+        """Ends the caller's token; one without a session, with all others of that kind.
+
+        Raises InsufficientScope for an API key, or DatabaseUnavailable.
+        """
+        _require_token(principal, "log out")
+        await self._database.run(_log_out, principal)
+        self.authenticator.forget_tokens(principal.user_id)
 
     async def update_profile(
         self, principal: Principal, name: str | None, company: str | None
@@ -240,9 +235,9 @@ class Accounts:
         name = user.company or user.name or user.email.partition("@")[0]
         return Workspace(owner_id=user.id, name=name, plan=self._plans.first.id)
 
-    def _signed_in(self, user: User, workspace: Workspace) -> SignedIn:
-        claims = TokenClaims(user_id=user.id, workspace_id=workspace.id)
-        return SignedIn(user, issue_token(claims, self._secrets.token_keys[0]))
+    def _signed_in(self, user: User, workspace: Workspace, login: LoginSession) -> SignedIn:
+        token = issue_token(user.id, workspace.id, login, self._secrets.token_keys[0])
+        return SignedIn(user, token)
 
     def _new_key(
         self, workspace_id: int, name: str, scopes: frozenset[str], expires_at: datetime | None
@@ -257,6 +252,66 @@ class Accounts:
             expires_at=expires_at,
         )
         return NewKey(row, key)
+
+
+def new_session(user_id: int, origin: Origin) -> LoginSession:
+    """A session that lasts as long as its token; not stored yet."""
+    agent = "".join(filter(str.isprintable, origin.user_agent))[:MAX_USER_AGENT]
+    now = utc_now()
+    return LoginSession(
+        id=uuid4(),
+        user_id=user_id,
+        address=origin.address,
+        user_agent=agent,
+        created_at=now,
+        expires_at=now + TOKEN_LIFETIME,
+    )
+
+
+def _require_token(principal: Principal, what: str) -> None:
+    if principal.key_id is not None:
+        raise InsufficientScope(f"{what} with the token of a login: an API key cannot")
+
+
+def _lock_user(session: Session, user_id: int, verified: str | None = None) -> User:
+    """Raises Unauthorized when the user is gone, or the password changed since it was verified."""
+    user = session.get(User, user_id, with_for_update={"key_share": True})
+    if user is None or (verified is not None and user.password_hash != verified):
+        raise Unauthorized(UNAUTHORIZED)
+    return user
+
+
+def _begin_session(session: Session, login: LoginSession, verified: str, fresh: str) -> None:
+    _lock_user(session, login.user_id, verified).password_hash = fresh
+    sessions.begin_session(session, login)
+
+
+def _change_password(session: Session, principal: Principal, verified: str, changed: str) -> None:
+    user, now = _lock_user(session, principal.user_id, verified), utc_now()
+    user.password_hash, user.updated_at = changed, now
+    sessions.end_other_sessions(session, user, principal.session_id, now)
+    target = str(principal.user_id)
+    audit(session, principal.workspace_id, "password.changed", principal.actor, target)
+
+
+def _end_session(session: Session, principal: Principal, session_id: UUID) -> None:
+    if not sessions.end_session(session, principal.user_id, session_id, utc_now()):
+        raise NotFound("no session has that id")
+    audit(session, principal.workspace_id, "session.ended", principal.actor, str(session_id))
+
+
+def _end_other_sessions(session: Session, principal: Principal) -> None:
+    user = _lock_user(session, principal.user_id)
+    sessions.end_other_sessions(session, user, principal.session_id, utc_now())
+    target = str(principal.user_id)
+    audit(session, principal.workspace_id, "sessions.ended", principal.actor, target)
+
+
+def _log_out(session: Session, principal: Principal) -> None:
+    if principal.session_id is None:
+        _lock_user(session, principal.user_id).tokens_since = utc_now()
+    else:
+        sessions.log_out(session, principal.user_id, principal.session_id, utc_now())
 
 
 def _add_key_within_limit(session: Session, key: ApiKey, actor: str) -> None:
@@ -298,10 +353,17 @@ def _change(
 
 
 def _add_user(
-    session: Session, user: User, workspace: Workspace, credit: int, actor: str = ""
+    session: Session,
+    user: User,
+    workspace: Workspace,
+    credit: int,
+    actor: str = "",
+    login: LoginSession | None = None,
 ) -> None:
     accounts.add_user(session, user, workspace)
     ledger.open_account(session, workspace.id, credit)
+    if login is not None:
+        session.add(login)
     actor = actor or f"user:{user.id}"
     audit(session, workspace.id, "account.created", actor, str(user.id))
 

@@ -23,6 +23,7 @@ from db.retention import (
     delete_older,
     forget_old_secrets,
 )
+from db.sessions import LoginSession
 from db.webhooks import Event
 from pipelines.errors import PipelineError
 from pipelines.storage.files import Files
@@ -99,6 +100,7 @@ class Housekeeper:
             "deliveries": delete(Event, Event.created_at, keep.delivery_days),
             "old_secrets": partial(self._database.run, forget_old_secrets, now),
             "revoked_keys": delete(ApiKey, ApiKey.revoked_at, keep.revoked_key_days),
+            "sessions": delete(LoginSession, LoginSession.expires_at, keep.session_days),
         }
         if keep.chat_days is not None:
             chores["chats"] = delete(Chat, Chat.updated_at, keep.chat_days)

@@ -96,7 +96,7 @@ class SocketRegistry:
             await asyncio.sleep(0.05)
 
     async def _recheck_keys(self) -> None:
-        """Ends the sessions whose key was revoked, has expired or lost the scope."""
+        """Ends the sessions whose key or token was revoked, has expired or lost the scope."""
         while True:
             await asyncio.sleep(self.limits.recheck_s)
             by_credential: dict[str, list[SocketSession]] = defaultdict(list)
@@ -128,5 +128,7 @@ class SocketRegistry:
         for session in sessions:
             if session.scope not in scopes and not session.ended:
                 code = close_codes.KEY_REVOKED
-                session.end("the API key was revoked or has expired", code, drops_queued=True)
+                session.end(
+                    "the API key or token was revoked or has expired", code, drops_queued=True
+                )
                 loop.call_later(CLOSING_S, session.abandon, code)  # one that reads too slowly

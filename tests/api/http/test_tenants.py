@@ -8,6 +8,8 @@ import httpx
 
 from api.app import routed_app
 from api.services import Services
+from db.sessions import begin_session
+from pipelines.accounts.service import Origin, new_session
 from tests.api.native.voices import voice_making
 
 Headers = dict[str, str]
@@ -18,7 +20,9 @@ CHAT = "/v1/chat/completions"
 PLATFORM_IDS = {"model_id", "plan_id"}  # not owned by a workspace
 SIGNED_IDS = {"file_id"}  # the signed address is the credential; tests of files try other addresses
 UNKNOWN_IDS: Ids = {
-    **dict.fromkeys(("chat_id", "voice_id", "webhook_id", "delivery_id"), str(uuid4())),
+    **dict.fromkeys(
+        ("chat_id", "voice_id", "webhook_id", "delivery_id", "session_id"), str(uuid4())
+    ),
     "key_id": "1",
 }
 IN_BODIES: dict[str, list[Operation]] = {
@@ -65,7 +69,13 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
     delivery = await post(f"/webhooks/{webhook}/test", {})
     voice = await voice_making.create(client, headers)
     await voice_making.finish(services)
+    accounts = services.platform.accounts
+    credential = headers["Authorization"].removeprefix("Bearer ")
+    principal = await accounts.authenticator.authenticate(credential)
+    login = new_session(principal.user_id, Origin())
+    await services.infrastructure.database.run(begin_session, login)
     return {
+        "session_id": str(login.id),
         "chat_id": chat["chat_id"],
         "voice_id": voice["id"],
         "key_id": key["id"],
@@ -127,6 +137,7 @@ async def test_list_routes_show_only_data_of_the_callers_workspace(
             assert not [one for one in foreign if one in text], path
             seen |= {path for one in own if one in text}
     assert seen == {
+        "/auth/sessions",
         "/chats",
         "/developer/api",
         "/webhooks",

@@ -24,6 +24,8 @@ from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+ENDED = "the API key or token was revoked or has expired"
+
 
 def limit(server: SocketServer, monkeypatch: pytest.MonkeyPatch, **limits: Any) -> None:
     sockets = server.services.infrastructure.sockets
@@ -110,8 +112,39 @@ async def test_a_revoked_key_ends_its_sessions_and_no_others_within_5_s(
             await accounts.delete_key(principal, key_id)
             async with asyncio.timeout(PATIENCE_S):
                 message, code = await last_error(client)
-            assert message == "the API key was revoked or has expired" and code == 4401
+            assert message == ENDED and code == 4401
             await other.create()  # stays open
+    finally:
+        elsewhere.close()
+
+
+@pytest.mark.parametrize("way", ["logout", "password", "ended"])
+async def test_a_token_that_ends_on_another_gateway_ends_its_sockets_and_no_others(
+    shared_server: SocketServer, way: str
+) -> None:
+    services, email = shared_server.services, f"{way}@example.com"
+    settings = services.infrastructure.settings
+    elsewhere = Database(settings.database_url)
+    try:
+        accounts = Accounts(elsewhere, settings.secrets, services.platform.plans)
+        kept = (await accounts.sign_up(email, "correct horse", "", "")).token
+        token = (await accounts.log_in(email, "correct horse")).token
+        principal = await accounts.authenticator.authenticate(kept)
+        async with (
+            connect(shared_server.url("/ws/tts", kept)) as other,
+            connect(shared_server.url("/ws/tts", token)) as one,
+        ):
+            if way == "logout":
+                await accounts.log_out(await accounts.authenticator.authenticate(token))
+            elif way == "password":
+                await accounts.change_password(principal, "correct horse", "battery staple")
+            else:
+                await accounts.end_other_sessions(principal)
+            async with asyncio.timeout(PATIENCE_S):
+                message, code = await last_error(TtsClient(one, shared_server.voice_id))
+            assert message == ENDED and code == 4401
+            await TtsClient(other, shared_server.voice_id).send("create_context")
+            assert other.close_code is None
     finally:
         elsewhere.close()
 
@@ -135,7 +168,7 @@ async def test_a_revoked_key_ends_a_session_and_drops_its_queued_audio(
         await accounts.delete_key(principal, key_id)
         await wait_until(lambda: session.waiting_bytes < 1000)
         message, code = await last_error(client)
-        assert message == "the API key was revoked or has expired" and code == 4401
+        assert message == ENDED and code == 4401
 
 
 async def test_the_key_recheck_is_retried_after_a_failure(

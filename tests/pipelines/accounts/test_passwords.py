@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from argon2 import PasswordHasher, extract_parameters
 
-from pipelines.accounts import service
-from pipelines.accounts.service import Passwords
+from pipelines.accounts import passwords
+from pipelines.accounts.passwords import Passwords
 from pipelines.errors import HashingBusy
 
 
@@ -42,7 +42,7 @@ async def test_verification_does_the_same_hashing_work_for_an_unknown_account(
 
 
 async def test_hashing_beyond_the_queue_length_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "QUEUE_LENGTH", 1)
+    monkeypatch.setattr(passwords, "QUEUE_LENGTH", 1)
     hasher = Passwords()
     outcomes = await asyncio.gather(
         *(hasher.hash("a long password") for _ in range(5)), return_exceptions=True

@@ -1,0 +1,105 @@
+"""Login sessions of users: one for each token. Deleting its row ends a token."""
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Uuid
+from sqlmodel import Field, Session, SQLModel, and_, col, delete, select, update
+
+from db.accounts import User, Workspace
+from db.database import UtcDateTime, change_rows, utc_now
+
+MAX_SESSIONS = 100  # rows of one user; a login deletes those that expire first
+
+
+class LoginSession(SQLModel, table=True):
+    """A sign-up or login and its origin; kept for a while after its end, as a known address."""
+
+    __tablename__ = "login_session"
+    __table_args__ = (Index("ix_login_session_user_id_address", "user_id", "address"),)
+
+    id: UUID = Field(sa_column=Column(Uuid, primary_key=True))  # the `jti` of its token
+    user_id: int = Field(
+        sa_column=Column(BigInteger, ForeignKey("users.id", ondelete="CASCADE"), nullable=False)
+    )
+    address: str = Field(default="", max_length=64)  # of the client; the /64 network of an IPv6 one
+    user_agent: str = Field(default="", max_length=200)
+    created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
+    last_used_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    expires_at: datetime = Field(sa_type=UtcDateTime, index=True)  # or when it was logged out
+
+
+def begin_session(session: Session, new: LoginSession) -> None:
+    """Adds a session of a user whose row is locked or new, and deletes those over MAX_SESSIONS."""
+    session.add(new)
+    session.flush()
+    query = select(LoginSession.id).where(LoginSession.user_id == new.user_id)
+    newest_first = query.order_by(col(LoginSession.expires_at).desc(), col(LoginSession.id))
+    over = session.exec(newest_first.offset(MAX_SESSIONS)).all()
+    change_rows(session, delete(LoginSession).where(col(LoginSession.id).in_(over)))
+
+
+def owner_of_session(
+    session: Session, user_id: int, session_id: UUID | None
+) -> tuple[User, Workspace, LoginSession | None] | None:
+    """The user and workspace, and the session if the user has one of that id."""
+    mine = and_(col(LoginSession.user_id) == User.id, col(LoginSession.id) == session_id)
+    query = (
+        select(User, Workspace, LoginSession)
+        .join(Workspace, col(Workspace.owner_id) == User.id)
+        .outerjoin(LoginSession, mine)
+        .where(User.id == user_id)
+    )
+    return session.exec(query).first()
+
+
+def sessions_of(session: Session, user_id: int, now: datetime) -> list[LoginSession]:
+    """The sessions that have not ended, newest first."""
+    mine = select(LoginSession).where(
+        LoginSession.user_id == user_id, col(LoginSession.expires_at) > now
+    )
+    newest_first = mine.order_by(col(LoginSession.created_at).desc(), col(LoginSession.id))
+    return list(session.exec(newest_first))
+
+
+def knows_address(session: Session, email: str, address: str) -> bool:
+    """Whether a kept session of the account came from the address."""
+    query = select(LoginSession.id).join(User, col(User.id) == LoginSession.user_id)
+    known = query.where(User.email == email, LoginSession.address == address)
+    return session.exec(known.limit(1)).first() is not None
+
+
+def touch_session(session: Session, session_id: UUID, used_at: datetime) -> None:
+    """Records the time of a session's last use."""
+    mine = update(LoginSession).where(col(LoginSession.id) == session_id)
+    change_rows(session, mine.values(last_used_at=used_at))
+
+
+def log_out(session: Session, user_id: int, session_id: UUID, now: datetime) -> None:
+    """Ends a session by its own user, whose address stays known."""
+    mine = update(LoginSession).where(
+        col(LoginSession.user_id) == user_id,
+        col(LoginSession.id) == session_id,
+        col(LoginSession.expires_at) > now,
+    )
+    change_rows(session, mine.values(expires_at=now))
+
+
+def end_session(session: Session, user_id: int, session_id: UUID, now: datetime) -> bool:
+    """Deletes a live session, with its address; False when the user has none of that id."""
+    mine = delete(LoginSession).where(
+        col(LoginSession.user_id) == user_id,
+        col(LoginSession.id) == session_id,
+        col(LoginSession.expires_at) > now,
+    )
+    return change_rows(session, mine) > 0
+
+
+def end_other_sessions(session: Session, user: User, kept: UUID | None, now: datetime) -> None:
+    """Deletes all sessions but one, and ends the tokens of before sessions were kept."""
+    user.tokens_since = now
+    session.add(user)
+    others = delete(LoginSession).where(
+        col(LoginSession.user_id) == user.id, col(LoginSession.id).is_distinct_from(kept)
+    )
+    change_rows(session, others)

@@ -1,0 +1,115 @@
+"""Failed logins are limited by address and by account, without locking its owner out."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import httpx
+import pytest
+
+from api.app import create_app
+from api.services import Services
+from pipelines.limits.limits import SharedLimits, Windows
+from tests.api.http.test_rate_limits import log_in
+from tests.api.replaced import with_limits, with_request_limits
+from tests.clock import Clock
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def services(services: Services, clock: Clock) -> Services:
+    """Services whose windows of attempts follow the test clock."""
+    return with_limits(services, SharedLimits(windows=Windows(clock, clock)))
+
+
+OWNER = {"email": "ada@example.com", "password": "right password"}
+
+
+@asynccontextmanager
+async def clients_at(
+    services: Services, *addresses: str, **limits: int
+) -> AsyncIterator[list[httpx.AsyncClient]]:
+    """Clients at those addresses of an application with other limits of attempts."""
+    admission = services.platform.request_limits.admission.model_copy(update=limits)
+    app = create_app(with_request_limits(services, admission=admission))
+    async with AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(
+                httpx.AsyncClient(
+                    transport=httpx.ASGITransport(app, client=(address, 1)), base_url="http://test"
+                )
+            )
+            for address in addresses
+        ]
+
+
+async def test_failed_logins_of_an_account_from_many_addresses_do_not_lock_out_known_ones(
+    services: Services, clock: Clock
+) -> None:
+    places = ("192.0.2.1", "2001:db8::1", *(f"203.0.113.{i}" for i in range(4)), "198.51.100.1")
+    async with clients_at(services, *places, failed_logins_per_account_and_hour=3) as (
+        home,
+        elsewhere,
+        *attackers,
+        new,
+    ):
+        assert (await home.post("/auth/signup", json=OWNER)).status_code == 201
+        assert (await log_in(elsewhere, "right password")).status_code == 200
+        tries = [(await log_in(one, "wrong password")).status_code for one in attackers]
+        assert tries == [401, 401, 401, 429]
+        refused = await log_in(new, "right password")  # the owner, from an unknown address
+        assert refused.json()["error"] == "rate_limited"
+        assert "of this account" in refused.json()["message"]
+        assert refused.headers["Retry-After"] == "3600"
+        for known in (home, elsewhere):
+            assert (await log_in(known, "wrong password")).status_code == 401
+            assert (await log_in(known, "right password")).status_code == 200
+        clock.now += 3600
+        assert (await log_in(new, "right password")).status_code == 200
+
+
+async def test_failed_logins_of_others_behind_an_address_do_not_lock_out_an_account_it_knows(
+    services: Services,
+) -> None:
+    async with clients_at(services, "192.0.2.1", failed_logins_per_minute=2) as (shared,):
+        assert (await shared.post("/auth/signup", json=OWNER)).status_code == 201
+        statuses = []
+        for number in range(4):
+            body = {"email": f"{number}@example.com", "password": "wrong password"}
+            statuses.append((await shared.post("/auth/login", json=body)).status_code)
+        assert statuses == [401, 401, 429, 429]
+        assert (await log_in(shared, "right password")).status_code == 200
+
+
+async def test_unknown_accounts_are_limited_like_known_ones(services: Services) -> None:
+    async with clients_at(
+        services, "192.0.2.1", "192.0.2.2", failed_logins_per_account_and_hour=3
+    ) as (home, attacker):
+        assert (await home.post("/auth/signup", json=OWNER)).status_code == 201
+        answers = []
+        for email in (OWNER["email"], "unknown@example.com"):
+            body = {"email": email, "password": "wrong password"}
+            answers.append([await attacker.post("/auth/login", json=body) for _ in range(5)])
+        assert [one.status_code for one in answers[0]] == [401, 401, 401, 429, 429]
+        assert [one.content for one in answers[0]] == [one.content for one in answers[1]]
+
+
+async def test_login_attempts_of_an_address_are_limited_before_their_accounts_are_looked_up(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up, accounts = [], services.platform.accounts
+    knows_address = accounts.knows_address
+
+    async def count(email: str, address: str) -> bool:
+        looked_up.append(email)
+        return await knows_address(email, address)
+
+    monkeypatch.setattr(accounts, "knows_address", count)
+    async with clients_at(services, "192.0.2.1", failed_logins_per_minute=1) as (attacker,):
+        for number in range(15):
+            body = {"email": f"{number}@example.com", "password": "wrong password"}
+            await attacker.post("/auth/login", json=body)
+    assert len(looked_up) == 10
