@@ -11,7 +11,7 @@ too; they have their own module, since they are most of the gateway's limits.
 import asyncio
 import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
@@ -119,11 +119,10 @@ def close_listeners(server: "uvicorn.Server") -> None:
         listener.close()
 
 
-def new_protocol(server: "uvicorn.Server", kind: type[asyncio.Protocol]) -> Any:
+def new_protocol(server: "uvicorn.Server", kind: Callable[..., asyncio.Protocol]) -> Any:
     """A protocol of `kind` for a connection that was accepted outside of the server."""
     _require(server.lifespan, "state")
-    made: Any = kind
-    return made(server.config, server.server_state, server.lifespan.state)
+    return kind(server.config, server.server_state, server.lifespan.state)
 
 
 def _require(holder: object, name: str) -> None:

@@ -52,6 +52,7 @@ http_requests_live = _gauge("http_requests_live", "Requests that are being answe
 overload_refusals = _counter(
     "overload_refusals_total", "Requests and sessions refused since too much was going on", "kind"
 )
+slow_clients = _counter("slow_clients_total", "Clients cut off since they were slow", "kind")
 idempotent_replays = _counter(
     "idempotent_replays_total", "POSTs answered with the answer of the first of their key"
 )

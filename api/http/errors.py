@@ -26,9 +26,12 @@ _CODES = {
     403: "insufficient_credit plan_required insufficient_scope",
     404: "not_found voice_not_found model_not_found chat_not_found plan_not_found",
     405: "method_not_allowed",
+    408: "request_timeout",
     409: "idempotency_conflict",
+    414: "url_too_long",
     416: "range_not_satisfiable",
     429: "rate_limited concurrency_limit",
+    431: "headers_too_large",
     500: "internal_error",
     503: "overloaded unavailable",
 }

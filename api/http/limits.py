@@ -202,8 +202,13 @@ def add_rate_headers(headers: MutableHeaders, state: dict[str, Any]) -> None:
 
 def peer_address(connection: HTTPConnection) -> IPv4Address | IPv6Address | None:
     """The client's address; None for a Unix socket, or a test's name."""
+    return parse_address(connection.client.host if connection.client else "")
+
+
+def parse_address(host: str) -> IPv4Address | IPv6Address | None:
+    """The address, IPv4 where it is mapped to IPv6; None for anything else."""
     try:
-        address = ip_address(connection.client.host if connection.client else "")
+        address = ip_address(host)
     except ValueError:
         return None
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
@@ -211,12 +216,15 @@ def peer_address(connection: HTTPConnection) -> IPv4Address | IPv6Address | None
 
 
 def client_address(connection: HTTPConnection) -> str:
-    """The key of a limit per address: an IPv4 address, or the /64 network of an IPv6 address."""
-    address = peer_address(connection)
-    if address is None:
-        return connection.client.host if connection.client else ""
-    if isinstance(address, IPv4Address):
-        return str(address)
+    """The key of a limit per address."""
+    return network_of(connection.client.host if connection.client else "")
+
+
+def network_of(host: str) -> str:
+    """An IPv4 address, or the /64 network of an IPv6 address; `host` itself if it is neither."""
+    address = parse_address(host)
+    if address is None or isinstance(address, IPv4Address):
+        return str(address or host)
     return str(ip_network((int(address), 64), strict=False))
 
 

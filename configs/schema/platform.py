@@ -53,6 +53,17 @@ class PlansConfig(StrictModel):
         return next((plan for plan in self.plans if plan.id == plan_id), None)
 
 
+class SlowClients(StrictModel):
+    """What a client may take for its body and for the response; times in seconds."""
+
+    json_s: PositiveFloat = 10.0  # for a JSON body
+    upload_s: PositiveFloat = 60.0  # for a form, with `upload_bytes_per_s` on top
+    upload_bytes_per_s: PositiveFloat = 125_000.0  # 1 Mbit/s
+    send_timeout_s: PositiveFloat = 10.0  # in which a response must move by the pace below
+    send_bytes_per_s: PositiveFloat = 2000.0  # below that of the lowest bit rate of speech
+    send_total_s: PositiveFloat = 1200.0  # in which a response may wait for its reader in all
+
+
 class AdmissionConfig(StrictModel):
     """Admission control: limits of one gateway, and of one client address."""
 
@@ -65,6 +76,10 @@ class AdmissionConfig(StrictModel):
     sign_ups_per_hour: PositiveInt
     failed_logins_per_minute: PositiveInt
     failed_logins_per_account_and_hour: PositiveInt
+    unknown_keys_per_minute: PositiveInt = 30
+    requests_per_address: PositiveInt = 100  # in progress, of routes that need no key
+    connections_per_address: PositiveInt = 1000
+    slow_clients: SlowClients = SlowClients()
 
 
 class SocketLimits(StrictModel):

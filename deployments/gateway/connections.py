@@ -6,22 +6,35 @@ They use private parts of uvicorn: see `deployments.compat`.
 import asyncio
 import resource
 import secrets
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network
 from typing import Any
 
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from uvicorn._types import ASGISendEvent
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
 
-from api.http.errors import ApiError, error_response
+from api.http.errors import CLOSE, ApiError, error_response
+from api.http.limits import network_of, parse_address
+from configs.schema.platform import AdmissionConfig
 from telemetry import metrics
 
 RESERVED_FILES = 256  # file descriptors for databases, models, decoders and uploads
 HEAD_S = 10.0  # timeout for the head of a request, such as a handshake
+REST_S = 60.0  # timeout for the rest of a body that no route reads
+LINGER_S = 2.0  # for which a connection stays open after its head was refused
+# httptools joins the pieces of a header, in time quadratic in its length: 61 s for 100 MB.
+HEAD_BYTES = 65_536
+HEADERS = 100
+URL_BYTES = 8192
+PIPELINED = 16  # requests that wait for the response to the one before
 PINGS = 100  # limit per client within PING_WINDOW_S
 PING_WINDOW_S = 5.0
 FRAGMENTS = 65_536  # limit per message
@@ -41,66 +54,272 @@ def connection_limits() -> tuple[int, int]:
     return served, (files - served) // 4
 
 
-def refusal(scope: Scope) -> Response:
+def refusal(connection: HTTPConnection) -> Response:
     """The 503 response to a connection beyond the limit."""
-    error = ApiError(
-        "overloaded",
-        "too many connections are open; try again in a moment",
-        headers={"Connection": "close", "X-Request-Id": secrets.token_hex(16)},
-    )
-    return error_response(error, HTTPConnection(scope))
+    message = "too many connections are open; try again in a moment"
+    return _closing(ApiError("overloaded", message), connection)
+
+
+def _closing(error: ApiError, connection: HTTPConnection) -> Response:
+    response = error_response(error, connection)
+    response.headers.update({**CLOSE, "X-Request-Id": secrets.token_hex(16)})
+    return response
+
+
+def _connection_with(headers: list[tuple[bytes, bytes]]) -> HTTPConnection:
+    """A connection without a path, which uvicorn sets late."""
+    return HTTPConnection({"type": "http", "path": "", "headers": headers})
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
     """The ASGI application of a connection beyond the limit."""
-    await refusal(scope)(scope, receive, send)
+    await refusal(HTTPConnection(scope))(scope, receive, send)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """The limits of connections by their clients; shared by all connections of a listener."""
+
+    config: AdmissionConfig
+    proxies: tuple[IPv4Network | IPv6Network, ...] = ()
+    by_address: Counter[str] = field(default_factory=Counter)  # open connections
+
+    def address_of(self, host: str) -> str | None:
+        """The key of `by_address`; None for the loopback and proxies, which many clients share."""
+        address = parse_address(host)
+        if address is None or address.is_loopback or any(address in one for one in self.proxies):
+            return None
+        return network_of(host)
+
+
+class _BadHead(Exception):
+    """Ends the parser; the response is in `HttpConnection._refusal`."""
 
 
 class HttpConnection(HttpToolsProtocol):
-    """Closes a connection without a request head within HEAD_S, or beyond the limit."""
+    """Refuses large, slow and ambiguous heads, connections beyond the limits, and slow readers.
+
+    A reader is slow if it takes less than `send_bytes_per_s` over `send_timeout_s`, or if the
+    responses have waited for it for `send_total_s`. Its connection is aborted, so that the
+    application gets a disconnect, which stops its work.
+    """
 
     _head_timer: asyncio.TimerHandle | None = None
+    _reader_timer: asyncio.TimerHandle | None = None
     _has_room = True
+    _answered = False  # by `_answer`: whatever the client still sends is discarded
+    _in_head = True  # from the end of a request to the end of the head of the next one
+    _overhead = 0  # bytes since the last byte of a body: heads, chunk extensions, trailers
+    _header_bytes = 0
+    _unsent = 0  # bytes, when the reader was last checked
+    _waited_s = 0.0  # for the reader, in the current request
+    _refusal: ApiError | None = None
+    _address: str | None = None
+
+    def __init__(self, *args: Any, limits: ClientLimits, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._limits = limits
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         served, answered = connection_limits()
         beyond = len(self.connections) - served
+        self._address = self._limits.address_of(self.client[0] if self.client else "")
+        if self._address is not None:
+            self._limits.by_address[self._address] += 1
+            most = self._limits.config.connections_per_address
+            beyond = max(beyond, self._limits.by_address[self._address] - most)
+            answered = min(answered, most)
         if beyond > 0:
             metrics.overload_refusals.labels("connection").inc()
             self._has_room, self.app = False, refuse
         if beyond > answered:
             transport.abort()
             return
-        self._head_timer = self.loop.call_later(HEAD_S, transport.abort)
+        self._head_timer = self.loop.call_later(HEAD_S, self._abort_slow, "head")
+
+    def data_received(self, data: bytes) -> None:
+        if not self._in_head or self._answered:
+            self._feed(data)
+            return
+        if self._head_timer is None:  # not the first request of the connection
+            self._head_timer = self.loop.call_later(HEAD_S, self._abort_slow, "head")
+        room = HEAD_BYTES - self._overhead
+        self._feed(data[:room])
+        if len(data) >= room and not self._answered and not self.transport.is_closing():
+            if self._in_head and self._overhead >= HEAD_BYTES:
+                self._refuse("headers_too_large", f"the head has over {HEAD_BYTES} bytes")
+            elif data[room:] and self.transport.get_protocol() is self:  # no WebSocket since then
+                self.data_received(data[room:])
+
+    def _feed(self, data: bytes) -> None:
+        if self._answered:
+            return
+        self._overhead += len(data)
+        super().data_received(data)
+        if not self._in_head and self._overhead > HEAD_BYTES:
+            self._refuse("validation_error", "chunk extensions and trailers are too long")
+
+    def _refuse(self, code: str, message: str) -> None:
+        self._refusal = ApiError(code, message)
+        self.send_400_response(message)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answers what the parser refused in the envelope of errors, and closes the connection.
+
+        While the response to another request runs, it only closes: the client would take this
+        response for the other.
+        """
+        error = self._refusal or ApiError("validation_error", "the request is not valid HTTP")
+        cycle = self.cycle
+        runs = cycle is not None and not cycle.response_complete
+        if self._answered or self.transport.is_closing():
+            return
+        if self.pipeline or (runs and (self._in_head or cycle.response_started)):
+            self.transport.abort()
+        else:
+            self._answer(_closing(error, _connection_with(self.headers or [])))
+
+    def _answer(self, response: Response) -> None:
+        head = b"".join(b"%b: %b\r\n" % pair for pair in response.raw_headers)
+        self.transport.write(b"%b%b\r\n" % (STATUS_LINE[response.status_code], head))
+        self.transport.write(bytes(response.body))
+        # Closed at once, the kernel would answer what the client still sends with a reset, and the
+        # client would lose the response.
+        self.transport.write_eof()
+        self._stop_head_timer()
+        self._head_timer = self.loop.call_later(LINGER_S, self.transport.abort)
+        self._answered = True
 
     def handle_websocket_upgrade(self) -> None:
-        if self._has_room:
-            super().handle_websocket_upgrade()
+        if not self._has_room:
+            self._answer(refusal(_connection_with(self.headers)))
             return
-        answer = refusal({**self.scope, "path": ""})  # uvicorn has not set the path yet
-        head = b"".join(b"%b: %b\r\n" % pair for pair in answer.raw_headers)
-        self.transport.write(b"HTTP/1.1 503 Service Unavailable\r\n%b\r\n" % head)
-        self.transport.write(bytes(answer.body))
-        self.transport.close()
+        super().handle_websocket_upgrade()
+        upgraded = self.transport.get_protocol()
+        if isinstance(upgraded, WebSocketConnection):
+            upgraded.on_lost = self._leave_address
+
+    def _unsupported_upgrade_warning(self) -> None:
+        self.cycle.keep_alive = False  # httptools parses nothing after the request
 
     def on_message_begin(self) -> None:
-        if self._head_timer is None:  # not the first request of the connection
-            self._head_timer = self.loop.call_later(HEAD_S, self.transport.abort)
+        self._header_bytes, self._waited_s = 0, 0.0
         super().on_message_begin()
 
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        if len(self.url) > URL_BYTES:
+            self._bad_head("url_too_long", f"the address has over {URL_BYTES} bytes")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:
+            return  # a trailer: uvicorn would add it to the headers of the running request
+        self._header_bytes += len(name) + len(value) + 4
+        if len(self.headers) >= HEADERS:
+            self._bad_head("headers_too_large", f"the head has over {HEADERS} headers")
+        if self._header_bytes > HEAD_BYTES:
+            self._bad_head("headers_too_large", f"the head has over {HEAD_BYTES} bytes")
+        super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
+        version = self.parser.get_http_version()
+        if version not in ("1.0", "1.1") or self.parser.get_method() == b"CONNECT":
+            self._bad_head("validation_error", "the service speaks HTTP/1.1, and is no proxy")
+        hosts, codings = 0, []
+        for name, value in self.headers:
+            if name == b"host":
+                hosts += 1
+            elif name == b"transfer-encoding":
+                codings.append(value.lower())
+        if hosts > 1 or (not hosts and version == "1.1"):
+            self._bad_head("validation_error", "Host: a request has exactly one")
+        # RFC 9112 6.1: a server before this one may see the end of such a body elsewhere.
+        if codings and (codings != [b"chunked"] or version == "1.0"):
+            self._bad_head("validation_error", "Transfer-Encoding: chunked is the only one, in 1.1")
+        if len(self.pipeline) >= PIPELINED:
+            self._bad_head("validation_error", "too many requests wait on this connection")
         self._stop_head_timer()
+        self._in_head, self._overhead = False, 0
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._overhead = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._stop_head_timer()
+        self._in_head, self._overhead = True, 0
+        super().on_message_complete()
+        cycle = self.cycle
+        if cycle is not None and cycle.scope is self.scope and cycle.response_complete:
+            # The response did not wait for this body; uvicorn has no timeout for what follows.
+            self._head_timer = self.loop.call_later(HEAD_S, self._abort_slow, "head")
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self._in_head and self.cycle.response_complete:  # the client still sends a body
+            self._stop_head_timer()
+            self._head_timer = self.loop.call_later(REST_S, self._abort_slow, "body")
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_reader_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
+        self._stop_reader_timer()
+        self._leave_address()
         super().connection_lost(exc)
+
+    def _bad_head(self, code: str, message: str) -> None:
+        self._refusal = ApiError(code, message)
+        raise _BadHead
+
+    def _watch_reader(self) -> None:
+        config = self._limits.config.slow_clients
+        self._unsent = self.transport.get_write_buffer_size()
+        due = self.loop.time() + config.send_timeout_s
+        self._reader_timer = self.loop.call_at(due, self._check_reader, due)
+
+    def _check_reader(self, due: float) -> None:
+        config = self._limits.config.slow_clients
+        sent = self._unsent - self.transport.get_write_buffer_size()
+        self._waited_s += config.send_timeout_s
+        is_slow = sent < config.send_bytes_per_s * config.send_timeout_s
+        # A loop that was late itself, such as of a stopped process, could not send either.
+        if self.loop.time() < due + config.send_timeout_s / 2 and (
+            is_slow or self._waited_s > config.send_total_s
+        ):
+            self._abort_slow("response")
+        else:
+            self._watch_reader()
+
+    def _abort_slow(self, kind: str) -> None:
+        if kind != "head" or self.headers is not None:  # not a connection without a request
+            metrics.slow_clients.labels(kind).inc()
+        self.transport.abort()
+
+    def _leave_address(self) -> None:
+        address, self._address = self._address, None
+        if address is not None:
+            self._limits.by_address[address] -= 1
+            if not self._limits.by_address[address]:
+                del self._limits.by_address[address]
 
     def _stop_head_timer(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+    def _stop_reader_timer(self) -> None:
+        if self._reader_timer is not None:
+            self._reader_timer.cancel()
+            self._reader_timer = None
 
 
 class WebSocketConnection(WebSocketsSansIOProtocol):
@@ -114,6 +333,11 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         super().__init__(*args, **options)
         self._window_began = 0.0
         self._pings = 0
+        self.on_lost: Callable[[], None] = lambda: None  # the limit of connections of its address
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.on_lost()
+        super().connection_lost(exc)
 
     def handle_ping(self) -> None:
         now = self.loop.time()

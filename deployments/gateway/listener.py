@@ -6,18 +6,22 @@ import logging
 import socket
 import sys
 from collections.abc import Awaitable, Sequence
+from functools import partial
+from ipaddress import ip_network
 from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from configs.load import load_yaml
+from configs.schema.platform import AdmissionConfig
 from deployments.compat import (
     close_connections_after_response,
     close_listeners,
     new_protocol,
     without_signal_handlers,
 )
-from deployments.gateway.connections import HttpConnection, WebSocketConnection
+from deployments.gateway.connections import ClientLimits, HttpConnection, WebSocketConnection
 
 logger = logging.getLogger(__name__)
 
@@ -38,14 +42,27 @@ class HttpListener:
     """Serves an ASGI app until `stop`."""
 
     def __init__(
-        self, app: ASGIApp, host: str, port: int, trusted_proxies: Sequence[str] = ()
+        self,
+        app: ASGIApp,
+        host: str,
+        port: int,
+        trusted_proxies: Sequence[str] = (),
+        admission: AdmissionConfig | None = None,
     ) -> None:
+        """`admission` is that of the configuration by default."""
+        self._http = partial(
+            HttpConnection,
+            limits=ClientLimits(
+                admission or load_yaml(AdmissionConfig, "admission"),
+                tuple(map(ip_network, trusted_proxies)),
+            ),
+        )
         self._socket = listening_socket(host, port)
         server = uvicorn.Server(
             uvicorn.Config(
                 cast(Any, app),  # uvicorn and Starlette have different names for the type
                 loop="none",  # uses the replica's
-                http=HttpConnection,
+                http=cast(Any, self._http),
                 ws=WebSocketConnection,
                 ws_ping_interval=30.0,
                 ws_ping_timeout=10.0,
@@ -100,7 +117,7 @@ class HttpListener:
             close_listeners(self._server)
             for connection in late:
                 await loop.connect_accepted_socket(
-                    lambda: new_protocol(self._server, HttpConnection), connection
+                    lambda: new_protocol(self._server, self._http), connection
                 )
         if drain is not None:
             await drain
