@@ -114,12 +114,16 @@ def chosen_service(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
         yield service.url, service.key
 
 
-def add_credit(service: Service, usd: int) -> None:
-    """Adds credit to the first workspace with the operator's command, for hours of billed
-    speech."""
-    command = [sys.executable, "-m", "deployments.operator", "credit", str(usd)]
+def operate(service: Service, *command: str) -> None:
+    """Runs a command of the operator on the service's database."""
+    program = [sys.executable, "-m", "deployments.operator", *command]
     environment = {**os.environ, "ANTIPHON_DATA": str(service.data)}
-    subprocess.run(command, cwd=PROJECT_DIR, env=environment, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(program, cwd=PROJECT_DIR, env=environment, check=True, stdout=subprocess.DEVNULL)
+
+
+def add_credit(service: Service, usd: int) -> None:
+    """Adds credit to the first workspace, for hours of billed speech."""
+    operate(service, "credit", str(usd))
 
 
 def new_workspaces(url: str, count: int, raise_plans: Callable[[], None]) -> list[str]:

@@ -1,0 +1,1 @@
+"""Attackers beside a well-behaved client of another workspace, on a real service."""

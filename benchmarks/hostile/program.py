@@ -1,0 +1,319 @@
+"""Attackers beside a well-behaved client of another workspace, on a real service.
+
+    python -m benchmarks.hostile                            the attackers there are
+    python -m benchmarks.hostile slow-heads spoken-digits   these, one after another
+    python -m benchmarks.hostile --all --output TABLE.md    every one; a Markdown table
+    python -m benchmarks.hostile --soak 30                  all at once, for 30 minutes
+
+For each attacker the well-behaved client runs alone and then beside it. Expected are: no p95 over
+2 times that of the client alone, no refusal, at most 1.2 GB of memory of the gateway, every replica
+alive, no status 500, and in the end an exact ledger. Exit status 1 when one of them is missed. All
+at once they may slow the client down and have it refused: a soak demands the others only.
+Service, client and attackers share the cores of this machine.
+"""
+
+import argparse
+import asyncio
+import base64
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from benchmarks.hardware import hardware
+from benchmarks.hostile import attacks
+from benchmarks.hostile.attacker import (
+    ATTACKS,
+    PASSWORD,
+    Target,
+    attack_process,
+    decoded,
+    encoded,
+)
+from benchmarks.hostile.bystander import Bystander, Latencies
+from benchmarks.hostile.watch import REPORT_S, Watch
+from benchmarks.service import Service, operate, running_service
+from configs.settings import PROJECT_DIR
+from tests.pipelines.webhooks.receivers import Authority, receiver
+
+assert attacks.__all__  # imported for what it registers
+
+MOST_TIMES, MOST_BYTES = 2.0, 1.2e9
+ROUND_S = 60.0  # after which an attack begins again with new accounts, in a soak
+WARM_UP_S = 3.0  # of an attacker, before the client is measured beside it
+STOP_S = 60.0
+EMAIL = "well-behaved@example.com"
+CREDIT_USD = 1000
+SAMPLE_S = 30.0
+MOST_GROWTH = 1.1  # of the gateway's memory from the second quarter of a soak to the last
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What attackers did to the service and its well-behaved client."""
+
+    name: str
+    alone: Latencies  # of the client
+    beside: Latencies  # of the client
+    peak_bytes: int  # resident memory of the gateway
+    lost: list[str]  # deployments whose processes have all ended
+    failures: float
+    spent_micro_usd: int  # by the attackers
+    outcomes: Mapping[str, Mapping[str, int]]  # of the attackers, by name
+
+    @property
+    def damage(self) -> list[str]:
+        """The expectations that were not met, apart from those of the client."""
+        failed = [name for name, seen in self.outcomes.items() if any("failed" in s for s in seen)]
+        return [
+            text
+            for missed, text in (
+                (bool(failed), f"the attack itself failed: {', '.join(failed)}"),
+                (self.peak_bytes > MOST_BYTES, f"{self.peak_bytes / 1e9:.2f} GB"),
+                (bool(self.lost), f"lost {', '.join(self.lost)}"),
+                (self.failures > 0, f"{self.failures:g} failures of the service"),
+            )
+            if missed
+        ]
+
+    @property
+    def misses(self) -> list[str]:
+        """Every expectation that was not met."""
+        ratio, kind = self.beside.worst_beside(self.alone)
+        slow = [f"{kind} {ratio:.1f} times as slow"] if ratio > MOST_TIMES else []
+        refused = [f"refused {dict(self.beside.refused)}"] if self.beside.refused else []
+        return slow + refused + self.damage
+
+    @property
+    def row(self) -> str:
+        """Its line of the Markdown table."""
+        ratio, kind = self.beside.worst_beside(self.alone)
+        before, after = self.alone.p95_s(kind) * 1000, self.beside.p95_s(kind) * 1000
+        attack = ATTACKS[self.name]
+        cells = [
+            f"`{self.name}`" + (f" ({attack.finding})" if attack.finding else ""),
+            attack.text,
+            f"{kind} {before:.0f} → {after:.0f} ms, {ratio:.2f}",
+            str(self.beside.refused.total()),
+            f"{self.peak_bytes / 1e6:.0f}",
+            ", ".join(self.lost) or "all",
+            f"{self.failures:g}",
+            f"{self.spent_micro_usd / 1e6:.2f}",
+            "no: " + "; ".join(self.misses) if self.misses else "yes",
+        ]
+        return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+
+
+HEAD = (
+    "| attacker | what it does | worst p95 of the client, alone → beside, ratio | refusals | "
+    "gateway MB | replicas alive | status 500 | cost USD | holds |\n"
+    "|---|---|---|---|---|---|---|---|---|"
+)
+
+
+@dataclass
+class Range:
+    """A running service with its well-behaved client, to be attacked."""
+
+    target: Target
+    bystander: Bystander
+    watch: Watch
+
+    async def measure(self, name: str, seconds: float) -> Result:
+        """The client alone and beside one attacker."""
+        alone = await self.bystander.run(seconds)
+        return await self.attack([name], seconds, alone=alone)
+
+    async def attack(
+        self,
+        names: Sequence[str],
+        seconds: float,
+        *,
+        round_s: float = 86_400.0,
+        alone: Latencies | None = None,
+    ) -> Result:
+        """The client beside attackers that run at once and begin again after `round_s`."""
+        before = await asyncio.to_thread(self.watch.snapshot)
+        self.watch.reset_peak()
+        async with attacking(names, self.target, round_s) as stopped:
+            await asyncio.sleep(min(WARM_UP_S, seconds))
+            beside = await self.bystander.run(seconds)
+        peak_bytes = self.watch.peak_bytes()
+        await asyncio.sleep(REPORT_S)
+        after = await asyncio.to_thread(self.watch.snapshot)
+        return Result(
+            " ".join(names),
+            alone or Latencies(),
+            beside,
+            peak_bytes,
+            after.lost_since(before),
+            max(0.0, after.failures - before.failures),
+            self.watch.spent_micro_usd(stopped["emails"]),
+            stopped["outcomes"],
+        )
+
+
+@asynccontextmanager
+async def attacking(
+    names: Sequence[str], target: Target, round_s: float
+) -> AsyncIterator[dict[str, Any]]:
+    """Runs attackers in a process until the block ends; then the result is in what it yields."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "benchmarks.hostile", *names),
+        *("--target", encoded(target), "--round", str(round_s)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=PROJECT_DIR,
+    )
+    result: dict[str, Any] = {}
+    try:
+        yield result
+        async with asyncio.timeout(STOP_S):
+            said, _ = await process.communicate()
+        if process.returncode != 0:
+            raise RuntimeError(f"the process of {', '.join(names)} failed")
+        result |= json.loads(said)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+@contextmanager
+def hostile_service(
+    folder: Path, command: list[str] | None = None
+) -> Iterator[tuple[Service, Authority]]:
+    """A service whose webhooks reach this machine and trust an authority in `folder`."""
+    authority = Authority.make(folder)
+    (folder / "ca.key").write_bytes(authority.ca.private_key_pem.bytes())
+    variables = {"WEBHOOK_NETWORKS": "127.0.0.0/8", "WEBHOOK_CA_FILE": authority.ca_file}
+    with running_service(command, variables) as service:
+        yield service, authority
+
+
+@asynccontextmanager
+async def attacked(service: Service, authority: Authority, folder: Path) -> AsyncIterator[Range]:
+    """Signs the well-behaved client up and makes its webhook and its recording."""
+    async with AsyncExitStack() as stack:
+        hook = await stack.enter_async_context(receiver(authority))
+        client = await stack.enter_async_context(
+            httpx.AsyncClient(base_url=service.url, timeout=60)
+        )
+
+        async def post(path: str, body: dict[str, Any]) -> dict[str, Any]:
+            answer = (await client.post(path, json=body)).raise_for_status()
+            made: dict[str, Any] = answer.json()
+            return made
+
+        key: str = (await post("/auth/signup", {"email": EMAIL, "password": PASSWORD}))["token"]
+        for command in (("plan", "enterprise"), ("credit", str(CREDIT_USD))):
+            await asyncio.to_thread(operate, service, *command, "--email", EMAIL)
+        client.headers["Authorization"] = f"Bearer {key}"
+        await post("/webhooks", {"url": hook.url, "events": ["tts.completed"]})
+        text = "The train to the coast leaves at nine, so be there early."
+        spoken = await post("/tts-synthesize", {"text": text, "output_format": "wav"})
+        clip = base64.b64decode(spoken["audio_base64"])
+        (folder / "clip.wav").write_bytes(clip)
+        voices = (await client.get("/default-voices")).raise_for_status().json()["data"]
+        fast = (one for one in voices if one["model"].endswith("Fast"))
+        voice = next((one for one in fast if one["labels"]["language"] == "en"), voices[0])
+        target = Target(service.url, voice["voice_id"], str(folder / "clip.wav"), str(folder))
+        bystander = Bystander(target, key, clip, hook)
+        await bystander.run(0, least=3)  # what is loaded by the first request of a kind
+        hook.received.clear()
+        yield Range(target, bystander, Watch(service))
+
+
+async def one_after_another(place: Range, names: Sequence[str], seconds: float) -> list[Result]:
+    results = []
+    for name in names:
+        result = await place.measure(name, seconds)
+        print(result.row, flush=True)
+        print(f"  outcomes: {result.outcomes}", file=sys.stderr, flush=True)
+        results.append(result)
+    return results
+
+
+async def soak(place: Range, minutes: float) -> list[str]:
+    """All attackers at once; returns the expectations that were missed."""
+    samples: list[int] = []
+
+    async def sample() -> None:
+        while True:
+            await asyncio.sleep(SAMPLE_S)
+            samples.append(place.watch.resident_bytes())
+            print(f"  {len(samples) * SAMPLE_S / 60:5.1f} min {samples[-1] / 1e6:6.0f} MB")
+
+    sampling = asyncio.create_task(sample())
+    result = await place.attack(list(ATTACKS), minutes * 60, round_s=ROUND_S)
+    sampling.cancel()
+    for name, seen in result.outcomes.items():
+        print(f"  {name}: {seen}")
+    print(f"  refused: {dict(result.beside.refused)}")
+    for kind, took in result.beside.took.items():
+        print(f"  {kind}: p95 {result.beside.p95_s(kind) * 1000:.0f} ms of {len(took)}")
+    quarter = len(samples) // 4
+    growth = sum(samples[len(samples) - quarter :]) / max(1, sum(samples[quarter : 2 * quarter]))
+    print(f"  memory of the gateway from the second quarter to the last: {growth:.2f} times")
+    return result.damage + ([f"{growth:.2f} times the memory"] if growth > MOST_GROWTH else [])
+
+
+async def run(options: argparse.Namespace) -> bool:
+    """Whether every expectation was met."""
+    began = time.monotonic()
+    misses: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="antiphon-hostile-") as name:
+        folder = Path(name)
+        with hostile_service(folder) as (service, authority):
+            async with attacked(service, authority, folder) as place:
+                if options.soak:
+                    misses += await soak(place, options.soak)
+                else:
+                    print(HEAD)
+                    names = list(ATTACKS) if options.all else options.attackers
+                    results = await one_after_another(place, names, options.seconds)
+                    misses += [f"{one.name}: {miss}" for one in results for miss in one.misses]
+                    if options.output:
+                        table = "\n".join([HEAD, *(one.row for one in results), ""])
+                        Path(options.output).write_text(f"{hardware()}\n\n{table}")
+                await asyncio.sleep(REPORT_S)
+                if fault := await asyncio.to_thread(place.watch.ledger_fault):
+                    misses.append(f"the ledger: {fault}")
+    print(f"{(time.monotonic() - began) / 60:.0f} minutes")
+    for miss in misses:
+        print(f"MISSED {miss}")
+    return not misses
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.hostile",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("attackers", nargs="*", metavar="ATTACKER")
+    parser.add_argument("--all", action="store_true", help="every attacker")
+    parser.add_argument("--seconds", type=float, default=30.0, help="alone, and beside each")
+    parser.add_argument("--soak", type=float, metavar="MINUTES", help="all attackers at once")
+    parser.add_argument("--output", help="file for the table")
+    parser.add_argument("--target", help=argparse.SUPPRESS)  # in an attacking process
+    parser.add_argument("--round", type=float, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if unknown := set(options.attackers) - set(ATTACKS):
+        parser.error(f"no attacker is called {', '.join(sorted(unknown))}")
+    if options.target:
+        attack_process(options.attackers, decoded(options.target), options.round)
+    elif options.attackers or options.all or options.soak:
+        print(hardware())
+        sys.exit(0 if asyncio.run(run(options)) else 1)
+    else:
+        for one in ATTACKS.values():
+            print(f"{one.name:28} {one.finding:7} {one.text}")
