@@ -19,14 +19,14 @@ PIN := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generat
 	--no-emit-index-url --no-emit-find-links --no-header $(ARGS)
 LOCK := $(PIN) --extra espeak pyproject.toml
 
-# Programs only: the folder also holds what they share. Without those that want recordings, hours or
-# the GPU profile.
+# Programs only: the folder also holds what they share. Without those that want recordings, hours
+# (make bench-hostile ARGS=--all) or the GPU profile.
 BENCHMARKS = $(filter-out voices-fitting stt-diarization chat-gpu tts-languages,$(subst /,-,$(patsubst \
 	benchmarks/%.py,%,$(shell grep -rl --include=*.py '__name__ == "__main__"' benchmarks))))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run install weights dev clients servers test fuzz test-gpu check bench lock
+.PHONY: help run install weights dev clients servers test fuzz fuzz-parsers test-gpu check bench lock
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
@@ -56,6 +56,12 @@ test: dev clients servers weights ## Set up all that the tests need, and run the
 fuzz: dev ## Call each operation of the API with FUZZ_EXAMPLES made-up requests, others in each run
 	@FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),200) $(BIN)/python -m pytest tests/api/test_openapi.py $(ARGS)
 
+fuzz-parsers: dev ## Fuzz each parser for FUZZ_SECONDS, guided by coverage where atheris installs; ARGS names some
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target .fuzz --require-hashes \
+		--requirement requirements-fuzz.lock \
+		|| echo "NOTE: without atheris no coverage guides the fuzzers." >&2
+	@PYTHONPATH=.fuzz $(BIN)/python -m tests.hostile.fuzz $(or $(FUZZ_SECONDS),60) $(ARGS)
+
 test-gpu: ## Test the engines of the GPU profile, in .venv-gpu and without a GPU
 	@$(MAKE) --no-print-directory PROFILE=gpu install dev
 	@.venv-gpu/bin/python -m pytest -m gpu tests/models tests/pipelines/voices $(ARGS)
@@ -81,3 +87,4 @@ lock: dev ## Pin again after pyproject.toml changed; ARGS=--upgrade takes newer 
 	@$(LOCK) --group dev --constraint requirements.lock --output-file requirements-dev.lock
 	@$(LOCK) --extra gpu --constraint requirements-dev.lock --output-file requirements-gpu.lock
 	@$(PIN) --group clients --output-file requirements-clients.lock
+	@$(PIN) --group fuzz --output-file requirements-fuzz.lock

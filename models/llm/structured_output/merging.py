@@ -50,25 +50,25 @@ class SchemaTree:
             whole = merged(whole, self.resolved(part, depth + 1))
         return whole
 
-    def alternatives(self, value: Any, path: tuple[str, ...] = ()) -> list[Schema]:
+    def alternatives(self, value: Any, path: tuple[str | None, ...] = ()) -> list[Schema]:
         """The resolved alternatives of a schema, nested ones flattened.
 
         Alternatives that allow no value are omitted. Raises SchemaError.
         """
         reference = value.get("$ref") if isinstance(value, dict) else None
-        if reference in path:
+        # A reference within `allOf` leads to itself unseen.
+        if (reference is not None and reference in path) or len(path) > MAX_REFERENCES:
             raise SchemaError("$ref: a schema cannot be an alternative to itself")
         schema = self.resolved(value)
         key = "anyOf" if "anyOf" in schema else "oneOf"
         if key not in schema:
             return [] if schema.get("enum") == [] else [schema]
         base = {name: part for name, part in schema.items() if name != key}
-        path = (*path, reference) if reference is not None else path
         leaves: list[Schema] = []
         for part in schema[key]:
             inner = merged(base, as_schema(part)) if base else part
-            leaves += self.alternatives(inner, path)
-            if len(leaves) > MAX_LEAVES or len(path) > MAX_REFERENCES:
+            leaves += self.alternatives(inner, (*path, reference))
+            if len(leaves) > MAX_LEAVES:
                 raise SchemaError(f"{key}: there are too many alternatives")
         return leaves
 

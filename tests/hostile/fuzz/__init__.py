@@ -1,0 +1,1 @@
+"""Fuzzers of every parser of our own. `python -m tests.hostile.fuzz` runs them."""

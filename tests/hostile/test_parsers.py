@@ -1,0 +1,40 @@
+"""Each parser under inputs near valid ones, and under those that once made it fail.
+
+`make fuzz-parsers` looks for more, guided by coverage.
+"""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.hostile.fuzz import parsers
+from tests.hostile.fuzz.mutations import mutated
+from tests.hostile.fuzz.parsers import PARSERS, seeds
+
+CRASHES = Path(parsers.__file__).parent / "crashes"
+KEPT = sorted(path for path in CRASHES.glob("*/*") if path.is_file())
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_valid_inputs_and_those_near_them_are_parsed_or_refused(name: str) -> None:
+    for seed in seeds(name):
+        PARSERS[name](seed)
+
+    @settings(max_examples=60)
+    @given(mutated(seeds(name)))
+    def parse(data: bytes) -> None:
+        PARSERS[name](data)
+
+    parse()
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: f"{path.parent.name} {path.name[-12:]}")
+def test_an_input_that_once_failed_is_parsed_or_refused(path: Path) -> None:
+    PARSERS[path.parent.name](path.read_bytes())
+
+
+@given(st.binary(max_size=300))
+def test_the_fuzzer_of_schemas_makes_a_schema_of_any_bytes(data: bytes) -> None:
+    assert isinstance(parsers._Growth(data).schema(6), dict | bool)
