@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import JSON, Column, ColumnElement, LargeBinary, delete, update
+from sqlalchemy import JSON, Column, ColumnElement, LargeBinary, delete, or_, update
 from sqlmodel import Field, Session, SQLModel, col
 
 from db.accounts import workspace_reference
@@ -39,8 +39,8 @@ def claim_answer(
 ) -> IdempotentAnswer:
     """A row with `lease` when the caller may run the request; else the stored or running one.
 
-    If a runner dies, another can take over after `lease_until`, with the same `created_at`. Raises
-    sqlalchemy.exc.IntegrityError when a concurrent call was first.
+    If a runner dies, another can take over after `lease_until`, with the same `created_at` and
+    `body_digest`. Raises sqlalchemy.exc.IntegrityError when a concurrent call was first.
     """
     row = session.get(IdempotentAnswer, (workspace_id, path, key), with_for_update=True)
     if row is not None and row.expires_at > now:
@@ -56,9 +56,9 @@ def claim_answer(
             expires_at=expires_at,
         )
     if row.expires_at <= now:
-        row.created_at, row.expires_at = now, expires_at
+        row.created_at, row.expires_at, row.body_digest = now, expires_at, None
     row.lease, row.lease_until = lease, lease_until
-    row.status, row.body, row.body_digest, row.headers = None, None, None, []
+    row.status, row.body, row.headers = None, None, []
     session.add(row)
     session.flush()
     return row
@@ -70,17 +70,27 @@ def renew_answer(session: Session, claimed: IdempotentAnswer, lease_until: datet
     return change_rows(session, running.values(lease_until=lease_until)) > 0
 
 
+def bind_answer(session: Session, claimed: IdempotentAnswer, digest: bytes) -> bool:
+    """Stores the digest of the request's body. False when an earlier run of it had another body:
+    then the lease is given back, and the row waits for the first body."""
+    running = update(IdempotentAnswer).where(*_running(claimed))
+    stored = col(IdempotentAnswer.body_digest)
+    same = running.where(or_(stored.is_(None), stored == digest))
+    if change_rows(session, same.values(body_digest=digest)):
+        return True
+    return not change_rows(session, running.values(lease=None, lease_until=None))
+
+
 def finish_answer(
     session: Session,
     claimed: IdempotentAnswer,
-    digest: bytes,
     status: int,
     headers: list[list[str]],
     body: bytes | None,
 ) -> bool:
     """Stores the response; False when another process has taken the request over."""
     running = update(IdempotentAnswer).where(*_running(claimed))
-    answer = {"body_digest": digest, "status": status, "headers": headers, "body": body}
+    answer = {"status": status, "headers": headers, "body": body}
     return change_rows(session, running.values(lease=None, lease_until=None, **answer)) > 0
 
 

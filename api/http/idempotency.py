@@ -34,6 +34,8 @@ _KEY = re.compile(r"[\x21-\x7e][\x20-\x7e]*")
 _FAILED_LINE = re.compile(rb'^(?:data: )?\{(?:"type": ?"error"|"error": ?\{)', re.MULTILINE)
 _NOT_KEPT_HEADERS = frozenset({b"content-length", b"date", b"connection"})
 
+MISMATCH = "Idempotency-Key: the first request with it had another body or API key"
+
 Handle = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
@@ -55,6 +57,7 @@ async def answer_once(
     if isinstance(claim, FinishedRequest):
         return await _replay(claim, body)
     request.state.operation = IdempotentOperation(claim.operation)
+    body.claim = claim
     try:
         answer = await handle(Request(request.scope, body.receive))
         if answer.status_code < 400:
@@ -77,8 +80,7 @@ async def _replay(finished: FinishedRequest, body: "_Body") -> Response:
     await body.read_rest()
     kept = await finished.answer_to(body.digest())
     if kept is None:
-        message = "Idempotency-Key: the first request with it had another body or API key"
-        raise ApiError("idempotency_mismatch", message)
+        raise ApiError("idempotency_mismatch", MISMATCH)
     metrics.idempotent_replays.inc()
     replayed = Response(kept.body, kept.status)
     for name, value in kept.headers:
@@ -90,6 +92,7 @@ async def _replay(finished: FinishedRequest, body: "_Body") -> Response:
 class _Body:
     """The body of a request on its way to the route, and a digest of it.
 
+    The claim is bound to the digest before the route gets the last part, so before any charge.
     After its end `receive` waits for ever, and reports no disconnect of the client.
     """
 
@@ -102,15 +105,22 @@ class _Body:
         self._held = b""  # may be the beginning of a boundary
         self._bytes = 0
         self._ended = False
+        self.claim: Claim | None = None  # of a request that runs
 
     async def receive(self) -> Message:
-        """The next part, in place of the request's own `receive`."""
+        """The next part, in place of the request's own `receive`.
+
+        Raises ApiError(idempotency_mismatch) or DatabaseUnavailable.
+        """
         if self._ended:
             await asyncio.Event().wait()
         message = await self._receive()
         if message["type"] == "http.request":
             self._take(message.get("body", b""))
             self._ended = not message.get("more_body", False)
+            if self._ended and self.claim is not None:
+                if not await self.claim.bind(self.digest()):
+                    raise ApiError("idempotency_mismatch", MISMATCH)
         return message
 
     async def read_rest(self) -> None:
@@ -210,6 +220,4 @@ class _RecordedAnswer(Response):
     async def _keep(self) -> None:
         body = b"".join(self._parts) if self._keeps_body else None
         self._kept = True
-        await self._claim.finish(
-            self._body.digest(), StoredAnswer(self._status, self._kept_headers, body)
-        )
+        await self._claim.finish(StoredAnswer(self._status, self._kept_headers, body))

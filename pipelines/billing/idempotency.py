@@ -15,6 +15,7 @@ from db.database import Database, utc_now
 from db.errors import DatabaseError
 from db.idempotency import (
     IdempotentAnswer,
+    bind_answer,
     claim_answer,
     finish_answer,
     release_answer,
@@ -61,11 +62,16 @@ class Claim:
         parts = (row.workspace_id, row.path, row.key, row.created_at)
         return f"once-{hashlib.sha256(repr(parts).encode()).hexdigest()[:40]}"
 
-    async def finish(self, digest: bytes, answer: StoredAnswer) -> None:
+    async def bind(self, digest: bytes) -> bool:
+        """To be called before the work. False when the process of an earlier run, which may have
+        been charged, died with a body of another digest. Raises DatabaseUnavailable."""
+        return await self._answers.bind(self._row, digest)
+
+    async def finish(self, answer: StoredAnswer) -> None:
         """Stores the response. A failure is logged, not raised: the work is done already."""
         self._renewing.cancel()
         try:
-            await self._answers.keep(self._row, digest, answer)
+            await self._answers.keep(self._row, answer)
         except Exception:  # the work is done: an unstored response must not fail it
             logger.exception("answer_not_kept")
 
@@ -123,7 +129,11 @@ class IdempotencyStore:
         """A digest for the bodies of requests, to find a key that is reused for another request."""
         return hmac.new(self._digest_key, b"idempotency", hashlib.sha256)
 
-    async def keep(self, row: IdempotentAnswer, digest: bytes, answer: StoredAnswer) -> None:
+    async def bind(self, row: IdempotentAnswer, digest: bytes) -> bool:
+        """As `Claim.bind`."""
+        return await self._database.run(bind_answer, row, digest)
+
+    async def keep(self, row: IdempotentAnswer, answer: StoredAnswer) -> None:
         """Raises StorageUnavailable or DatabaseUnavailable."""
         body, kept = answer.body, None
         if body is not None and len(body) <= MAX_KEPT_BYTES:
@@ -135,7 +145,7 @@ class IdempotencyStore:
                 )
                 content = _IN_FILE + file_id.encode()
             kept = self._encryption.encrypt(content, _about(row))
-        await self._database.run(finish_answer, row, digest, answer.status, answer.headers, kept)
+        await self._database.run(finish_answer, row, answer.status, answer.headers, kept)
 
     async def open(self, row: IdempotentAnswer) -> StoredAnswer:
         """The stored response of a finished row. Raises as `FinishedRequest.answer_to`."""

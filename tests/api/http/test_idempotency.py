@@ -345,3 +345,17 @@ async def test_a_retry_after_a_process_died_before_it_stored_the_answer_is_not_c
     assert await _captured(services) == 1
     left = (await client.get("/billing/usage", headers=keyed)).json()["credit_balance"]
     assert left == credit
+
+
+async def test_after_a_process_died_another_body_is_refused_and_the_first_one_is_still_paid(
+    client: httpx.AsyncClient, keyed: Headers, services: Services
+) -> None:
+    assert (await client.post("/tts-synthesize", headers=keyed, json=SPEECH)).status_code == 200
+    await services.infrastructure.database.run(_forget_answers)
+    longer = {"text": SPEECH["text"] * 20}
+    for _ in range(2):
+        other = await client.post("/tts-synthesize", headers=keyed, json=longer)
+        assert (other.status_code, other.json()["error"]) == (400, "idempotency_mismatch")
+    again = await client.post("/tts-synthesize", headers=keyed, json=SPEECH)
+    assert again.status_code == 200
+    assert await _captured(services) == 1

@@ -61,7 +61,8 @@ async def test_a_stored_response_is_returned_for_the_same_request_body_only(
     got = await claim(store, workspace_id)
     assert isinstance(got, Claim)
     answer = StoredAnswer(200, HEADERS, b"a" * size)
-    await got.finish(b"digest", answer)
+    assert await got.bind(b"digest")
+    await got.finish(answer)
     kept = await claim(store, workspace_id)
     assert isinstance(kept, FinishedRequest)
     assert await kept.answer_to(b"digest") == answer
@@ -78,11 +79,29 @@ async def test_the_claim_of_a_dead_process_passes_to_one_other_request(
     [next_one] = [one for one in claims if one is not None]
     assert isinstance(next_one, Claim)
     assert next_one.operation == dead.operation  # so that it is not charged twice
-    await dead.finish(b"late", StoredAnswer(200, HEADERS, b"late"))
+    await dead.finish(StoredAnswer(200, HEADERS, b"late"))
     assert await claim(store, workspace_id) is None
-    await next_one.finish(b"digest", StoredAnswer(200, HEADERS, b"in time"))
+    assert await next_one.bind(b"digest")
+    await next_one.finish(StoredAnswer(200, HEADERS, b"in time"))
     kept = await claim(store, workspace_id)
-    assert isinstance(kept, FinishedRequest) and await kept.answer_to(b"late") is None
+    assert isinstance(kept, FinishedRequest)
+    answer = await kept.answer_to(b"digest")
+    assert answer is not None and answer.body == b"in time"
+
+
+async def test_the_claim_of_a_dead_process_is_refused_to_another_body_and_kept_for_the_first(
+    store: IdempotencyStore, database: Database, workspace_id: int
+) -> None:
+    dead = await claim(store, workspace_id)
+    assert isinstance(dead, Claim) and await dead.bind(b"first")
+    await database.run(_end_leases)
+    other = await claim(store, workspace_id)
+    assert isinstance(other, Claim) and not await other.bind(b"other")
+    await other.release()
+    again = await claim(store, workspace_id)
+    assert isinstance(again, Claim) and again.operation == dead.operation
+    assert await again.bind(b"first")
+    await again.release()
 
 
 async def test_expired_keys_are_deleted_in_batches(database: Database, workspace_id: int) -> None:
