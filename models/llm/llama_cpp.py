@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from configs.load import CONFIGS_DIR
@@ -32,8 +33,13 @@ from models.llm.base import (
     GenerationRequest,
     TokenUsage,
 )
-from models.llm.structured_output.answer import answer_grammar, is_constrained_throughout
-from models.llm.structured_output.ast import Grammar
+from models.llm.structured_output.answer import (
+    answer_grammar,
+    cached_grammar,
+    is_constrained_throughout,
+)
+from models.llm.structured_output.ast import Grammar, WorkBudget
+from models.llm.structured_output.compilation import GrammarCompiler
 from models.llm.structured_output.notations import to_gbnf
 from models.weights.store import WeightStore
 
@@ -66,14 +72,16 @@ class LlamaCppEngine(ChatEngine):
         self._server = start_server(config, str(path))
         self._threads = ThreadPoolExecutor(config.parallel, thread_name_prefix="llama")
         self._slots = Slots(config.parallel)
+        self._grammars = GrammarCompiler()
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         if request.tools and not self.capabilities.tools:
             raise UnsupportedFeature("this model has no tools")
         grammar = None
         if request.tools or request.response_format:
-            # Grammars can take half a second to compile; other streams must not wait for it.
-            grammar = await asyncio.to_thread(answer_grammar, request)
+            grammar = cached_grammar(request)
+            if grammar is None:
+                grammar = await self._grammars.run(request.owner, partial(_compile, request))
         body = _to_body(request, grammar)
         stream = ChunkStream(asyncio.get_running_loop())
 
@@ -105,6 +113,12 @@ class LlamaCppEngine(ChatEngine):
         finally:
             stream.close()  # the thread sees it at the next chunk, and llama.cpp frees the slot
             work.cancel()  # for a stream that still waits for a thread
+
+
+def _compile(request: GenerationRequest, budget: WorkBudget) -> Grammar | None:
+    if grammar := answer_grammar(request, budget=budget):
+        to_gbnf(grammar)  # up to 50 ms; cached for `_to_body`
+    return grammar
 
 
 async def _end_of(stream: "ChunkStream") -> None:

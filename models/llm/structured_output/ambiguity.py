@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from models.llm.structured_output.ast import Node, SchemaError, post_order
+from models.llm.structured_output.ast import Node, SchemaError, WorkBudget, post_order
 from models.llm.structured_output.keywords import Schema, type_of
 
 MAX_PARSES = 16
@@ -72,10 +72,29 @@ class Alternative:
         return first if first in self.required else None
 
 
+def exclude_each_other(parts: list[list[Alternative]], budget: WorkBudget) -> bool:
+    """Whether no answer that is generated for an alternative is valid for one of another part.
+
+    Listed values are compared as a set, and only the other alternatives in pairs.
+    """
+    leaves = [(number, leaf) for number, part in enumerate(parts) for leaf in part]
+    owners: dict[str, int] = {}
+    for number, leaf in leaves:
+        if any(owners.setdefault(value, number) != number for value in leaf.values or ()):
+            return False
+    unlisted = [(number, leaf) for number, leaf in leaves if leaf.values is None]
+    for number, leaf in leaves:
+        budget.spend(len(unlisted))
+        if not all(leaf.excludes(other) for n, other in unlisted if n != number):
+            return False
+    return True
+
+
 class AmbiguityCheck:
     """How many parses of an answer an engine may have to follow at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: WorkBudget) -> None:
+        self._budget = budget
         self._groups: dict[Node, list[set[Node]]] = {}  # a choice's alternatives that begin alike
         self._comparisons = 0
 
@@ -89,6 +108,7 @@ class AmbiguityCheck:
         """Registers a choice and its parts, each with its alternatives."""
         groups: list[tuple[set[Node], list[Alternative]]] = []
         for node, leaves in parts:
+            self._budget.spend(len(groups))
             for nodes, others in groups:
                 if any(one.begins_like(other) for one in leaves for other in others):
                     nodes.add(node)
@@ -104,7 +124,9 @@ class AmbiguityCheck:
         if len(ambiguous) > MAX_AMBIGUOUS:
             raise SchemaError("anyOf: too many alternatives begin alike")
         for choice in ambiguous:
-            if any(choice in post_order(part) for part in choice.parts):
+            below = post_order(*choice.parts)
+            self._budget.spend(len(below))
+            if choice in below:
                 raise SchemaError(
                     "anyOf: alternatives that begin alike are not supported in a schema that "
                     "contains itself; tell them apart by a first required property with a const"

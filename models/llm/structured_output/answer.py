@@ -4,10 +4,18 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any
 
 from models.llm.base import GenerationRequest
-from models.llm.structured_output.ast import EMPTY, Grammar, GrammarBuilder, Node, SchemaError
+from models.llm.structured_output.ast import (
+    EMPTY,
+    Grammar,
+    GrammarBuilder,
+    Node,
+    SchemaError,
+    WorkBudget,
+)
 from models.llm.structured_output.json_schema import NARROW, Bounds, SchemaCompiler
 from models.llm.structured_output.notations import MAX_REMEMBERED
 from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK
@@ -17,23 +25,31 @@ SCHEMA = "response_format.json_schema.schema"
 NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
-def answer_grammar(request: GenerationRequest, bounds: Bounds = NARROW) -> Grammar | None:
-    """The grammar of the answer; None when it is not constrained.
+def answer_grammar(
+    request: GenerationRequest, bounds: Bounds = NARROW, budget: WorkBudget | None = None
+) -> Grammar | None:
+    """The grammar of the answer; None when it is not constrained. Cached by a digest.
 
-    Raises SchemaError for a schema that is not supported.
+    Raises SchemaError for a schema that is not supported, or exceeds the budget.
     """
-    if may_call_tools(request):
-        return _tool_grammar(
-            json.dumps(request.tools),
-            request.called_tool,
-            request.tool_choice == "required",
-            MAX_CALLS if request.parallel_tool_calls and not request.called_tool else 1,
-            json.dumps(request.response_format) if is_json_or_calls(request) else None,
-            bounds,
-        )
-    if request.response_format is not None:
-        return _json_grammar(json.dumps(request.response_format), bounds)
-    return None
+    if not may_call_tools(request) and request.response_format is None:
+        return None
+    place = _place_of(request, bounds)
+    if not place:
+        budget = budget or WorkBudget()
+        try:
+            place.append(_compile(request, bounds, GrammarBuilder(budget)))
+        except SchemaError as error:
+            if budget.cancelled:
+                raise
+            place.append(SchemaError(str(error)))  # without its traceback, which holds the nodes
+    return _kept(place)
+
+
+def cached_grammar(request: GenerationRequest, bounds: Bounds = NARROW) -> Grammar | None:
+    """The grammar if it was compiled before, else None. Raises SchemaError if it was refused."""
+    place = _place_of(request, bounds)
+    return _kept(place) if place else None
 
 
 def may_call_tools(request: GenerationRequest) -> bool:
@@ -68,23 +84,37 @@ def _with_place(place: str) -> Iterator[None]:
         raise SchemaError(f"{place}: {error}") from None
 
 
+Place = list[Grammar | SchemaError]  # empty until one of them is known
+
+
+def _place_of(request: GenerationRequest, bounds: Bounds) -> Place:
+    choice = (request.tool_choice, request.called_tool, request.parallel_tool_calls)
+    asked = json.dumps((request.tools, choice, request.response_format, repr(bounds)))
+    return _place(sha256(asked.encode()).digest())
+
+
 @lru_cache(maxsize=MAX_REMEMBERED)
-def _json_grammar(response_format: str, bounds: Bounds) -> Grammar:
-    with _with_place(SCHEMA):
-        return Grammar(_json(response_format, GrammarBuilder(), bounds))
+def _place(digest: bytes) -> Place:
+    del digest
+    return []
 
 
-def _json(response_format: str, builder: GrammarBuilder, bounds: Bounds) -> Node:
-    return SchemaCompiler(schema_of(json.loads(response_format)), builder, bounds).compile()
+def _kept(place: Place) -> Grammar:
+    if isinstance(place[0], SchemaError):
+        raise SchemaError(str(place[0]))
+    return place[0]
 
 
-@lru_cache(maxsize=MAX_REMEMBERED)
-def _tool_grammar(
-    tools: str, called: str | None, must: bool, most: int, instead: str | None, bounds: Bounds
-) -> Grammar:
-    """`instead` is the `response_format` of an answer without tool calls, if any."""
-    build = GrammarBuilder()
-    functions: Sequence[dict[str, Any]] = [tool["function"] for tool in json.loads(tools)]
+def _compile(request: GenerationRequest, bounds: Bounds, build: GrammarBuilder) -> Grammar:
+    form = request.response_format
+    if not may_call_tools(request):
+        assert form is not None
+        with _with_place(SCHEMA):
+            root = SchemaCompiler(schema_of(form), build, bounds).compile()
+            return Grammar(root, build.budget)
+    functions: Sequence[dict[str, Any]] = [tool["function"] for tool in request.tools]
+    called = request.called_tool
+    most = MAX_CALLS if request.parallel_tool_calls and not called else 1
     calls = [
         build.sequence(build.text(one["name"] + AFTER_NAME), _arguments(one, build, bounds))
         for one in functions
@@ -95,13 +125,14 @@ def _tool_grammar(
     call = build.sequence(build.text(BEFORE_NAME), build.choice(*calls), build.text(END))
     several = build.sequence(call, build.repeat(build.sequence(newline, mark, call), 0, most - 1))
     root = build.sequence(mark, several)
-    if instead is not None:
+    if form is not None and is_json_or_calls(request):
         with _with_place(SCHEMA):
-            root = build.choice(root, _json(instead, build, bounds))
-    elif not must:
+            instead = SchemaCompiler(schema_of(form), build, bounds).compile()
+            root = build.choice(root, instead)
+    elif request.tool_choice != "required":
         root = _text_or(several, build)
     with _with_place("tools: the parameters"):
-        return Grammar(root, several)
+        return Grammar(root, build.budget, several)
 
 
 def _arguments(function: dict[str, Any], builder: GrammarBuilder, bounds: Bounds) -> Node:

@@ -8,12 +8,14 @@ one that is too large is refused while it is built.
 import math
 import os
 import re
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from models.errors import InvalidEngineRequest
 
 MAX_GRAMMAR_CHARS = 200_000  # of GBNF, estimated from the number of parts of productions
+MAX_CPU_S = 0.6  # of compiling one grammar; usual ones take 1 to 10 ms, the largest some 0.4 s
 MAX_REPEATS = 20_000  # of all repetitions together: llama.cpp expands each one
 
 Ranges = list[tuple[int, int]]
@@ -21,6 +23,7 @@ Ranges = list[tuple[int, int]]
 
 LAST_CODE_POINT = 0x10FFFF
 _PART = 5  # characters
+_STEPS_PER_LOOK = 32
 _SURROGATES = (0xD800, 0xDFFF)
 # The sample of a set of characters is the first of these that it contains.
 _USUAL = "a0A-_.x1 9zZ:/"
@@ -30,6 +33,30 @@ N = TypeVar("N", bound="Node")
 
 class SchemaError(InvalidEngineRequest):
     """A JSON schema that is not supported; the message has the place and the reason."""
+
+
+class WorkBudget:
+    """The CPU time of the thread that compiles a grammar, since its schemas are a caller's.
+
+    Every loop over a schema spends steps. Any thread may set `cancelled`.
+    """
+
+    def __init__(self, cpu_s: float = MAX_CPU_S) -> None:
+        self.cancelled = False
+        self._cpu_s = cpu_s
+        self._until: float | None = None
+        self._steps = 0  # since the clock was read, which takes as long as some steps
+
+    def spend(self, steps: int = 1) -> None:
+        """Raises SchemaError when the time is spent, or the work is cancelled."""
+        self._steps += steps
+        if self._steps < _STEPS_PER_LOOK and self._until is not None:
+            return
+        self._steps, now = 0, time.thread_time()
+        if self._until is None:
+            self._until = now + self._cpu_s
+        if self.cancelled or now > self._until:
+            raise SchemaError("it takes too long to compile; make it smaller")
 
 
 class Node:
@@ -125,10 +152,18 @@ EMPTY: Node = Sequence()
 class GrammarBuilder:
     """Builds nodes; equal ones are the same object. Raises SchemaError when there are too many."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: WorkBudget) -> None:
+        self.budget = budget
         self._nodes: dict[tuple[Any, ...], Node] = {}
+        self._known: dict[tuple[Any, ...], Node] = {}
         self._size = 0
         self._repeats = 0
+
+    def once(self, key: tuple[Any, ...], build: Callable[[], Node]) -> Node:
+        """What `build` returned for the same key before."""
+        if key not in self._known:
+            self._known[key] = build()
+        return self._known[key]
 
     def text(self, text: str) -> Node:
         return self._unique(len(text), Text, text) if text else EMPTY
@@ -189,6 +224,7 @@ class GrammarBuilder:
 
     def _unique(self, size: int, kind: type[N], *values: Any) -> Node:
         key = (kind, *values)
+        self.budget.spend()
         if key not in self._nodes:
             self._grow(size)
             self._nodes[key] = kind(*values)
@@ -203,7 +239,7 @@ class GrammarBuilder:
 class Grammar:
     """The valid answers: all texts that `root` derives."""
 
-    def __init__(self, root: Node, calls: Node | None = None) -> None:
+    def __init__(self, root: Node, budget: WorkBudget, calls: Node | None = None) -> None:
         """`calls` is what follows the marker of tool calls, if the rest is free text.
 
         Raises SchemaError if some answer could not be completed.
@@ -211,7 +247,7 @@ class Grammar:
         self.root = root
         self.calls = calls
         self.nodes = post_order(root)
-        _measure(self.nodes)
+        _measure(self.nodes, budget)
         if any(math.isinf(node.min_bytes) for node in self.nodes):
             raise SchemaError("$ref: a value that must contain itself has no end")
 
@@ -225,11 +261,11 @@ def without(ranges: Ranges, holes: Iterable[tuple[int, int]]) -> Ranges:
     return kept
 
 
-def post_order(root: Node) -> list[Node]:
-    """All nodes, each after its parts except in recursion."""
+def post_order(*roots: Node) -> list[Node]:
+    """All nodes below the roots, each after its parts except in recursion."""
     order: list[Node] = []
     opened: set[Node] = set()
-    waiting: list[tuple[Node, bool]] = [(root, False)]
+    waiting = [(root, False) for root in roots]
     while waiting:
         node, done = waiting.pop()
         if done:
@@ -241,11 +277,12 @@ def post_order(root: Node) -> list[Node]:
     return order
 
 
-def _measure(order: list[Node]) -> None:
+def _measure(order: list[Node], budget: WorkBudget) -> None:
     """Sets `min_bytes`: iterates in alternating order until no value falls any further."""
     changed = True
     while changed:
         changed = False
+        budget.spend(len(order))
         for node in order:
             before = node.min_bytes
             if isinstance(node, Text):

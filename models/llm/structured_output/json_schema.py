@@ -8,10 +8,9 @@ name.
 import json
 import math
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
-from models.llm.structured_output.ambiguity import Alternative, AmbiguityCheck
+from models.llm.structured_output.ambiguity import Alternative, AmbiguityCheck, exclude_each_other
 from models.llm.structured_output.ast import EMPTY, GrammarBuilder, Node, SchemaError
 from models.llm.structured_output.keywords import (
     Schema,
@@ -51,10 +50,10 @@ class SchemaCompiler:
 
     def __init__(self, root: Any, builder: GrammarBuilder, bounds: Bounds = NARROW) -> None:
         self._bounds = bounds
-        self._tree = SchemaTree(root)
+        self._tree = SchemaTree(root, builder.budget)
         self._build = builder
         self._referred: dict[str, Node] = {}  # nonterminals by reference
-        self._ambiguity = AmbiguityCheck()
+        self._ambiguity = AmbiguityCheck(builder.budget)
         self._depth = self._count = 0
 
     def compile(self) -> Node:
@@ -120,24 +119,20 @@ class SchemaCompiler:
             if leaves := [Alternative.of(leaf) for leaf in self._tree.alternatives(whole)]:
                 kept.append((whole, leaves))
                 number += len(leaves)
-            if number > MAX_LEAVES:
+            if max(number, len(schema[key])) > MAX_LEAVES:
                 raise SchemaError(f"{key}: there are more than {MAX_LEAVES} alternatives")
         if not kept:
             raise SchemaError(f"{key}: no value is allowed")
         self._ambiguity.compare(number)
-        if key == "oneOf" and not all(
-            one.excludes(other)
-            for (_, mine), (_, theirs) in combinations(kept, 2)
-            for one in mine
-            for other in theirs
-        ):
+        parts = [leaves for _, leaves in kept]
+        if key == "oneOf" and not exclude_each_other(parts, self._build.budget):
             raise SchemaError(
                 "oneOf: alternatives that may hold at once are not supported; use anyOf, "
                 "or tell them apart by a required property with a const"
             )
-        parts = [(self._schema(whole), leaves) for whole, leaves in kept]
-        choice = self._build.choice(*(node for node, _ in parts))
-        self._ambiguity.add(choice, parts)
+        ways = [(self._schema(whole), leaves) for whole, leaves in kept]
+        choice = self._build.choice(*(node for node, _ in ways))
+        self._ambiguity.add(choice, ways)
         return choice
 
     def _object(self, schema: Schema) -> Node:
@@ -248,17 +243,23 @@ class SchemaCompiler:
         """Any string of `least` to `most` characters."""
         if least > MAX_STRING:
             raise SchemaError(f"minLength: at most {MAX_STRING} is supported")
+        most = _whole_number(max(least, min(most, self._bounds.string)))
+        return self._build.once(("text", least, most), lambda: self._any_text(least, most))
+
+    def _any_text(self, least: int, most: float) -> Node:
         build = self._build
         controls = "".join(map(chr, [*range(0x20), 0x7F]))
         escape = build.char_set([(ord(char), ord(char)) for char in '"\\/bfnrt'])
         char = build.choice(
             build.all_but('"\\' + controls), build.sequence(build.text("\\"), escape)
         )
-        most = _whole_number(max(least, min(most, self._bounds.string)))
         return self._between('"', build.repeat(char, least, most), '"')
 
     def _anything(self, depth: int) -> Node:
         """Any value; lists and objects are `depth` deep at most."""
+        return self._build.once(("anything", depth), lambda: self._any_value(depth))
+
+    def _any_value(self, depth: int) -> Node:
         build = self._build
         ways = [self._text(0, self._bounds.string), bounded({}, build, whole=False)]
         ways += map(build.text, ("true", "false", "null"))

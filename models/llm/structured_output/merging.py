@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from models.llm.structured_output.ast import SchemaError
+from models.llm.structured_output.ast import SchemaError, WorkBudget
 from models.llm.structured_output.keywords import Schema, as_schema
 
 MAX_REFERENCES = 32  # in a chain of references
@@ -17,7 +17,8 @@ _MOST = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"
 class SchemaTree:
     """One schema, in which references are looked up."""
 
-    def __init__(self, root: Any) -> None:
+    def __init__(self, root: Any, budget: WorkBudget) -> None:
+        self._budget = budget
         self.root: Schema = root if isinstance(root, dict) else as_schema(root)
         self._steps = 0
 
@@ -39,6 +40,7 @@ class SchemaTree:
     def resolved(self, value: Any, depth: int = 0) -> Schema:
         """A schema with its reference and `allOf` merged into it. Raises SchemaError."""
         self._steps += 1
+        self._budget.spend(4)
         if depth > MAX_REFERENCES or self._steps > MAX_STEPS:
             raise SchemaError("$ref: it leads to itself, or through too many others")
         schema = as_schema(value)
@@ -47,6 +49,7 @@ class SchemaTree:
             parts.append(self.referred(schema["$ref"]))
         whole = {key: part for key, part in schema.items() if key not in ("$ref", "allOf")}
         for part in parts:
+            self._budget.spend(len(whole))
             whole = merged(whole, self.resolved(part, depth + 1))
         return whole
 
@@ -63,6 +66,8 @@ class SchemaTree:
         key = "anyOf" if "anyOf" in schema else "oneOf"
         if key not in schema:
             return [] if schema.get("enum") == [] else [schema]
+        if len(schema[key]) > MAX_LEAVES:
+            raise SchemaError(f"{key}: there are more than {MAX_LEAVES} alternatives")
         base = {name: part for name, part in schema.items() if name != key}
         leaves: list[Schema] = []
         for part in schema[key]:

@@ -17,7 +17,7 @@ from models.llm.structured_output.answer import (
     may_call_tools,
     schema_of,
 )
-from models.llm.structured_output.ast import Grammar, SchemaError
+from models.llm.structured_output.ast import Grammar, SchemaError, WorkBudget
 from models.llm.structured_output.json_schema import WIDE
 from models.llm.structured_output.notations import to_lark
 from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK
@@ -45,7 +45,9 @@ class ConstrainedAnswers:
         mark = tokenizer.get_vocab().get(MARK)
         self._mark_is_special = mark is not None and self._tokens.is_special_token(mark)
 
-    def constrain(self, request: GenerationRequest) -> ConstrainedAnswer | None:
+    def constrain(
+        self, request: GenerationRequest, budget: WorkBudget | None = None
+    ) -> ConstrainedAnswer | None:
         """None when the answer is not constrained. Raises UnsupportedFeature.
 
         The grammar is our own, so that it and ParserState agree. Schemas that our compiler refuses
@@ -55,14 +57,15 @@ class ConstrainedAnswers:
         Takes some milliseconds, and up to a second for a large schema.
         """
         try:
-            grammar = answer_grammar(request, WIDE)
+            grammar = answer_grammar(request, WIDE, budget)
             if grammar is None:
                 return None
             matcher = self._matcher(to_lark(grammar, mark_is_token=self._mark_is_special))
             if not matcher.is_error():
                 return ConstrainedAnswer(matcher, grammar)
         except SchemaError:
-            pass
+            if budget is not None and budget.cancelled:
+                raise
         matcher = self._matcher(self._grammar(request))
         if matcher.is_error():
             reason = matcher.get_error().splitlines()[0]

@@ -6,6 +6,7 @@ import json
 import secrets
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,10 @@ from models.llm.base import (
     TokenUsage,
 )
 from models.llm.structured_output.answer import is_constrained_throughout
+from models.llm.structured_output.compilation import GrammarCompiler
 from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK
 from models.llm.transformers.batch import StreamBatch
-from models.llm.transformers.constrained import ConstrainedAnswer, ConstrainedAnswers
+from models.llm.transformers.constrained import ConstrainedAnswers
 from models.llm.transformers.sampler import TokenSampler
 from models.weights.store import WeightStore
 
@@ -131,6 +133,7 @@ class TransformersEngine(ChatEngine):
         self._constraints = ConstrainedAnswers(
             self._writer.tokenizer, self._batch.size, self._batch.ends
         )
+        self._grammars = GrammarCompiler()
 
     def __del__(self) -> None:
         # A swapped model is freed with the last request that refers to it.
@@ -142,7 +145,12 @@ class TransformersEngine(ChatEngine):
         self._batch.close()
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
-        prompt, answer = await asyncio.to_thread(self._prepare, request)
+        answer = None
+        if request.tools or request.response_format:
+            compile_ = partial(self._constraints.constrain, request)
+            answer = await self._grammars.run(request.owner, compile_)
+        no_thinking = is_constrained_throughout(request)
+        prompt = await asyncio.to_thread(self._writer.write, request, no_thinking=no_thinking)
         read = len(prompt.tokens)
         context_tokens = self.capabilities.context_tokens
         room = context_tokens - read
@@ -184,8 +192,3 @@ class TransformersEngine(ChatEngine):
             yield replace(piece, usage=usage)
         finally:
             stream.close()
-
-    def _prepare(self, request: GenerationRequest) -> tuple[Prompt, ConstrainedAnswer | None]:
-        """Raises InvalidEngineRequest."""
-        answer = self._constraints.constrain(request)
-        return self._writer.write(request, no_thinking=is_constrained_throughout(request)), answer

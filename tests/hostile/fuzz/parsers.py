@@ -27,7 +27,7 @@ from api.inworld import messages as inworld
 from api.sockets.kernel.conversation import ClientFault, parse_event
 from api.sockets.stt.events import parse_client_event
 from api.sockets.tts import events as tts
-from models.llm.structured_output.ast import Grammar, GrammarBuilder, SchemaError
+from models.llm.structured_output.ast import Grammar, GrammarBuilder, SchemaError, WorkBudget
 from models.llm.structured_output.json_schema import SchemaCompiler
 from models.llm.structured_output.notations import to_gbnf
 from models.llm.structured_output.parser_state import ParserState
@@ -113,7 +113,9 @@ def json_schema_text(data: bytes) -> None:
 
 def _check_schema(schema: Any) -> None:
     with suppress(SchemaError):
-        grammar = Grammar(SchemaCompiler(schema, GrammarBuilder()).compile())
+        budget = WorkBudget()
+        root = SchemaCompiler(schema, GrammarBuilder(budget)).compile()
+        grammar = Grammar(root, budget)
         json.loads(ParserState.start(grammar).completion())
         rules = gbnf_samples.parse(to_gbnf(grammar))
         for number in range(TEXTS):

@@ -1,0 +1,168 @@
+"""Compiling callers' schemas: the queue, its turns and limits, cancellation, and the cache."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from models.errors import EngineOverloaded
+from models.llm.base import GenerationRequest
+from models.llm.structured_output import answer
+from models.llm.structured_output.answer import answer_grammar, cached_grammar
+from models.llm.structured_output.ast import SchemaError, WorkBudget
+from models.llm.structured_output.compilation import (
+    MAX_OF_OWNER,
+    MAX_WAITING,
+    GrammarCompiler,
+)
+from tests.cpu_time import cpu_units
+from tests.models.llm.structured_output.schemas import record, strings
+from tests.patience import PATIENCE_S
+
+
+def asking(schema: Any) -> GenerationRequest:
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    return GenerationRequest((), response_format=form)
+
+
+def with_tools(*schemas: Any) -> GenerationRequest:
+    functions = ({"name": f"f{at}", "parameters": one} for at, one in enumerate(schemas))
+    return GenerationRequest(
+        (), tools=tuple({"type": "function", "function": one} for one in functions)
+    )
+
+
+UNION = {"oneOf": [record({f"k{at}": {"type": "number", "minimum": at}}) for at in range(199)]}
+REFERRED = {
+    "type": "object",
+    "$defs": {"A": {"enum": list(range(3000))}, "B": {"enum": list(range(3001))}},
+    "properties": {"p": {"allOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}] * 500}},
+}
+NUMBERS = [
+    record({f"p{at}": {"type": "number", "minimum": -at - 0.123456, "maximum": most + 0.987654}})
+    for most in range(128)
+    for at in [most]
+]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        with_tools(*({**UNION, "title": str(at)} for at in range(70))),
+        with_tools(REFERRED),
+        with_tools(*(record({f"q{at}{i}": one for i, one in enumerate(NUMBERS[:40])})
+                     for at in range(12))),
+        asking({"oneOf": [{"const": at} for at in range(3600)]}),
+    ],
+    ids=["many unions", "merged lists", "bounded numbers", "3,600 alternatives"],
+)  # fmt: skip
+def test_hostile_schemas_and_tools_end_within_the_cpu_budget(request_: GenerationRequest) -> None:
+    def compile_all() -> None:
+        try:
+            answer_grammar(request_)
+        except SchemaError:
+            pass
+
+    assert cpu_units(compile_all) < 100
+
+
+class Gated:
+    """Work that waits in the thread until the gate opens, spending its budget meanwhile."""
+
+    def __init__(self) -> None:
+        self.began, self.gate = threading.Event(), threading.Event()
+        self.ended_by: BaseException | None = None
+
+    def __call__(self, budget: WorkBudget) -> str:
+        self.began.set()
+        try:
+            while not self.gate.wait(0.01):
+                for _ in range(100):
+                    budget.spend()
+        except SchemaError as error:
+            self.ended_by = error
+            raise
+        return "compiled"
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_other_streams_go_on_while_a_schema_is_compiled() -> None:
+    compiler, work = GrammarCompiler(), Gated()
+    compiling = asyncio.create_task(compiler.run("a", work))
+    await until(work.began.is_set)
+    pieces = 0
+    for _ in range(100):  # of a stream of another tenant
+        await asyncio.sleep(0)
+        pieces += 1
+    assert pieces == 100 and not compiling.done()
+    work.gate.set()
+    assert await compiling == "compiled"
+
+
+async def test_a_caller_that_leaves_ends_its_compilation() -> None:
+    compiler, work = GrammarCompiler(), Gated()
+    compiling = asyncio.create_task(compiler.run("a", work))
+    await until(work.began.is_set)
+    compiling.cancel()
+    await until(lambda: work.ended_by is not None)
+    assert await compiler.run("b", lambda budget: "next") == "next"
+
+
+async def test_a_tenant_waits_for_one_schema_of_another_at_most() -> None:
+    compiler, first = GrammarCompiler(), Gated()
+    done: list[str] = []
+
+    async def compile_one(owner: str) -> None:
+        await compiler.run(owner, first if not first.began.is_set() else lambda budget: owner)
+        done.append(owner)
+
+    hostile = [asyncio.create_task(compile_one("hostile"))]
+    await until(first.began.is_set)
+    hostile += [asyncio.create_task(compile_one("hostile")) for _ in range(MAX_OF_OWNER - 1)]
+    await asyncio.sleep(0)
+    other = asyncio.create_task(compile_one("other"))
+    await asyncio.sleep(0)
+    first.gate.set()
+    await asyncio.gather(*hostile, other)
+    assert "other" in done[:3]
+
+
+async def test_the_queue_is_bounded_for_each_tenant_and_in_all() -> None:
+    compiler, work = GrammarCompiler(), Gated()
+    waiting = []
+    for at in range(MAX_WAITING):
+        waiting.append(asyncio.create_task(compiler.run(f"tenant {at // MAX_OF_OWNER}", work)))
+        await asyncio.sleep(0)
+    for owner in ("tenant 0", "another"):
+        with pytest.raises(EngineOverloaded):
+            await compiler.run(owner, work)
+    work.gate.set()
+    assert set(await asyncio.gather(*waiting)) == {"compiled"}
+    assert await compiler.run("tenant 0", work) == "compiled"
+
+
+def test_grammars_and_refusals_are_cached_but_not_those_of_a_caller_that_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    good, bad = asking(record({"cached": strings()})), asking({"not": {"title": "cached"}})
+    left = asking(record({"left": strings()}))
+    assert cached_grammar(good) is None and cached_grammar(bad) is None
+    budget = WorkBudget()
+    budget.cancelled = True
+    with pytest.raises(SchemaError):
+        answer_grammar(left, budget=budget)
+    with pytest.raises(SchemaError, match="not is not supported"):
+        answer_grammar(bad)
+    grammar = answer_grammar(good)
+    assert answer_grammar(left) is not None
+    monkeypatch.setattr(answer, "SchemaCompiler", None)  # compiles nothing any more
+    assert answer_grammar(good) is grammar is cached_grammar(good)
+    with pytest.raises(SchemaError, match="not is not supported"):
+        cached_grammar(bad)
