@@ -59,6 +59,10 @@ class InvalidRequest(PipelineError):
     """A field holds something that the service cannot use; the message names the field."""
 
 
+class NothingToSpeak(InvalidRequest):
+    """The text has no letter and no digit."""
+
+
 class DecoderBusy(PipelineError, code="overloaded"):
     """The queue of the audio decoder is full."""
 

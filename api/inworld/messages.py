@@ -347,7 +347,7 @@ async def open_voice(
     *,
     whole: bool = False,
 ) -> ContextVoice:
-    """The voice that `voicing` describes; `whole` is for a text whose chunks are `joined`.
+    """The voice that `voicing` describes; `whole` is for a text whose chunks are a `WholeFile`.
 
     Raises EngineError, PipelineError or DatabaseError.
     """
@@ -367,9 +367,23 @@ async def open_voice(
     )
 
 
-def joined(encoding: InworldEncoding, sample_rate_hz: int, parts: list[bytes]) -> bytes:
-    """All chunks of a text as one file. For LINEAR16 and WAV the `parts` are PCM."""
-    data = b"".join(parts)
-    if encoding in WITH_HEADER:
-        return wav_header(sample_rate_hz, len(data)) + data
-    return data
+class WholeFile:
+    """All chunks of a text as one file. For LINEAR16 and WAV the chunks are PCM."""
+
+    def __init__(self, encoding: InworldEncoding, sample_rate_hz: int) -> None:
+        self._rate = sample_rate_hz
+        self._head = len(wav_header(sample_rate_hz)) if encoding in WITH_HEADER else 0
+        self._data = bytearray(self._head)
+
+    @property
+    def is_empty(self) -> bool:
+        return len(self._data) == self._head
+
+    def add(self, data: bytes) -> None:
+        self._data += data
+
+    def finish(self) -> bytearray:
+        """The file, with its true length in the header."""
+        if self._head:
+            self._data[: self._head] = wav_header(self._rate, len(self._data) - self._head)
+        return self._data

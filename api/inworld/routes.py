@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from api.http.errors import ApiError, to_api_error
 from api.http.routing import (
@@ -16,15 +16,15 @@ from api.http.routing import (
     VoicesDep,
     make_router,
 )
-from api.http.streaming import NdjsonStream, encode_frames, json_line
+from api.http.streaming import Base64Json, NdjsonStream, encode_frames, json_line
 from api.inworld.conversation import InworldConversation
 from api.inworld.messages import (
     Alignment,
     RpcStatus,
     Voicing,
+    WholeFile,
     audio_body,
     code_of,
-    joined,
     open_voice,
 )
 from api.native.speech import SpokenText
@@ -120,17 +120,17 @@ async def synthesize(
     """The whole text as one file. A client that leaves stops the work."""
     audio = body.audio_config
     voice = await _voice(body, speech.synthesis, principal.workspace_id, operation, whole=True)
-    parts: list[bytes] = []
+    file = WholeFile(audio.audio_encoding, audio.sample_rate_hertz)
     words: list[TimedWord] = []
     async with aclosing(voice.speak(body.text, early_start=False)) as chunks:
         async for chunk in chunks:
-            parts.append(chunk.data)
+            file.add(chunk.data)
             words += chunk.words or ()
-    if not parts:
+    if file.is_empty:
         raise ApiError("validation_error", NOTHING_SPOKEN, param="text")
-    data = joined(audio.audio_encoding, audio.sample_rate_hertz, parts)
     timing = Alignment(body).whole(words)
-    return JSONResponse(audio_body(data, timing) | _usage(body, voice))
+    others = _usage(voice) if timing is None else {"timestampInfo": timing, **_usage(voice)}
+    return Base64Json("audioContent", file.finish(), others)
 
 
 @router.post(
@@ -185,7 +185,7 @@ class _LineWriter:
     def __init__(self, body: InworldBody, voice: ContextVoice) -> None:
         self._voice = voice
         self._alignment = Alignment(body)
-        self._usage = _usage(body, voice)
+        self._usage = _usage(voice)
 
     def write(self, chunk: EncodedChunk) -> bytes:
         result = audio_body(chunk.data, self._alignment.of(chunk.words or ())) | self._usage
@@ -202,6 +202,6 @@ class _LineWriter:
         return json_line({"error": status.model_dump()})
 
 
-def _usage(body: InworldBody, voice: ContextVoice) -> dict[str, Any]:
-    used = InworldUsage(processed_characters_count=len(body.text), model_id=voice.voice.model.id)
+def _usage(voice: ContextVoice) -> dict[str, Any]:
+    used = InworldUsage(processed_characters_count=voice.charged, model_id=voice.voice.model.id)
     return {"usage": used.model_dump(by_alias=True)}

@@ -159,7 +159,7 @@ async def create_speech(
     plan, first, rest = await synthesis.start_stream(asked, workspace_id, operation)
     answer: StreamedResponse
     if body.stream_format == "sse":
-        writer = EventWriter(body.response_format, len(body.input))
+        writer = EventWriter(body.response_format, synthesis.characters(plan))
         answer = EventStream(encode_frames(first, rest, writer), rest)
     else:
         frames = encode_frames(first, rest, BytesWriter(body.response_format))

@@ -30,6 +30,7 @@ class Prices(StrictModel):
 
     chat_token: int = Field(ge=0)
     tts_character: int = Field(ge=0)
+    tts_letters: int = Field(default=3, ge=3)  # that are spoken for the price of one character
     stt_second: int = Field(ge=0)
     custom_voice: int = Field(ge=0)
 

@@ -16,9 +16,11 @@ class VoiceRef(StrictModel):
 
 
 class VoicesConfig(StrictModel):
-    """The default voice of each language."""
+    """The default voice of each language, and how long they may speak."""
 
     defaults: dict[str, VoiceRef] = Field(min_length=1)  # ISO 639-1 code to voice
+    # Of speech, for each 5,000 characters of a text or less; a longer text is refused.
+    longest_s: float = Field(default=900.0, gt=0)
 
 
 Tier = Literal["fast", "quality"]

@@ -7,6 +7,7 @@ Tempo and pitch are changed by Signalsmith Stretch, a phase vocoder:
 https://github.com/Signalsmith-Audio/signalsmith-stretch.
 """
 
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -61,39 +62,59 @@ _FADE_S = 0.004
 _SHORTEST_STRETCHED_S = 0.12  # the stretcher needs about one of its blocks
 
 
-def enhance(pcm: Pcm, sample_rate: int) -> Pcm:
-    """`pcm` float32 [n] at -16 LUFS and at most -1 dBTP; silence stays as it is.
+def enhance(blocks: Callable[[], Iterable[Pcm]], sample_rate: int) -> Iterator[Pcm]:
+    """Speech of any length at -16 LUFS and at most -1 dBTP; silence stays as it is.
 
-    Blocking: 10 to 30 ms for 6 s of speech.
+    `blocks` gives the speech after a high-pass, float32 [n] each, and is called three times: for
+    the loudness, for what the limiter takes of it, and for the result. Yields an empty block for
+    each that it only measures, so that no step takes long. Blocking: 3 ms a second.
     """
-    filtered = HighPass(sample_rate).process(pcm)
-    loudness = measure_lufs(filtered, sample_rate)
+    loudness = yield from measure_lufs(blocks(), sample_rate)
     if not np.isfinite(loudness):
-        return pcm
+        yield from blocks()
+        return
     gain_db = min(TARGET_LUFS - loudness, MAX_GAIN_DB)
-    limited = limit(_amplify(filtered, gain_db), sample_rate)
     if gain_db < MAX_GAIN_DB:
-        # Limiting reduces loudness; one more step restores as much as the peaks allow.
-        missing = TARGET_LUFS - measure_lufs(limited, sample_rate)
+        # Limiting reduces loudness; one more step restores as much as the peaks allow. Peaks
+        # between samples change this loss by 0.01 LU, and are nine tenths of the limiter's work.
+        limited = limit(blocks(), sample_rate, gain_db, oversampling=1)
+        missing = TARGET_LUFS - (yield from measure_lufs(limited, sample_rate))
         if missing > _CLOSE_LU:
-            limited = limit(_amplify(filtered, gain_db + 1.5 * missing), sample_rate)
-    return limited
+            gain_db += 1.5 * missing
+    yield from limit(blocks(), sample_rate, gain_db)
 
 
-def measure_lufs(pcm: Pcm, sample_rate: int) -> float:
-    """Integrated loudness; -inf for silence. A signal shorter than 0.4 s is repeated."""
+def measure_lufs(blocks: Iterable[Pcm], sample_rate: int) -> Generator[Pcm, None, float]:
+    """Integrated loudness; -inf for silence. A signal shorter than 0.4 s is repeated.
+
+    Yields an empty block for each of `blocks`.
+    """
     shortest = int(np.ceil(SHORTEST_S * sample_rate)) + 1
-    if 0 < len(pcm) < shortest:
-        pcm = np.tile(pcm, -(-shortest // len(pcm)))
     meter = LoudnessMeter(sample_rate)
-    meter.push(pcm)
+    pcm: Pcm = np.zeros(0, dtype=np.float32)  # until it is long enough
+    for block in blocks:
+        if len(pcm) < shortest:
+            block = pcm = np.concatenate([pcm, block])
+        if len(pcm) >= shortest:
+            meter.push(block)
+        yield block[:0]
+    if 0 < len(pcm) < shortest:
+        meter.push(np.tile(pcm, -(-shortest // len(pcm))))
     return meter.lufs
 
 
-def limit(pcm: Pcm, sample_rate: int) -> Pcm:
-    """A whole signal through one `TruePeakLimiter`."""
-    limiter = TruePeakLimiter(sample_rate)
-    return np.concatenate([limiter.process(pcm), limiter.flush()])
+def limit(
+    blocks: Iterable[Pcm],
+    sample_rate: int,
+    gain_db: float = 0.0,
+    *,
+    oversampling: int = _OVERSAMPLING,
+) -> Iterator[Pcm]:
+    """A whole signal with a gain through one `TruePeakLimiter`."""
+    limiter = TruePeakLimiter(sample_rate, oversampling)
+    for block in blocks:
+        yield limiter.process(_amplify(block, gain_db))
+    yield limiter.flush()
 
 
 class HighPass:
@@ -168,7 +189,9 @@ class LoudnessMeter:
 class TruePeakLimiter:
     """Turns a stream down around true peaks over -1 dBTP; holds back the last 9 ms."""
 
-    def __init__(self, sample_rate: int) -> None:
+    def __init__(self, sample_rate: int, oversampling: int = _OVERSAMPLING) -> None:
+        """Without `oversampling` (1) peaks between samples are not limited."""
+        self._oversampling = oversampling
         self._look_ahead = round(_LOOK_AHEAD_S * sample_rate)
         self._reach = 2 * self._look_ahead + _RESAMPLER_REACH
         # Samples that were returned but still shape the gain, then those held back.
@@ -195,10 +218,12 @@ class TruePeakLimiter:
         level = np.abs(self._pcm)
         if np.max(level) < ceiling / 2:  # speech never hides 6 dB between samples
             return self._pcm
-        dense = np.abs(resample_poly(self._pcm, _OVERSAMPLING, 1, window=_RESAMPLER))
-        peaks = np.maximum.reduce(
-            [level, *(dense[at::_OVERSAMPLING] for at in range(_OVERSAMPLING))]
-        )
+        peaks = level
+        if self._oversampling > 1:
+            dense = np.abs(resample_poly(self._pcm, _OVERSAMPLING, 1, window=_RESAMPLER))
+            peaks = np.maximum.reduce(
+                [level, *(dense[at::_OVERSAMPLING] for at in range(_OVERSAMPLING))]
+            )
         peaks[1:] = np.maximum(peaks[1:], peaks[:-1])  # from one sample before to one after
         gain = np.minimum(np.float32(1.0), ceiling / np.maximum(peaks, np.float32(1e-9)))
         window = 2 * self._look_ahead + 1

@@ -202,6 +202,10 @@ class Billing:
         }
         return units * prices[service]
 
+    def speech_characters(self, typed: int, letters: int) -> int:
+        """How many characters a text of `typed` costs that is spoken with so many letters."""
+        return max(typed, -(-letters // self._prices.tts_letters))
+
     def affordable_ms(self, micro_usd: int) -> int:
         """Milliseconds of audio that `micro_usd` pay for; audio must cost something."""
         return micro_usd * 1000 // self._prices.stt_second

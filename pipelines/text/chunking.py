@@ -8,7 +8,7 @@ number or name and the word that belongs to it.
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from pipelines.text.normalisation.normaliser import normalise
 from pipelines.text.segmentation import (
     BLOCK,
     Paragraph,
+    clean,
     is_letter_start,
     is_speakable,
     paragraphs,
@@ -35,12 +36,16 @@ _NUMBER_SLACK = 2.0  # how much longer than its target a short chunk with number
 WIDE_LETTER = 3  # a Chinese, Japanese or Korean letter takes as long to speak as three others
 DIGIT = 6  # about as many letters as a digit is spoken with
 SIGN = 5  # "dollars", "percent", "slash", "at"
+MOST_LETTERS = 32  # that one digit or sign and the unit after it are spoken with: measured 29
+DOT = 16  # in addresses and abbreviations
+COUNTED = 5000  # characters whose spoken length is counted at once
 LONG_FIGURE = 5 * DIGIT  # long enough for a breath before it
 LEAST_TAIL = 12  # letters that the second part keeps at least
 _LOOK_BACK = 32  # characters searched for the start of a letter
 
 _WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 _SAID_LONGER = re.compile(rf"(\d)|[$€£¥₹%&@/=#+]|{_WIDE.pattern}")
+_MAY_BE_LONG = re.compile(r"[\d$€£¥₹₩₽%٪&@/=+°²³ºª¼-¾⅐-⅞]")
 _SIGNS = frozenset("$€£¥₹%&@/=#+")
 _CLOSING_SIGNS = frozenset("$€£¥₹%")  # written after a figure as a word would be
 _GAP = re.compile(r"\s+|[，、；：。！？](?=[^\s”’」』）》\d])")
@@ -291,6 +296,26 @@ def _parts(spoken: str) -> Iterator[str]:
 def spoken_length(text: str) -> int:
     """The time to speak `text`, in letters of an alphabet."""
     return len(text) + sum(_letters(match) - 1 for match in _SAID_LONGER.finditer(text))
+
+
+def most_spoken(text: str) -> int:
+    """An upper bound of the spoken length of a text that is not normalised, without reading its
+    numbers: 10 µs for 1,000 characters.
+
+    Only abbreviations without a full stop exceed it, such as the French "Dr", up to 2.7 times.
+    """
+    wide = 0 if text.isascii() else len(_WIDE.findall(text))
+    signs = len(_MAY_BE_LONG.findall(text))
+    return len(text) + (WIDE_LETTER - 1) * wide + MOST_LETTERS * signs + DOT * text.count(".")
+
+
+def spoken_lengths(text: str, language: str) -> Generator[int, None, None]:
+    """The spoken length of each COUNTED characters of a text that is not normalised.
+
+    Blocking: 8 ms a block, 0.25 s for one of numbers, which have to be written as words.
+    """
+    for start in range(0, len(text), COUNTED):
+        yield spoken_length(normalise(clean(text[start : start + COUNTED]), language))
 
 
 def _letters(match: re.Match[str]) -> int:

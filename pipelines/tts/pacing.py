@@ -114,13 +114,21 @@ class PlaybackClock:
     @property
     def is_starving(self) -> bool:
         """Whether it plays with little audio left, unless its client is not reading."""
-        if self._runs_dry_at is None or self.lead_s >= STARVING_S:
-            return False
-        return self._unread_since is None or self._clock() - self._unread_since < STALLED_S
+        return self._runs_dry_at is not None and self.lead_s < STARVING_S and not self.is_stalled
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether its client has left audio unread, so that no more of it is needed now."""
+        return self._unread_since is not None and self._clock() - self._unread_since >= STALLED_S
 
     @property
     def has_ample_lead(self) -> bool:
         return self.lead_s > AMPLE_LEAD_S
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it needs the engine before those with an ample lead."""
+        return not self.has_ample_lead and not self.is_stalled
 
 
 class FairScheduler:
@@ -128,7 +136,8 @@ class FairScheduler:
 
     A stream with an ample lead waits while another has none; if all have one, they use the engine
     one at a time, so that long texts finish early without delaying others. Streams of a slow engine
-    start one after another: each gets a lead before the next uses the engine.
+    start one after another: each gets a lead before the next uses the engine. A stream whose client
+    does not read is left out until it reads: none waits for it.
     """
 
     def __init__(self) -> None:
@@ -143,7 +152,7 @@ class FairScheduler:
     @property
     def busy(self) -> int:
         """How many streams have no ample lead yet."""
-        return sum(not one.has_ample_lead for one in list(self.streams))
+        return sum(one.is_behind for one in list(self.streams))
 
     async def admit(self, stream: PlaybackClock, *, is_slow: bool = False) -> Callable[[], None]:
         """Waits until the stream may start a chunk; call the result when the chunk is synthesised.
@@ -153,7 +162,7 @@ class FairScheduler:
         while is_slow and stream.is_starting and self._starts_later(stream):
             await asyncio.sleep(_START_POLL_S)
         while stream.has_ample_lead:
-            if all(one.has_ample_lead for one in self.streams) and not self._spare.locked():
+            if not self.busy and not self._spare.locked():
                 await self._spare.acquire()
                 return self._spare.release
             await asyncio.sleep(_POLL_S)

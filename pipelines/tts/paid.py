@@ -43,24 +43,29 @@ class PaidSynthesis:
 
     @asynccontextmanager
     async def pay(
-        self, workspace_id: int, operation: IdempotentOperation | None, text: str, voice_id: str
+        self, workspace_id: int, operation: IdempotentOperation | None, plan: SpeechPlan
     ) -> AsyncIterator["PaidSpeech"]:
         """Holds the price of the text while it is spoken.
 
         Failures of the service are not charged; a client that disconnects, or deletes the voice, is
         charged for the audio so far. Raises InsufficientCredit or DatabaseUnavailable.
         """
+        text, voice_id = plan.request.text, plan.voice.voice.voice_id
         keeps_copy = await self.events.wants(workspace_id, "tts.completed")
         charge = await self.billing.hold(
             workspace_id,
             "tts",
-            len(text),
+            self.characters(plan),
             operation=operation,
             failed=partial(failure_event, "tts.failed", voice_id=voice_id),
         )
         copy = FileWriter(COPY_FORMAT) if keeps_copy else None
         async with charge:
             yield PaidSpeech(charge, self.files, text, voice_id, copy)
+
+    def characters(self, plan: SpeechPlan) -> int:
+        """How many are charged: those of the text, or what it is spoken with where that is more."""
+        return self.billing.speech_characters(len(plan.request.text), plan.letters)
 
     async def start_stream(
         self, request: SpeechRequest, workspace_id: int, operation: IdempotentOperation | None
@@ -82,8 +87,7 @@ class PaidSynthesis:
     async def _stream(
         self, plan: SpeechPlan, workspace_id: int, operation: IdempotentOperation | None
     ) -> AsyncGenerator[SpokenChunk, None]:
-        text, voice_id = plan.request.text, plan.voice.voice.voice_id
-        async with self.pay(workspace_id, operation, text, voice_id) as paid:
+        async with self.pay(workspace_id, operation, plan) as paid:
             async with aclosing(self.pipeline.stream(plan)) as chunks:
                 async for chunk in chunks:
                     await paid.count(chunk)
@@ -95,7 +99,7 @@ class PaidSynthesis:
 class PaidSpeech:
     """The charge of one text while it is spoken."""
 
-    charge: Charge
+    charge: Charge  # its units are the characters of the whole text
     files: Files
     text: str
     voice_id: str
@@ -109,7 +113,8 @@ class PaidSpeech:
     async def count(self, chunk: SpokenChunk) -> None:
         """Call it before the chunk is sent."""
         # Cleaning may remove most of a long text: a chunk costs one character at least.
-        self.charge.used = max(self.charge.used, chunk.text_end, 1)
+        share = -(-chunk.text_end * self.charge.units // len(self.text))
+        self.charge.used = max(self.charge.used, share, 1)
         if self.copy is not None:
             await asyncio.to_thread(self.copy.add, chunk.audio)
 
@@ -125,7 +130,7 @@ class PaidSpeech:
             if file is None:
                 file = await asyncio.to_thread(self.copy.finish)
             events.append(self._completed(file, await self._store(file)))
-        await capture(len(self.text), *events)
+        await capture(self.charge.units, *events)
 
     async def _store(self, file: EncodedAudio) -> str | None:
         """A signed URL; None when the file cannot be stored, which does not fail the request."""

@@ -1,25 +1,32 @@
 """Text to speech: the pipeline behind files, streams and sockets."""
 
 import asyncio
+import os
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, closing
 from dataclasses import dataclass, replace
 from functools import partial
-
-import numpy as np
 
 from configs.schema.voices import VoicesConfig
 from models.audio import AudioChunk
 from models.errors import EngineLost, UnknownVoice
 from models.tts.base import PackRef, SynthesisRequest
 from models.watermark.base import Watermark
-from pipelines.audio.effects import enhance
 from pipelines.audio.watermarking import Watermarker
-from pipelines.errors import InvalidRequest
+from pipelines.errors import InvalidRequest, NothingToSpeak
 from pipelines.ports import TTSModel
-from pipelines.text.chunking import FirstChunkPolicy, TextChunk, read_chunks
+from pipelines.tasks import iterate_in_thread
+from pipelines.text.chunking import (
+    COUNTED,
+    FirstChunkPolicy,
+    TextChunk,
+    most_spoken,
+    read_chunks,
+    spoken_lengths,
+)
 from pipelines.text.language_detection import detect_language
 from pipelines.text.segmentation import clean
 from pipelines.tts.pacing import FairScheduler, InFlightChunk, PlaybackClock, PrefetchWindow
@@ -30,6 +37,7 @@ from pipelines.tts.shaping import (
     TimedWord,
     VoiceLevels,
 )
+from pipelines.tts.spool import SpeechSpool
 from pipelines.tts.voices import AvailableVoice, ReadyCustomVoices, VoiceDirectory
 
 FIRST_WORK_S = 0.3  # of the engine, for the first chunk of a stream
@@ -63,11 +71,10 @@ class SpeechRequest:
 
 @dataclass(frozen=True, slots=True)
 class Speech:
-    """Synthesised speech of a text."""
+    """What is known of the synthesised speech of a text."""
 
-    audio: AudioChunk
     voice: AvailableVoice
-    words: tuple[TimedWord, ...] = ()
+    words: tuple[TimedWord, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +86,7 @@ class SpeechPlan:
     early_start: bool
     first: TextChunk
     rest: Iterator[TextChunk]  # read as it is spoken; blocking
+    letters: int  # that it is spoken with; a bound of three a character where they are not counted
     asked_at: float  # by time.monotonic
 
 
@@ -95,6 +103,9 @@ class SpeechPipeline:
         self._models = models
         self._custom = custom
         self._watermarker = watermarker or Watermarker()
+        self._longest_s = voices.longest_s
+        # For files and long counts, so that they leave the default threads to streams.
+        self._threads = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="speech")
         self.directory = VoiceDirectory(models, voices, custom)
         self._schedulers: defaultdict[str, FairScheduler] = defaultdict(FairScheduler)
         self.levels = VoiceLevels()  # of synthesised speech; contexts update them too
@@ -103,14 +114,15 @@ class SpeechPipeline:
         """Chooses the voice and reads the text up to its first chunk, however long it is.
 
         `early_start` makes the first chunks short, so that a stream starts sooner.
-        Raises VoiceNotFound, VoiceNotReady, InvalidRequest (nothing to say), EngineLost or
-        DatabaseUnavailable.
+        Raises VoiceNotFound, VoiceNotReady, NothingToSpeak, InvalidRequest (the speech would be too
+        long), EngineLost or DatabaseUnavailable.
         """
         asked_at = time.monotonic()
         voice = await self.directory.find(request.voice_id, request.voice, request.workspace_id)
         if voice is None:
             offered = await self.directory.voices()
             voice = self.directory.default(await language_of(request.text, offered), offered)
+        letters = await self._count(request, voice.voice.language)
         spoken = voice.model.languages if voice.model.crosses_languages else ()
         rest = read_chunks(
             request.text,
@@ -121,8 +133,32 @@ class SpeechPipeline:
         )
         first = await asyncio.to_thread(next, rest, None)
         if first is None:
-            raise InvalidRequest("text must have a letter or a digit: nothing in it can be spoken")
-        return SpeechPlan(request, voice, early_start, first, rest, asked_at)
+            raise NothingToSpeak("text must have a letter or a digit: nothing in it can be spoken")
+        return SpeechPlan(request, voice, early_start, first, rest, letters, asked_at)
+
+    async def _count(self, request: SpeechRequest, language: str) -> int:
+        """The letters that the text is spoken with, as `SpeechPlan.letters`. Raises InvalidRequest
+        if the speech would be too long."""
+        characters = len(request.text)
+        longest_s = self._longest_s * max(1, characters / COUNTED)
+        longest = longest_s * LETTERS_PER_S * request.speed
+        if (most := most_spoken(request.text)) <= min(3 * characters, longest):
+            return most
+        letters = read = 0
+        lengths = spoken_lengths(request.text, language)
+        async with aclosing(iterate_in_thread(lengths, self._threads)) as counts:
+            async for counted in counts:
+                letters, read = letters + counted, min(read + COUNTED, characters)
+                if letters > longest:
+                    break
+        if letters <= longest:
+            return letters
+        # What was not read any more is estimated.
+        minutes = letters * characters / read / LETTERS_PER_S / request.speed / 60
+        raise InvalidRequest(
+            f"text: its speech would last about {minutes:.1f} min, and at most "
+            f"{longest_s / 60:.0f} min are allowed: send it in parts"
+        )
 
     def _first_chunk_policy(self, voice: AvailableVoice) -> FirstChunkPolicy | None:
         """The first-chunk policy: shorter chunks for a slow engine, or while streams starve.
@@ -146,29 +182,33 @@ class SpeechPipeline:
             return FirstChunkPolicy(ramp_up=ramp_up)
         return FirstChunkPolicy(fits, ramp_up, SLOW_SENTENCE_SLACK)
 
-    async def speak(self, plan: SpeechPlan) -> Speech:
-        """The whole text at once, its loudness measured over all of it. Raises as `stream`."""
+    async def speak(self, plan: SpeechPlan, write: Callable[[AudioChunk], object]) -> Speech:
+        """The whole text at once, its loudness measured over all of it; memory does not grow with
+        its length. `write` takes it in blocks, in a thread. Raises as `stream`."""
         try:
-            chunks = await self._collect(plan)
+            return await self._speak(plan, write)
         except UnknownVoice:
             # The model was swapped since its description was cached: choose among its new voices.
-            plan = await self.plan(plan.request)
-            chunks = await self._collect(plan)
-        watermark = self.choose_watermark(plan.voice)
-        audio = await asyncio.to_thread(_join, chunks, plan.request.enhance, watermark)
-        words = tuple(word for chunk in chunks for word in chunk.words)
-        return Speech(audio, plan.voice, words)
+            return await self._speak(await self.plan(plan.request), write)
 
     def choose_watermark(self, voice: AvailableVoice) -> Watermark | None:
         """The watermark of speech in that voice; None when it is not to be marked."""
         return self._watermarker.choose(custom_voice=voice.custom is not None)
 
-    async def _collect(self, plan: SpeechPlan) -> list[SpokenChunk]:
-        chunks: list[SpokenChunk] = []
-        async with aclosing(self._open(plan, is_file=True)) as run:
-            while (chunk := await run.next_chunk()) is not None:
-                chunks.append(chunk)
-        return chunks
+    async def _speak(self, plan: SpeechPlan, write: Callable[[AudioChunk], object]) -> Speech:
+        words: list[TimedWord] = []
+        loop = asyncio.get_running_loop()
+        watermark = self.choose_watermark(plan.voice)
+        with closing(SpeechSpool(is_enhanced=plan.request.enhance, watermark=watermark)) as spool:
+            async with aclosing(self._open(plan, is_file=True)) as run:
+                while (chunk := await run.next_chunk()) is not None:
+                    await loop.run_in_executor(self._threads, spool.add, chunk.audio)
+                    words += chunk.words
+            if not spool.sample_rate:
+                raise InvalidRequest(_NO_SOUND)
+            async for _ in iterate_in_thread(spool.write_all(write), self._threads):
+                pass  # a client that has left stops it here
+        return Speech(plan.voice, tuple(words))
 
     async def stream(self, plan: SpeechPlan) -> AsyncGenerator[SpokenChunk, None]:
         """Yields speech as soon as the engine returns it; closing it stops the work.
@@ -197,7 +237,7 @@ class SpeechPipeline:
             raise
 
     def _open(self, plan: SpeechPlan, *, is_file: bool = False) -> "SynthesisRun":
-        """Opens the run; `_join` enhances and watermarks the speech of a file as a whole."""
+        """Opens the run; the spool enhances and watermarks the speech of a file as a whole."""
         request, voice = plan.request, plan.voice
         scheduler = self._schedulers[voice.model_name]
         clock = PlaybackClock(scheduler, is_played=not is_file, asked_at=plan.asked_at)
@@ -297,16 +337,3 @@ def _engine_speed(plan: SpeechPlan) -> float:
         return 1.0
     slowest, fastest = ENGINE_SPEEDS
     return min(fastest, max(slowest, plan.request.speed))
-
-
-def _join(chunks: Sequence[SpokenChunk], enhanced: bool, watermark: Watermark | None) -> AudioChunk:
-    if not chunks:
-        raise InvalidRequest(_NO_SOUND)
-    sample_rate = chunks[0].audio.sample_rate
-    pcm = np.concatenate([chunk.audio.pcm for chunk in chunks])
-    if enhanced:
-        pcm = enhance(pcm, sample_rate)
-    if watermark is not None:
-        marking = watermark.stream(sample_rate)
-        pcm = np.concatenate([marking.process(pcm), marking.flush()])
-    return AudioChunk(pcm, sample_rate)

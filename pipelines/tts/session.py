@@ -15,7 +15,7 @@ from models.audio import AudioChunk
 from pipelines.audio import effects
 from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.billing.billing import IdempotentOperation
-from pipelines.errors import InvalidRequest
+from pipelines.errors import NothingToSpeak
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import SpeechRequest
 from pipelines.tts.shaping import StreamEnhancer, TimedWord
@@ -82,6 +82,7 @@ class ContextVoice:
         self._booster: StreamEnhancer | None = None  # created with the first audio
         self._rate = 0  # Hz, of the audio that it holds back
         self.spoken_s = 0.0  # audio of all texts
+        self.charged = 0  # characters of the last text
         self._characters = 0  # of all texts
         self._words: list[TimedWord] = []  # not sent yet
         self._plays_until = 0.0  # loop time at which the client has played everything
@@ -107,15 +108,15 @@ class ContextVoice:
         self._characters += len(text)  # also when it fails
         if not text.strip():
             return
-        voice_id = self._request.voice_id or ""
         pipeline = self._synthesis.pipeline
-        async with self._synthesis.pay(self._workspace_id, self._operation, text, voice_id) as paid:
-            pause_s = self._take_pause(text)
-            try:
-                request = replace(self._request, text=text)
-                plan = await pipeline.plan(request, early_start=early_start)
-            except InvalidRequest:
-                return  # no letter or digit in it, as when a flush falls between two words
+        pause_s = self._take_pause(text)
+        request = replace(self._request, text=text)
+        try:
+            plan = await self._synthesis.plan(request, self._workspace_id, early_start=early_start)
+        except NothingToSpeak:
+            return  # as when a flush falls between two words
+        self.charged = self._synthesis.characters(plan)
+        async with self._synthesis.pay(self._workspace_id, self._operation, plan) as paid:
             if self._boosts and self._booster is None:
                 self._booster = StreamEnhancer(
                     pipeline.levels, plan.voice, BOOST_LUFS, high_pass=False

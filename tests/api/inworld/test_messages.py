@@ -6,7 +6,7 @@ import av
 import numpy as np
 import pytest
 
-from api.inworld.messages import InworldEncoding, joined, open_inworld_encoder
+from api.inworld.messages import InworldEncoding, WholeFile, open_inworld_encoder
 from models.audio import AudioChunk, Pcm
 from pipelines.audio.encode.encoder import AudioEncoder, wav_header
 
@@ -57,8 +57,17 @@ def test_every_linear16_chunk_has_its_own_wav_header() -> None:
 def test_a_joined_wav_file_has_one_header_with_its_length() -> None:
     samples = encoded(open_inworld_encoder("PCM", 16_000))
     length = sum(map(len, samples))
-    for encoding in ("LINEAR16", "WAV"):
-        file = joined(encoding, 16_000, samples)
+
+    def joined(encoding: InworldEncoding) -> bytes:
+        file = WholeFile(encoding, 16_000)
+        assert file.is_empty
+        for one in samples:
+            file.add(one)
+        return bytes(file.finish())
+
+    encodings: tuple[InworldEncoding, ...] = ("LINEAR16", "WAV")
+    for encoding in encodings:
+        file = joined(encoding)
         assert file[:44] == wav_header(16_000, length) and len(file) == 44 + length
         assert seconds(file) == pytest.approx(1.0, abs=0.001)
-    assert joined("PCM", 16_000, samples) == b"".join(samples)
+    assert joined("PCM") == b"".join(samples)

@@ -11,6 +11,7 @@ from tests.api.money import Books
 from tests.api.sockets.client import TtsClient, connect
 from tests.api.sockets.conftest import SocketServer
 from tests.api.sockets.stt.client import SttClient, stt
+from tests.api.sockets.test_sessions import limit
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet
 
 TEXT = "The harbour lay still. It carried letters and tea."
@@ -33,7 +34,7 @@ async def test_a_flush_is_charged_by_its_characters(stt_server: SocketServer, bo
         await client.speak("Again.")
         assert await books.charged("tts") == (len(TEXT) + 6, (len(TEXT) + 6) * CHARACTER)
         await client.speak(" \n ")
-        await client.speak("!!!")  # its hold is released: it has no letter
+        await client.speak("!!!")  # nothing is held for it: it has no letter
     assert await books.charged("tts") == (len(TEXT) + 6, (len(TEXT) + 6) * CHARACTER)
     first, second = await books.events()
     assert (first["data"]["text"], second["data"]["text"]) == (TEXT, "Again.")
@@ -74,6 +75,47 @@ async def test_tts_disconnect_bills_the_spoken_text(stt_server: SocketServer, bo
     assert 0 < units < len(text)
     assert cost == units * CHARACTER
     assert await books.events() == []
+
+
+async def test_a_client_that_stops_reading_loses_its_session_and_pays_for_what_was_sent(
+    stt_server: SocketServer, books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit(stt_server, monkeypatch, send_timeout_s=1.0, outbox_bytes=200_000)
+    text = "Speech that is sent, and that its client does not read. " * 200
+    async with connect(stt_server.url("/ws/tts"), max_queue=1, close_timeout=0.2) as socket:
+        client = TtsClient(socket, stt_server.voice_id)
+        for _ in range(2):
+            await client.receive()
+        await client.create(audio_config={"sample_rate_hertz": 48_000})
+        await client.send("send_text", text=text)
+        await client.send("flush_context")
+        await stt_server.until_empty()
+    units, _ = await books.charged("tts")
+    assert 0 < units < len(text)
+
+
+async def test_a_flush_that_would_be_spoken_too_long_gets_an_error_and_is_not_charged(
+    stt_server: SocketServer, books: Books
+) -> None:
+    async with stt_server.tts() as client:
+        await client.create(context_id="c")
+        await client.send("send_text", text="777777777777777 " * 3125)
+        error = await client.error("flush_context")
+        assert error["context_id"] == "c"
+        assert "its speech would last about" in error["message"] and "150 min" in error["message"]
+        assert await client.speak("Ten chars.")
+    assert await books.charged("tts") == (10, 10 * CHARACTER)
+
+
+async def test_a_flush_of_digits_costs_a_third_of_the_letters_that_it_is_spoken_with(
+    stt_server: SocketServer, books: Books
+) -> None:
+    async with stt_server.tts() as client:
+        await client.create()
+        await client.speak("7777777")
+    said = "seven million seven hundred and seventy-seven thousand seven hundred and seventy-seven"
+    assert await books.charged("tts") == (29, 29 * CHARACTER)
+    assert len(said) / 3 == pytest.approx(29, abs=1)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from pipelines.audio.watermarking import Watermarker
 from pipelines.errors import NotFound
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
 from pipelines.tts.voices import AvailableVoice, ReadyCustomVoice
-from tests.pipelines.stt.voiced import VoicedSpeaker
+from tests.pipelines.stt.voiced import VoicedSpeaker, speak
 
 DELAY = 1_000  # samples
 ONE_CHUNK = (10**9,)
@@ -79,8 +79,7 @@ async def streamed(of: WatermarkOf, *, enhance: bool) -> Pcm:
 
 
 async def whole(of: WatermarkOf) -> Pcm:
-    speech = pipeline(of)
-    return (await speech.speak(await speech.plan(SpeechRequest(TEXT)))).audio.pcm
+    return (await speak(pipeline(of), SpeechRequest(TEXT))).audio.pcm
 
 
 @pytest.mark.parametrize("enhance", [True, False])

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,8 +21,19 @@ CHARACTER_S = 0.06
 PADDING_S = 0.2
 
 
-async def speak(pipeline: SpeechPipeline, request: SpeechRequest) -> Speech:
-    return await pipeline.speak(await pipeline.plan(request))
+@dataclass(frozen=True, slots=True)
+class SpokenFile:
+    """The speech of a file, before it is encoded."""
+
+    audio: AudioChunk
+    speech: Speech
+
+
+async def speak(pipeline: SpeechPipeline, request: SpeechRequest) -> SpokenFile:
+    blocks: list[AudioChunk] = []
+    speech = await pipeline.speak(await pipeline.plan(request), blocks.append)
+    pcm = np.concatenate([block.pcm for block in blocks])
+    return SpokenFile(AudioChunk(pcm, blocks[0].sample_rate), speech)
 
 
 def voiced(duration_s: float, level: float = 0.1, sample_rate: int = SAMPLE_RATE) -> Pcm:

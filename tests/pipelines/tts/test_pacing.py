@@ -127,6 +127,27 @@ async def test_no_stream_waits_for_a_client_that_does_not_read_or_for_a_file(
             await scheduler.admit(second, is_slow=True)
 
 
+async def test_a_stream_whose_client_does_not_read_is_not_busy_and_delays_no_other() -> None:
+    scheduler, clock = FairScheduler(), Clock()
+    with stream_of(scheduler, clock) as stalled, stream_of(scheduler, clock) as ahead:
+        stalled.audio_sent(1.0)
+        ahead.audio_sent(AMPLE_LEAD_S + 10)
+        assert scheduler.busy == 1
+        waiting = asyncio.create_task(scheduler.admit(ahead))
+        await asyncio.sleep(0.25)
+        assert not waiting.done()
+        clock.now += 0.6
+        assert scheduler.busy == 0
+        async with asyncio.timeout(PATIENCE_S):
+            (await waiting)()
+        stalled.audio_taken()  # it reads again, and needs more before the other
+        assert scheduler.busy == 1
+        waiting = asyncio.create_task(scheduler.admit(ahead))
+        await asyncio.sleep(0.25)
+        assert not waiting.done()
+        waiting.cancel()
+
+
 def value(name: str, **labels: str) -> float:
     return REGISTRY.get_sample_value(f"antiphon_{name}", labels) or 0.0
 

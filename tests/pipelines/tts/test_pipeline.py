@@ -233,5 +233,5 @@ async def test_a_swapped_model_is_described_again_and_its_voice_is_used() -> Non
             return gone if self.described == 1 else info
 
     pipeline = SpeechPipeline({"tone": Swapped(engine, info)}, CONFIG)
-    speech = await speak(pipeline, SpeechRequest("Hello there."))
-    assert speech.voice.voice.key == info.voices[0].key
+    said = await speak(pipeline, SpeechRequest("Hello there."))
+    assert said.speech.voice.voice.key == info.voices[0].key

@@ -26,6 +26,7 @@ from tests.db.voices.test_voices import add, new_voice
 from tests.local_ports import LocalTTSModel
 from tests.migrated import sqlite_database
 from tests.pipelines.storage.on_disk import files_in
+from tests.pipelines.stt.voiced import speak
 from tests.pipelines.tts.test_pipeline import CONFIG
 
 PACK = write_pack(VoicePack(np.full(STYLE_SHAPE, 0.5, np.float32)))
@@ -89,14 +90,14 @@ async def test_a_voice_pack_is_sent_once_to_each_engine(
     speech = pipeline(speaker, own)
     request = SpeechRequest("Hello there.", voice_id=str(voice_id), workspace_id=workspace_id)
     for _ in range(2):
-        spoken = await speech.speak(await speech.plan(request))
-        assert spoken.voice.voice.voice_id == str(voice_id) and len(spoken.audio.pcm)
+        spoken = await speak(speech, request)
+        assert spoken.speech.voice.voice.voice_id == str(voice_id) and len(spoken.audio.pcm)
     assert speaker.carried == [False, True, False]
     another = Watched(
         *load_model(TTS, "tts/tone", WeightStore(Path("/nowhere")))
     )  # its replica is new
     again = pipeline(another, own)
-    await again.speak(await again.plan(request))
+    await speak(again, request)
     assert another.carried == [False, True]
 
 
@@ -129,7 +130,7 @@ async def test_a_custom_voice_whose_pack_is_deleted_is_not_found(
     speech = pipeline(speaker, own)
     request = SpeechRequest("Hello.", voice_id=str(voice_id), workspace_id=workspace_id)
     with pytest.raises(VoiceNotFound):
-        await speech.speak(await speech.plan(request))
+        await speak(speech, request)
 
 
 async def test_the_pack_of_a_deleted_voice_is_removed_from_every_cache_and_engine(
@@ -141,7 +142,7 @@ async def test_the_pack_of_a_deleted_voice_is_removed_from_every_cache_and_engin
     request = SpeechRequest("Hello.", voice_id=str(voice_id), workspace_id=workspace_id)
     for known in (own, elsewhere):
         speech = pipeline(speaker, known)
-        await speech.speak(await speech.plan(request))
+        await speak(speech, request)
         voice = await known.find(workspace_id, voice_id=str(voice_id))
         assert voice is not None and await known.pack(voice) == PACK
     own.forget(voice_id, pack_digest(PACK))

@@ -1,0 +1,219 @@
+"""How long a text may be when spoken, what digits cost, and the memory of long speech."""
+
+import asyncio
+import errno
+import json
+import threading
+import tracemalloc
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from api.services import Services
+from configs.schema.voices import VoiceRef, VoicesConfig
+from models.audio import AudioChunk
+from models.tts.base import SynthesisRequest
+from pipelines.errors import InvalidRequest
+from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
+from tests.api.money import Books
+from tests.api.native.speech.test_stream import app_with, client_of
+from tests.patience import PATIENCE_S
+from tests.pipelines.stt.voiced import SAMPLE_RATE, VOICE, VoicedSpeaker, voiced
+
+Headers = dict[str, str]
+
+DIGITS = "777777777777777 " * 312  # 5,000 characters, 56 minutes when spoken
+CODE = "Your code is 777777777777, as I said."
+ORDINARY = "The harbour lay still. Nobody expected the ship, which came in at seven! " * 68
+PRICE = 15  # micro-USD a character
+MIB = 2**20
+DIALECTS = {
+    "/tts-synthesize": "text",
+    "/tts-stream": "text",
+    "/openai/v1/audio/speech": "input",
+    "/tts/v1/voice": "text",
+    "/tts/v1/voice:stream": "text",
+}
+
+
+def pipeline_of(speaker: VoicedSpeaker) -> SpeechPipeline:
+    voices = VoicesConfig(defaults={"en": VoiceRef(engine="fake", key="v")})
+    return SpeechPipeline({"one": speaker}, voices)
+
+
+def body_of(path: str, text: str, **others: Any) -> dict[str, Any]:
+    named = {"voiceId": VOICE.voice_id} if path.startswith("/tts/") else {}
+    return {DIALECTS[path]: text, **named, **others}
+
+
+@pytest.fixture
+def speaker() -> VoicedSpeaker:
+    return VoicedSpeaker(sizes=(9600,))
+
+
+@pytest.fixture
+def app(services: Services, speaker: VoicedSpeaker) -> FastAPI:
+    return app_with(services, speaker)
+
+
+@pytest.mark.parametrize("path", DIALECTS)
+async def test_a_text_of_digits_that_would_be_spoken_too_long_is_refused_with_its_length(
+    path: str, app: FastAPI, speaker: VoicedSpeaker, auth: Headers, books: Books
+) -> None:
+    async with client_of(app) as client:
+        answer = await client.post(path, json=body_of(path, DIGITS), headers=auth)
+    assert answer.status_code == 400, answer.text
+    assert "validation_error" in answer.text
+    message = answer.json()["message"]
+    assert message.startswith("text:") and "about 56." in message and "at most 15 min" in message
+    assert speaker.calls == []
+    assert await books.kinds() == []
+
+
+async def test_the_longest_text_may_be_spoken_at_half_speed_but_not_half_a_text_of_numbers() -> (
+    None
+):
+    speech = pipeline_of(VoicedSpeaker())
+    numbers = "We counted 123456 birds. " * 100
+    await speech.plan(SpeechRequest(ORDINARY, speed=0.5))
+    await speech.plan(SpeechRequest(numbers))
+    with pytest.raises(InvalidRequest, match="about 15.4 min"):
+        await speech.plan(SpeechRequest(numbers, speed=0.5))
+
+
+async def test_a_flush_may_be_as_long_as_as_many_requests_of_5000_characters() -> None:
+    speech = pipeline_of(VoicedSpeaker())
+    await speech.plan(SpeechRequest(ORDINARY * 10, speed=0.5))
+    with pytest.raises(InvalidRequest, match="at most 150 min"):
+        await speech.plan(SpeechRequest(DIGITS * 10))
+
+
+@pytest.mark.parametrize("path", DIALECTS)
+async def test_digits_cost_a_character_for_three_letters_that_they_are_spoken_with(
+    path: str, app: FastAPI, speaker: VoicedSpeaker, auth: Headers, books: Books
+) -> None:
+    async with client_of(app) as client:
+        answer = await client.post(path, json=body_of(path, CODE), headers=auth)
+        assert answer.status_code == 200, answer.text
+    letters = sum(len(call.text) for call in speaker.calls)
+    assert letters > 3.5 * len(CODE)
+    units, cost = await books.charged("tts")
+    assert units == pytest.approx(letters / 3, abs=2)
+    assert cost == units * PRICE
+    if path == "/tts/v1/voice":
+        assert answer.json()["usage"]["processedCharactersCount"] == units
+
+
+@pytest.mark.parametrize("path", DIALECTS)
+@pytest.mark.parametrize(
+    "text", ["It costs $5 – really!", "On 3 May 2024 we met 12 people at 10:30.", "Hello there."]
+)
+async def test_ordinary_text_costs_its_characters(
+    path: str, text: str, app: FastAPI, auth: Headers, books: Books
+) -> None:
+    async with client_of(app) as client:
+        answer = await client.post(path, json=body_of(path, text), headers=auth)
+    assert answer.status_code == 200, answer.text
+    assert await books.charged("tts") == (len(text), len(text) * PRICE)
+
+
+async def test_the_usage_of_an_event_stream_is_what_is_charged(
+    app: FastAPI, auth: Headers, books: Books
+) -> None:
+    path = "/openai/v1/audio/speech"
+    body = body_of(path, CODE, stream_format="sse")
+    async with client_of(app) as client:
+        answer = await client.post(path, json=body, headers=auth)
+    last = json.loads(answer.text.strip().splitlines()[-1].removeprefix("data: "))
+    units, _ = await books.charged("tts")
+    assert last["usage"]["input_tokens"] == units > len(CODE)
+
+
+async def test_credit_for_the_typed_characters_alone_does_not_buy_digits(
+    app: FastAPI, speaker: VoicedSpeaker, auth: Headers, books: Books
+) -> None:
+    await books.set_credit(len(CODE) * PRICE)
+    async with client_of(app) as client:
+        for path in ("/tts-synthesize", "/tts-stream"):
+            answer = await client.post(path, json={"text": CODE}, headers=auth)
+            assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_credit")
+    assert speaker.calls == []
+
+
+class TenSeconds(VoicedSpeaker):
+    """Synthesises 10 s for each chunk of text."""
+
+    pcm = voiced(10.0)
+
+    async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
+        self.calls.append(request)
+        yield AudioChunk(self.pcm, SAMPLE_RATE)
+
+
+@pytest.mark.parametrize("output_format", ["mp3", "wav"])
+async def test_memory_of_a_whole_answer_does_not_grow_with_its_length(
+    output_format: str, services: Services, auth: Headers
+) -> None:
+    """It was 2.5 MiB a second, in addition to the encoded answer."""
+    app = app_with(services, TenSeconds())
+    extra: list[float] = []
+    async with client_of(app) as client:
+        for sentences in (1, 6, 36):  # the first imports what is imported once
+            body = {"text": "This is a sentence. " * sentences, "output_format": output_format}
+            tracemalloc.start()
+            try:
+                answer = await client.post("/tts-synthesize", json=body, headers=auth)
+                peak = tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+            assert answer.json()["duration_seconds"] >= 10 * sentences
+            # This client holds the text and its parts; the server the file and its buffer.
+            extra.append((peak - 5 * len(answer.content)) / MIB)
+    assert extra[-1] < 25
+
+
+async def test_a_whole_answer_that_finds_the_disk_full_is_unavailable_and_free(
+    app: FastAPI, auth: Headers, books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: object, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pipelines.tts.spool.SpooledTemporaryFile.write", full)
+    async with client_of(app) as client:
+        answer = await client.post("/tts-synthesize", json={"text": ORDINARY[:200]}, headers=auth)
+    assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
+    assert await books.charged("tts") == (0, 0)
+
+
+async def test_a_whole_answer_is_joined_and_encoded_in_threads_of_its_own() -> None:
+    speech = pipeline_of(TenSeconds())
+    names: set[str] = set()
+    blocks: list[AudioChunk] = []
+
+    def write(audio: AudioChunk) -> None:
+        names.add(threading.current_thread().name)
+        blocks.append(audio)
+
+    plans = [await speech.plan(SpeechRequest("One sentence. And two.")) for _ in range(8)]
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.gather(*(speech.speak(plan, write) for plan in plans))
+    assert names and all(name.startswith("speech") for name in names)
+    assert max(block.duration_s for block in blocks) <= 2.0
+    assert sum(block.duration_s for block in blocks) == pytest.approx(8 * 20.18, abs=1.0)
+
+
+async def test_a_stream_that_is_left_costs_the_share_of_the_price_that_was_sent(
+    services: Services, auth: Headers, books: Books
+) -> None:
+    speech = pipeline_of(VoicedSpeaker())
+    synthesis = replace(services.speech.synthesis, pipeline=speech)
+    text = f"{CODE} {CODE} {CODE}"
+    request = SpeechRequest(text, workspace_id=books.workspace_id)
+    plan, first, rest = await synthesis.start_stream(request, books.workspace_id, None)
+    await rest.aclose()
+    units, _ = await books.charged("tts")
+    assert 0 < units <= synthesis.characters(plan) / 2
+    assert units == pytest.approx(first.text_end * synthesis.characters(plan) / len(text), abs=1)

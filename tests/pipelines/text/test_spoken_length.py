@@ -1,0 +1,42 @@
+"""The spoken length of texts, as a bound and exactly."""
+
+import pytest
+
+from pipelines.text.chunking import COUNTED, most_spoken, spoken_lengths
+from tests.cpu_time import cpu_units
+
+LANGUAGES = ["en", "de", "fr", "es", "it", "nl", "pl", "pt", "hi", "ta", "ar", "ru"]
+TOKENS = (
+    "7 77 777777777777777 7777777777777777 $7 7€ £77k $7bn 1,234.56 7% 7°C 7m 7t 7GB 7kWh 7mph "
+    "7km/h 7m² 7ms 3/7 7/77 1/1/70 31.12.1999 1999-12-31 11:59:59 7:07 7pm 77th 1990s 7º 7ª -7 "
+    "+493012345 a@b.co www.a.com/b/c a.com & + = @ ½ ⅞ ٧٧ ७७ 7USD 7CHF z.B. d.h. bzw. Dr. No.7 天气"
+).split()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_no_number_sign_or_abbreviation_with_a_full_stop_is_spoken_longer_than_the_bound(
+    language: str,
+) -> None:
+    for token in TOKENS:
+        for text in (token, f"{token} " * 9, f"a{token}b " * 9, token * 9):
+            assert sum(spoken_lengths(text, language)) <= most_spoken(text), text
+
+
+def test_the_bound_of_words_is_close_to_their_characters() -> None:
+    text = "The harbour lay still. Nobody expected the ship, which came in at seven! " * 60
+    text = text.strip()
+    assert sum(spoken_lengths(text, "en")) == len(text) <= most_spoken(text) < 1.5 * len(text)
+
+
+def test_a_text_of_digits_is_counted_with_the_letters_of_its_words() -> None:
+    assert list(spoken_lengths("7777777", "en")) == [86]
+    assert sum(spoken_lengths("777777777777777 " * 10, "en")) > 11 * 160
+
+
+@pytest.mark.parametrize("text", ["777777777777777 ", "$1,234.56 ", "⅞", "1/1/70 ", "www.a.com/"])
+def test_counting_takes_time_in_proportion_to_the_length(text: str) -> None:
+    short, long = (text * (length // len(text)) for length in (2 * COUNTED, 8 * COUNTED))
+    list(spoken_lengths(short, "en"))
+    short_units = cpu_units(lambda: list(spoken_lengths(short, "en")))
+    long_units = cpu_units(lambda: list(spoken_lengths(long, "en")))
+    assert long_units < 8 * short_units + 1
