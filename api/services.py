@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from api.http.limits import AdmissionControl, RequestLimits
+from api.http.uploads import UploadSpace
 from api.openai.names import OpenAINames
 from api.sockets.kernel.registry import SocketRegistry
 from configs.load import load_yaml
@@ -104,6 +105,7 @@ class InfrastructureServices:
     models: ModelList
     limits: SharedLimits
     admission: AdmissionControl
+    uploads: UploadSpace
     sockets: SocketRegistry
     reports: OwnReports = field(default_factory=OwnReports)  # what GET /metrics shows
 
@@ -230,6 +232,7 @@ def build_services(
             models=model_list,
             limits=limits,
             admission=AdmissionControl(admission),
+            uploads=UploadSpace(admission.uploads_mb * 2**20),
             sockets=sockets,
         ),
     )

@@ -1,4 +1,4 @@
-"""Tools for asyncio: background tasks, a TTL cache, deadlines, retries, renewal of leases.
+"""Tools for asyncio: background tasks, fair slots, a TTL cache, deadlines, retries, leases.
 
 `iterate_in_thread` is the one place where the event loop iterates blocking generators.
 """
@@ -7,8 +7,10 @@ import asyncio
 import contextvars
 import logging
 import time
+from collections import Counter, deque
 from collections.abc import (
     AsyncGenerator,
+    AsyncIterator,
     Awaitable,
     Callable,
     Coroutine,
@@ -17,6 +19,7 @@ from collections.abc import (
     Iterator,
 )
 from concurrent.futures import Executor
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -78,6 +81,93 @@ class TaskSet:
         if self._on_failure is not None and not task.cancelled():
             if (error := task.exception()) is not None:
                 self._on_failure(task, error)
+
+
+class QueueFull(Exception):
+    """Too many wait already."""
+
+
+class FairSlots:
+    """A number of slots for work, which owners get in turn.
+
+    A free slot goes to the owner with the fewest slots, then to the one that has used them for the
+    shortest time (start-time fair queuing, Goyal, Vin and Cheng 1996), so that a backlog of one
+    owner delays another's work by no more than one piece of it. The last free slot never goes to an
+    owner that has one. Of those that wait at most `max_waiting` are admitted, and half of that of
+    one owner.
+    """
+
+    def __init__(
+        self, slots: int, max_waiting: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self._slots = self._free = slots
+        self._max_waiting = max_waiting
+        self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}
+        self._taken: Counter[Hashable] = Counter()
+        self._used_s: dict[Hashable, float] = {}  # of this busy period
+        self._least_used_s = 0.0  # that of the last turn: a newcomer begins there
+
+    @asynccontextmanager
+    async def slot(self, owner: Hashable) -> AsyncIterator[None]:
+        """Waits for a slot, and holds it for the block. Raises QueueFull."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue = self._waiting.setdefault(owner, deque())
+        queue.append(turn)
+        self._fill()
+        waiting = sum(map(len, self._waiting.values()))
+        if not turn.done() and max(waiting, 2 * len(queue)) > self._max_waiting:
+            self._drop(owner, turn)
+            raise QueueFull
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._drop(owner, turn)
+            else:
+                self._leave(owner, 0.0)
+            raise
+        began = self._clock()
+        try:
+            yield
+        finally:
+            self._leave(owner, self._clock() - began)
+
+    def _fill(self) -> None:
+        while self._free and (owner := self._next()) is not None:
+            turn = self._waiting[owner][0]
+            self._drop(owner, turn)
+            if not turn.cancelled():
+                self._free -= 1
+                self._taken[owner] += 1
+                self._least_used_s = self._used(owner)
+                turn.set_result(None)
+
+    def _next(self) -> Hashable | None:
+        """The owner whose turn it is; None when none may take a slot."""
+        is_last = self._free == 1 < self._slots
+        ready = [one for one in self._waiting if not (is_last and self._taken[one])]
+        return min(ready, key=lambda one: (self._taken[one], self._used(one)), default=None)
+
+    def _used(self, owner: Hashable) -> float:
+        return max(self._used_s.get(owner, 0.0), self._least_used_s)
+
+    def _drop(self, owner: Hashable, turn: "asyncio.Future[None]") -> None:
+        queue = self._waiting.get(owner)
+        if queue and turn in queue:
+            queue.remove(turn)
+            if not queue:
+                del self._waiting[owner]
+
+    def _leave(self, owner: Hashable, used_s: float) -> None:
+        self._free += 1
+        self._taken[owner] -= 1
+        self._used_s[owner] = self._used(owner) + used_s
+        self._fill()
+        if self._free == self._slots:  # idle: no owner is ahead of another
+            self._taken.clear()
+            self._used_s.clear()
+            self._least_used_s = 0.0
 
 
 class TtlCache(Generic[K, V]):

@@ -1,11 +1,12 @@
 """Temporary folders whose contents are deleted even if the process that uses them is killed."""
 
+import asyncio
 import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 
 PREFIX = "antiphon-"
@@ -25,6 +26,22 @@ def temporary_directory(purpose: str) -> Iterator[Path]:
             shutil.rmtree(folder)
         finally:
             os.close(lock)
+
+
+@asynccontextmanager
+async def temporary_directory_in_thread(purpose: str) -> AsyncIterator[Path]:
+    """As `temporary_directory`, but the thread pool makes and deletes it: 250 MB take a while."""
+    folder = temporary_directory(purpose)
+    making = asyncio.ensure_future(asyncio.to_thread(folder.__enter__))
+    try:
+        yield await asyncio.shield(making)
+    finally:
+        await asyncio.shield(_delete(making, folder))  # also when the caller is cancelled
+
+
+async def _delete(making: Awaitable[Path], folder: AbstractContextManager[Path]) -> None:
+    await making
+    await asyncio.to_thread(folder.__exit__, None, None, None)
 
 
 def delete_leftover_directories(purpose: str) -> None:

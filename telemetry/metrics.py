@@ -113,7 +113,10 @@ decode_seconds = _histogram(
     "decode_seconds", "From an uploaded file to samples, the wait for a worker too"
 )
 decode_failures = _counter("decode_failures_total", "Uploads that gave no audio", "error")
-decodes_waiting = _gauge("decodes_waiting", "Uploads that wait for a decoder process")
+decodes_waiting = _gauge("decodes_waiting", "Uploads that wait for their turn to be decoded")
+decoder_sandbox = _gauge(
+    "decoder_sandbox", "Whether a measure of the decoder's sandbox holds", "measure"
+)
 
 # Chat.
 chat_first_token_seconds = _histogram(

@@ -1,6 +1,7 @@
 """Routers, what their routes check before they read a body, and the dependencies of routes."""
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, params
@@ -13,6 +14,7 @@ from api.http.errors import ApiError
 from api.http.idempotency import answer_once
 from api.http.limits import RELEASE
 from api.http.streaming import while_connected
+from api.http.uploads import UPLOAD_SPACE
 from api.services import (
     ChatServices,
     InfrastructureServices,
@@ -142,6 +144,8 @@ def guarded_route(scope: Scope | None, schemes: tuple[str, ...]) -> type[StrictR
                 infrastructure = services.infrastructure
                 principal = await authenticator.authenticate(credential_of(request, schemes))
                 request.state.principal = principal
+                uploads = partial(infrastructure.uploads.of, principal.workspace_id)
+                setattr(request.state, UPLOAD_SPACE, uploads)
                 await services.platform.request_limits.count_request(request, principal)
                 require_scope(authenticator, principal, scope)
                 request.scope["state"][RELEASE] = infrastructure.admission.enter(self.path)

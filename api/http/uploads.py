@@ -5,9 +5,12 @@ it is read, takes a body without its closing boundary, decodes broken UTF-8 as L
 files have no path that the decoder's process could open.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+import sys
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -19,9 +22,11 @@ from starlette.requests import Request
 
 from api.http.bodies import declared_bytes
 from api.http.errors import CLOSE, ApiError, first_fault
-from pipelines.temporary_directories import temporary_directory
+from pipelines.temporary_directories import temporary_directory_in_thread
+from telemetry import metrics
 
 UPLOAD_FOLDERS = "upload"  # the purpose by which folders of killed processes are found
+UPLOAD_SPACE = "upload_space"  # key in the request's state: `UploadSpace.of` its workspace
 MAX_FILE_BYTES = 25 * 2**20
 FORM_BYTES = 64 * 2**10  # headers, boundaries and plain fields of a whole form
 MAX_FIELD_BYTES = 8 * 2**10
@@ -33,7 +38,8 @@ Fields = TypeVar("Fields", bound=BaseModel)
 BINARY = {"type": "string", "format": "binary", "contentMediaType": "application/octet-stream"}
 FILE = {
     **BINARY,
-    "description": "MP3, WAV, FLAC, OGG, M4A or WebM; at most 25 MB and 10 minutes.",
+    "description": "MP3, WAV, FLAC, OGG, M4A or WebM; at most 25 MB and 10 minutes, and 1,000 "
+    "packets and frames a second.",
 }
 
 
@@ -59,6 +65,36 @@ class UploadLimits:
     @property
     def max_body_bytes(self) -> int:
         return self.max_files * self.max_file_bytes + FORM_BYTES
+
+
+class UploadSpace:
+    """The bytes of uploads on disk while their requests run; one workspace gets half at most."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._taken: Counter[int] = Counter()  # by workspace
+
+    @asynccontextmanager
+    async def of(self, workspace_id: int) -> AsyncIterator[Callable[[int], None]]:
+        """Yields a function that takes bytes until the end of the block, or raises
+        ApiError(overloaded)."""
+        mine = 0
+
+        def take(size: int) -> None:
+            nonlocal mine
+            all_bytes, of_workspace = self._taken.total(), self._taken[workspace_id]
+            if size + max(all_bytes, 2 * of_workspace + size) > self._most_bytes:
+                metrics.overload_refusals.labels("uploads").inc()
+                message = "too many uploads are in progress; try again in a moment"
+                raise ApiError("overloaded", message, headers=CLOSE)
+            self._taken[workspace_id] += size
+            mine += size
+
+        try:
+            yield take
+        finally:
+            self._taken[workspace_id] -= mine
+            self._taken += Counter()  # drops the workspaces without uploads
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +147,9 @@ async def receive_form(
 ) -> AsyncGenerator[MultipartForm, None]:
     """The form of a request; its files are deleted when the block ends.
 
-    `before_large` is awaited before a body whose declared length is large: it may refuse it, by
-    raising, before the client has sent all of it. Raises ApiError: unsupported_media_type,
-    file_too_large, invalid_file_count, validation_error.
+    `before_large` is awaited before a body whose declared length is large, or once so much of it
+    has come: it may refuse it, by raising, before the client has sent all of it. Raises ApiError:
+    unsupported_media_type, file_too_large, invalid_file_count, validation_error.
     """
     boundary = multipart_boundary(request)
     if boundary is None:
@@ -126,7 +162,9 @@ async def receive_form(
         raise _too_large(limits)
     if before_large is not None and declared > LARGE_BODY_BYTES:
         await before_large()
-    with temporary_directory(UPLOAD_FOLDERS) as folder:
+        before_large = None
+    space = getattr(request.state, UPLOAD_SPACE, partial(UploadSpace(sys.maxsize).of, 0))
+    async with space() as take, temporary_directory_in_thread(UPLOAD_FOLDERS) as folder:
         receiver = _Receiver(limits, folder)
         try:
             parser = MultipartParser(boundary, receiver.callbacks())  # type: ignore[arg-type]
@@ -135,6 +173,10 @@ async def receive_form(
                 received += len(chunk)
                 if received > limits.max_body_bytes:
                     raise _too_large(limits)
+                if before_large is not None and received > LARGE_BODY_BYTES:  # sent in chunks
+                    await before_large()
+                    before_large = None
+                take(len(chunk))
                 parser.write(chunk)
                 if receiver.waiting_bytes >= WRITE_BYTES:
                     await run_in_threadpool(receiver.write)
@@ -143,7 +185,7 @@ async def receive_form(
         except (MultipartParseError, UnicodeDecodeError) as error:
             raise _invalid("the multipart body is malformed") from error
         finally:
-            receiver.close()
+            await run_in_threadpool(receiver.close)
         if not receiver.ended:
             raise _invalid("the multipart body ends too early")
         yield receiver.form
@@ -158,21 +200,24 @@ class _Receiver:
         self.waiting_bytes = 0
         self._limits = limits
         self._folder = folder
-        self._writes: list[tuple[BinaryIO, bytes]] = []
-        self._open: list[BinaryIO] = []
+        self._writes: list[tuple[Path, bytes]] = []
+        self._open: dict[Path, BinaryIO] = {}
         self.on_part_begin()
 
     def callbacks(self) -> dict[str, object]:
         return {name: getattr(self, name) for name in dir(self) if name.startswith("on_")}
 
     def write(self) -> None:
-        """Writes the buffered data; blocking."""
-        for file, data in self._writes:
-            file.write(data)
+        """Opens the files, and writes the buffered data; blocking."""
+        for path, data in self._writes:
+            if path not in self._open:
+                self._open[path] = path.open("wb")
+            self._open[path].write(data)
         self._writes, self.waiting_bytes = [], 0
 
     def close(self) -> None:
-        for file in self._open:
+        """Blocking."""
+        for file in self._open.values():
             file.close()
 
     def on_part_begin(self) -> None:
@@ -180,7 +225,7 @@ class _Receiver:
         self._disposition = b""
         self._name, self._filename = "", ""
         self._value = b""
-        self._file: BinaryIO | None = None
+        self._file: Path | None = None
         self._size = 0
 
     def on_header_field(self, data: bytes, start: int, end: int) -> None:
@@ -207,8 +252,8 @@ class _Receiver:
             message = f"at most {self._limits.max_files} file(s) can be sent"
             raise ApiError("invalid_file_count", message, headers=CLOSE)
         self._filename = options[b"filename"].decode(errors="replace")
-        self._file = (self._folder / str(len(self.form.files))).open("wb")
-        self._open.append(self._file)
+        self._file = self._folder / str(len(self.form.files))
+        self._writes.append((self._file, b""))  # it may be empty
 
     def on_part_data(self, data: bytes, start: int, end: int) -> None:
         self._size += end - start
@@ -226,8 +271,7 @@ class _Receiver:
         if self._file is None:
             self.form.values.append((self._name, self._value.decode()))
         else:
-            path = Path(self._file.name)
-            self.form.files.append(Upload(self._name, self._filename, path, self._size))
+            self.form.files.append(Upload(self._name, self._filename, self._file, self._size))
 
     def on_end(self) -> None:
         self.ended = True

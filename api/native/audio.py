@@ -1,5 +1,6 @@
 """POST /audio/verify: detects the service's watermark in a recording."""
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import Request
@@ -45,9 +46,12 @@ class Verification(Shown):
 async def verify(request: Request, principal: PrincipalDep, speech: SpeechDep) -> Verification:
     """Says yes to speech that services of this kind made and marked; 404 where marks are off.
 
-    Who finds no mark knows nothing: speech of before, or of elsewhere, has none.
+    Who finds no mark knows nothing: speech of before, or of elsewhere, has none. It costs nothing,
+    but is for workspaces with credit.
     """
-    async with receive_form(request) as form:
+    check = partial(speech.transcription.check_credit, principal.workspace_id)
+    async with receive_form(request, before_large=check) as form:
         audio = form.file("audio")
-        work = speech.watermarks.verify(speech.decoder, audio.path)
+        await check()
+        work = speech.watermarks.verify(speech.decoder, audio.path, principal.workspace_id)
         return Verification.model_validate(await while_connected(request.receive, work))

@@ -114,8 +114,12 @@ class TranscriptionFields(BaseModel):
 async def transcribe(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
-    """The text of a recording. A client that leaves stops the work, and pays nothing."""
-    async with receive_form(request) as form:
+    """The text of a recording. A client that leaves stops the work, and pays nothing.
+
+    Without credit a large form is refused before it is read, any other before it is decoded.
+    """
+    check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
+    async with receive_form(request, before_large=check) as form:
         audio = form.file("audio")
         fields = validated(TranscriptionFields, form.fields)
         asked = FileRequest(

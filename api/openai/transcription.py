@@ -129,7 +129,8 @@ async def create_transcription(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
     """The text of a recording. A client that leaves stops the work, and pays for what it got."""
-    async with receive_form(request, LIMITS) as form:
+    check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
+    async with receive_form(request, LIMITS, check) as form:
         path = form.file("file").path
         fields = validated(OpenAITranscriptionFields, fields_by_name(form))
         work = _transcribe(
@@ -170,7 +171,7 @@ async def _transcribe(
         return await transcription.transcribe(
             workspace_id, operation, path, asked, partial(_whole_answer, fields)
         )
-    recording = await transcription.open(workspace_id, path, asked)
+    recording = await transcription.open(workspace_id, operation, path, asked)
     heard = transcription.stream(workspace_id, operation, recording)
     first = await anext(heard)  # an error before the first event sets the HTTP status
     return EventStream(encode_frames(first, heard, TranscriptWriter(fields)), heard)

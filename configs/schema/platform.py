@@ -70,6 +70,7 @@ class AdmissionConfig(StrictModel):
 
     requests: PositiveInt
     sockets: PositiveInt
+    uploads_mb: PositiveInt = 2048  # MiB of forms with files
     work_per_core: dict[str, PositiveInt]  # by the path of the route
     lasting_per_core: dict[str, PositiveInt]  # the same, after a burst of `burst_s`
     burst_s: PositiveFloat

@@ -171,15 +171,10 @@ def hold_idempotently(
     The hold of an attempt that died is released first. None when the credit is too little, or
     after too many attempts.
     """
-    names = [f"{name}.{number}" for number in range(1, ATTEMPTS + 1)]
+    names = _attempts(name)
     # First, since this waits for a concurrent capture of an attempt, whose entry is then found.
     release_named(session, names)
-    query = select(_ENTRY.c.operation, _ENTRY.c.kind).where(
-        _ENTRY.c.workspace_id == workspace_id, _ENTRY.c.operation.in_(names)
-    )
-    kinds: dict[str, set[str]] = defaultdict(set)
-    for operation, kind in session.connection().execute(query):
-        kinds[operation].add(kind)
+    kinds = _kinds(session, workspace_id, names)
     for operation, done in kinds.items():
         if "capture" in done and "refund" not in done:
             return IdempotentHold(operation, is_paid=True)
@@ -189,6 +184,13 @@ def hold_idempotently(
     if not hold(session, workspace_id, operation, service, amount, expires_at):
         return None
     return IdempotentHold(operation, is_paid=False)
+
+
+def has_paid(session: Transaction, workspace_id: int, name: str) -> bool:
+    """Whether an attempt of the request `name` was captured, or has a hold that another attempt
+    releases first."""
+    found = _kinds(session, workspace_id, _attempts(name)).values()
+    return any(done == {"hold"} or "capture" in done and "refund" not in done for done in found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,6 +391,24 @@ def lock_account(session: Transaction, workspace_id: int) -> bool:
         .with_for_update()
     )
     return session.connection().execute(query).scalar() is not None
+
+
+def _attempts(name: str) -> list[str]:
+    """The operations of the attempts of an idempotent request."""
+    return [f"{name}.{number}" for number in range(1, ATTEMPTS + 1)]
+
+
+def _kinds(
+    session: Transaction, workspace_id: int, operations: Collection[str]
+) -> dict[str, set[str]]:
+    """The kinds of the entries of each operation that has some."""
+    query = select(_ENTRY.c.operation, _ENTRY.c.kind).where(
+        _ENTRY.c.workspace_id == workspace_id, _ENTRY.c.operation.in_(operations)
+    )
+    kinds: dict[str, set[str]] = defaultdict(set)
+    for operation, kind in session.connection().execute(query):
+        kinds[operation].add(kind)
+    return kinds
 
 
 def _entries(session: Transaction, workspace_id: int, operation: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Watermarks speech by the setting WATERMARK, and detects the watermark in recordings."""
 
 import asyncio
+from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,14 +65,16 @@ class Watermarker:
         is_marked = self._of == "all" or (self._of == "clones" and custom_voice)
         return self._watermark if is_marked else None
 
-    async def verify(self, decoder: AudioDecoder, path: Path) -> WatermarkDetection:
+    async def verify(
+        self, decoder: AudioDecoder, path: Path, owner: Hashable = ""
+    ) -> WatermarkDetection:
         """Looks for the mark in a file of a temporary directory.
 
         Raises NotFound when watermarking is off, and as AudioDecoder.decode.
         """
         if self._watermark is None or self._vad is None:
             raise NotFound("this service marks no speech: WATERMARK is off")
-        audio = await decoder.decode(path)
+        audio = await decoder.decode(path, owner=owner)
         found = await asyncio.get_running_loop().run_in_executor(
             self._thread, _detect, self._watermark, self._vad, audio
         )

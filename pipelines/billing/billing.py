@@ -43,6 +43,10 @@ class IdempotentOperation:
     name: str
     holds: int = 0
 
+    @property
+    def first_hold(self) -> str:
+        return f"{self.name}-1"
+
     def next_hold(self) -> str:
         """The name of the next hold of this run."""
         self.holds += 1
@@ -214,6 +218,25 @@ class Billing:
         """Micro-USD that can be held. Raises DatabaseUnavailable."""
         return await self._database.read(ledger.credit_of, workspace_id)
 
+    async def check_credit(
+        self,
+        workspace_id: int,
+        service: Service,
+        units: int,
+        operation: IdempotentOperation | None = None,
+    ) -> None:
+        """Before work that is needed to know its price: `units` are the least that it can cost.
+
+        A request whose `operation` has a hold or was charged may run again without credit. Raises
+        InsufficientCredit or DatabaseUnavailable.
+        """
+        if await self.credit(workspace_id) >= (least := self.cost(service, units)):
+            return
+        if operation is None or not await self._database.read(
+            ledger.has_paid, workspace_id, operation.first_hold
+        ):
+            raise self._refusal(service, least)
+
     async def usage(self, workspace_id: int, first: date, last: date) -> list[ledger.DayOfUsage]:
         """Usage per day from `first` to `last`, in UTC. Raises DatabaseUnavailable."""
         return await self._database.read(ledger.usage, workspace_id, first, last)
@@ -244,16 +267,19 @@ class Billing:
             self._tasks.start(_release_after(held, charge))
             raise
         if not enough:
-            metrics.credit_refusals.labels(service).inc()
-            raise InsufficientCredit(
-                f"this may cost {to_usd(charge.micro_usd):.6f} USD, which is more than the credit "
-                "of the workspace"
-            )
+            raise self._refusal(service, charge.micro_usd)
         self._open.add(charge)
         if self._renewing is None or self._renewing.done():
             renewing = keep_lease(self._renew, RENEW_AFTER_S, DatabaseUnavailable)
             self._renewing = asyncio.create_task(renewing, name="renew holds")
         return charge
+
+    def _refusal(self, service: Service, micro_usd: int) -> InsufficientCredit:
+        metrics.credit_refusals.labels(service).inc()
+        return InsufficientCredit(
+            f"this may cost {to_usd(micro_usd):.6f} USD, which is more than the credit of the "
+            "workspace"
+        )
 
     async def settle(
         self, charge: Charge, work: Settlement, events: tuple[NewEvent, ...] = ()

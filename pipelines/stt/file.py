@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Hashable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -117,17 +117,19 @@ class TranscriptionPipeline:
         """The languages of the model, by code. Raises EngineLost."""
         return [name_language(code) for code in sorted(await self._known())]
 
-    async def open(self, path: Path, request: FileRequest) -> DecodedRecording:
+    async def open(
+        self, path: Path, request: FileRequest, owner: Hashable = ""
+    ) -> DecodedRecording:
         """Decodes the file `path`, which lies in a temporary directory; then its length is known.
 
-        Raises PipelineError or EngineError.
+        Raises PipelineError or EngineError. Owners take turns (`AudioDecoder.decode`).
         """
         language, languages = request.language, request.languages
         if language is not None or languages:
             known = await self._known()
             language = None if language is None else known_language(language, known, "language")
             languages = tuple(known_language(one, known, "languages") for one in languages)
-        audio = await self._decoder.decode(path)
+        audio = await self._decoder.decode(path, owner=owner)
         return DecodedRecording(
             audio.pcm,
             audio.duration_s,

@@ -29,10 +29,26 @@ class PaidTranscription:
     billing: Billing
     events: WebhookEvents
 
-    async def open(self, workspace_id: int, path: Path, asked: FileRequest) -> DecodedRecording:
-        """As `TranscriptionPipeline.open`; sends `stt.failed` when the service fails."""
+    async def check_credit(
+        self, workspace_id: int, operation: IdempotentOperation | None = None
+    ) -> None:
+        """To be called before a file is received or decoded. Raises InsufficientCredit."""
+        await self.billing.check_credit(workspace_id, "stt", 1, operation)
+
+    async def open(
+        self,
+        workspace_id: int,
+        operation: IdempotentOperation | None,
+        path: Path,
+        asked: FileRequest,
+    ) -> DecodedRecording:
+        """As `TranscriptionPipeline.open`, where there is credit for the shortest file.
+
+        Sends `stt.failed` when the service fails. Raises InsufficientCredit too.
+        """
+        await self.check_credit(workspace_id, operation)
         async with self.events.recording(workspace_id, "stt.failed"):
-            return await self.pipeline.open(path, asked)
+            return await self.pipeline.open(path, asked, workspace_id)
 
     async def transcribe(
         self,
@@ -47,7 +63,7 @@ class PaidTranscription:
         Charges for the length of the decoded audio, since headers may be wrong. Raises as
         `TranscriptionPipeline.open` and `transcribe`, InsufficientCredit or DatabaseUnavailable.
         """
-        recording = await self.open(workspace_id, path, asked)
+        recording = await self.open(workspace_id, operation, path, asked)
         async with await self._charge(workspace_id, operation, recording) as charge:
             transcript = await self.pipeline.transcribe(recording)
             answer = to_answer(transcript)  # before the charge: its failure is not charged

@@ -5,7 +5,7 @@ Error messages name the file.
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,12 +91,14 @@ class SampleChecker:
         self._encoder = encoder
         self._rules = rules
 
-    async def check(self, files: Sequence[SampleFile]) -> CheckedSamples:
-        """Raises InvalidRequest, InvalidAudio, AudioTooLong, FileTooLarge or DecoderBusy."""
+    async def check(self, files: Sequence[SampleFile], owner: Hashable = "") -> CheckedSamples:
+        """Owners take turns (`AudioDecoder.decode`).
+
+        Raises InvalidRequest, InvalidAudio, AudioTooLong, FileTooLarge or DecoderBusy."""
         formats = await asyncio.to_thread(_formats, files)
         heard = []
         for file, media_type in zip(files, formats, strict=True):
-            heard.append(await self._analyse(file, media_type))
+            heard.append(await self._analyse(file, media_type, owner))
         total_s = sum(one.sample.duration_s for one in heard)
         if total_s < self._rules.min_total_seconds - LENGTH_SLACK_S:
             raise InvalidRequest(
@@ -120,9 +122,10 @@ class SampleChecker:
                 f"files: who begins {name!r} does not sound like the speaker of the other files"
             )
 
-    async def _analyse(self, file: SampleFile, media_type: str) -> _Analysed:
+    async def _analyse(self, file: SampleFile, media_type: str, owner: Hashable) -> _Analysed:
+        longest_s = self._rules.max_seconds
         try:
-            audio = await self._decoder.decode(file.path, max_duration_s=self._rules.max_seconds)
+            audio = await self._decoder.decode(file.path, owner=owner, max_duration_s=longest_s)
         except AudioTooLong:
             raise AudioTooLong(self._wrong_length(file)) from None
         except (InvalidAudio, FileTooLarge) as error:

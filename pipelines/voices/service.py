@@ -136,7 +136,7 @@ class CustomVoices:
         sentence = self._spoken_consent(principal, new)
         await self._database.read(self._check_room, principal.workspace_id)
         language = None if new.language is None else await self._known_language(new.language)
-        checked = await self._checker.check(files)
+        checked = await self._checker.check(files, principal.workspace_id)
         if sentence is not None:
             place, said = await self._consent.find(sentence, checked.openings)
             await self._checker.check_speaker(said, checked, place, self._consent.min_similarity)

@@ -23,13 +23,19 @@ def tone(seconds: float, rate: int = 16_000, hz: float = 220.0) -> NDArray[np.fl
     return (0.4 * np.sin(2 * np.pi * hz * np.arange(int(seconds * rate)) / rate)).astype("f4")
 
 
-def encode(kind: str, pcm: NDArray[np.float32], rate: int = 16_000, **options: str) -> bytes:
-    """Mono pcm as a whole file; ogg needs a rate of Opus."""
+def encode(
+    kind: str,
+    pcm: NDArray[np.float32],
+    rate: int = 16_000,
+    layout: str = "mono",
+    **options: str,
+) -> bytes:
+    """Mono pcm as a whole file; ogg needs a rate of Opus. `options` are FFmpeg's."""
     container_format, codec, sample_format = CONTAINERS[kind]
     file = io.BytesIO()
     with av.open(file, "w", format=container_format, options=options) as container:
-        stream: Any = container.add_stream(codec, rate=rate, layout="mono")
-        resampler = av.AudioResampler(sample_format, "mono", rate)
+        stream: Any = container.add_stream(codec, rate=rate, layout=layout, options=options)
+        resampler = av.AudioResampler(sample_format, layout, rate)
         frame = av.AudioFrame.from_ndarray(pcm[None, :], "flt", "mono")
         frame.sample_rate = rate
         for resampled in resampler.resample(frame):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tests.hostile.audio_files import CONTAINERS, encode, tone, two_streams, wav
 
@@ -51,6 +52,7 @@ def _shapes() -> Iterator[Hostile]:
     )
     opus = tone(1, 48_000)
     yield Hostile("chained ogg", encode("ogg", opus, 48_000) * 2, None)
+    yield Hostile("flac whose channels change", _more_channels(second), None)
     yield Hostile("multiplexed ogg", two_streams(opus, 48_000), True)
     nan = second.copy()
     nan[::2] = np.nan
@@ -73,6 +75,13 @@ def _shapes() -> Iterator[Hostile]:
     body = b"WAVEfmt " + struct.pack("<I", 40) + extensible
     body += b"data" + struct.pack("<I", len(pcm16)) + pcm16
     yield Hostile("extensible", b"RIFF" + struct.pack("<I", len(body)) + body, True)
+
+
+def _more_channels(pcm: NDArray[np.float32]) -> bytes:
+    """FLAC whose frames have one channel, then two, then one, below the header of the first."""
+    mono, stereo = encode("flac", pcm), encode("flac", pcm, layout="stereo")
+    frames = stereo[stereo.index(b"\xff\xf8") :]
+    return mono + frames + mono[mono.index(b"\xff\xf8") :]
 
 
 def _edit_lists() -> Iterator[Hostile]:

@@ -1,30 +1,40 @@
-"""Decodes uploads to pcm in worker processes, which may crash without harm to the service.
+"""Decodes uploads to pcm in sandboxed processes, which may crash without harm to the service.
 
 The first bytes of a file determine its format; names and media types are hints only.
 """
 
 import asyncio
 import json
+import logging
 import os
+import socket
 import sys
-from contextlib import AbstractAsyncContextManager
+import tempfile
+from collections.abc import Hashable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
 from configs.settings import PROJECT_DIR
 from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
-from pipelines import errors
-from pipelines.errors import DecoderBusy, InvalidAudio, PipelineError
+from pipelines.audio.decode.sandbox import Measure
+from pipelines.errors import AudioTooLong, DecoderBusy, FileTooLarge, InvalidAudio, PipelineError
+from pipelines.tasks import FairSlots, QueueFull
 from telemetry import metrics
+
+logger = logging.getLogger(__name__)
 
 WORKER_MODULE = "pipelines.audio.decode.worker"
 MAX_DURATION_S = 600.0
 JOB_TIMEOUT_S = 30.0
-MAX_WAITING = 32  # uploads; more get DecoderBusy
+KILL_TIMEOUT_S = 5.0
+MAX_WAITING = 32  # uploads, at most half of them of one owner; more get DecoderBusy
+MOST_WORKERS = 4
+ANSWER_BYTES = 2**16
 
 AudioFormat = Literal["mp3", "wav", "flac", "ogg", "m4a", "webm"]
 
@@ -49,33 +59,33 @@ class DecodedAudio:
 
 
 class WorkerDied(Exception):
-    """The worker process ended without an answer."""
+    """The decoder process ended without an answer, which is not the fault of a file."""
 
 
 class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
-    """A pool of decoder processes, started by the first upload that needs them."""
+    """Decodes some files at a time, by a process that the first upload starts."""
 
     def __init__(
         self,
-        workers: int = 1,
+        workers: int | None = None,
         max_waiting: int = MAX_WAITING,
         timeout_s: float = JOB_TIMEOUT_S,
     ) -> None:
-        """`timeout_s` is for one file and the start of its process; CPU time has its own limit."""
-        self._idle: asyncio.LifoQueue[DecoderProcess] = asyncio.LifoQueue()
-        self._workers = [DecoderProcess(timeout_s) for _ in range(workers)]
-        for worker in self._workers:
-            self._idle.put_nowait(worker)
-        self._waiting = 0
-        self._max_waiting = max_waiting
+        """`workers` files at a time, by default one for each core, 2 to MOST_WORKERS.
+
+        `timeout_s` is for one file and the start of the process; CPU time has its own limit.
+        """
+        self._process = DecoderProcess(timeout_s)
+        workers = workers or max(2, min(os.cpu_count() or 1, MOST_WORKERS))
+        self._slots = FairSlots(workers, max_waiting)
 
     async def start(self) -> None:
-        """Starts the processes ahead of the first upload; calling it is optional."""
-        await asyncio.gather(*(worker.start() for worker in self._workers))
+        """Starts the process ahead of the first upload; calling it is optional."""
+        await self._process.start()
 
     async def close(self) -> None:
-        """Ends the processes."""
-        await asyncio.gather(*(worker.stop() for worker in self._workers))
+        """Ends the process."""
+        await self._process.stop()
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
@@ -84,104 +94,150 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
         self,
         path: Path,
         *,
+        owner: Hashable = "",
         sample_rate: int = STT_SAMPLE_RATE,
         max_duration_s: float = MAX_DURATION_S,
     ) -> DecodedAudio:
-        """Mono pcm of a file of a temporary directory, which also gets a second file meanwhile.
+        """Mono pcm of a file of a temporary directory, which lies in an unnamed file there.
 
-        Raises InvalidAudio, AudioTooLong, FileTooLarge or DecoderBusy. Cancelling ends the work.
+        Owners (workspaces) take turns, and a file that fails uses up a turn as any other. Raises
+        InvalidAudio, AudioTooLong, FileTooLarge or DecoderBusy. Cancelling ends the work.
         """
         try:
             with metrics.decode_seconds.time():
-                return await self._decode(path, sample_rate, max_duration_s)
+                audio_format = sniff(await asyncio.to_thread(_head, path))
+                job = {
+                    "format": audio_format,
+                    "sample_rate": sample_rate,
+                    "max_seconds": max_duration_s,
+                }
+                pcm, duration_s = await self._decode(path, owner, job)
         except PipelineError as error:
             metrics.decode_failures.labels(error.code).inc()
             raise
+        return DecodedAudio(pcm, sample_rate, duration_s, audio_format)
 
-    async def _decode(self, path: Path, sample_rate: int, max_duration_s: float) -> DecodedAudio:
-        audio_format = sniff(await asyncio.to_thread(_head, path))
-        if self._waiting >= self._max_waiting:
-            raise DecoderBusy("too many files wait to be decoded")
-        self._waiting += 1
-        try:
-            with metrics.decodes_waiting.track_inprogress():
-                worker = await self._idle.get()
-        finally:
-            self._waiting -= 1
-        target = path.with_name(f"{path.name}.f32")
-        try:
-            job: dict[str, str | float] = {
-                "source": str(path),
-                "format": audio_format,
-                "target": str(target),
-                "sample_rate": sample_rate,
-                "max_seconds": max_duration_s,
-            }
+    async def _decode(self, path: Path, owner: Hashable, job: dict[str, Any]) -> tuple[Pcm, float]:
+        async with AsyncExitStack() as turn:
             try:
-                answer = await worker.run(job)
-            except WorkerDied:  # perhaps not because of this file: it may have died before
-                answer = await worker.run(job)
-            if "error" in answer:
-                raise _error(str(answer["error"]), str(answer["message"]))
-            pcm = await asyncio.to_thread(np.fromfile, target, np.float32)
-        except (WorkerDied, TimeoutError) as error:
-            raise InvalidAudio("the file cannot be decoded within its limits") from error
-        finally:
-            self._idle.put_nowait(worker)
-            target.unlink(missing_ok=True)
-        return DecodedAudio(pcm, sample_rate, float(str(answer["duration_s"])), audio_format)
+                with metrics.decodes_waiting.track_inprogress():
+                    await turn.enter_async_context(self._slots.slot(owner))
+            except QueueFull:
+                raise DecoderBusy("too many files wait to be decoded") from None
+            source, target = await asyncio.to_thread(_open_files, path)
+            with source, target:
+                try:
+                    try:
+                        answer = await self._process.run(job, source, target)
+                    except WorkerDied:  # not by a file, which only a child reads: once more
+                        source.seek(0)
+                        target.seek(0)
+                        target.truncate()
+                        answer = await self._process.run(job, source, target)
+                except WorkerDied as error:
+                    logger.exception("decoder_does_not_start")
+                    raise DecoderBusy("the decoder does not start; try again later") from error
+                except TimeoutError as error:
+                    raise InvalidAudio("the file cannot be decoded within its limits") from error
+                duration_s = _duration_s(answer, job["max_seconds"])
+                return await asyncio.to_thread(_map, target), duration_s
 
 
 class DecoderProcess:
-    """One decoder process; after a death the next job starts another."""
+    """The process that forks a sandboxed child for each file; after its death the next job starts
+    another."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._process: asyncio.subprocess.Process | None = None
-        self._starting = asyncio.Lock()  # an early start and the first job may coincide
+        self._control: socket.socket | None = None
+        self._starting = asyncio.Lock()  # an early start and the first jobs may coincide
 
     async def start(self) -> asyncio.subprocess.Process:
-        """The running process."""
+        """The running process. Raises WorkerDied."""
         async with self._starting:
             if self._process is None or self._process.returncode is not None:
-                self._process = await asyncio.create_subprocess_exec(
-                    sys.executable,
-                    "-m",
-                    WORKER_MODULE,
-                    stdin=asyncio.subprocess.PIPE,
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=asyncio.subprocess.DEVNULL,
-                    cwd=PROJECT_DIR,
-                    env=_environment(),
-                    start_new_session=True,  # it gets no Ctrl-C of the service's terminal
-                )
+                await self.stop()
+                control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                control.setblocking(False)
+                with theirs:
+                    process = await asyncio.create_subprocess_exec(
+                        sys.executable,
+                        "-m",
+                        WORKER_MODULE,
+                        stdin=theirs.fileno(),
+                        stdout=asyncio.subprocess.DEVNULL,
+                        stderr=asyncio.subprocess.DEVNULL,
+                        cwd=PROJECT_DIR,
+                        env=_environment(),
+                        start_new_session=True,  # it gets no Ctrl-C of the service's terminal
+                    )
+                self._process, self._control = process, control
+                held = b""
+                try:
+                    held = await asyncio.get_running_loop().sock_recv(control, ANSWER_BYTES)
+                finally:
+                    if not held:
+                        await asyncio.shield(self.stop())
+                if not held:
+                    raise WorkerDied
+                _report(json.loads(held))
             return self._process
 
-    async def run(self, job: dict[str, str | float]) -> dict[str, object]:
-        """Sends one job and waits for its answer. Raises WorkerDied or TimeoutError."""
-        answered = False
+    async def run(self, job: dict[str, Any], source: BinaryIO, target: BinaryIO) -> bytes:
+        """The answer of the child that decodes `source`, as `pipelines.audio.decode.worker` has it.
+
+        The child has ended then. Raises WorkerDied or TimeoutError.
+        """
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        process, answer = None, b""
         try:
-            process = await self.start()
-            assert process.stdin is not None and process.stdout is not None
-            process.stdin.write(json.dumps(job).encode() + b"\n")
             async with asyncio.timeout(self._timeout_s):
-                await process.stdin.drain()
-                line = await process.stdout.readline()
-            answer: dict[str, object] = json.loads(line)
-            answered = True
-            return answer
-        except (ConnectionError, ValueError) as error:
-            raise WorkerDied(type(error).__name__) from error
+                with theirs:
+                    process = await self.start()
+                    files = [one.fileno() for one in (theirs, source, target)]
+                    assert self._control is not None
+                    socket.send_fds(self._control, [json.dumps(job).encode()], files)
+                while part := await loop.sock_recv(ours, ANSWER_BYTES):
+                    answer = (answer + part)[:ANSWER_BYTES]
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise WorkerDied from error
         finally:
-            if not answered:  # also when cancelled: its answer would be read by the next job
-                await asyncio.shield(self.stop())
+            # Shielded, since a cancelled caller's child must end too.
+            await asyncio.shield(self._end_child(ours, process, bool(answer)))
+        if not answer:
+            raise WorkerDied
+        return answer
 
     async def stop(self) -> None:
-        """Kills the process, if there is one, and waits for its end."""
+        """Kills the process with its children, if there is one, and waits for its end."""
         process, self._process = self._process, None
+        control, self._control = self._control, None
         if process is not None and process.returncode is None:
             process.kill()
             await process.wait()
+        if control is not None:
+            control.close()
+
+    async def _end_child(
+        self, reply: socket.socket, process: asyncio.subprocess.Process | None, answered: bool
+    ) -> None:
+        """Has the child of a job killed. If the process does not do it, it is killed itself."""
+        loop = asyncio.get_running_loop()
+        with reply:
+            try:
+                async with asyncio.timeout(KILL_TIMEOUT_S):
+                    reply.shutdown(socket.SHUT_WR)
+                    while await loop.sock_recv(reply, ANSWER_BYTES):
+                        answered = True
+            except (TimeoutError, OSError):
+                answered = False
+            if not answered and process is self._process:
+                await self.stop()
 
 
 def sniff(head: bytes) -> AudioFormat:
@@ -215,13 +271,44 @@ def _head(path: Path) -> bytes:
         return file.read(HEAD_BYTES)
 
 
-def _error(name: str, message: str) -> PipelineError:
-    kind = getattr(errors, name, InvalidAudio)
-    return kind(message) if issubclass(kind, PipelineError) else InvalidAudio(message)
+def _open_files(path: Path) -> tuple[BinaryIO, BinaryIO]:
+    """The upload, and an unnamed file beside it."""
+    return path.open("rb", buffering=0), tempfile.TemporaryFile(buffering=0, dir=path.parent)
+
+
+def _map(pcm: BinaryIO) -> Pcm:
+    """The samples in a file: mapped, so that those of ten minutes are not 38 MB of memory."""
+    if not os.fstat(pcm.fileno()).st_size:
+        return np.zeros(0, np.float32)
+    return np.asarray(np.memmap(pcm, np.float32, "c"))
+
+
+def _duration_s(answer: bytes, max_s: float) -> float:
+    """Raises InvalidAudio, AudioTooLong or FileTooLarge, also for what no honest child answers."""
+    refusals = {"AudioTooLong": AudioTooLong, "FileTooLarge": FileTooLarge}
+    try:
+        content = json.loads(answer)
+        if "error" in content:
+            raise refusals.get(content["error"], InvalidAudio)(str(content["message"]))
+        duration_s = float(content["duration_s"])
+        if 0 <= duration_s <= max_s + 1:
+            return duration_s
+    except (ValueError, TypeError, KeyError):
+        pass
+    raise InvalidAudio("the file cannot be decoded")
+
+
+def _report(held: dict[Measure, bool]) -> None:
+    """Logs which measures of the sandbox hold, and counts them."""
+    for measure, holds in held.items():
+        metrics.decoder_sandbox.labels(measure).set(holds)
+    missing = [measure for measure, holds in held.items() if not holds]
+    log = logger.warning if missing else logger.info
+    log("decoder_sandbox", extra={"held": [one for one in held if held[one]], "missing": missing})
 
 
 def _environment() -> dict[str, str]:
-    """The environment of a worker: where Python finds its modules, and no secrets."""
-    known = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+    """The environment of the process: where Python finds its modules, and no secrets."""
+    known = ("PATH", "LANG", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
     kept = {name: os.environ[name] for name in known if name in os.environ}
     return {**kept, "PYTHONPATH": str(PROJECT_DIR), "OPENBLAS_NUM_THREADS": "1"}

@@ -1,16 +1,24 @@
-"""The process that decodes uploads by FFmpeg (PyAV), under limits of memory and CPU time.
+"""The process that decodes uploads by FFmpeg (PyAV): each in a sandboxed child, which it forks.
 
-`python -m pipelines.audio.decode.worker` reads one JSON job a line and answers one JSON line each:
-`{"source", "format", "target", "sample_rate", "max_seconds"}` gives `{"duration_s"}` and
-mono float32 samples in the file `target`, or `{"error", "message"}`. It imports little.
+`python -m pipelines.audio.decode.worker` gets jobs over the socket that is its standard input, each
+a message `{"format", "sample_rate", "max_seconds"}` with three open files: a socket for the answer,
+the source and the target. The answer is `{"duration_s"}`, with mono float32 samples in the target,
+or `{"error", "message"}`, and then the end of the stream. A caller that shuts its end of that
+socket down has the child killed. The process itself reads no upload, so that no file can harm the
+decoding of the next, and a child is there in milliseconds. It imports little.
 """
 
+import gc
+import io
 import json
 import os
-import resource
-import sys
+import selectors
+import signal
+import socket
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, BinaryIO
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads would reserve address space
@@ -19,32 +27,49 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from models.audio import StreamResampler
+from models.audio import Pcm, StreamResampler
+from pipelines.audio.decode import sandbox
 from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio, PipelineError
 
-MAX_MEMORY_BYTES = 1536 * 2**20
-MAX_CPU_S = 20  # a job; ten minutes of any format take under three
+MAX_MEMORY_BYTES = 320 * 2**20  # of address space, beside the 200 MiB of the libraries
+MAX_CPU_S = 10  # a file; ten minutes of an ordinary one take under one
 MAX_PCM_BYTES = 256 * 2**20  # of one upload, as float32 of all channels
-MAX_EMPTY_PACKETS = 100_000
+# Of packets and frames together, each some 5 to 10 us. Ordinary files have under 200 a second, Opus
+# in frames of 2.5 ms 800, FLAC in blocks of 16 samples 2,000 and more.
+MAX_STEPS_PER_S = 1000
+FREE_STEPS = 20_000
 MIN_RATE_HZ, MAX_RATE_HZ = 4_000, 192_000
 MAX_CHANNELS = 8
 MAX_NON_FINITE = 0.01  # share of the samples
 CODEC_SLACK_S = 0.5  # encoders pad the end; not the caller's fault
-BLOCK_SAMPLES = 65_536  # of one channel, resampled at a time
+BLOCK_SAMPLES = 8_192  # of one channel, converted and resampled at a time
+MESSAGE_BYTES = 4096  # of a job or an answer
 
-DEMUXERS = {
-    "mp3": "mp3",
-    "wav": "wav",
-    "flac": "flac",
-    "ogg": "ogg",
-    "m4a": "mov,mp4,m4a,3gp,3g2,mj2",  # one demuxer with many names
-    "webm": "matroska,webm",
+# The demuxer of each format, and the decoders of what such files hold; FFmpeg gets no others, also
+# while it probes a file.
+ACCEPTED = {
+    "mp3": ("mp3", "mp3float"),
+    "wav": (
+        "wav",
+        "pcm_u8,pcm_s16le,pcm_s24le,pcm_s32le,pcm_f32le,pcm_f64le,pcm_alaw,pcm_mulaw,"
+        "adpcm_ms,adpcm_ima_wav,gsm_ms,mp3float",
+    ),
+    "flac": ("flac", "flac"),
+    "ogg": ("ogg", "opus,vorbis,flac,speex"),
+    # One demuxer with many names. QuickTime's files may hold PCM.
+    "m4a": (
+        "mov,mp4,m4a,3gp,3g2,mj2",
+        "aac,alac,mp3float,pcm_s16le,pcm_s16be,pcm_s24le,pcm_s24be",
+    ),
+    "webm": ("matroska,webm", "opus,vorbis"),
 }
-CODECS = ("pcm_", "adpcm_", "mp3", "flac", "vorbis", "opus", "aac", "alac", "speex", "gsm")
+
+
+_EMPTY: Pcm = np.zeros(0, np.float32)
 
 
 class PcmWriter:
-    """Writes mono samples at one rate, from frames whose rate may change on the way.
+    """Writes mono samples at one rate, from blocks whose rate may change on the way.
 
     It counts the decoded samples, regardless of headers, and refuses too many.
     """
@@ -54,14 +79,12 @@ class PcmWriter:
         self._rate = rate
         self._max_seconds = max_seconds
         self._resampler: StreamResampler | None = None
-        self._waiting: list[NDArray[np.float32]] = []
-        self._waiting_samples = 0
         self._seconds = 0.0
         self._samples = 0  # of all channels
         self._non_finite = 0
 
     def add(self, samples: NDArray[np.float32], rate: int) -> None:
-        """Takes a frame, [channels, n] at `rate` Hz. Raises AudioTooLong or FileTooLarge."""
+        """Takes a block, [channels, n] at `rate` Hz. Raises AudioTooLong or FileTooLarge."""
         finite = np.isfinite(samples)
         if not finite.all():
             self._non_finite += int(samples.size - np.count_nonzero(finite))
@@ -73,53 +96,77 @@ class PcmWriter:
         if self._samples * samples.itemsize > MAX_PCM_BYTES:
             raise FileTooLarge(f"the audio decodes to more than {MAX_PCM_BYTES >> 20} MiB")
         if self._resampler is None or rate != self._resampler.from_hz:
-            self._flush(last=True)
+            self._write(_EMPTY, last=True)
             self._resampler = StreamResampler(rate, self._rate)
-        self._waiting.append(np.clip(samples, -1.0, 1.0).mean(axis=0, dtype=np.float32))
-        self._waiting_samples += samples.shape[1]
-        if self._waiting_samples >= BLOCK_SAMPLES:
-            self._flush()
+        self._write(np.clip(samples, -1.0, 1.0).mean(axis=0, dtype=np.float32))
 
     def finish(self) -> float:
         """Writes the rest, and gives the seconds of all. Raises InvalidAudio."""
-        self._flush(last=True)
+        self._write(_EMPTY, last=True)
         if not self._samples:
             raise InvalidAudio("the file holds no sound")
         if self._non_finite > MAX_NON_FINITE * self._samples:
             raise InvalidAudio("the samples of the file are not numbers")
         return round(self._seconds, 6)
 
-    def _flush(self, last: bool = False) -> None:
-        """Writes the buffered samples; with `last` also those in the resampler."""
-        block = np.concatenate(self._waiting) if self._waiting else np.zeros(0, np.float32)
-        self._waiting, self._waiting_samples = [], 0
+    def _write(self, block: NDArray[np.float32], last: bool = False) -> None:
+        """Resamples and writes a block; with `last` also what the resampler holds back."""
         if self._resampler is not None:
             block = self._resampler.process(block, last=last)
         self._target.write(np.clip(block, -1.0, 1.0).astype("<f4").tobytes())
 
 
-def decode(job: dict[str, Any]) -> dict[str, Any]:
+def decode(job: dict[str, Any], source: BinaryIO, target: BinaryIO) -> dict[str, Any]:
     """Decodes one file. Raises PipelineError."""
-    with open(job["source"], "rb") as source, open(job["target"], "wb") as target:
-        writer = PcmWriter(target, job["sample_rate"], job["max_seconds"])
-        for samples, rate in _frames(source, DEMUXERS[job["format"]]):
-            writer.add(samples, rate)
-        return {"duration_s": writer.finish()}
+    writer = PcmWriter(target, job["sample_rate"], job["max_seconds"])
+    for samples, rate in _blocks(source, *ACCEPTED[job["format"]]):
+        writer.add(samples, rate)
+    return {"duration_s": writer.finish()}
 
 
-def _frames(source: BinaryIO, demuxer: str) -> Iterator[tuple[NDArray[np.float32], int]]:
-    """The decoded frames, float32 [channels, n] and their rate; stops at the first broken place.
+def _blocks(
+    source: BinaryIO, demuxer: str, decoders: str
+) -> Iterator[tuple[NDArray[np.float32], int]]:
+    """The decoded audio, float32 [channels, n] and its rate, in blocks.
+
+    Frames are gathered before they are converted: an array for each takes 100 us, a queue 10.
+    """
+    gathered, shape = av.AudioFifo(), None
+    for frame in _frames(source, demuxer, decoders):
+        found = frame.format.name, frame.sample_rate, frame.layout.nb_channels
+        if found != shape:
+            yield from _drained(gathered)
+            _check_shape(frame.sample_rate, frame.layout.nb_channels)
+            gathered, shape = av.AudioFifo(), found
+        frame.pts = None  # gaps are not filled
+        gathered.write(frame)
+        if gathered.samples >= BLOCK_SAMPLES:
+            yield from _drained(gathered)
+    yield from _drained(gathered)
+
+
+def _drained(gathered: av.AudioFifo) -> Iterator[tuple[NDArray[np.float32], int]]:
+    if (frame := gathered.read()) is not None:
+        yield _to_float(frame), frame.sample_rate
+
+
+def _frames(source: BinaryIO, demuxer: str, decoders: str) -> Iterator[Any]:
+    """The decoded frames; stops at the first broken place. Raises InvalidAudio.
 
     The demuxer is named and no protocol is allowed, so no file can make the library open another.
     """
-    options = {"format_whitelist": demuxer, "protocol_whitelist": "none"}
+    options = {
+        "format_whitelist": demuxer,
+        "codec_whitelist": decoders,
+        "protocol_whitelist": "none",
+    }
     try:
         container: Any = av.open(source, format=demuxer.partition(",")[0], options=options)
     except (av.error.FFmpegError, ValueError, OverflowError) as error:
         raise InvalidAudio("the file cannot be read as the format that it begins with") from error
     with container:
-        stream = _audio_stream(container)
-        empty = 0
+        stream = _audio_stream(container, decoders.split(","))
+        steps, seconds = -FREE_STEPS, 0.0
         packets = container.demux(stream)
         while True:
             try:
@@ -134,17 +181,19 @@ def _frames(source: BinaryIO, demuxer: str) -> Iterator[tuple[NDArray[np.float32
                 return
             except (av.error.FFmpegError, ValueError, OverflowError):
                 frames = []  # a damaged packet; the next may be intact
-            if not frames:
-                empty += 1
-                if empty > MAX_EMPTY_PACKETS:
-                    raise InvalidAudio("the file holds too many packets without sound")
             for frame in frames:
                 if frame.samples:
-                    _check_shape(frame.sample_rate, len(frame.layout.channels))
-                    yield _to_float(frame), frame.sample_rate
+                    seconds += frame.samples / max(frame.sample_rate, 1)
+                    yield frame
+            steps += 1 + len(frames)
+            if steps > MAX_STEPS_PER_S * seconds:
+                raise InvalidAudio(
+                    f"the file is cut into too many pieces: {MAX_STEPS_PER_S} packets and frames "
+                    "for a second of audio are allowed; encode it with longer frames"
+                )
 
 
-def _audio_stream(container: Any) -> Any:
+def _audio_stream(container: Any, decoders: list[str]) -> Any:
     """The first audio stream, with one thread. Raises InvalidAudio where there is none."""
     if not container.streams.audio:
         raise InvalidAudio("the file has no audio stream")
@@ -153,7 +202,7 @@ def _audio_stream(container: Any) -> Any:
             raise InvalidAudio("the file is a video; send its sound alone")
     stream = container.streams.audio[0]
     codec = stream.codec_context
-    if codec is None or not codec.name.startswith(CODECS):
+    if codec is None or codec.name not in decoders:
         raise InvalidAudio("the file holds sound in a codec that is not accepted")
     codec.thread_count = 1
     if codec.sample_rate and codec.layout.nb_channels:
@@ -181,26 +230,100 @@ def _to_float(frame: Any) -> NDArray[np.float32]:
         return np.asarray(samples, np.float32)
 
 
+@dataclass(frozen=True, slots=True)
+class _Child:
+    """A child at work, as the process that forked it knows it."""
+
+    pid: int
+    life: int  # a pipe that ends with the child
+    reply: socket.socket  # of its answer
+
+
 def main() -> None:
-    """Serves jobs until standard input ends: then the service has ended."""
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    """Serves jobs until the service has ended."""
+    control = socket.socket(fileno=0)
     av.logging.set_level(None)
-    for line in sys.stdin:
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        limit = int(used.ru_utime + used.ru_stime) + MAX_CPU_S
-        resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
-        job = json.loads(line)
+    _warm_up()
+    held = sandbox.enter(MAX_MEMORY_BYTES)
+    control.send(json.dumps(held).encode())
+    gc.collect()
+    gc.freeze()  # so that a child shares the memory of what is here
+    events = selectors.PollSelector()
+    events.register(control, selectors.EVENT_READ)
+    while True:
+        for key, _ in events.select()[:1]:  # one, since it may make the others void
+            child: _Child | None = key.data
+            if child is None:
+                message, files, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 3)
+                if not message:
+                    return  # its children end with it
+                child = _fork(json.loads(message), *files)
+                events.register(child.life, selectors.EVENT_READ, child)
+                events.register(child.reply, selectors.EVENT_READ, child)
+            elif key.fd == child.life:
+                events.unregister(child.life)
+                if child.reply in events.get_map():
+                    events.unregister(child.reply)
+                _reap(child)
+            else:  # the caller has given up
+                events.unregister(child.reply)
+                os.kill(child.pid, signal.SIGKILL)
+
+
+def _warm_up() -> None:
+    """Loads what Python and the libraries load at their first use: a child can open no file."""
+    head = "52494646 24080000 57415645 666d7420 10000000 01000100 401f0000 803e0000 02001000"
+    wav = bytes.fromhex(head) + b"data" + (2048).to_bytes(4, "little") + bytes(2048)
+    job = {"format": "wav", "sample_rate": 16_000, "max_seconds": 1}
+    decode(job, io.BytesIO(wav), io.BytesIO())
+
+
+def _fork(job: dict[str, Any], reply: int, source: int, target: int) -> _Child:
+    answer = socket.socket(fileno=reply)
+    answer.setblocking(False)
+    life, end = os.pipe()
+    if (pid := os.fork()) == 0:
         try:
-            answer = decode(job)
+            _decode_in_child(job, reply, source, target, end)
+        finally:
+            os._exit(1)
+    for file in (source, target, end):
+        os.close(file)
+    return _Child(pid, life, answer)
+
+
+def _decode_in_child(job: dict[str, Any], reply: int, source: int, target: int, end: int) -> None:
+    """Decodes with no other open file than these, and ends the process."""
+    os.dup2(1, 0)  # which standard output has led to nowhere
+    for first, last in pairwise((2, *sorted((reply, source, target, end)), sandbox.OPEN_FILES)):
+        os.closerange(first + 1, last)
+    with open(source, "rb") as received, open(target, "wb") as pcm:
+        most = int((job["max_seconds"] + 1) * job["sample_rate"]) * 4
+        sandbox.confine(MAX_CPU_S, most)
+        try:
+            answer = decode(job, received, pcm)
+            pcm.flush()
         except PipelineError as error:
             answer = {"error": type(error).__name__, "message": str(error)}
         except MemoryError:
             answer = {"error": "InvalidAudio", "message": "the file takes too much memory"}
-        if "error" in answer:
-            Path(job["target"]).unlink(missing_ok=True)
-        sys.stdout.write(json.dumps(answer) + "\n")
-        sys.stdout.flush()
+        os.write(reply, json.dumps(answer).encode())
+        os._exit(0)
+
+
+def _reap(child: _Child) -> None:
+    """Answers for a child that died without doing so."""
+    os.kill(child.pid, signal.SIGKILL)  # it may only have closed its end
+    _, status = os.waitpid(child.pid, 0)
+    if status:
+        message = "the file cannot be decoded"
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
+            message = f"the file takes more than {MAX_CPU_S} seconds to decode"
+        with suppress(OSError):  # the caller has given up
+            answer = {"error": "InvalidAudio", "message": message}
+            child.reply.send(json.dumps(answer).encode())
+    child.reply.close()
+    os.close(child.life)
 
 
 if __name__ == "__main__":

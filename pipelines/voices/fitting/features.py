@@ -80,7 +80,7 @@ async def _decode_all(recordings: Sequence[bytes], sample_rate: int) -> list[Pcm
                 path = folder / str(index)
                 path.write_bytes(content)
                 audio = await decoder.decode(path, sample_rate=sample_rate)
-                decoded.append(audio.pcm)
+                decoded.append(np.array(audio.pcm))  # not mapped: a fit keeps no file on disk
             return decoded
 
 

@@ -1,15 +1,30 @@
 """Multipart forms with limits."""
 
-from collections.abc import Iterator
+import asyncio
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from starlette.requests import Request
 from starlette.types import Message
 
 from api.http.errors import ApiError
-from api.http.uploads import MultipartForm, UploadLimits, receive_form
+from api.http.uploads import (
+    UPLOAD_SPACE,
+    MultipartForm,
+    UploadLimits,
+    UploadSpace,
+    receive_form,
+)
+from api.services import Services
+from tests.patience import PATIENCE_S
 
 BOUNDARY = "edge"
 LIMITS = UploadLimits(max_files=2, max_fields=3, max_file_bytes=100_000)
@@ -108,6 +123,105 @@ async def test_a_callback_can_refuse_a_large_body_before_reading() -> None:
         async with receive_form(large.request, limits, refuse):
             pass
     assert large.read == 0
+
+
+async def test_a_callback_can_refuse_a_large_body_that_declares_no_length() -> None:
+    calls = []
+
+    async def refuse() -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            raise ApiError("insufficient_credit", "no credit")
+
+    limits = UploadLimits(max_file_bytes=2**23)
+    small = Upload(form(part("audio", b"x" * 2**19, "a")), chunk=2**16)
+    async with receive_form(small.request, limits, refuse):
+        assert calls == []
+    large = Upload(form(part("audio", b"x" * 2**22, "a")), chunk=2**16)
+    async with receive_form(large.request, limits, refuse):
+        assert calls == [1]
+    large = Upload(form(part("audio", b"x" * 2**22, "a")), chunk=2**16)
+    with pytest.raises(ApiError, match="no credit"):
+        async with receive_form(large.request, limits, refuse):
+            pass
+    assert large.read == 17  # 1 MiB and a little
+
+
+async def test_files_are_made_opened_and_deleted_outside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: dict[str, threading.Thread] = {}
+
+    def noting(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*args: Any, **options: Any) -> Any:
+            threads[name] = threading.current_thread()
+            return call(*args, **options)
+
+        return noted
+
+    monkeypatch.setattr(tempfile, "mkdtemp", noting("made", tempfile.mkdtemp))
+    monkeypatch.setattr(Path, "open", noting("opened", Path.open))
+    monkeypatch.setattr(shutil, "rmtree", noting("deleted", shutil.rmtree))
+    _, contents = await receive(Upload(form(part("audio", b"", "a"), part("audio", b"x", "b"))))
+    assert contents == [b"", b"x"]
+    assert set(threads) == {"made", "opened", "deleted"}
+    assert threading.main_thread() not in {threads["made"], threads["deleted"]}
+
+
+async def test_uploads_in_progress_are_bounded_in_bytes_in_all_and_by_workspace() -> None:
+    space = UploadSpace(10_000)
+
+    def upload(size: int, workspace_id: int) -> Upload:
+        sent = Upload(form(part("audio", b"x" * size, "a")), chunk=500)
+        setattr(sent.request.state, UPLOAD_SPACE, partial(space.of, workspace_id))
+        return sent
+
+    async with receive_form(upload(4000, 1).request, LIMITS):
+        with pytest.raises(ApiError, match="too many uploads") as caught:
+            await receive(upload(1000, 1))
+        assert (caught.value.code, caught.value.headers) == ("overloaded", {"Connection": "close"})
+        async with receive_form(upload(3000, 2).request, LIMITS):
+            await receive(upload(1000, 3))
+            with pytest.raises(ApiError, match="too many uploads"):
+                await receive(upload(4000, 3))
+    await receive(upload(4000, 1))
+    assert not space._taken
+
+
+async def test_uploads_over_the_bound_are_refused_over_http(
+    client: httpx.AsyncClient, auth: dict[str, str], services: Services
+) -> None:
+    async with services.infrastructure.uploads.of(-1) as take:
+        take(2**30)
+        async with services.infrastructure.uploads.of(-2) as take_more:
+            take_more(2**30 - 100)
+            answer = await client.post("/stt", headers=auth, files={"audio": b"x" * 1000})
+            assert (answer.status_code, answer.json()["error"]) == (503, "overloaded")
+    answer = await client.post("/stt", headers=auth, files={"audio": b"x" * 1000})
+    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_audio")
+
+
+async def test_a_cancelled_upload_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    made = asyncio.Event()
+    make = tempfile.mkdtemp
+
+    def slowly(*args: Any, **options: Any) -> str:
+        loop.call_soon_threadsafe(made.set)
+        time.sleep(0.1)
+        return str(make(*args, **options))
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(tempfile, "mkdtemp", slowly)
+    work = asyncio.create_task(receive(Upload(form(part("audio", b"x", "a")))))
+    await made.wait()
+    work.cancel()
+    await asyncio.wait([work])
+    async with asyncio.timeout(PATIENCE_S):
+        while list(tmp_path.iterdir()) or len(asyncio.all_tasks()) > 1:
+            await asyncio.sleep(0.01)
 
 
 async def test_a_body_without_content_length_is_refused_at_the_size_limit() -> None:

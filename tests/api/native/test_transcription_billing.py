@@ -1,7 +1,7 @@
 """Charges and webhook events of the transcription of files."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import httpx
 import numpy as np
@@ -78,6 +78,46 @@ async def test_without_credit_nothing_is_transcribed(
     await books.set_credit(100)  # one second of audio
     answer = await client.post("/stt", headers=auth, files={"audio": speech_wav})
     assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_credit")
+    assert await books.kinds() == []
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [("/stt", "audio"), ("/audio/verify", "audio"), ("/openai/v1/audio/transcriptions", "file")],
+)
+@pytest.mark.parametrize("size", [1000, 2**21])
+async def test_without_credit_no_file_is_decoded_and_no_large_one_is_received(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    books: Books,
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    field: str,
+    size: int,
+) -> None:
+    async def decode(*_: object, **__: object) -> None:
+        raise AssertionError("decoded")
+
+    received = 0
+
+    async def body() -> AsyncIterator[bytes]:  # without Content-Length
+        nonlocal received
+        head = f'Content-Disposition: form-data; name="{field}"; filename="a.wav"'
+        yield f"--x\r\n{head}\r\n\r\n".encode()
+        for _ in range(size // 1000):
+            received += 1000
+            yield b"RIFF" * 250
+        yield b"\r\n--x--\r\n"
+
+    monkeypatch.setattr(services.speech.decoder, "decode", decode)
+    await books.set_credit(0)
+    headers = {**auth, "Content-Type": "multipart/form-data; boundary=x"}
+    answer = await client.post(path, headers=headers, content=body())
+    code = answer.json()["error"]
+    code = code if isinstance(code, str) else code["code"]
+    assert (answer.status_code, code) == (403, "insufficient_credit")
+    assert received < 2**20 + 2**18
     assert await books.kinds() == []
 
 

@@ -118,7 +118,7 @@ class FakeDecoder:
     def __init__(self, *loud: bool) -> None:
         self._pcm = np.repeat(np.array(loud, np.float32), 4 * 16_000)
 
-    async def decode(self, path: Path) -> DecodedAudio:
+    async def decode(self, path: Path, owner: object = "") -> DecodedAudio:
         return DecodedAudio(self._pcm, 16_000, len(self._pcm) / 16_000, "wav")
 
 

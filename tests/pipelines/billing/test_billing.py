@@ -246,6 +246,22 @@ async def test_a_charge_is_refunded_when_the_repeated_request_fails(
     assert await (await hold_again()).capture(100) == 1500
 
 
+async def test_credit_is_checked_before_the_work_except_for_a_request_that_was_charged_or_died(
+    bills: Billing,
+) -> None:
+    spent = await bills.hold(WORKSPACE, "voice", 4)
+    held = await bills.hold(WORKSPACE, "stt", 9_999_990, operation=IdempotentOperation("died"))
+    await bills.check_credit(WORKSPACE, "stt", 10)
+    for operation in (None, IdempotentOperation("new")):
+        with pytest.raises(InsufficientCredit, match=r"0\.000002 USD"):
+            await bills.check_credit(WORKSPACE, "stt", 20, operation)
+    await bills.check_credit(WORKSPACE, "stt", 20, IdempotentOperation("died"))
+    await held.capture(9_999_990)
+    await bills.check_credit(WORKSPACE, "stt", 20, IdempotentOperation("died"))
+    await spent.release()
+    await bills.check_credit(WORKSPACE, "stt", 20)
+
+
 async def test_settlements_are_retried_until_the_database_is_back(
     bills: Billing, database: FlakyDatabase
 ) -> None:

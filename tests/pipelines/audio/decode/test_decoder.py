@@ -1,10 +1,13 @@
 """The pool of decoder processes."""
 
 import asyncio
+import io
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import av
 import numpy as np
 import pytest
 
@@ -61,41 +64,64 @@ async def test_a_killed_worker_is_replaced_and_the_file_is_decoded(
     path = tmp_path / "0"
     path.write_bytes(wav(tone(1).tobytes(), code=3, bits=32))
     await decoder.start()
-    process = await decoder._workers[0].start()
+    process = await decoder._process.start()
     process.kill()
     assert (await decoder.decode(path)).duration_s == pytest.approx(1)
 
 
-async def test_a_file_that_kills_every_worker_is_refused(
+async def test_a_file_whose_worker_is_killed_meanwhile_is_decoded_from_its_start(
+    decoder: AudioDecoder, tmp_path: Path
+) -> None:
+    path = tmp_path / "0"
+    path.write_bytes(encode("flac", tone(300)))
+    process = await decoder._process.start()
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    work = asyncio.create_task(decoder.decode(path))
+    async with asyncio.timeout(PATIENCE_S):
+        while not children.read_text() and not work.done():
+            await asyncio.sleep(0)
+    process.kill()
+    audio = await work
+    assert audio.duration_s == pytest.approx(300)
+    assert audio.pcm == pytest.approx(tone(300), abs=1e-3)
+
+
+async def test_a_decoder_that_does_not_start_is_not_blamed_on_the_file(
     decoder: AudioDecoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decoder_module, "WORKER_MODULE", "tests.pipelines.no_such_worker")
     path = tmp_path / "0"
     path.write_bytes(wav(b"\0\0" * 16_000))
-    with pytest.raises(InvalidAudio):
+    with pytest.raises(DecoderBusy, match="does not start"):
         await decoder.decode(path)
 
 
-async def test_a_worker_that_does_not_answer_is_killed_after_the_timeout(tmp_path: Path) -> None:
+async def test_a_worker_that_does_not_answer_is_killed_after_the_timeout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "0"
     path.write_bytes(wav(b"\0\0" * 16_000))
+    monkeypatch.setattr(decoder_module, "KILL_TIMEOUT_S", 0.1)
     async with AudioDecoder(timeout_s=0.2) as decoder:
-        process = await decoder._workers[0].start()
+        process = await decoder._process.start()
         process.send_signal(signal.SIGSTOP)
         with pytest.raises(InvalidAudio):
             await decoder.decode(path)
         assert process.returncode is not None
 
 
-async def test_a_cancelled_decoding_kills_its_worker(decoder: AudioDecoder, tmp_path: Path) -> None:
+async def test_a_cancelled_decoding_kills_a_worker_that_does_not_answer(
+    decoder: AudioDecoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoder_module, "KILL_TIMEOUT_S", 0.1)
     path = tmp_path / "0"
     path.write_bytes(encode("flac", tone(300)))
     await decoder.start()
-    process = await decoder._workers[0].start()
+    process = await decoder._process.start()
     process.send_signal(signal.SIGSTOP)  # so that it never ends
-    work, idle = asyncio.create_task(decoder.decode(path)), decoder._idle.qsize()
+    work, free = asyncio.create_task(decoder.decode(path)), decoder._slots._free
     async with asyncio.timeout(PATIENCE_S):
-        while decoder._idle.qsize() == idle:
+        while decoder._slots._free == free:
             await asyncio.sleep(0.01)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -109,15 +135,65 @@ async def test_a_full_decoder_queue_raises_decoder_busy(tmp_path: Path) -> None:
     path = tmp_path / "0"
     path.write_bytes(wav(b"\0\0" * 16_000))
     async with AudioDecoder(workers=1, max_waiting=0) as decoder:
-        with pytest.raises(DecoderBusy):
-            await decoder.decode(path)
+        async with decoder._slots.slot("another"):
+            with pytest.raises(DecoderBusy):
+                await decoder.decode(path)
+        assert (await decoder.decode(path)).duration_s == 1
+
+
+async def test_a_cancelled_decoding_ends_its_child_and_no_other(
+    decoder: AudioDecoder, tmp_path: Path
+) -> None:
+    path = tmp_path / "0"
+    path.write_bytes(encode("flac", tone(60)))
+    process = await decoder._process.start()
+    work = [asyncio.create_task(decoder.decode(path, owner=number)) for number in range(2)]
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    async with asyncio.timeout(PATIENCE_S):
+        while len(children.read_text().split()) < 2 and not work[0].done():
+            await asyncio.sleep(0)
+    work[0].cancel()
+    await asyncio.wait([work[0]])
+    assert (await work[1]).duration_s == pytest.approx(60)
+    assert children.read_text().split() == []
+    assert await decoder._process.start() is process
+
+
+@pytest.mark.parametrize(("codec", "container"), [("adpcm_yamaha", "wav"), ("ac3", "mp4")])
+async def test_codecs_that_are_not_in_the_list_are_refused(
+    decoder: AudioDecoder, tmp_path: Path, codec: str, container: str
+) -> None:
+    file = io.BytesIO()
+    with av.open(file, "w", format=container) as made:
+        stream: Any = made.add_stream(codec, rate=48_000, layout="mono")
+        frame = av.AudioFrame.from_ndarray(tone(1, 48_000)[None, :], "flt", "mono")
+        frame.sample_rate = 48_000
+        resampler = av.AudioResampler(stream.codec_context.format, "mono", 48_000)
+        for resampled in resampler.resample(frame):
+            made.mux(stream.encode(resampled))
+        made.mux(stream.encode(None))
+    path = tmp_path / "0"
+    path.write_bytes(file.getvalue())
+    with pytest.raises(InvalidAudio):
+        await decoder.decode(path)
+
+
+async def test_audio_that_is_cut_into_too_many_frames_is_refused(
+    decoder: AudioDecoder, tmp_path: Path
+) -> None:
+    path = tmp_path / "0"
+    path.write_bytes(encode("flac", tone(30), frame_size="16"))
+    with pytest.raises(InvalidAudio, match="too many pieces"):
+        await decoder.decode(path)
+    path.write_bytes(encode("ogg", tone(60, 48_000), 48_000, frame_duration="2.5"))
+    assert (await decoder.decode(path)).duration_s == pytest.approx(60, abs=0.1)
 
 
 async def test_workers_inherit_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTIPHON_TOKEN_KEY", "secret")
     async with AudioDecoder() as decoder:
         await decoder.start()
-        process = await decoder._workers[0].start()
+        process = await decoder._process.start()
         environment = Path(f"/proc/{process.pid}/environ")
         if environment.exists():
             assert b"secret" not in environment.read_bytes()
