@@ -27,6 +27,7 @@ PASSWORD = "a long password"
 NICENESS = 10  # the attackers of a real service compute on other machines
 PAUSE_S = 0.05  # after a failed connection
 CONNECT_S = 20.0
+CONNECTIONS_PER_S = 1000  # of one attacker; more would only load the cores that the service needs
 SHORT_BUFFER_BYTES = 4096  # of the kernel, for clients that read slowly
 LARGEST_ANSWER_BYTES = 1 << 20  # to keep of an answer
 
@@ -129,6 +130,7 @@ class Attacker:
         self._addresses = itertools.count(1)
         self._network = (os.getpid() * 31 + next(self._numbers)) % 200 + 20
         self._sessions: dict[str, aiohttp.ClientSession] = {}
+        self._next_connection = 0.0  # time of the event loop
         self.address = self.new_address()
 
     async def __aenter__(self) -> "Attacker":
@@ -201,6 +203,9 @@ class Attacker:
     @asynccontextmanager
     async def raw(self, address: str = "", *, slow: bool = False) -> AsyncIterator[RawConnection]:
         """A TCP connection, aborted at the end; `slow` gives it a short buffer to receive."""
+        now = asyncio.get_running_loop().time()
+        self._next_connection = max(self._next_connection + 1 / CONNECTIONS_PER_S, now)
+        await asyncio.sleep(self._next_connection - now)
         local = (address or self.address, 0)
         async with asyncio.timeout(CONNECT_S):
             reader, writer = await asyncio.open_connection(

@@ -177,7 +177,7 @@ async def attacking(
     try:
         yield result
         async with asyncio.timeout(STOP_S):
-            said, _ = await process.communicate()
+            said, _ = await process.communicate(b"")  # which closes its standard input
         if process.returncode != 0:
             raise RuntimeError(f"the process of {', '.join(names)} failed")
         result |= json.loads(said)

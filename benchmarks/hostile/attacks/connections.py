@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import resource
 from itertools import cycle
 
 from benchmarks.hostile.attacker import Attacker, attack
@@ -155,15 +156,15 @@ async def slow_uploads(attacker: Attacker) -> None:
 async def idle_connections(attacker: Attacker) -> None:
     """10,000 connections of 100 addresses that send nothing, or one request and then nothing."""
     addresses = [attacker.new_address() for _ in range(100)]
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     async def wait(number: int) -> None:
-        await asyncio.sleep(number / 2000)
         async with attacker.raw(addresses[number % len(addresses)]) as connection:
             if number % 2:
                 await connection.send(attacker.head("GET", "/healthz"))
             await connection.closed()
 
-    await attacker.many(10_000, wait)
+    await attacker.many(min(10_000, files - 500), wait)
 
 
 @attack()

@@ -58,7 +58,9 @@ def fuzz_by_mutation(name: str, seconds: int) -> None:
     """Raises what the parser raised, for the smallest such input."""
     until, last = time.monotonic() + seconds, b""
 
-    @settings(max_examples=1000, deadline=None, database=None, suppress_health_check=HealthCheck)
+    @settings(
+        max_examples=1000, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    )
     @given(mutated(seeds(name)))
     def run(data: bytes) -> None:
         nonlocal last
