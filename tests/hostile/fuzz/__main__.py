@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, given, settings
 
 from configs.settings import PROJECT_DIR
 
+INSTRUMENTED = ["api", "deployments.gateway", "models", "pipelines", "python_multipart", "uvicorn"]
+
 try:
     import atheris
 except ImportError:
@@ -24,7 +26,7 @@ if atheris is None:
     from tests.hostile.fuzz.mutations import mutated
     from tests.hostile.fuzz.parsers import PARSERS, seeds
 else:
-    with atheris.instrument_imports(include=["api", "pipelines", "models", "python_multipart"]):
+    with atheris.instrument_imports(include=INSTRUMENTED):
         from tests.hostile.fuzz.parsers import PARSERS, seeds
 
 CRASHES = Path(__file__).parent / "crashes"

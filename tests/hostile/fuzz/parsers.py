@@ -26,6 +26,7 @@ from api.inworld import messages as inworld
 from api.sockets.kernel.conversation import ClientFault, parse_event
 from api.sockets.stt.events import parse_client_event
 from api.sockets.tts import events as tts
+from deployments.gateway.connections import HEADERS
 from models.llm.structured_output.ast import Grammar, GrammarBuilder, SchemaError, WorkBudget
 from models.llm.structured_output.json_schema import SchemaCompiler
 from models.llm.structured_output.notations import to_gbnf
@@ -38,6 +39,7 @@ from pipelines.text.chunking import read_chunks
 from pipelines.text.normalisation.normaliser import normalise
 from pipelines.text.segmentation import clean
 from tests.hostile.audio_files import CONTAINERS, encode, tone
+from tests.hostile.fuzz.http_requests import read_requests
 from tests.models.llm.structured_output import gbnf_samples
 from tests.models.llm.structured_output.schemas import GOOD
 
@@ -97,6 +99,18 @@ def multipart(data: bytes) -> None:
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
+
+
+def http(data: bytes) -> None:
+    """The same requests are read whatever the pieces; the first byte says the size of some."""
+    size, sent = (data[0] if data else 0) + 1, data[1:]
+    cut = [sent[at : at + size] for at in range(0, len(sent), size)]
+    whole, pieces = (_loop().run_until_complete(read_requests(one)) for one in ([sent], cut))
+    # In one piece more requests wait at once than are allowed.
+    assert whole == pieces[: len(whole)], (whole, pieces)
+    for method, path, headers, _ in whole:
+        assert method and path
+        assert len(headers) <= HEADERS and not any(b"\0" in value for _, value in headers)
 
 
 def json_schema(data: bytes) -> None:
@@ -252,6 +266,7 @@ def audio_file(data: bytes) -> None:
 PARSERS: dict[str, Callable[[bytes], None]] = {
     "json-body": json_body,
     "multipart": multipart,
+    "http": http,
     "json-schema": json_schema,
     "json-schema-text": json_schema_text,
     "text": text,
@@ -278,6 +293,17 @@ def _form_seeds() -> Iterator[bytes]:
     for size in (0, 7, 255):
         yield bytes([size]) + part % field + part % file + end
     yield b"\x40" + part % (b"a", b'\r\nContent-Type: text/plain; charset="x"', b"--" * 9) + end
+
+
+def _http_seeds() -> Iterator[bytes]:
+    get = b"GET /a?b=c HTTP/1.1\r\nHost: x\r\n\r\n"
+    post = b"POST /d HTTP/1.1\r\nHost: x\r\n"
+    chunked = b"Transfer-Encoding: chunked\r\n\r\n3;e=f\r\nabc\r\n0\r\nX-Late: g\r\n\r\n"
+    upgrade = b"GET /ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    upgrade += b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    for size in (0, 6, 255):
+        yield bytes([size]) + get + post + b"Content-Length: 5\r\n\r\nabcde" + post + chunked + get
+    yield b"\x20" + upgrade + b"\x81\x82\0\0\0\0{}"
 
 
 def _text_seeds() -> Iterator[bytes]:
@@ -315,6 +341,7 @@ def _live_seeds() -> Iterator[bytes]:
 _SEEDS: dict[str, Callable[[], Iterator[bytes]]] = {
     "json-body": _json_seeds,
     "multipart": _form_seeds,
+    "http": _http_seeds,
     "json-schema": lambda: (bytes(range(at, at + 60)) for at in range(0, 180, 20)),
     "json-schema-text": lambda: (json.dumps(schema).encode() for schema in GOOD.values()),
     "text": _text_seeds,
