@@ -25,7 +25,7 @@ _CURRENCIES = {
 }
 _CODES = "USD|EUR|GBP|JPY|INR|CHF|CNY|PLN|BRL|AUD|CAD|KRW|RUB|SAR|AED"
 _SYMBOLS = "".join(symbol for symbol in _CURRENCIES if len(symbol) == 1)
-_SCALES = {"k": "thousand", "m": "million", "b": "billion", "bn": "billion"}
+_SCALES = {"k": "thousand", "m": "million", "mn": "million", "b": "billion", "bn": "billion"}
 
 _TOKEN = re.compile(
     rf"""
@@ -52,7 +52,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _SPACED_GROUPS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?!\d)")
-_MONEY_SCALE = re.compile(r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kKmMbB]n?)\b")
+_MONEY_SCALE = re.compile(r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kK]|[mMbB]n?)\b")
 _CURRENCY_NAME_AFTER = re.compile(r"[ \u00a0\u202f]?([\w\u0900-\u097f]{2,12})(?![\w\u0900-\u097f])")
 _CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:([{_SYMBOLS}]|zł\b)|({_CODES})\b)")
 _UNIT_AFTER = re.compile(
