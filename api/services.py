@@ -16,7 +16,7 @@ from configs.schema.correction import CorrectionConfig
 from configs.schema.platform import AdmissionConfig, PlansConfig, SocketLimits
 from configs.schema.transcription import ListeningConfig, load_profiles
 from configs.schema.voices import ConsentConfig, CustomVoicesConfig, OpenAIConfig, VoicesConfig
-from configs.settings import Settings
+from configs.settings import PlanChanges, Settings
 from db.database import Database
 from models.grammar_check.base import GrammarEngine
 from models.speaker.base import SpeakerEncoder
@@ -46,6 +46,7 @@ from pipelines.tts.voices import ReadyCustomVoices, VoiceDirectory
 from pipelines.voices.checks import SampleChecker
 from pipelines.voices.consent import Consent
 from pipelines.voices.service import CustomVoices
+from pipelines.webhooks.payments import PaymentSystem
 from pipelines.webhooks.registration import Webhooks
 from telemetry.reports import OwnReports
 
@@ -92,6 +93,8 @@ class PlatformServices:
     billing: Billing
     webhooks: Webhooks
     request_limits: RequestLimits
+    plan_changes: PlanChanges = "self"
+    payments: PaymentSystem | None = None  # where it confirms changes of plans
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +160,7 @@ def build_services(
     database = Database(settings.database_url)
     encryption = Encryption(settings.secrets.data_keys)
     files = Files(settings, database, encryption)
-    accounts = Accounts(database, settings.secrets, plans)
+    accounts = Accounts(database, settings.secrets, plans, settings.sign_up)
     billing = Billing(database, plans.prices, encryption.encrypt_text)
     webhooks = Webhooks(database, encryption, settings)
     model_list = ModelList(models.speakers, models.transcribers, models.chat_models)
@@ -221,6 +224,8 @@ def build_services(
             billing=billing,
             webhooks=webhooks,
             request_limits=RequestLimits(plans, limits, admission),
+            plan_changes=settings.plan_changes,
+            payments=PaymentSystem(settings.plan_webhook) if settings.plan_webhook else None,
         ),
         infrastructure=InfrastructureServices(
             settings=settings,

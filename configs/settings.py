@@ -4,8 +4,9 @@ import base64
 import fcntl
 import json
 import os
+import re
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Literal, get_args
@@ -47,6 +48,22 @@ ConsentNeeded = Literal["off", "attest", "spoken"]
 that is given although it is not required is stored, or checked, too."""
 
 
+SignUpPolicy = Literal["open", "invite", "closed"]
+"""Who can make an account: anyone who reaches the service, those with an invite, or no one."""
+
+PlanChanges = Literal["self", "operator", "webhook"]
+"""Who changes plans: workspaces themselves, the operator's commands, or workspaces after the
+operator's payment system has confirmed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWebhook:
+    """The operator's payment system, and the secret that both sides sign with."""
+
+    url: str
+    secret: str = field(repr=False)
+
+
 WatermarkOf = Literal["off", "clones", "all"]
 """Which speech gets an inaudible watermark."""
 
@@ -69,6 +86,9 @@ class Settings:
     require_consent: ConsentNeeded = "off"  # for a custom voice
     watermark: WatermarkOf = "off"
     metrics_token: str | None = None  # of GET /metrics; None: only from the loopback
+    sign_up: SignUpPolicy = "open"
+    plan_changes: PlanChanges = "self"
+    plan_webhook: PlanWebhook | None = None  # where plan_changes is webhook
 
 
 def weights_dir() -> Path:
@@ -94,6 +114,10 @@ def load_settings(*, new: bool = True) -> Settings:
     data_dir = _data_dir(new=new)
     host = os.environ.get("HOST", "").strip("[]") or "127.0.0.1"
     port = environment.port("PORT", 8000)
+    is_local = environment.is_loopback(host)
+    plan_changes = environment.choice(
+        "PLAN_CHANGES", get_args(PlanChanges), "self" if is_local else "operator"
+    )
     return Settings(
         host=host,
         port=port,
@@ -115,7 +139,23 @@ def load_settings(*, new: bool = True) -> Settings:
         watermark=watermark_of(),
         require_consent=environment.choice("REQUIRE_CONSENT", get_args(ConsentNeeded), "off"),
         metrics_token=environment.token("METRICS_TOKEN"),
+        sign_up=environment.choice(
+            "SIGN_UP", get_args(SignUpPolicy), "open" if is_local else "closed"
+        ),
+        plan_changes=plan_changes,
+        plan_webhook=_plan_webhook() if plan_changes == "webhook" else None,
     )
+
+
+def _plan_webhook() -> PlanWebhook:
+    url, secret = os.environ.get("PLAN_WEBHOOK_URL", ""), os.environ.get("PLAN_WEBHOOK_SECRET", "")
+    if not re.fullmatch(r"https?://[^\s/@#?]+([/?][^\s#]*)?", url):
+        raise SettingsError("PLAN_CHANGES=webhook needs PLAN_WEBHOOK_URL, an http(s) address")
+    if not re.fullmatch(r"whsec_(?=(.{4})*$)[A-Za-z0-9+/]{32,86}={0,2}", secret):
+        raise SettingsError(
+            "PLAN_CHANGES=webhook needs PLAN_WEBHOOK_SECRET, whsec_ and base64 of 24 to 64 bytes"
+        )
+    return PlanWebhook(url, secret)
 
 
 def _data_dir(*, new: bool) -> Path:

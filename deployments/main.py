@@ -162,6 +162,8 @@ def announce(what: str, settings: Settings, dashboard: str, started: float) -> N
     say(f"  Console    {url}/console")
     say(f"  Reference  {url}/docs")
     say(f"  Dashboard  {dashboard}")
+    say(f"  Sign-up    {settings.sign_up} (SIGN_UP)")
+    say(f"  Plans      changed by {settings.plan_changes} (PLAN_CHANGES)")
 
 
 def show_key(first_key: str | None) -> None:

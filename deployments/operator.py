@@ -13,7 +13,7 @@ A running service applies a new plan within 5 seconds.
 import argparse
 import asyncio
 import sys
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
 from uuid import uuid4
 
@@ -26,11 +26,12 @@ from db.accounts import Workspace, find_workspace
 from db.audit import audit_chain, audited_workspaces, first_break
 from db.billing import ledger
 from db.billing.ledger_check import accounts_after, check_days
-from db.database import Database
+from db.database import Database, utc_now
 from db.errors import DatabaseError
 from db.migrate import upgrade
 from pipelines.accounts.authentication import Authenticator
 from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
+from pipelines.accounts.service import Accounts
 from pipelines.billing.billing import MICRO_USD, to_usd
 from pipelines.billing.subscriptions import MONTHS, Subscriptions
 from pipelines.errors import PipelineError
@@ -74,6 +75,10 @@ def _parser() -> argparse.ArgumentParser:
     plan = commands.add_parser("plan", parents=[chosen], help="put a workspace on a plan")
     plan.add_argument("plan", help="id of the plan")
     plan.add_argument("--cycle", choices=tuple(MONTHS), default="monthly")
+    invite = commands.add_parser("invite", help="make a code for one sign-up")
+    invite.add_argument("--email", help="the only address that can sign up with it")
+    invite.add_argument("--credit", type=_micro_usd, help="USD, in place of that of every sign-up")
+    invite.add_argument("--days", type=int, choices=range(1, 366), default=7, metavar="1..365")
     commands.add_parser("reconcile", help="compare every balance with its ledger")
     commands.add_parser("check-audit", help="look for changed or removed audit entries")
     commands.add_parser("check-storage", help="write, read and delete a small file")
@@ -108,6 +113,8 @@ async def _run(options: argparse.Namespace) -> str:
             return "the secrets of this environment are those of the database from now on"
         if command := _COMMANDS.get(options.command):
             return await command(database, settings)
+        if options.command == "invite":
+            return await _invite(database, settings, options)
         found = await database.read(find_workspace, options.email, options.workspace)
         if found is None:
             raise ValueError("there is no such workspace")
@@ -123,6 +130,17 @@ async def _run(options: argparse.Namespace) -> str:
         )
     finally:
         database.close()
+
+
+async def _invite(database: Database, settings: Settings, options: argparse.Namespace) -> str:
+    if options.credit is not None and options.credit < 0:
+        raise ValueError("--credit: must not be below 0")
+    until = utc_now() + timedelta(days=options.days)
+    email = options.email.strip().lower() if options.email else None
+    accounts = Accounts(database, settings.secrets, load_yaml(PlansConfig, "plans"))
+    code = await accounts.invite(email, options.credit, until)
+    closed = "; it needs SIGN_UP=invite, and sign-up is closed" * (settings.sign_up == "closed")
+    return f"{code}\nadmits {email or 'one sign-up'} until {until:%Y-%m-%d %H:%M} UTC{closed}"
 
 
 async def _credit(

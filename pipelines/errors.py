@@ -75,6 +75,28 @@ class WrongPassword(Unauthorized, code="validation_error"):
     """The current password of a change is wrong: the token is valid, so it is no 401."""
 
 
+class SignUpClosed(PipelineError, code="sign_up_closed"):
+    """The operator makes no accounts by sign-up."""
+
+    message = "sign-up is closed; ask the operator of this service for an account"
+
+
+class InvalidInvite(PipelineError, code="invalid_invite"):
+    """Sign-up needs an invite, and there is none with that code for that address."""
+
+    message = "invite: sign-up needs an unused invite of the operator for this e-mail address"
+
+
+class PlanChangeRefused(PipelineError, code="plan_change_refused"):
+    """Workspaces may not change plans themselves, or the payment system refused the change."""
+
+
+class PaymentsUnavailable(PipelineError, code="unavailable"):
+    """The operator's payment system does not answer."""
+
+    message = "the payment system does not answer; the plan is unchanged"
+
+
 class EmailTaken(PipelineError, code="email_taken"):
     """Another account has that e-mail address."""
 

@@ -8,6 +8,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from api.http.openapi import static_file
+from api.http.routing import services_of
 from configs.settings import BRAND
 
 STATIC_DIR = Path(__file__).resolve().parent / "static"
@@ -28,8 +29,10 @@ _PAGE = (STATIC_DIR / "index.html").read_text(encoding="utf-8")
 _PAGE = _PAGE.replace('<html lang="en">', f'<html lang="en" data-brand="{BRAND}">')
 
 
-async def _index(_: Request) -> Response:
-    return HTMLResponse(_PAGE, headers=HEADERS)
+async def _index(request: Request) -> Response:
+    policy = services_of(request).infrastructure.settings.sign_up
+    page = _PAGE.replace('<html lang="en"', f'<html lang="en" data-sign-up="{policy}"')
+    return HTMLResponse(page, headers=HEADERS)
 
 
 async def _home(_: Request) -> Response:

@@ -58,6 +58,9 @@ class SignUp(RequestModel):
     password: Password
     name: OneLine | None = None
     company: OneLine | None = None
+    invite: Annotated[str, Field(max_length=100)] | None = Field(
+        default=None, description="A code of the operator, where sign-up needs one"
+    )
 
 
 class LogIn(RequestModel):
@@ -90,11 +93,23 @@ class ProfileUser(Shown):
     updated_at: datetime
 
 
-@public.post("/auth/signup", status_code=201, summary="Make an account")
+@public.post(
+    "/auth/signup",
+    status_code=201,
+    summary="Make an account",
+    responses={
+        403: {"model": ErrorBody, "description": "Sign-up is closed, or needs a valid invite"}
+    },
+)
 async def sign_up(body: SignUp, request: Request, platform: PlatformDep) -> Session:
     await platform.request_limits.count_sign_up(request)
     signed_in = await platform.accounts.sign_up(
-        body.email, body.password, body.name or "", body.company or "", _origin(request)
+        body.email,
+        body.password,
+        body.name or "",
+        body.company or "",
+        _origin(request),
+        body.invite,
     )
     return Session.model_validate(signed_in)
 

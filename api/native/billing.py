@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import Query
 from pydantic import BaseModel, BeforeValidator, Field
+from starlette.requests import Request
 
 from api.http.bodies import ErrorBody, Id, RequestModel, Shown
 from api.http.errors import ApiError
@@ -14,10 +15,12 @@ from db.billing.ledger import DayOfUsage
 from db.database import utc_now
 from pipelines.billing.billing import to_usd
 from pipelines.billing.subscriptions import BillingCycle
+from pipelines.errors import NotFound, PlanChangeRefused
 
 plans = make_router("billing")
 router = make_router("billing", scope="billing")
-routers = (plans, router)
+confirmations = make_router("billing", public=True)
+routers = (plans, router, confirmations)
 
 DAYS_BY_DEFAULT = 30
 MAX_DAYS = 366
@@ -63,6 +66,13 @@ class SubscriptionBody(Shown):
 
 class Subscribed(BaseModel):
     subscription: SubscriptionBody
+    checkout_url: str | None = Field(
+        default=None, description="Where the user pays for a `pending` change, if told"
+    )
+
+
+class PlanConfirmation(Subscribe):
+    workspace: Annotated[str, Field(pattern="^[0-9]{1,16}$", description="Its id, as requested")]
 
 
 class CurrentPlanBody(Shown):
@@ -103,14 +113,56 @@ async def current_plan(principal: PrincipalDep, platform: PlatformDep) -> Curren
     summary="Choose a plan",
     description="The new limits hold at once. A change of plan or cycle begins a new cycle now; "
     "the same plan and cycle again change nothing. A subscription takes nothing from the credit, "
-    "which pays for work only: the operator bills for plans.",
-    responses={404: {"model": ErrorBody, "description": "There is no such plan"}},
+    "which pays for work only: the operator bills for plans. Where the operator's payment system "
+    "confirms, the answer has the status `pending`, and the plan changes when it does.",
+    responses={
+        403: {"model": ErrorBody, "description": "Only the operator changes plans, or it refused"},
+        404: {"model": ErrorBody, "description": "There is no such plan"},
+    },
+    response_model_exclude_none=True,
 )
 async def subscribe(body: Subscribe, principal: PrincipalDep, platform: PlatformDep) -> Subscribed:
+    if platform.plan_changes == "operator":
+        raise PlanChangeRefused("only the operator of this service changes plans")
+    if platform.payments is not None:
+        pending = platform.subscriptions.pending(body.plan_id, body.billing_cycle)
+        shown = SubscriptionBody.model_validate(pending)
+        asked = {
+            "id": shown.id,
+            "workspace": str(principal.workspace_id),
+            "workspace_name": principal.workspace,
+            "current_plan": principal.plan,
+            "plan": shown.plan.model_dump(),
+            "billing_cycle": shown.billing_cycle,
+        }
+        return Subscribed(
+            subscription=shown, checkout_url=await platform.payments.request(shown.id, asked)
+        )
     made = await platform.subscriptions.subscribe(
         principal.workspace_id, principal.actor, body.plan_id, body.billing_cycle
     )
     return Subscribed(subscription=SubscriptionBody.model_validate(made))
+
+
+@confirmations.post(
+    "/billing/confirmations",
+    summary="Change a plan, by the operator's payment system",
+    responses={
+        401: {"model": ErrorBody, "description": "The signature is missing, wrong or too old"},
+        404: {"model": ErrorBody, "description": "There is no such workspace, plan or system"},
+    },
+)
+async def confirm_plan(
+    body: PlanConfirmation, request: Request, platform: PlatformDep
+) -> CurrentPlanBody:
+    """Signed as webhooks are, with `PLAN_WEBHOOK_SECRET`. The same again changes nothing."""
+    if platform.payments is None:
+        raise NotFound("no payment system changes plans here")
+    platform.payments.check(request.headers, await request.body())
+    changed = await platform.subscriptions.subscribe(
+        int(body.workspace), "payments", body.plan_id, body.billing_cycle
+    )
+    return CurrentPlanBody.model_validate(changed)
 
 
 @router.get("/billing/usage", summary="What was used and what it cost, by day")

@@ -78,6 +78,11 @@ def new_api_key() -> str:
     return f"{KEY_PREFIX}{body}{_checksum(body)}"
 
 
+def new_invite() -> str:
+    """The code of an invite, with 192 random bits."""
+    return f"inv_{secrets.token_urlsafe(24)}"
+
+
 def is_api_key(credential: str) -> bool:
     """Whether the form and the checksum are right; needs no look-up."""
     length = len(KEY_PREFIX) + KEY_RANDOM_LENGTH + KEY_CHECKSUM_LENGTH
@@ -97,7 +102,7 @@ def _checksum(body: str) -> str:
 
 
 def key_digest(key: str, pepper: str) -> bytes:
-    """What is stored of a key. A fast hash suffices: keys have 238 random bits."""
+    """What is stored of a key or an invite. A fast hash suffices: they are random, not chosen."""
     return hmac.digest(pepper.encode(), key.encode(), hashlib.sha256)
 
 

@@ -9,12 +9,13 @@ from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session
 
 from configs.schema.platform import PlansConfig
-from configs.settings import Secrets
+from configs.settings import Secrets, SignUpPolicy
 from db import accounts, sessions
 from db.accounts import ApiKey, User, Workspace
 from db.audit import SERVICE, AuditEntry, audit, audit_page
 from db.billing import ledger
 from db.database import Database, utc_now
+from db.invites import Invite, redeem
 from db.sessions import LoginSession
 from pipelines.accounts.authentication import (
     KEY_SHOWN_LENGTH,
@@ -26,13 +27,16 @@ from pipelines.accounts.authentication import (
     issue_token,
     key_digest,
     new_api_key,
+    new_invite,
 )
 from pipelines.accounts.passwords import Passwords
 from pipelines.errors import (
     EmailTaken,
     InsufficientScope,
+    InvalidInvite,
     InvalidRequest,
     NotFound,
+    SignUpClosed,
     Unauthorized,
     WrongPassword,
 )
@@ -69,7 +73,15 @@ class NewKey:
 class Accounts:
     """Users, workspaces and keys. One instance a process: its authenticator caches principals."""
 
-    def __init__(self, database: Database, secrets: Secrets, plans: PlansConfig) -> None:
+    def __init__(
+        self,
+        database: Database,
+        secrets: Secrets,
+        plans: PlansConfig,
+        policy: SignUpPolicy = "open",
+    ) -> None:
+        """`policy` decides who can sign up."""
+        self._policy = policy
         self._database = database
         self._secrets = secrets
         self._plans = plans
@@ -77,19 +89,42 @@ class Accounts:
         self.authenticator = Authenticator(database, secrets)
 
     async def sign_up(
-        self, email: str, password: str, name: str, company: str, origin: Origin = Origin()
+        self,
+        email: str,
+        password: str,
+        name: str,
+        company: str,
+        origin: Origin = Origin(),
+        invite: str | None = None,
     ) -> SignedIn:
-        """`email` is normalised. Raises EmailTaken, HashingBusy or DatabaseUnavailable."""
+        """`email` is normalised. An invite that is given is used up, also where none is needed.
+
+        Raises SignUpClosed, InvalidInvite, EmailTaken, HashingBusy or DatabaseUnavailable.
+        """
+        if self._policy == "closed":
+            raise SignUpClosed
+        if self._policy == "invite" and not invite:
+            raise InvalidInvite
         # Hashed first, so that a taken address costs the same time as a free one.
         password_hash = await self._passwords.hash(password)
         user = User(email=email, password_hash=password_hash, name=name, company=company)
         workspace, login = self._workspace(user), new_session(user.id, origin)
-        credit = self._plans.signup_credit
+        credit, digest = self._plans.signup_credit, None
+        if invite:
+            digest = key_digest(invite, self._secrets.api_key_pepper)
         try:
-            await self._database.run(_add_user, user, workspace, credit, login=login)
+            await self._database.run(_add_user, user, workspace, credit, login=login, invite=digest)
         except IntegrityError:
             raise EmailTaken("email: an account with this address exists") from None
         return self._signed_in(user, workspace, login)
+
+    async def invite(self, email: str | None, credit: int | None, expires_at: datetime) -> str:
+        """The code of a new invite, for `email` alone unless it is None; `credit` in micro-USD."""
+        code = new_invite()
+        digest = key_digest(code, self._secrets.api_key_pepper)
+        row = Invite(digest=digest, email=email, credit=credit, expires_at=expires_at)
+        await self._database.run(lambda session: session.add(row))
+        return code
 
     async def log_in(self, email: str, password: str, origin: Origin = Origin()) -> SignedIn:
         """Raises Unauthorized, HashingBusy or DatabaseUnavailable."""
@@ -359,13 +394,20 @@ def _add_user(
     credit: int,
     actor: str = "",
     login: LoginSession | None = None,
+    invite: bytes | None = None,
 ) -> None:
+    if invite is not None:  # first, so that only invited addresses learn that an account exists
+        redeemed = redeem(session, invite, user.email, utc_now())
+        if redeemed is None:
+            raise InvalidInvite
+        credit = credit if redeemed.credit is None else redeemed.credit
     accounts.add_user(session, user, workspace)
     ledger.open_account(session, workspace.id, credit)
     if login is not None:
         session.add(login)
     actor = actor or f"user:{user.id}"
-    audit(session, workspace.id, "account.created", actor, str(user.id))
+    details = {"invited": invite is not None}
+    audit(session, workspace.id, "account.created", actor, str(user.id), details)
 
 
 def _add_first(

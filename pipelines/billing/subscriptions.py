@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from configs.schema.platform import PlanConfig, PlansConfig
 from db.accounts import Workspace
@@ -25,7 +25,7 @@ MONTHS: dict[str, int] = {"monthly": 1, "annual": 12}
 
 @dataclass(frozen=True, slots=True)
 class CurrentPlan:
-    """A workspace's plan; `id` is None until it subscribed for the first time."""
+    """A workspace's plan, or a pending one; `id` is None until it subscribed for the first time."""
 
     plan: PlanConfig
     billing_cycle: str
@@ -50,14 +50,17 @@ class Subscriptions:
 
         Raises PlanNotFound, NotFound or DatabaseUnavailable.
         """
-        plan = self.plans.find(plan_id)
-        if plan is None:
-            raise PlanNotFound("plan_id: there is no such plan; GET /plans lists them")
+        plan = self._find(plan_id)
         made = await self.database.run(
             subscriptions.subscribe, workspace_id, plan.id, billing_cycle, self.now(), actor
         )
         self.authenticator.forget_workspace(workspace_id)
         return self._current(made)
+
+    def pending(self, plan_id: str, billing_cycle: BillingCycle) -> CurrentPlan:
+        """What `subscribe` would make now, under an id for payments. Raises PlanNotFound."""
+        next_at = next_billing_date(self.now(), billing_cycle, self.now())
+        return CurrentPlan(self._find(plan_id), billing_cycle, next_at, uuid4(), "pending")
 
     async def current_plan(self, workspace_id: int) -> CurrentPlan:
         """A workspace that never subscribed has a monthly cycle from the day of its creation.
@@ -66,6 +69,12 @@ class Subscriptions:
         """
         found = await self.database.read(subscriptions.workspace_and_subscription, workspace_id)
         return self._current(found)
+
+    def _find(self, plan_id: str) -> PlanConfig:
+        plan = self.plans.find(plan_id)
+        if plan is None:
+            raise PlanNotFound("plan_id: there is no such plan; GET /plans lists them")
+        return plan
 
     def _current(self, found: tuple[Workspace, Subscription | None] | None) -> CurrentPlan:
         if found is None:

@@ -16,6 +16,7 @@ from db.chats import Chat
 from db.database import Database, utc_now
 from db.errors import DatabaseError
 from db.idempotency import IdempotentAnswer
+from db.invites import Invite
 from db.retention import (
     blank_old_events,
     blank_settled_events,
@@ -65,6 +66,7 @@ class Housekeeper:
             "answers": partial(
                 run, delete_older, IdempotentAnswer, IdempotentAnswer.expires_at, now
             ),
+            "invites": partial(run, delete_older, Invite, Invite.expires_at, now),
             "settled_events": partial(run, blank_settled_events),
         }
         if voices is not None:  # extends their holds before expired holds are released

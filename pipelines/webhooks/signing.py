@@ -4,13 +4,15 @@ import base64
 import binascii
 import hashlib
 import hmac
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 from pipelines.errors import InvalidRequest
 
 PREFIX = "whsec_"
 SECRET_CHARACTERS = (8, 256)
 SECRET_BYTES = (24, 64)  # of a secret, decoded from base64
+TOLERANCE_S = 300
 
 
 def signing_key(secret: str) -> bytes:
@@ -39,6 +41,17 @@ def signature_headers(
         signed = f"{event_id}.{timestamp}.".encode() + body
         headers["webhook-signature"] = " ".join(_signature(key, signed) for key in keys)
     return headers
+
+
+def is_signed(headers: Mapping[str, str], body: bytes, keys: Sequence[bytes], now: int) -> bool:
+    """Whether one of the keys signed the message, at most TOLERANCE_S before or after `now`."""
+    sent_at = headers.get("webhook-timestamp", "")
+    if not (re.fullmatch("[0-9]{1,12}", sent_at) and abs(now - int(sent_at)) <= TOLERANCE_S):
+        return False
+    signed = f"{headers.get('webhook-id', '')}.{sent_at}.".encode() + body
+    given = headers.get("webhook-signature", "").split()
+    right = [_signature(key, signed).encode() for key in keys]
+    return any(hmac.compare_digest(one.encode(), key) for one in given for key in right)
 
 
 def _signature(key: bytes, signed: bytes) -> str:

@@ -3,13 +3,16 @@
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.api.local_server import Server
+from configs.settings import SignUpPolicy
+from tests.api.local_server import Server, local_settings, serve_services
+from tests.api.local_services import local_services
 from tests.clients.browser import Page, open_url
 
 TIMEOUT_S = 20.0
@@ -61,6 +64,42 @@ def test_the_account_page_shows_usage_charges_and_webhook_deliveries(page: Page)
     run(page, "leave()")
     for word in ("hooks.example.com", "0.00015", "4.99", "Free"):
         assert run(page, f"at('work').innerHTML.includes('{word}')") is False, word
+
+
+def test_logging_out_and_a_change_of_password_end_sessions(tone_server: Server, page: Page) -> None:
+    sign_up(page, "fourth@example.com")
+    body = {"email": "fourth@example.com", "password": "correct horse"}
+    other = httpx.post(f"{tone_server.url}/auth/login", json=body).json()["token"]
+    submit(page, "password-form", current="wrong horse", new="battery staple")
+    refusal = wait_until(page, "at('status').className === 'bad' && STATUS")
+    assert refusal == "current_password: is not the password of this account"
+    submit(page, "password-form", current="correct horse", new="battery staple")
+    wait_until(page, "STATUS.includes('is changed')")
+    token = run(page, "sessionStorage.getItem('credential')")
+    assert [plans(tone_server, one) for one in (other, token)] == [401, 200]
+    run(page, "at('leave').click()")
+    wait_until(page, "at('work').hidden && sessionStorage.length === 0")
+    assert plans(tone_server, token) == 401
+
+
+@pytest.mark.parametrize(
+    ("policy", "shown"),
+    [("open", [True, False]), ("invite", [True, True]), ("closed", [False, False])],
+)
+def test_the_page_shows_sign_up_by_the_policy_of_the_service(
+    tmp_path: Path, policy: SignUpPolicy, shown: list[bool]
+) -> None:
+    services = local_services(replace(local_settings(tmp_path), sign_up=policy))
+    with serve_services(services) as server:
+        with open_url(server.url, "console", tmp_path / "none.wav") as page:
+            wait_until(page, "typeof enter === 'function' && at('work').hidden")
+            button = "document.querySelector('[value=\"/auth/signup\"]').checkVisibility()"
+            assert run(page, f"[{button}, at('invite').checkVisibility()]") == shown
+
+
+def plans(server: Server, token: str) -> int:
+    headers = {"Authorization": f"Bearer {token}"}
+    return httpx.get(f"{server.url}/plans", headers=headers).status_code
 
 
 def test_a_key_with_one_scope_hides_billing_and_webhooks(tone_server: Server, page: Page) -> None:

@@ -10,6 +10,7 @@ from configs.environment import SettingsError
 from configs.settings import load_settings
 from pipelines.storage.encryption import Encryption
 from pipelines.webhooks.registration import Webhooks
+from pipelines.webhooks.signing import signing_key
 
 VARIABLES = (
     *("ANTIPHON_TOKEN_KEY", "ANTIPHON_KEY_PEPPER", "ANTIPHON_URL_KEY", "ANTIPHON_DATA_KEYS"),
@@ -17,6 +18,10 @@ VARIABLES = (
     *(
         "REQUIRE_CONSENT",
         "WATERMARK",
+        "SIGN_UP",
+        "PLAN_CHANGES",
+        "PLAN_WEBHOOK_URL",
+        "PLAN_WEBHOOK_SECRET",
         "TRUSTED_PROXIES",
         "WEBHOOK_NETWORKS",
         "WEBHOOK_TIME_SCALE",
@@ -129,6 +134,64 @@ def test_the_public_url_is_derived_from_the_host(
     Webhooks(None, Encryption(settings.secrets.data_keys), settings)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("host", "sign_up", "plan_changes"),
+    [
+        ("", "open", "self"),
+        ("127.0.0.1", "open", "self"),
+        ("[::1]", "open", "self"),
+        ("localhost", "open", "self"),
+        ("0.0.0.0", "closed", "operator"),
+        ("::", "closed", "operator"),
+        ("192.168.0.7", "closed", "operator"),
+        ("speech.example", "closed", "operator"),
+    ],
+)
+def test_a_service_that_other_machines_reach_is_closed_unless_it_is_set_to_open(
+    data: Path, monkeypatch: pytest.MonkeyPatch, host: str, sign_up: str, plan_changes: str
+) -> None:
+    monkeypatch.setenv("HOST", host)
+    settings = load_settings()
+    assert (settings.sign_up, settings.plan_changes) == (sign_up, plan_changes)
+    monkeypatch.setenv("SIGN_UP", "invite")
+    monkeypatch.setenv("PLAN_CHANGES", "self")
+    settings = load_settings()
+    assert (settings.sign_up, settings.plan_changes) == ("invite", "self")
+
+
+WHSEC = "whsec_" + "A" * 43 + "="
+
+
+@pytest.mark.parametrize(
+    ("url", "secret", "named"),
+    [
+        ("", WHSEC, "PLAN_WEBHOOK_URL"),
+        ("ftp://pay.example", WHSEC, "PLAN_WEBHOOK_URL"),
+        ("https://", WHSEC, "PLAN_WEBHOOK_URL"),
+        ("https://user:canary@pay.example/", WHSEC, "PLAN_WEBHOOK_URL"),
+        ("https://pay.example/", "", "PLAN_WEBHOOK_SECRET"),
+        ("https://pay.example/", "canary", "PLAN_WEBHOOK_SECRET"),
+        ("https://pay.example/", "whsec_canary", "PLAN_WEBHOOK_SECRET"),
+        ("https://pay.example/", WHSEC[:-1], "PLAN_WEBHOOK_SECRET"),
+        ("https://pay.example/", "whsec_" + "A" * 100, "PLAN_WEBHOOK_SECRET"),
+    ],
+)
+def test_a_payment_system_needs_an_address_and_a_secret(
+    data: Path, monkeypatch: pytest.MonkeyPatch, url: str, secret: str, named: str
+) -> None:
+    monkeypatch.setenv("PLAN_CHANGES", "webhook")
+    monkeypatch.setenv("PLAN_WEBHOOK_URL", "https://pay.example/plans?tenant=7")
+    monkeypatch.setenv("PLAN_WEBHOOK_SECRET", WHSEC)
+    settings = load_settings()
+    assert settings.plan_webhook is not None and WHSEC not in repr(settings)
+    assert signing_key(settings.plan_webhook.secret)
+    monkeypatch.setenv("PLAN_WEBHOOK_URL", url)
+    monkeypatch.setenv("PLAN_WEBHOOK_SECRET", secret)
+    with pytest.raises(SettingsError, match=named) as caught:
+        load_settings()
+    assert "canary" not in str(caught.value)
+
+
 def test_trusted_ipv4_proxies_are_also_trusted_as_ipv4_mapped_ipv6_addresses(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +211,8 @@ def test_a_relative_storage_path_becomes_an_absolute_file_url(
     ("name", "value"),
     [
         ("PORT", "abc"),
+        ("SIGN_UP", "yes"),
+        ("PLAN_CHANGES", "none"),
         ("PORT", "0"),
         ("PORT", "65536"),
         ("STORAGE_URL", "s3://"),  # s3fs is not installed

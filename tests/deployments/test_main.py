@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from configs.settings import PROJECT_DIR, load_settings
-from deployments.main import doubts, readyz
+from deployments.main import announce, doubts, readyz
 from tests.servers import free_port
 
 
@@ -89,6 +89,25 @@ def test_a_wildcard_host_without_a_public_url_is_warned_of(
     monkeypatch.setenv("PUBLIC_URL", public_url)
     warnings = doubts(load_settings())
     assert len(warnings) == expected and all("PUBLIC_URL" in text for text in warnings)
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"), [("127.0.0.1", ("open", "self")), ("0.0.0.0", ("closed", "operator"))]
+)
+def test_the_start_prints_who_can_sign_up_and_who_changes_plans(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    host: str,
+    expected: tuple[str, str],
+) -> None:
+    monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
+    monkeypatch.setenv("HOST", host)
+    announce("is ready", load_settings(), "http://dashboard", 0.0)
+    sign_up, plan_changes = expected
+    output = capsys.readouterr().out
+    assert f"Sign-up    {sign_up} (SIGN_UP)" in output
+    assert f"Plans      changed by {plan_changes} (PLAN_CHANGES)" in output
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,36 @@ def test_the_plan_command_sets_the_plan_of_a_workspace(capsys: pytest.CaptureFix
         main(["plan", "pro", "--workspace", "1"])
 
 
+def test_the_invite_command_makes_a_code_for_one_sign_up(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, about = output_of(
+        capsys, "invite", "--email", "Bob@Example.com", "--credit", "12.5", "--days", "1"
+    ).splitlines()
+    assert about.startswith("admits bob@example.com until ") and "closed" not in about
+    monkeypatch.setenv("SIGN_UP", "closed")
+    assert "it needs SIGN_UP=invite" in output_of(capsys, "invite")
+    monkeypatch.setenv("SIGN_UP", "invite")
+    settings = load_settings()
+
+    async def sign_up() -> None:
+        database = Database(settings.database_url)
+        plans = load_yaml(PlansConfig, "plans")
+        accounts = Accounts(database, settings.secrets, plans, settings.sign_up)
+        await accounts.sign_up("bob@example.com", "password", "Bob", "", invite=code)
+        database.close()
+
+    asyncio.run(sign_up())
+    output = output_of(capsys, "credit", "0", "--email", "bob@example.com")
+    assert "has 12.500000 USD" in output
+
+
+@pytest.mark.parametrize("arguments", [("--days", "0"), ("--days", "366"), ("--credit", "-1")])
+def test_an_impossible_invite_is_refused(arguments: tuple[str, str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["invite", *arguments])
+
+
 def test_reconcile_finds_balances_and_daily_sums_that_were_changed_by_hand(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -3,6 +3,7 @@
 // The credential lives as long as the tab: a key on a shared machine should not outlast it.
 const CREDENTIAL = "credential";
 const at = (id) => document.getElementById(id);
+const isKey = (credential) => (credential || "").startsWith("sk_");
 let chatId = null;
 
 function showStatus(text, bad = false) {
@@ -94,7 +95,8 @@ async function show(credential) {
   at("enter").hidden = true;
   at("work").hidden = false;
   at("account").hidden = false;
-  at("who").textContent = credential.startsWith("sk_") ? `${credential.slice(0, 11)}…` : "Signed in";
+  at("password").hidden = isKey(credential);
+  at("who").textContent = isKey(credential) ? `${credential.slice(0, 11)}…` : "Signed in";
 }
 
 // Signs out: removes the key and all data of the account, so that the next user does not see them.
@@ -137,6 +139,7 @@ onSubmit("key-form", (form) => enter(form.get("key").trim()));
 onSubmit("login-form", async (form, event) => {
   const path = event.submitter ? event.submitter.value : "/auth/login";
   const json = { email: form.get("email"), password: form.get("password") };
+  if (path === "/auth/signup" && form.get("invite")) json.invite = form.get("invite").trim();
   await enter((await (await call(path, { method: "POST", json })).json()).token);
 });
 
@@ -213,10 +216,24 @@ onSubmit("create-form", async (form, event) => {
   await listKeys();
 });
 
-at("leave").addEventListener("click", () => {
+onSubmit("password-form", async (form, event) => {
+  const json = { current_password: form.get("current"), new_password: form.get("new") };
+  await call("/auth/password", { method: "PUT", json });
+  event.target.reset();
+  return "The password is changed, and all other sessions have ended.";
+});
+
+at("leave").addEventListener("click", async () => {
+  // An API key has no session, and a token that has ended needs none.
+  if (!isKey(sessionStorage.getItem(CREDENTIAL))) {
+    await call("/auth/logout", { method: "POST" }).catch(() => {});
+  }
   leave();
   location.reload(); // ends playback, recording and streams
 });
+const { signUp } = document.documentElement.dataset;
+document.querySelector("[value='/auth/signup']").hidden = signUp === "closed";
+at("invite").hidden = signUp !== "invite";
 document.title = at("brand").textContent = `${document.documentElement.dataset.brand || ""} Console`.trim();
 // After the other scripts have been loaded.
 addEventListener("DOMContentLoaded", () => {

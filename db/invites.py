@@ -1,0 +1,27 @@
+"""Invites of the operator, each for one sign-up."""
+
+from datetime import datetime
+
+from sqlalchemy import BigInteger, Column, LargeBinary
+from sqlmodel import Field, Session, SQLModel
+
+from db.database import UtcDateTime, utc_now
+
+
+class Invite(SQLModel, table=True):
+    """An invite that is not used yet; only the HMAC of its code is stored."""
+
+    digest: bytes = Field(sa_column=Column(LargeBinary, primary_key=True))
+    email: str | None = Field(default=None, max_length=254)  # the only one that may sign up with it
+    credit: int | None = Field(default=None, sa_type=BigInteger)  # micro-USD; None: signup_credit
+    created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
+    expires_at: datetime = Field(sa_type=UtcDateTime, index=True)
+
+
+def redeem(session: Session, digest: bytes, email: str, now: datetime) -> Invite | None:
+    """Deletes the invite and returns it; None when that address cannot sign up with it."""
+    invite = session.get(Invite, digest, with_for_update=True)
+    if invite is None or invite.expires_at <= now or invite.email not in (None, email):
+        return None
+    session.delete(invite)
+    return invite
