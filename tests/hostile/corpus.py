@@ -50,6 +50,7 @@ def _shapes() -> Iterator[Hostile]:
     yield Hostile(
         "fragmented mp4", encode("m4a", second, movflags="empty_moov+frag_keyframe"), True
     )
+    yield Hostile("mp3 with a cover", _cover() + encode("mp3", second), True)
     opus = tone(1, 48_000)
     yield Hostile("chained ogg", encode("ogg", opus, 48_000) * 2, None)
     yield Hostile("flac whose channels change", _more_channels(second), None)
@@ -75,6 +76,15 @@ def _shapes() -> Iterator[Hostile]:
     body = b"WAVEfmt " + struct.pack("<I", 40) + extensible
     body += b"data" + struct.pack("<I", len(pcm16)) + pcm16
     yield Hostile("extensible", b"RIFF" + struct.pack("<I", len(body)) + body, True)
+
+
+def _cover() -> bytes:
+    """An ID3 tag with a PNG of one pixel, whose decoder FFmpeg does not get."""
+    png = bytes.fromhex("89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de")
+    png += bytes.fromhex("0000000c4944415408d763606060000000040001f61738550000000049454e44ae426082")
+    body = b"\0image/png\0\x03\0" + png
+    frame = b"APIC" + struct.pack(">I", len(body)) + b"\0\0" + body
+    return b"ID3\x03\0\0" + bytes([0, 0, len(frame) >> 7, len(frame) & 127]) + frame
 
 
 def _more_channels(pcm: NDArray[np.float32]) -> bytes:

@@ -81,7 +81,10 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
 
     async def start(self) -> None:
         """Starts the process ahead of the first upload; calling it is optional."""
-        await self._process.start()
+        try:
+            await self._process.start()
+        except WorkerDied:  # the first upload tries again
+            logger.exception("decoder_does_not_start")
 
     async def close(self) -> None:
         """Ends the process."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -12,9 +13,11 @@ from api.native import transcription as routes
 from api.services import Services
 from models.errors import EngineOverloaded
 from models.stt.base import STT_SAMPLE_RATE
+from pipelines.errors import InvalidAudio
 from pipelines.stt.file import DecodedRecording
 from tests.api.disconnects import send_and_disconnect
 from tests.api.money import Books
+from tests.hostile.audio_files import wav
 
 Headers = dict[str, str]
 Transcribe = Callable[[DecodedRecording], Awaitable[None]]
@@ -119,6 +122,33 @@ async def test_without_credit_no_file_is_decoded_and_no_large_one_is_received(
     assert (answer.status_code, code) == (403, "insufficient_credit")
     assert received < 2**20 + 2**18
     assert await books.kinds() == []
+
+
+async def test_the_workspace_of_a_request_takes_the_turn_of_its_file(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    books: Books,
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    owners: list[object] = []
+
+    async def decode(path: Path, *, owner: object = "", **_: object) -> None:
+        owners.append(owner)
+        raise InvalidAudio("no")
+
+    monkeypatch.setattr(services.speech.decoder, "decode", decode)
+    for path, fields in (
+        ("/stt", {"audio": b"RIFF"}),
+        ("/openai/v1/audio/transcriptions", {"file": b"RIFF"}),
+    ):
+        answer = await client.post(path, headers=auth, files=fields)
+        assert answer.status_code == 400
+    recordings = [("files", (f"{number}.wav", wav(bytes(2 + number)))) for number in range(3)]
+    data = {"name": "A"}
+    answer = await client.post("/voices", headers=auth, data=data, files=recordings)
+    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_audio")
+    assert owners == [books.workspace_id] * 3
 
 
 async def test_a_file_that_is_not_audio_is_not_charged(

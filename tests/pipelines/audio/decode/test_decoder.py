@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -189,11 +190,14 @@ async def test_audio_that_is_cut_into_too_many_frames_is_refused(
     assert (await decoder.decode(path)).duration_s == pytest.approx(60, abs=0.1)
 
 
-async def test_workers_inherit_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_process_inherits_no_secrets_and_no_open_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ANTIPHON_TOKEN_KEY", "secret")
-    async with AudioDecoder() as decoder:
-        await decoder.start()
-        process = await decoder._process.start()
-        environment = Path(f"/proc/{process.pid}/environ")
-        if environment.exists():
-            assert b"secret" not in environment.read_bytes()
+    with (tmp_path / "secrets.json").open("w") as secrets:
+        os.set_inheritable(secrets.fileno(), True)
+        async with AudioDecoder() as decoder:
+            process = await decoder._process.start()
+            about = Path(f"/proc/{process.pid}")
+            assert b"secret" not in (about / "environ").read_bytes()
+            assert {file.name for file in (about / "fd").iterdir()} == {"0", "1", "2"}
