@@ -137,6 +137,7 @@ class Models:
     speaker_encoder: Callable[[], SpeakerEncoder]  # called in threads; may load it at the first
     grammar: Callable[[], GrammarEngine]  # called once, in a thread; loads it
     watermark: Watermark | None = None  # None where nothing is marked
+    problems: Mapping[str, str] = field(default_factory=dict)  # of swaps, by deployment
 
 
 def build_services(
@@ -163,7 +164,8 @@ def build_services(
     accounts = Accounts(database, settings.secrets, plans, settings.sign_up)
     billing = Billing(database, plans.prices, encryption.encrypt_text)
     webhooks = Webhooks(database, encryption, settings)
-    model_list = ModelList(models.speakers, models.transcribers, models.chat_models)
+    ports = (models.speakers, models.transcribers, models.chat_models)
+    model_list = ModelList(*ports, problems=models.problems)
     sockets = SocketRegistry(
         load_yaml(SocketLimits, "sockets"), accounts.authenticator, plans, limits, admission.sockets
     )

@@ -9,15 +9,20 @@ import copy
 import json
 import logging
 import os
+import re
+import secrets
 import urllib.error
 import urllib.request
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from configs import environment
-from configs.settings import PROJECT_DIR
+from configs.load import explain
+from configs.settings import PROJECT_DIR, Settings
 from deployments.compat import RAY_SWITCHES, any_dashboard_agent_port, stop_late_node
 
 Config = dict[str, Any]  # the content of `serve_config.yaml`
@@ -26,15 +31,35 @@ DASHBOARD_PORT = 8265
 OBJECT_STORE_BYTES = 256 << 20  # handles send values by gRPC, so the store is hardly used
 
 
-def prepare_environment() -> None:
-    """Sets missing environment variables. Call it before the first import of `ray`."""
+def prepare_environment(settings: Settings | None = None) -> None:
+    """Sets missing environment variables. Call it before the first import of `ray`.
+
+    Where the `settings` let other machines in, Ray asks every caller for a token, which a file in
+    the data folder has; RAY_AUTH_MODE decides otherwise.
+    """
     # It may name another cluster: Ray's job client prefers it to its argument.
     os.environ.pop("RAY_ADDRESS", None)
+    if settings is not None and not environment.is_loopback(settings.host):
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+    if settings is not None and _asks_for_token() and not os.environ.get("RAY_AUTH_TOKEN"):
+        os.environ.setdefault("RAY_AUTH_TOKEN_PATH", str(_token_file(settings.data_dir)))
     for name, value in RAY_SWITCHES.items():
         os.environ.setdefault(name, value)
     # Replicas can then import this project from any working folder.
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(PROJECT_DIR), *filter(None, paths)])
+
+
+def _asks_for_token() -> bool:
+    return os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
+
+
+def _token_file(folder: Path) -> Path:
+    """The file with the token of the cluster, made at the first start for its user only."""
+    path = folder / "ray_token"
+    with suppress(FileExistsError), open(path, "x", opener=partial(os.open, mode=0o600)) as file:
+        file.write(secrets.token_hex(32))
+    return path
 
 
 def start(num_cpus: int | None = None, attempts: int = 3) -> str:
@@ -62,41 +87,93 @@ def start(num_cpus: int | None = None, attempts: int = 3) -> str:
 
 
 def read_config(path: Path) -> Config:
-    """Raises OSError, yaml.YAMLError, or ValueError when the content is no mapping."""
-    config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if not isinstance(config, dict):
-        raise ValueError(f"{str(path)!r} holds no configuration of Ray Serve")
+    """Raises ValueError with one sentence when it cannot be read or has no applications."""
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ValueError(f"{path} cannot be read: {explain(error)}") from None
+    if not isinstance(config, dict) or not isinstance(config.get("applications"), list):
+        raise ValueError(f"{path} holds no configuration of Ray Serve")
     return config
+
+
+def dashboard() -> str:
+    """The URL of the dashboard of the service that this environment starts."""
+    return f"http://127.0.0.1:{environment.port('RAY_DASHBOARD_PORT', DASHBOARD_PORT)}"
 
 
 def deploy(dashboard_url: str, config: Config) -> None:
     """Does what `serve deploy` does. Raises ValueError with Serve's message for invalid configs."""
+    _ask(dashboard_url, config)
+
+
+def applications(dashboard_url: str) -> dict[str, Any]:
+    """The state of each application by name, as Serve's API has it. Raises ValueError."""
+    found: dict[str, Any] = json.loads(_ask(dashboard_url))["applications"]
+    return found
+
+
+def _ask(dashboard_url: str, config: Config | None = None) -> bytes:
+    """Serve's API: sends the `config`, or reads the state. Raises ValueError."""
+    headers = {"Content-Type": "application/json"}
+    if _asks_for_token():
+        file = os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token"
+        token = os.environ.get("RAY_AUTH_TOKEN") or Path(file).read_text().strip()
+        headers["Authorization"] = f"Bearer {token}"
     request = urllib.request.Request(
         f"{dashboard_url}/api/serve/applications/",
-        data=json.dumps(config).encode(),
-        headers={"Content-Type": "application/json"},
-        method="PUT",
+        data=None if config is None else json.dumps(config).encode(),
+        headers=headers,
+        method="GET" if config is None else "PUT",
     )
     try:
-        urllib.request.urlopen(request, timeout=60).close()
+        with urllib.request.urlopen(request, timeout=60) as response:
+            body: bytes = response.read()
+            return body
     except urllib.error.HTTPError as error:
         raise ValueError(error.read().decode(errors="replace")) from None
+    except OSError as error:
+        raise ValueError(
+            f"Ray's dashboard does not answer at {dashboard_url} ({error}): is the service running,"
+            " with this RAY_DASHBOARD_PORT?"
+        ) from None
 
 
-def failures() -> list[str]:
-    """One line for each application or deployment that cannot start."""
-    from ray import serve
+def failures(state: dict[str, Any]) -> dict[str, str]:
+    """The reasons for which applications, or their deployments (`models/Chat`), do not start."""
+    found: dict[str, str] = {}
+    for name, application in state.items():
+        if application["status"] in _FAILED:
+            reasons = {
+                f"{name}/{deployment}": _reason(status["message"])
+                for deployment, status in application["deployments"].items()
+                if status["status"] in _FAILED
+            }
+            found |= reasons or {name: application["message"].strip()}
+    return found
 
-    lines = []
-    for name, application in serve.status().applications.items():
-        if application.status in ("DEPLOY_FAILED", "UNHEALTHY"):
-            lines.append(f"{name}: {application.message.strip()}")
-            lines += [
-                f"{name}/{deployment}: {status.message.strip()}"
-                for deployment, status in application.deployments.items()
-                if status.message.strip()
-            ]
-    return lines
+
+_FAILED = ("DEPLOY_FAILED", "UNHEALTHY")
+
+
+def _reason(message: str) -> str:
+    """The sentence of ModelNotLoaded in Serve's message, which has Ray's tracebacks around it."""
+    sentences = re.findall(r"ModelNotLoaded: (.+)", message)
+    return sentences[-1].strip() if sentences else message.strip()
+
+
+def entries(application: Config) -> list[Config]:
+    """The entries of its deployments."""
+    listed = application.get("deployments")
+    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+
+
+def model_names(config: Config) -> set[str]:
+    """The deployments of models that the `args` of the applications name."""
+    given = [application.get("args") or {} for application in config["applications"]]
+    return {
+        name for args in given for kind in ("tts", "stt", "chat") for name in args.get(kind, ())
+    }
 
 
 def first_voice(config: Config) -> str | None:

@@ -18,6 +18,8 @@ from importlib.metadata import version
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
+from configs.environment import is_loopback
+
 if TYPE_CHECKING:
     import uvicorn
 
@@ -38,7 +40,7 @@ RAY_SWITCHES = {
     # Otherwise each thread of a process has its own heap. Measured: with 2 heaps per process the
     # whole service under load takes 110 MB less, and the recogniser is as fast.
     "MALLOC_ARENA_MAX": "2",
-    # The dashboard listens on the loopback only; set `token` on a machine with other users.
+    # Only this machine's users reach Ray. `prepare_environment` sets `token` where others may come.
     "RAY_AUTH_MODE": "disabled",
     "RAY_SERVE_LOG_TO_STDERR": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
@@ -78,6 +80,29 @@ def any_dashboard_agent_port() -> Iterator[None]:
         yield
     finally:
         changed.RayParams = shipped
+
+
+def keep_replica_on_loopback() -> None:
+    """Lets Serve's gRPC server of this replica listen on the loopback if Ray does.
+
+    Serve binds it to every interface after the deployment's constructor, which therefore calls
+    this. Does nothing outside of a replica. Raises Incompatible.
+    """
+    import ray
+    from ray import serve
+    from ray.serve.exceptions import RayServeException
+
+    try:
+        serve.get_replica_context()
+    except RayServeException:
+        return
+    from ray.serve._private import replica
+
+    changed: Any = replica
+    if (shipped := getattr(replica, "add_port_to_grpc_server", None)) is None:
+        raise Incompatible("ray: a replica has no add_port_to_grpc_server")
+    if is_loopback(ray.util.get_node_ip_address()):
+        changed.add_port_to_grpc_server = lambda server, _: shipped(server, "127.0.0.1:0")
 
 
 def stop_late_node(error: Exception) -> bool:

@@ -9,12 +9,11 @@ import socket
 import sys
 import time
 import urllib.request
+from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
-
-from yaml import YAMLError
 
 from configs.environment import SettingsError, address_on_this_machine, listens_everywhere
 from configs.load import load_yaml
@@ -25,8 +24,9 @@ from db.database import Database
 from db.errors import DatabaseError
 from db.migrate import upgrade
 from deployments import cluster
-from deployments.cluster import first_stage, first_voice, second_stage
+from deployments.cluster import first_stage, first_voice, model_names, second_stage
 from deployments.compat import untested_versions
+from deployments.config_check import application_problems
 from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
 from pipelines.accounts.service import Accounts
 
@@ -40,12 +40,14 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         config = cluster.read_config(arguments.config)
-    except (OSError, ValueError, YAMLError) as error:
+        if problems := application_problems(config):
+            raise ValueError("\n".join(problems))
+    except ValueError as error:
         parser.error(f"--config: {error}")
     started = time.monotonic()
-    cluster.prepare_environment()
     try:
         settings = load_settings()
+        cluster.prepare_environment(settings)
         try_to_listen(settings)
         first_key = asyncio.run(prepare_database(settings))
     except (ValueError, DatabaseError) as error:
@@ -58,17 +60,23 @@ def main() -> None:
         # After Ray, which sets its own handler. Background jobs of a shell ignore SIGINT.
         signal.signal(signal.SIGTERM, _interrupt)
         signal.signal(signal.SIGINT, _interrupt)
-        voice = first_voice(config)
+        voice, names = first_voice(config), model_names(config)
+        failed: set[str] = set()
         cluster.deploy(dashboard, first_stage(config))
-        wait_until_ready(settings, "" if voice is None else f"?models={voice}")
-        announce("is ready" if voice is None else "speaks", settings, dashboard, started)
+        wanted = names if voice is None else {voice}
+        wait_until_ready(settings, dashboard, wanted, names, failed)
+        speaks = "is ready" if voice is None else "starts" if voice in failed else "speaks"
+        announce(speaks, settings, dashboard, started)
         show_key(first_key)
         first_key = None
         if voice is not None:
             cluster.deploy(dashboard, second_stage(config))
-            wait_until_ready(settings)
-            say(f"All models are ready after {time.monotonic() - started:.1f} s")
+            wait_until_ready(settings, dashboard, names, names, failed)
+            others = f"The models without {', '.join(sorted(failed))}" if failed else "All models"
+            say(f"{others} are ready after {time.monotonic() - started:.1f} s")
             cluster.deploy(dashboard, config)
+        if names and failed == names:
+            raise RuntimeError("no model can be loaded")
         if "files" in (readyz(f"{local_url(settings)}/readyz") or {}).get("degraded", ()):
             say("Files cannot be stored; `python -m deployments.operator check-storage` says why.")
         while True:
@@ -101,17 +109,32 @@ async def prepare_database(settings: Settings) -> str | None:
         database.close()
 
 
-def wait_until_ready(settings: Settings, query: str = "") -> None:
-    """Polls /readyz. Raises RuntimeError when a model cannot start, or TimeoutError."""
+def wait_until_ready(
+    settings: Settings, dashboard: str, wanted: set[str], models: set[str], failed: set[str]
+) -> None:
+    """Waits until the models `wanted` answer, but for `failed`.
+
+    Says which of all `models` cannot be loaded, and adds them to `failed`. Raises RuntimeError when
+    another part of the service cannot start, or TimeoutError.
+    """
     deadline = time.monotonic() + READY_TIMEOUT_S
     next_look = time.monotonic() + 5
     while time.monotonic() < deadline:
-        if readyz(f"{local_url(settings)}/readyz{query}") is not None:
+        names = ",".join(sorted(wanted - failed))
+        if readyz(f"{local_url(settings)}/{f'readyz?models={names}' if names else 'healthz'}"):
             return
         if time.monotonic() > next_look:
             next_look = time.monotonic() + 5
-            if failed := cluster.failures():
-                raise RuntimeError("\n".join(failed))
+            state: dict[str, Any] = {}
+            with suppress(ValueError):  # the dashboard is busy
+                state = cluster.applications(dashboard)
+            for place, why in cluster.failures(state).items():
+                name = place.rpartition("/")[2]
+                if name not in models:
+                    raise RuntimeError(f"{place}: {why}")
+                if name not in failed:
+                    failed.add(name)
+                    say(f"{name} is not available: {why}")
         time.sleep(0.1)
     raise TimeoutError(f"not ready after {READY_TIMEOUT_S} s; the Ray dashboard's logs say more")
 
@@ -162,6 +185,8 @@ def announce(what: str, settings: Settings, dashboard: str, started: float) -> N
     say(f"  Console    {url}/console")
     say(f"  Reference  {url}/docs")
     say(f"  Dashboard  {dashboard}")
+    if token := os.environ.get("RAY_AUTH_TOKEN_PATH"):
+        say(f"             It asks for the token in {token}")
     say(f"  Sign-up    {settings.sign_up} (SIGN_UP)")
     say(f"  Plans      changed by {settings.plan_changes} (PLAN_CHANGES)")
 

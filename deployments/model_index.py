@@ -7,6 +7,7 @@ the cluster for `GET /metrics`.
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from configs.schema.serve import ModelsArgs
+from deployments.compat import keep_replica_on_loopback
 from deployments.gateway.handles import ModelIndexHandle
 from models.errors import EngineError
 from telemetry import metrics
@@ -32,16 +34,20 @@ class ModelIndex:
     """Gateways poll it every few seconds, so that a model added to the YAML needs no restart."""
 
     def __init__(self, args: ModelsArgs, *deployments: DeploymentHandle[Any]) -> None:
+        keep_replica_on_loopback()
         self._args = args
         self._deployments = deployments  # makes them part of this application's graph
         # By deployment and replica, with the time of arrival.
         self._reports: dict[tuple[str, str], tuple[float, Report]] = {}
 
-    def deployed(self) -> ModelsArgs:
-        return self._args
+    def deployed(self) -> tuple[ModelsArgs, dict[str, str]]:
+        """The deployments by kind, and why one of them still serves its previous model."""
+        late = time.monotonic() - FORGET_S
+        reports = [report for since, report in self._reports.values() if since >= late]
+        return self._args, {one.deployment: one.problem for one in reports if one.problem}
 
     async def report(self, report: Report) -> None:
-        """Stores a process's metrics unless it has newer ones, so that no counter decreases."""
+        """Stores a process's report unless it has a newer one, so that no counter decreases."""
         name = (report.deployment, report.replica)
         known = self._reports.get(name)
         if known is None or known[1].sequence < report.sequence:
@@ -75,16 +81,18 @@ class ClusterReports(OwnReports):
             return [own]
         return reports
 
+    async def send(self) -> None:
+        """Reports now, if ModelIndex answers."""
+        with suppress(EngineError, TimeoutError):  # the next report is cumulative
+            await self._index.call("report", await self._take(), timeout_s=TIMEOUT_S)
+
     async def run(self) -> None:
         """Reports every REPORT_S seconds and measures the lag of the event loop; never returns."""
         next_report = time.monotonic()
         while True:
             if time.monotonic() >= next_report:
                 next_report = time.monotonic() + REPORT_S
-                try:
-                    await self._index.call("report", await self._take(), timeout_s=TIMEOUT_S)
-                except (EngineError, TimeoutError):
-                    pass  # ModelIndex starts after the models; the next report is cumulative
+                await self.send()
             due = time.monotonic() + LAG_PROBE_S
             await asyncio.sleep(LAG_PROBE_S)
             metrics.loop_lag_seconds.observe(max(time.monotonic() - due, 0.0))

@@ -2,6 +2,7 @@
 
     python -m deployments.operator credit 25              adds 25 USD to the first workspace
     python -m deployments.operator plan pro --email a@b.c puts that user's workspace on a plan
+    python -m deployments.operator deploy serve_config.yaml swaps models of the running service
     python -m deployments.operator --help                 names the other commands
 
 Before `rotate-keys` put a new key before the others in ANTIPHON_DATA_KEYS, or in `data_keys` of
@@ -15,6 +16,7 @@ import asyncio
 import sys
 from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
+from pathlib import Path
 from uuid import uuid4
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -49,6 +51,11 @@ def main(arguments: list[str] | None = None) -> None:
     """Exits with 1 and a message when a command fails, and with 2 for invalid arguments."""
     options = _parser().parse_args(arguments)
     try:
+        if options.command == "deploy":
+            from deployments.deploy import deploy  # with the registry of engines, and Ray
+
+            say(deploy(options.file, only_check=options.check))
+            return
         say(asyncio.run(_run(options)))
     except (ValueError, PipelineError, DatabaseError) as error:
         sys.exit(str(error))
@@ -79,6 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     invite.add_argument("--email", help="the only address that can sign up with it")
     invite.add_argument("--credit", type=_micro_usd, help="USD, in place of that of every sign-up")
     invite.add_argument("--days", type=int, choices=range(1, 366), default=7, metavar="1..365")
+    deploy = commands.add_parser("deploy", help="check a configuration of models and deploy it")
+    deploy.add_argument("file", type=Path, help="such as serve_config.yaml")
+    deploy.add_argument("--check", action="store_true", help="only check it, and show the changes")
     commands.add_parser("reconcile", help="compare every balance with its ledger")
     commands.add_parser("check-audit", help="look for changed or removed audit entries")
     commands.add_parser("check-storage", help="write, read and delete a small file")

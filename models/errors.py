@@ -32,6 +32,10 @@ class WeightsCorrupt(EngineError):
     """A weight file does not have the size or SHA-256 that the catalogue states."""
 
 
+class ModelNotLoaded(EngineError, code="unavailable"):
+    """A model cannot be loaded; one sentence with the cause, and the remedy if there is one."""
+
+
 class UnknownEngine(EngineError):
     """The registry has no engine of that name."""
 

@@ -143,12 +143,18 @@ def load_model(
 ) -> tuple[ModelT, ModelInfo]:
     """Like `load`, with the model's description, for the kinds that clients can list.
 
-    `threads` replaces the `threads` of the configuration, if it has the field.
+    Raises WeightsCorrupt with the remedy when it fails and the weights have wrong bytes. `threads`
+    replaces the `threads` of the configuration, if it has the field.
     """
     config: Any = load_yaml(TypeAdapter(kind.config), name)
     if threads is not None and "threads" in type(config).model_fields:
         config = config.model_copy(update={"threads": threads})
-    engine = _build(kind, config, weights)
+    try:
+        engine = _build(kind, config, weights)
+    except Exception:  # raised again, unless wrong bytes are the cause, which a library cannot tell
+        for artefact in artefacts_of(config):
+            weights.verify(artefact)
+        raise
     described = {field.name for field in fields(ModelInfo)}
     declared = {
         fact: value for fact, value in asdict(engine.capabilities).items() if fact in described
@@ -168,6 +174,12 @@ def load_model(
         aliases=config.aliases,
         **declared,
     )
+
+
+def artefacts_of(config: Any) -> set[str]:
+    """The names of the weights that an engine of this configuration needs, those of voices too."""
+    found = {value for name, value in config if name in ("weights", "voice_weights", "artefact")}
+    return found.union(*(artefacts_of(voice) for voice in getattr(config, "voices", ())))
 
 
 def _build(kind: EngineKind[LoadedT], config: Any, weights: WeightStore) -> LoadedT:

@@ -75,13 +75,18 @@ class ListedModel:
 
     info: ModelInfo
     status: Literal["ready", "unavailable"]
+    problem: str | None = None  # why the model that should have replaced it could not be loaded
 
 
 class ModelList:
     """Follows the ports of all kinds; the mappings may change while it lives."""
 
-    def __init__(self, *ports: Mapping[str, Port]) -> None:
+    def __init__(
+        self, *ports: Mapping[str, Port], problems: Mapping[str, str] | None = None
+    ) -> None:
+        """`problems` are failed swaps: by port, why its model was not replaced."""
         self._ports = ports
+        self.problems = {} if problems is None else problems
         self._seen: dict[str, ModelInfo] = {}  # by name of the port; outlives a lost replica
 
     async def models(self) -> list[ListedModel]:
@@ -91,7 +96,7 @@ class ModelList:
         for name, answer in zip(names, answers, strict=True):
             if answer is not None:
                 self._seen[name] = answer
-                listed.append(ListedModel(answer, "ready"))
+                listed.append(ListedModel(answer, "ready", self.problems.get(name)))
             elif name in self._seen:
                 listed.append(ListedModel(self._seen[name], "unavailable"))
         return listed

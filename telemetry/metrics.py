@@ -134,6 +134,12 @@ model_load_seconds = _histogram(
     "model_load_seconds", "Time to load a model", bins=(0.1, 0.5, 1, 2, 5, 10, 20, 40, 80, 160)
 )
 
+model_swap_failed = _gauge(
+    "model_swap_failed",
+    "1 while a replica serves its previous model, since it could not load this one",
+    "model",
+)
+
 # Billing. `service` is tts, stt, chat or voice.
 ledger_seconds = _histogram("ledger_seconds", "A transaction of the ledger", "kind", bins=_QUICK)
 charged_micro_usd = _counter("charged_micro_usd_total", "Micro-USD captured", "service")

@@ -29,6 +29,7 @@ class Report:
     sequence: int  # increases with each report of a process
     families: Mapping[str, tuple[str, str]]  # by name: the HELP and TYPE lines, and the samples
     age_s: float = 0.0  # since it was taken, as far as is known
+    problem: str = ""  # why this process serves another model than its configuration names
 
 
 @dataclass(slots=True)
@@ -38,6 +39,7 @@ class OwnReports:
     deployment: str = "local"
     replica: str = "local"
     source: Collector = REGISTRY
+    problem: str = ""
     _sequence: Iterator[int] = field(default_factory=itertools.count)
 
     def take(self) -> Report:
@@ -49,7 +51,7 @@ class OwnReports:
         origin = {"deployment": self.deployment, "replica": self.replica}
         text = generate_latest(_LabelledCollector(self.source, origin)).decode()
         families = dict(_family(block) for block in text.removeprefix(_HELP).split(f"\n{_HELP}"))
-        return Report(self.deployment, self.replica, sequence, families)
+        return Report(self.deployment, self.replica, sequence, families, problem=self.problem)
 
     async def all(self) -> list[Report]:
         """One report per process that reported lately, including this one. Never fails."""

@@ -22,7 +22,7 @@ router = make_router("health", public=True)
 
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 
-Store = Literal["limits", "files"]
+Part = Literal["limits", "files", "models"]
 
 
 class Health(BaseModel):
@@ -31,9 +31,15 @@ class Health(BaseModel):
 
 class Readiness(BaseModel):
     status: Literal["ok", "degraded"] = "ok"
-    degraded: list[Store] = Field(
+    degraded: list[Part] = Field(
         default_factory=list,
-        description="What lacks its store: `limits` have a stand-in, `files` are not kept",
+        description="What is not as configured: `limits` have a stand-in for their store, `files` "
+        "are not kept, of `models` one could not be replaced by that of the last deployment",
+    )
+    models: dict[str, str] | None = Field(
+        default=None,
+        description="By deployment, why its model was not replaced; only to callers on the "
+        "service's machine",
     )
 
 
@@ -46,8 +52,10 @@ async def healthz() -> Health:
     "/readyz",
     summary="Whether the database and every model answer",
     responses={404: {"model": ErrorBody, "description": "No model is deployed by that name"}},
+    response_model_exclude_none=True,
 )
 async def readyz(
+    request: Request,
     infrastructure: InfrastructureDep,
     models: Annotated[
         str | None,
@@ -55,18 +63,25 @@ async def readyz(
     ] = None,
 ) -> Readiness:
     """A degraded service works: limits are kept by each server for itself, and are stricter;
-    without the store of files events have no `audio_url`."""
+    without the store of files events have no `audio_url`; a model that was not replaced serves on,
+    and `GET /models` has the reason."""
     if infrastructure.sockets.draining:
         raise ApiError("unavailable", "not ready: this server is stopping")
     await infrastructure.database.ping()
     if missing := await infrastructure.models.missing(models.split(",") if models else ()):
         raise ApiError("unavailable", f"not ready: {', '.join(missing)}")
-    stores: dict[Store, bool] = {
+    problems = infrastructure.models.problems
+    parts: dict[Part, bool] = {
         "limits": infrastructure.limits.degraded,
         "files": infrastructure.files.degraded,
+        "models": bool(problems),
     }
-    degraded = [store for store, is_degraded in stores.items() if is_degraded]
-    return Readiness(status="degraded" if degraded else "ok", degraded=degraded)
+    degraded = [part for part, is_degraded in parts.items() if is_degraded]
+    return Readiness(
+        status="degraded" if degraded else "ok",
+        degraded=degraded,
+        models=dict(problems) if problems and _is_local(request, infrastructure.settings) else None,
+    )
 
 
 async def _metrics(request: Request) -> Response:

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from api.http.routing import InfrastructureDep, make_router
 from models.base import ModelKind
@@ -21,6 +21,10 @@ class Model(BaseModel):
     languages: list[str]
     aliases: list[str]  # other ids that this model answers to
     status: Literal["ready", "unavailable"]
+    problem: str | None = Field(
+        default=None,
+        description="Why the model that should have replaced this one could not be loaded",
+    )
 
 
 class ModelListing(BaseModel):
@@ -52,4 +56,5 @@ def shown_model(listed: ListedModel, *other_aliases: str) -> Model:
         languages=list(info.languages),
         aliases=[*info.aliases, *other_aliases],
         status=listed.status,
+        problem=listed.problem,
     )

@@ -6,7 +6,7 @@ from configs.schema.base import StrictModel
 
 
 class ModelUserConfig(StrictModel):
-    """`user_config` of a model deployment: edit it and `serve deploy` to swap the model."""
+    """`user_config` of a model deployment: edit it and `operator deploy` to swap the model."""
 
     model: str  # path under configs/ without .yaml, such as "tts/kokoro"
 

@@ -243,7 +243,7 @@ class AnyTranscriber:
 class ModelDirectory:
     """Keeps `speakers`, `transcribers` and `chat_models` current while deployments change.
 
-    The three mappings are never replaced, so pipelines can keep references to them.
+    The mappings are never replaced, so pipelines can keep references to them.
     """
 
     def __init__(self, app_name: str) -> None:
@@ -251,6 +251,7 @@ class ModelDirectory:
         self.speakers: dict[str, TTSModelHandle] = {}
         self.transcribers: dict[str, STTModelHandle] = {}
         self.chat_models: dict[str, ChatModelHandle] = {}
+        self.problems: dict[str, str] = {}  # by deployment, why it serves its previous model
         self.transcriber = AnyTranscriber(self.transcribers)
 
     async def follow(self) -> None:
@@ -268,7 +269,10 @@ class ModelDirectory:
 
     async def refresh(self) -> None:
         """Raises EngineLost or TimeoutError while the application `models` is not running."""
-        deployed: ModelsArgs = await self._index.call("deployed", timeout_s=POLL_S)
+        deployed: ModelsArgs
+        deployed, problems = await self._index.call("deployed", timeout_s=POLL_S)
+        self.problems.clear()
+        self.problems.update(problems)
         self._update(self.speakers, deployed.tts, TTSModelHandle)
         self._update(self.transcribers, deployed.stt, STTModelHandle)
         self._update(self.chat_models, deployed.chat, ChatModelHandle)

@@ -5,6 +5,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from configs.schema.serve import GatewayArgs
+from deployments.compat import keep_replica_on_loopback
 from deployments.gateway.handles import ModelDirectory
 from deployments.model_index import cluster_reports
 from pipelines.tasks import TaskSet
@@ -32,6 +33,7 @@ class Gateway:
         self, args: GatewayArgs, limiter: "DeploymentHandle[Any] | None" = None
     ) -> None:
         """Without a `limiter` this replica counts rate limits by itself."""
+        keep_replica_on_loopback()
         from api.app import create_app
         from api.http.uploads import UPLOAD_FOLDERS
         from configs.settings import load_settings

@@ -8,6 +8,7 @@ from ray.serve.handle import DeploymentHandle
 
 from configs.schema.serve import GatewayArgs
 from configs.settings import Settings
+from deployments.compat import keep_replica_on_loopback
 from deployments.model_index import cluster_reports
 from pipelines.limits.cluster import Ask, ClusterStore, RequestCounter
 from pipelines.limits.limits import SharedLimits, StoreLost
@@ -23,6 +24,7 @@ class Limiter(RequestCounter):
     """One replica. Its counts are lost with it: windows begin again, leases are renewed."""
 
     async def __init__(self) -> None:  # type: ignore[misc]  # Serve awaits it
+        keep_replica_on_loopback()
         setup_logs()
         super().__init__()
         self._tasks = TaskSet()

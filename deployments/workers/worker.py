@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from deployments.compat import keep_replica_on_loopback
 from deployments.model_index import cluster_reports
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class BackgroundWorker:
         from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
         from telemetry.logs import setup_logs
 
+        keep_replica_on_loopback()
         setup_logs()
         settings = load_settings()
         await asyncio.to_thread(upgrade, settings.database_url)

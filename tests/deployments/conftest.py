@@ -176,7 +176,8 @@ class TestCluster:
             if len(states) == len(wanted) and set(states.values()) == {"RUNNING"}:
                 return
             if "DEPLOY_FAILED" in states.values():
-                raise AssertionError("\n".join(cluster.failures()))
+                state = cluster.applications(self.dashboard_url)
+                raise AssertionError("\n".join(cluster.failures(state).values()))
             time.sleep(0.1)
         raise TimeoutError(f"not running after {DEPLOY_TIMEOUT_S} s: {states}")
 

@@ -1,8 +1,13 @@
 """The private interfaces of Ray and uvicorn are those that the service was tested with."""
 
+from typing import Any
+
 import pytest
+import ray
 import uvicorn
+from ray import serve
 from ray._private import parameter
+from ray.serve._private import replica
 
 from deployments import compat
 
@@ -22,6 +27,30 @@ def test_ray_parameters_are_patched_only_inside_the_context_manager() -> None:
     with compat.any_dashboard_agent_port():
         assert parameter.RayParams().dashboard_agent_listen_port == 0
     assert parameter.RayParams is shipped
+
+
+@pytest.mark.parametrize(
+    ("node", "address"), [("127.0.0.1", "127.0.0.1:0"), ("192.0.2.1", "[::]:0")]
+)
+def test_the_grpc_server_of_a_replica_listens_where_its_node_does(
+    monkeypatch: pytest.MonkeyPatch, node: str, address: str
+) -> None:
+    class GrpcServer:
+        def add_insecure_port(self, address: str) -> int:
+            bound.append(address)
+            return 1
+
+    bound: list[str] = []
+    monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: node)
+    serve_replica: Any = replica
+    shipped = serve_replica.add_port_to_grpc_server
+    monkeypatch.setattr(replica, "add_port_to_grpc_server", shipped)  # restored after the test
+    compat.keep_replica_on_loopback()  # not in a replica
+    serve_replica.add_port_to_grpc_server(GrpcServer(), "[::]:0")
+    monkeypatch.setattr(serve, "get_replica_context", object)
+    compat.keep_replica_on_loopback()
+    serve_replica.add_port_to_grpc_server(GrpcServer(), "[::]:0")
+    assert bound == ["[::]:0", address]
 
 
 def test_a_missing_private_interface_is_incompatible(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 from api.app import create_app
 from api.services import Services
 from api.sockets.kernel import close_codes
+from pipelines.ports import ModelList
 from tests.api.replaced import with_infrastructure
 
 
@@ -147,6 +148,29 @@ async def test_api_keys_do_not_open_the_metrics(services: Services, auth: dict[s
     app = create_app(with_infrastructure(services, settings=settings))
     async with scraper(app) as client:
         assert (await client.get("/metrics", headers=auth)).status_code == 401
+
+
+async def test_a_model_that_was_not_replaced_degrades_readiness_and_has_its_reason_in_the_list(
+    services: Services, auth: dict[str, str]
+) -> None:
+    problems: dict[str, str] = {}
+    ports = services.infrastructure.models._ports
+    models = ModelList(*ports, problems=problems)
+    app = create_app(with_infrastructure(services, models=models))
+    name = next(iter(ports[0]))  # of a deployment
+    async with scraper(app) as client:
+        whole = (await client.get("/models", headers=auth)).json()["data"]
+        problems[name] = "tts/none cannot be loaded: why"
+        ready = await client.get("/readyz")
+        listed = (await client.get("/models", headers=auth)).json()["data"]
+        proxied = await client.get("/readyz", headers={"X-Forwarded-For": "192.0.2.1"})
+    assert ready.status_code == 200  # the previous model serves
+    expected = {"status": "degraded", "degraded": ["models"]}
+    assert ready.json() == expected | {"models": problems}
+    assert proxied.json() == expected
+    assert {model["problem"] for model in whole} == {None}
+    assert [model["problem"] for model in listed if model["problem"]] == [problems[name]]
+    assert {model["status"] for model in listed} == {"ready"}
 
 
 async def test_readiness_reports_which_stores_are_degraded(

@@ -1,16 +1,25 @@
 """Model swaps in a replica while requests run: the deployment classes, without Ray."""
 
+import asyncio
 import gc
 import weakref
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from pydantic import ValidationError
 
+from configs.schema.serve import ModelsArgs
+from deployments import model_index as index_module
+from deployments.model_index import ClusterReports, ModelIndex
+from deployments.replicas import model as replica_module
 from deployments.replicas.chat import ChatDeployment
 from deployments.replicas.tts import TTSDeployment
-from models.errors import EngineLost
+from models.errors import EngineLost, ModelNotLoaded
 from models.llm.base import ChatMessage, GenerationRequest
 from models.tts.base import SynthesisRequest
+from models.weights.store import WeightStore
+from telemetry import metrics
+from telemetry.reports import OwnReports, Report
 
 TEXT = " ".join(f"word{number}" for number in range(500))
 
@@ -41,18 +50,109 @@ async def test_speech_in_progress_completes_on_the_old_model() -> None:
     assert sum(chunk.duration_s for chunk in chunks) == pytest.approx(17 * 0.06, abs=0.1)
 
 
-async def test_a_failed_swap_keeps_the_old_model() -> None:
+def failed_swaps() -> dict[str, float]:
+    """The metric of failed swaps, by model."""
+    [family] = metrics.model_swap_failed.collect()
+    return {sample.labels["model"]: sample.value for sample in family.samples}
+
+
+async def test_a_failed_swap_keeps_the_old_model_and_is_reported_until_the_next_swap(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent: list[str] = []
+
+    class Reports(ClusterReports):
+        def __init__(self) -> None:
+            OwnReports.__init__(self)
+
+        async def run(self) -> None:
+            pass
+
+        async def send(self) -> None:
+            sent.append(self.take().problem)
+
+    monkeypatch.setattr(replica_module, "cluster_reports", Reports)
     replica = TTSDeployment()
     await replica.reconfigure({"model": "tts/tone"})
     await replica.reconfigure({"model": "tts/nothing"})
     assert (await replica.describe()).id == "svc/tts-tone"
+    assert failed_swaps() == {"tts/nothing": 1}
+    [record] = [one for one in caplog.records if one.getMessage() == "model_swap_failed"]
+    assert record.reason == sent[-1] and record.exc_info is None  # type: ignore[attr-defined]
+    await replica.reconfigure({"model": "tts/tone_low"})
+    assert (await replica.describe()).id == "svc/tts-tone-low"
+    assert failed_swaps() == {"tts/tone_low": 0}
+    first, failed, last = sent
+    assert (first, last) == ("", "")
+    assert failed.startswith("tts/nothing cannot be loaded: no configuration 'tts/nothing'; in tts")
 
 
-async def test_a_first_model_that_cannot_load_is_an_error() -> None:
+async def test_a_swap_that_fails_in_a_library_is_logged_with_its_traceback(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     replica = TTSDeployment()
-    with pytest.raises(FileNotFoundError, match="nothing"):
-        await replica.reconfigure({"model": "tts/nothing"})
-    with pytest.raises(ValidationError):
-        await replica.reconfigure({"modle": "tts/tone"})
+    await replica.reconfigure({"model": "tts/tone"})
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("line one\nline two")
+
+    monkeypatch.setattr(replica_module, "load_model", fail)
+    await replica.reconfigure({"model": "tts/tone_low"})
+    [record] = [one for one in caplog.records if one.getMessage() == "model_swap_failed"]
+    reason: str = record.reason  # type: ignore[attr-defined]
+    assert reason == "tts/tone_low cannot be loaded: line one line two"
+    assert record.exc_info is not None and record.exc_info[0] is RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("user_config", "sentence"),
+    [
+        ({"model": "tts/nothing"}, "tts/nothing cannot be loaded: no configuration 'tts/nothing'"),
+        ({"modle": "tts/tone"}, "its user_config cannot be loaded: model: Field required; modle: "),
+        ({"model": "llm/echo"}, "llm/echo cannot be loaded: "),
+    ],
+)
+async def test_a_first_model_that_cannot_load_is_an_error_of_one_sentence(
+    user_config: dict[str, str], sentence: str
+) -> None:
+    replica = TTSDeployment()
+    with pytest.raises(ModelNotLoaded) as caught:
+        await replica.reconfigure(user_config)
+    assert str(caught.value).startswith(sentence) and "\n" not in str(caught.value)
     with pytest.raises(EngineLost):
         await replica.describe()
+
+
+async def test_weights_with_wrong_bytes_are_named_with_the_command_that_repairs_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library's own error is "Failed to load model from file: ..."."""
+    monkeypatch.setenv("ANTIPHON_WEIGHTS", str(tmp_path))
+    store = WeightStore(tmp_path)
+    folder = store.artefact_path("smollm2-135m-q4")
+    folder.mkdir(parents=True)
+    for name, file in store.artefact("smollm2-135m-q4").files.items():
+        with (folder / name).open("wb") as weights:
+            weights.truncate(file.size_bytes)
+    with pytest.raises(ModelNotLoaded) as caught:
+        await ChatDeployment().reconfigure({"model": "llm/smollm2"})
+    assert str(caught.value).startswith("llm/smollm2 cannot be loaded: 'model.gguf' of 'smollm2")
+    assert "run `python -m models.weights fetch --repair`" in str(caught.value)
+
+
+def test_reported_problems_are_listed_by_deployment_while_their_replicas_report(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def all_reports() -> None:
+        for replica, sequence, problem in [("a", 1, "why"), ("b", 1, ""), ("c", 1, "gone")]:
+            await index.report(Report("TTSFast", replica, sequence, {}, problem=problem))
+
+    clock = [1000.0]
+    monkeypatch.setattr(index_module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    index = ModelIndex(ModelsArgs(tts=("TTSFast",)))
+    asyncio.run(all_reports())
+    assert index.deployed()[1] == {"TTSFast": "gone"}
+    asyncio.run(index.report(Report("TTSFast", "c", 2, {})))
+    assert index.deployed() == (ModelsArgs(tts=("TTSFast",)), {"TTSFast": "why"})
+    clock[0] += index_module.FORGET_S + 1
+    assert index.deployed()[1] == {}

@@ -1,0 +1,151 @@
+"""`operator deploy`: checks a configuration, shows what it changes, deploys it and waits for it."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+from yaml import YAMLError
+
+from configs.load import explain, load_yaml
+from configs.schema.serve import ModelsArgs, ModelUserConfig
+from configs.settings import Settings, load_settings, weights_dir
+from deployments import cluster
+from deployments.cluster import Config, entries
+from deployments.config_check import MODELS_BUILDER, application_problems, flat, option_problems
+from deployments.main import local_url, readyz
+from deployments.memory import free_bytes
+from models.errors import EngineError
+from models.registry import CHAT, STT, TTS, EngineKind, artefacts_of
+from models.weights.store import WeightStore
+
+TIMEOUT_S = 600.0  # a large model on a GPU loads for minutes
+POLL_S = 0.5
+GIB = 1 << 30
+REPORTED_S = 8.0  # gateways ask every 5 s for failed swaps, which replicas report at once
+
+
+def deploy(file: Path, *, only_check: bool = False) -> str:
+    """Deploys the file to the running service; returns the result as a sentence.
+
+    Raises ValueError, before anything is changed if the file is wrong or does not fit, else when a
+    replica could not take its model: then the previous one continues to serve.
+    """
+    settings = load_settings(new=False)
+    cluster.prepare_environment(settings)
+    config = cluster.read_config(file)
+    for check in (application_problems, option_problems, model_problems):
+        if problems := check(config):
+            raise ValueError("\n".join(problems))
+    dashboard = cluster.dashboard()
+    changes, swapped = differences(cluster.applications(dashboard), config)
+    if problem := memory_problem(config, swapped):
+        raise ValueError(problem)
+    sys.stdout.write("".join(f"{line}\n" for line in changes or ["nothing changes"]))
+    sys.stdout.flush()
+    if only_check:
+        return f"{file} can be deployed"
+    cluster.deploy(dashboard, config)
+    wait(dashboard, {application["name"] for application in config["applications"]})
+    if swapped:
+        time.sleep(REPORTED_S)
+    check_swaps(settings)
+    return f"{file} is deployed"
+
+
+def wait(dashboard: str, names: set[str]) -> None:
+    """Waits until the applications run. Raises ValueError when one cannot, or after TIMEOUT_S."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        state = cluster.applications(dashboard)
+        if failed := cluster.failures(state):
+            raise ValueError("\n".join(f"{place}: {why}" for place, why in failed.items()))
+        waiting = {name for name in names if state.get(name, {}).get("status") != "RUNNING"}
+        if not waiting:
+            return
+        if time.monotonic() > deadline:
+            raise ValueError(f"not running after {TIMEOUT_S:.0f} s: {', '.join(sorted(waiting))}")
+        time.sleep(POLL_S)
+
+
+def check_swaps(settings: Settings) -> None:
+    """Raises ValueError when a replica keeps its previous model, since Serve does not know it."""
+    report = readyz(f"{local_url(settings)}/readyz") or {}
+    if "models" in report.get("degraded", ()):
+        reasons = report.get("models") or {"a deployment": "GET /models has the reason"}
+        lines = [f"{name} keeps its previous model: {why}" for name, why in reasons.items()]
+        raise ValueError("\n".join(lines))
+
+
+def models_of(config: Config) -> dict[str, tuple[EngineKind[Any], Config]]:
+    """The kind and the entry of each deployment of a model, by its name."""
+    found: dict[str, tuple[EngineKind[Any], Config]] = {}
+    for application in config["applications"]:
+        if application.get("import_path") == MODELS_BUILDER:
+            configured = {entry["name"]: entry for entry in entries(application)}
+            args = ModelsArgs.model_validate(application.get("args") or {})
+            for kind, names in ((TTS, args.tts), (STT, args.stt), (CHAT, args.chat)):
+                found |= {name: (kind, configured[name]) for name in names}
+    return found
+
+
+def model_problems(config: Config) -> list[str]:
+    """Models whose configuration cannot be read, or whose weights are missing."""
+    found = []
+    for name, (kind, entry) in models_of(config).items():
+        model = "user_config"
+        try:
+            model = ModelUserConfig.model_validate(entry.get("user_config") or {}).model
+            for artefact in artefacts_of(load_yaml(TypeAdapter(kind.config), model)):
+                WeightStore(weights_dir()).converted(artefact)
+        except (EngineError, OSError, ValueError, YAMLError) as error:
+            found.append(f"{name}: {model}: {explain(error)}")
+    return found
+
+
+def memory_problem(config: Config, changed: set[str]) -> str | None:
+    """Whether the weights of the `changed` models fit in memory, beside those that run now.
+
+    Weights are the least that a model needs, so this refuses only what cannot work. Those of models
+    on a GPU are not counted, nor is the memory of other machines known.
+    """
+    store, need = WeightStore(weights_dir()), 0
+    for kind, entry in (model for name, model in models_of(config).items() if name in changed):
+        resources, scaling = entry.get("ray_actor_options") or {}, entry.get("autoscaling_config")
+        if not resources.get("num_gpus"):
+            shape = load_yaml(TypeAdapter(kind.config), entry["user_config"]["model"])
+            size = sum(store.artefact(one).size_bytes for one in artefacts_of(shape))
+            replicas = scaling.get("min_replicas", 1) if scaling else entry.get("num_replicas", 1)
+            size = max(size, int(resources.get("memory") or 0))
+            need += size * (replicas if isinstance(replicas, int) else 1)
+    if need <= (free := free_bytes()):
+        return None
+    return (
+        f"the weights of {', '.join(sorted(changed))} need {need / GIB:.1f} GiB of memory beside"
+        f" what runs, and {free / GIB:.1f} GiB are free"
+    )
+
+
+def differences(running: dict[str, Any], config: Config) -> tuple[list[str], set[str]]:
+    """A line for each application or option that changes, and the models to be loaded."""
+    wanted = {application["name"]: application for application in config["applications"]}
+    lines = [f"{name}: removed" for name in running if name not in wanted]
+    lines += [f"{name}: added" for name in wanted if name not in running]
+    before = flat({name: one.get("deployed_app_config") for name, one in running.items()})
+    after = flat(wanted)
+    changed = [
+        path
+        for path in sorted(before.keys() | after.keys())
+        if before.get(path) != after.get(path)
+        and (before.get(path) or after.get(path))  # Serve adds empty defaults
+    ]
+    for path in changed:
+        if path.partition(".")[0] in running.keys() & wanted.keys():
+            lines.append(f"{path}: {before.get(path)!r} -> {after.get(path)!r}")
+    for name in running.keys() & wanted.keys():
+        restarts = [f"{name}.{option}" for option in ("import_path", "args", "runtime_env")]
+        if any(path.startswith(tuple(restarts)) for path in changed):
+            lines.append(f"{name}: all its deployments restart")
+    loaded = {path.split(".")[2] for path in changed if ".user_config" in path}
+    return lines, loaded & models_of(config).keys()

@@ -1,0 +1,345 @@
+"""`operator deploy` against a dashboard that records what would reach Ray Serve."""
+
+import asyncio
+import copy
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from configs.settings import PROJECT_DIR, load_settings
+from deployments import deploy as command
+from deployments.config_check import application_problems, option_problems
+from deployments.deploy import model_problems
+from deployments.main import prepare_database
+from deployments.operator import main
+from tests.promises.conftest import config_without_weights
+
+SWAPPED = {"TTSFast": "tts/tone_low cannot be loaded: no memory"}
+
+
+class Cluster(ThreadingHTTPServer):
+    """Serve's API and the gateway's /readyz on one port; `deployed` are the accepted configs."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.deployed: list[dict[str, Any]] = []
+        self.status = "RUNNING"
+        self.deployments: dict[str, Any] = {}
+        self.ready: dict[str, Any] = {"status": "ok", "degraded": []}
+        self.headers: list[str | None] = []
+
+    def state(self) -> dict[str, Any]:
+        applications = self.deployed[-1]["applications"] if self.deployed else []
+        return {
+            one["name"]: {
+                "status": self.status,
+                "message": "",
+                "deployed_app_config": one,
+                "deployments": self.deployments if one["name"] == "models" else {},
+            }
+            for one in applications
+        }
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Cluster
+
+    def do_GET(self) -> None:
+        self.server.headers.append(self.headers["Authorization"])
+        ready = self.path == "/readyz"
+        self._answer(self.server.ready if ready else {"applications": self.server.state()})
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.deployed.append(json.loads(body))
+        self._answer({})
+
+    def _answer(self, value: dict[str, Any]) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(value).encode())
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A service that has the configuration of `file` without a change."""
+    with Cluster() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for name in ("PORT", "RAY_DASHBOARD_PORT"):
+            monkeypatch.setenv(name, str(server.server_port))
+        monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path / "data"))
+        monkeypatch.setenv("HOST", "127.0.0.1")
+        for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "PYTHONPATH"):
+            monkeypatch.setenv(name, "")  # restored after the test, which sets them
+            monkeypatch.delenv(name)
+        monkeypatch.delenv("DATABASE_URL", raising=False)
+        monkeypatch.setattr(command, "REPORTED_S", 0.0)
+        monkeypatch.setattr(command, "POLL_S", 0.01)
+        asyncio.run(prepare_database(load_settings()))
+        server.deployed.append(config_without_weights())
+        yield server
+        server.shutdown()
+
+
+def write(folder: Path, config: dict[str, Any]) -> str:
+    file = folder / "serve.yaml"
+    file.write_text(yaml.safe_dump(config))
+    return str(file)
+
+
+def application(config: dict[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(one for one in config["applications"] if one["name"] == name)
+    return found
+
+
+def entry(config: dict[str, Any], deployment: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(
+        one for one in application(config, "models")["deployments"] if one["name"] == deployment
+    )
+    return found
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The message of a deployment that ends with status 1."""
+    with pytest.raises(SystemExit) as caught:
+        main(["deploy", *arguments])
+    assert isinstance(caught.value.code, str) and "Traceback" not in caught.value.code
+    return caught.value.code
+
+
+@pytest.mark.parametrize("file", ["serve_config.yaml", "configs/serve_gpu.yaml"])
+def test_the_configurations_of_the_tree_have_no_problem(file: str) -> None:
+    config = yaml.safe_load((PROJECT_DIR / file).read_text())
+    assert application_problems(config) == option_problems(config) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "cannot be read: [Errno 2] No such file or directory"),
+        ("applications: [", "cannot be read: line 1, column 16: "),
+        ("- a", "holds no configuration of Ray Serve"),
+        ("applications: 5", "holds no configuration of Ray Serve"),
+        ("applications: [a]", "each of `applications` has to be a mapping with a name"),
+        ("applications: []", "no application has the gateway"),
+    ],
+)
+def test_a_file_without_a_configuration_is_refused_and_nothing_is_deployed(
+    cluster: Cluster,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    text: str | None,
+    message: str,
+) -> None:
+    file = tmp_path / "serve_confg.yaml"
+    if text is not None:
+        file.write_text(text)
+    assert message in refused(capsys, str(file))
+    assert len(cluster.deployed) == 1
+
+
+def misspell(config: dict[str, Any], case: str) -> None:
+    """Changes the configuration as one operator has or another could have."""
+    models, chat = application(config, "models"), entry(config, "Chat")
+    match case:
+        case "option":
+            chat["max_ongoing_reqests"] = 8
+        case "scaling":
+            chat["autoscaling_config"]["min_replica"] = 1
+        case "resources":
+            chat["ray_actor_options"]["num_cpu"] = 1
+        case "top":
+            config["loging_config"] = {}
+        case "value":
+            chat["max_ongoing_requests"] = -1
+        case "application option":
+            models["routeprefix"] = "/"
+        case "args key":
+            models["args"]["ttts"] = []
+        case "args name":
+            models["args"]["chat"] = ["Chatt"]
+        case "entry name":
+            chat["name"] = "Chatt"
+        case "twice":
+            models["deployments"].append(copy.deepcopy(chat))
+        case "import path":
+            models["import_path"] = "serve_confg.yaml"
+        case "gateway removed":
+            config["applications"].remove(application(config, "gateway"))
+        case "models renamed":
+            models["name"] = "model"
+        case "user_config key":
+            chat["user_config"] = {"modle": "llm/echo"}
+        case "user_config missing":
+            del chat["user_config"]
+        case "user_config of another":
+            application(config, "courier")["deployments"][0]["user_config"] = {"a": 1}
+        case "unknown model":
+            chat["user_config"] = {"model": "llm/none"}
+        case "kind":
+            chat["user_config"] = {"model": "tts/tone"}
+        case "weights":
+            chat["user_config"] = {"model": "llm/smollm2"}
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        ("option", "unknown option: applications.models.deployments.Chat.max_ongoing_reqests"),
+        ("scaling", "unknown option: Chat.autoscaling_config.min_replica"),
+        (
+            "resources",
+            "models.deployments.Chat.ray_actor_options.num_cpu",
+        ),
+        ("top", "unknown option: loging_config"),
+        ("value", "applications.1.deployments.3.max_ongoing_requests: Input should be greater"),
+        ("application option", "unknown option: applications.models.routeprefix"),
+        ("args key", "application 'models': args: ttts: Extra inputs are not permitted"),
+        ("args name", "application 'models': args name no deployment 'Chat', only ModelIndex"),
+        ("entry name", "application 'models': 'Chat' of args has no entry"),
+        ("twice", "application 'models': 'Chat' is listed 2 times"),
+        ("import path", "application 'models': import_path 'serve_confg.yaml' names no module"),
+        ("gateway removed", "no application has the gateway"),
+        (
+            "models renamed",
+            "'gateway': args.models_app is 'models', which has no models",
+        ),
+        ("user_config key", "Chat: user_config: model: Field required; modle: Extra inputs"),
+        ("user_config missing", "Chat: user_config: model: Field required"),
+        ("user_config of another", "application 'courier': Courier takes no user_config"),
+        ("unknown model", "Chat: llm/none: no configuration 'llm/none'; in llm/ there are ['echo'"),
+        ("kind", "Chat: tts/tone: "),
+        (
+            "weights",
+            "Chat: llm/smollm2: 'model.gguf' of 'smollm2-135m-q4' is not in the cache; run",
+        ),
+    ],
+)
+def test_a_mistake_is_named_and_nothing_is_deployed(
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    case: str,
+    message: str,
+) -> None:
+    monkeypatch.setenv("ANTIPHON_WEIGHTS", str(tmp_path / "no weights"))
+    config = config_without_weights()
+    misspell(config, case)
+    assert message in refused(capsys, write(tmp_path, config))
+    assert len(cluster.deployed) == 1
+
+
+def test_a_model_that_does_not_fit_into_memory_is_refused(
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = config_without_weights()
+    chat = entry(config, "Chat")
+    chat["user_config"] = {"model": "llm/echo"}
+    chat["ray_actor_options"]["memory"] = 3 << 30
+    monkeypatch.setattr(command, "free_bytes", lambda: 1 << 30)
+    before = cluster.deployed[0]
+    entry(before, "Chat")["user_config"] = {"model": "llm/smollm2"}
+    message = refused(capsys, write(tmp_path, config))
+    assert message == (
+        "the weights of Chat need 3.0 GiB of memory beside what runs, and 1.0 GiB are free"
+    )
+    assert len(cluster.deployed) == 1
+
+
+def test_the_changes_are_shown_and_deployed(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = config_without_weights()
+    entry(config, "TTSFast")["user_config"] = {"model": "tts/tone_low"}
+    application(config, "models")["args"]["build"] = "2"
+    config["applications"].remove(application(config, "voices"))
+    file = write(tmp_path, config)
+    changes = [
+        "voices: removed",
+        "models.args.build: None -> '2'",
+        "models.deployments.TTSFast.user_config.model: 'tts/tone' -> 'tts/tone_low'",
+        "models: all its deployments restart",
+    ]
+    main(["deploy", file, "--check"])
+    assert capsys.readouterr().out.splitlines() == [*changes, f"{file} can be deployed"]
+    assert len(cluster.deployed) == 1
+    main(["deploy", file])
+    assert capsys.readouterr().out.splitlines() == [*changes, f"{file} is deployed"]
+    assert cluster.deployed[1:] == [config]
+    main(["deploy", file])
+    assert capsys.readouterr().out.splitlines() == ["nothing changes", f"{file} is deployed"]
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        (SWAPPED, f"TTSFast keeps its previous model: {SWAPPED['TTSFast']}"),
+        (None, "a deployment keeps its previous model: GET /models has the reason"),
+    ],
+)
+def test_a_replica_that_cannot_take_its_model_ends_the_command_with_the_reason(
+    cluster: Cluster,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    models: dict[str, str] | None,
+    message: str,
+) -> None:
+    cluster.ready = {"status": "degraded", "degraded": ["models"], "models": models}
+    config = config_without_weights()
+    entry(config, "TTSFast")["user_config"] = {"model": "tts/tone_low"}
+    assert refused(capsys, write(tmp_path, config)) == message
+
+
+def test_a_replica_that_cannot_start_ends_the_command_with_its_last_sentence(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.status = "DEPLOY_FAILED"
+    why = "The deployment failed to start 3 times in a row. Error:\nray::ServeReplica:models:Chat\n"
+    trace = '  File "/model.py", line 1, in reconfigure\nmodels.errors.ModelNotLoaded: '
+    cluster.deployments = {
+        "Chat": {"status": "DEPLOY_FAILED", "message": f"{why}{trace}llm/x cannot be loaded: y"},
+        "STT": {"status": "HEALTHY", "message": ""},
+    }
+    reasons = refused(capsys, write(tmp_path, config_without_weights())).splitlines()
+    assert "models/Chat: llm/x cannot be loaded: y" in reasons and "STT" not in str(reasons)
+
+
+def test_a_service_that_does_not_run_is_a_sentence(
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("RAY_DASHBOARD_PORT", "1")
+    message = refused(capsys, write(tmp_path, config_without_weights()))
+    assert message.startswith("Ray's dashboard does not answer at http://127.0.0.1:1 (")
+    assert message.endswith("is the service running, with this RAY_DASHBOARD_PORT?")
+
+
+def test_where_other_machines_are_let_in_the_command_sends_the_token_of_the_cluster(
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOST", "0.0.0.0")
+    main(["deploy", write(tmp_path, config_without_weights())])
+    file = tmp_path / "data" / "ray_token"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert f"Bearer {file.read_text()}" in cluster.headers and len(file.read_text()) == 64
+
+
+def test_models_are_checked_without_ray() -> None:
+    assert model_problems(config_without_weights()) == []

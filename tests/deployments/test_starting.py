@@ -1,0 +1,156 @@
+"""A real service: a model that cannot load at its start, and `operator deploy` while it runs."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from benchmarks.service import Service, running_service
+from configs.settings import PROJECT_DIR
+from tests.deployments.test_deploy import application, entry
+from tests.patience import PATIENCE_S
+from tests.promises.conftest import config_without_weights
+from tests.servers import free_port
+
+pytestmark = pytest.mark.ray
+
+# A voice that the library does not have: every check passes, and the engine fails.
+BROKEN = {
+    "engine": "hibari",
+    "id": "svc/broken",
+    "owned_by": "antiphon",
+    "created": 1788220800,
+    "tier": "fast",
+    "voices": [{"key": "none", "name": "None", "language": "en", "gender": "female"}],
+}
+
+
+def write(folder: Path, config: dict[str, Any]) -> str:
+    (folder / "serve.yaml").write_text(yaml.safe_dump(config))
+    return str(folder / "serve.yaml")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("deployed")
+    (made / "broken.yaml").write_text(yaml.safe_dump(BROKEN))
+    return made
+
+
+@pytest.fixture(scope="module")
+def variables() -> dict[str, str]:
+    return {"RAY_DASHBOARD_PORT": str(free_port())}
+
+
+@pytest.fixture(scope="module")
+def service(folder: Path, variables: dict[str, str]) -> Iterator[Service]:
+    """Its chat model cannot be loaded."""
+    config = config_without_weights()
+    entry(config, "Chat")["user_config"] = {"model": "llm/none"}
+    command = [sys.executable, "-m", "deployments.main", "--config", write(folder, config)]
+    command += ["--num-cpus", "2"]
+    with running_service(command, variables, whole=False) as running:
+        yield running
+
+
+def operator(service: Service, variables: dict[str, str], *arguments: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "deployments.operator", *arguments],
+        cwd=PROJECT_DIR,
+        env={
+            **os.environ,
+            **variables,
+            "ANTIPHON_DATA": str(service.data),
+            "PORT": service.url.rpartition(":")[2],
+        },
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def ready(service: Service, models: str) -> bool:
+    return httpx.get(f"{service.url}/readyz", params={"models": models}, timeout=10).is_success
+
+
+def model(service: Service, kind: str) -> dict[str, Any]:
+    headers = {"Authorization": f"Bearer {service.key}"}
+    listed = httpx.get(f"{service.url}/models", headers=headers, timeout=10).json()["data"]
+    return next(one for one in listed if one["kind"] == kind)
+
+
+def speaks(service: Service) -> bool:
+    headers = {"Authorization": f"Bearer {service.key}"}
+    body = {"text": "Hello"}
+    url = f"{service.url}/tts-synthesize"
+    return httpx.post(url, json=body, headers=headers, timeout=30).is_success
+
+
+def test_a_model_that_cannot_load_at_the_start_takes_only_itself_out(service: Service) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not ready(service, "TTSFast,STT"):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert speaks(service) and not ready(service, "Chat")
+    time.sleep(30)  # until Serve has given up, after three attempts
+    assert speaks(service)
+
+
+def test_broken_files_change_nothing_and_a_failed_swap_is_seen_everywhere(
+    service: Service, variables: dict[str, str], folder: Path
+) -> None:
+    failed: list[bool] = []
+    end = threading.Event()
+
+    def listen() -> None:
+        while not end.wait(0.2):
+            failed.append(not speaks(service))
+
+    listener = threading.Thread(target=listen)
+    listener.start()
+    try:
+        status, _, errors = operator(service, variables, "deploy", str(folder / "serve_confg.yaml"))
+        assert status == 1 and errors.count("\n") == 1 and "cannot be read" in errors
+
+        config = config_without_weights()  # with a chat model that works
+        status, output, errors = operator(service, variables, "deploy", write(folder, config))
+        assert (status, errors) == (0, "")
+        assert "models.deployments.Chat.user_config.model: 'llm/none' -> 'llm/echo'" in output
+        assert model(service, "chat")["status"] == "ready"
+
+        del application(config, "models")["deployments"][1]["user_config"]
+        status, _, errors = operator(service, variables, "deploy", write(folder, config))
+        assert status == 1 and "user_config" in errors
+
+        config = config_without_weights()
+        entry(config, "TTSFast")["user_config"] = {"model": str(folder / "broken.yaml")}
+        status, _, errors = operator(service, variables, "deploy", write(folder, config))
+        assert status == 1 and errors.startswith("TTSFast keeps its previous model: "), errors
+        assert errors.count("\n") == 1 and "broken.yaml cannot be loaded: " in errors
+        report = httpx.get(f"{service.url}/readyz", timeout=10)
+        assert report.status_code == 200 and report.json()["degraded"] == ["models"]
+        assert model(service, "tts")["id"] == "svc/tts-tone"
+        assert "broken.yaml cannot be loaded" in model(service, "tts")["problem"]
+        page = httpx.get(f"{service.url}/metrics", timeout=10).text
+        [line] = [one for one in page.splitlines() if one.startswith("antiphon_model_swap_failed{")
+                  and 'deployment="TTSFast"' in one]  # fmt: skip
+        assert line.endswith(" 1.0") and "broken.yaml" in line
+
+        entry(config, "TTSFast")["user_config"] = {"model": "tts/tone"}
+        status, _, errors = operator(service, variables, "deploy", write(folder, config))
+        assert (status, errors) == (0, "")
+        assert httpx.get(f"{service.url}/readyz", timeout=10).json()["status"] == "ok"
+        assert model(service, "tts")["problem"] is None
+    finally:
+        end.set()
+        listener.join()
+    assert len(failed) > 20 and not any(failed)
