@@ -40,6 +40,10 @@ RAY_SWITCHES = {
     # Otherwise each thread of a process has its own heap. Measured: with 2 heaps per process the
     # whole service under load takes 110 MB less, and the recogniser is as fast.
     "MALLOC_ARENA_MAX": "2",
+    # Ray's own switch for the loopback, named after the systems whose firewalls would ask: GCS,
+    # raylet, workers, agents, metrics exporters and the dashboard then listen on 127.0.0.1 only.
+    # `keep_replica_on_loopback` does it for the server that Serve adds to each replica.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     # Only this machine's users reach Ray. `prepare_environment` sets `token` where others may come.
     "RAY_AUTH_MODE": "disabled",
     "RAY_SERVE_LOG_TO_STDERR": "0",

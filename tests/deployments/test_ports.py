@@ -1,0 +1,105 @@
+"""The addresses on which the service and its Ray cluster listen, and who may ask Ray."""
+
+import os
+import socket
+import struct
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from ipaddress import IPv6Address, ip_address
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+
+from benchmarks.service import Service, running_service
+from tests.processes import children, command_of
+from tests.promises.conftest import config_without_weights
+from tests.servers import free_port
+
+pytestmark = pytest.mark.ray
+
+LISTENS = "0A"  # the state of a socket in /proc/net/tcp
+
+
+@contextmanager
+def service(**variables: str) -> Iterator[tuple[Service, str]]:
+    """The service as `make run` starts it, with all its applications; its dashboard's URL."""
+    dashboard = free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "serve.yaml")
+        file.write_text(yaml.safe_dump(config_without_weights()))
+        command = [sys.executable, "-m", "deployments.main", "--config", str(file)]
+        variables |= {"RAY_DASHBOARD_PORT": str(dashboard)}
+        with running_service([*command, "--num-cpus", "2"], variables) as running:
+            yield running, f"http://127.0.0.1:{dashboard}"
+
+
+def listeners(pid: int) -> dict[str, set[str]]:
+    """The listening addresses (`127.0.0.1:80`) of the process and its descendants, by command."""
+    addresses: dict[str, str] = {}
+    for file in ("tcp", "tcp6"):
+        for line in Path("/proc/net", file).read_text().splitlines()[1:]:
+            local, state, inode = (line.split()[number] for number in (1, 3, 9))
+            if state == LISTENS:
+                host, port = local.split(":")
+                # Words in the byte order of the machine.
+                words = [int(host[at : at + 8], 16) for at in range(0, len(host), 8)]
+                address = ip_address(struct.pack(f"={len(words)}I", *words))
+                mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+                addresses[f"socket:[{inode}]"] = f"{mapped or address}:{int(port, 16)}"
+    found: dict[str, set[str]] = {}
+    for process in [pid, *children(pid)]:
+        with suppress(OSError):  # it has ended
+            for descriptor in Path(f"/proc/{process}/fd").iterdir():
+                with suppress(OSError):
+                    if (where := addresses.get(os.readlink(descriptor))) is not None:
+                        found.setdefault(command_of(process)[:60], set()).add(where)
+    return found
+
+
+def exposed(found: dict[str, set[str]]) -> dict[str, set[str]]:
+    """Those that other machines can reach."""
+    open_to_others = {
+        command: {one for one in given if not ip_address(one.rpartition(":")[0]).is_loopback}
+        for command, given in found.items()
+    }
+    return {command: given for command, given in open_to_others.items() if given}
+
+
+def test_with_the_default_host_every_socket_of_the_service_and_of_ray_is_on_the_loopback() -> None:
+    with service() as (running, dashboard):
+        found = listeners(running.pid)
+        assert exposed(found) == {}
+        text = " ".join(found)
+        for part in ("gcs_server", "raylet", "Dashboard", "ServeReplica", "ServeController"):
+            assert part in text, f"the test does not see {part}"
+        assert httpx.get(f"{dashboard}/api/serve/applications/").status_code == 200
+
+
+def test_with_another_host_only_the_gateway_is_exposed_and_ray_asks_for_its_token() -> None:
+    with service(HOST="0.0.0.0") as (running, dashboard):
+        port = running.url.rpartition(":")[2]
+        assert set().union(*exposed(listeners(running.pid)).values()) == {f"0.0.0.0:{port}"}
+        job = {"entrypoint": "true"}
+        bare = httpx.post(f"{dashboard}/api/jobs/", json=job)
+        headers = {"Authorization": f"Bearer {'0' * 64}"}
+        wrong = httpx.post(f"{dashboard}/api/jobs/", json=job, headers=headers)
+        assert (bare.status_code, wrong.status_code) == (401, 403)
+        headers = {"Authorization": f"Bearer {(running.data / 'ray_token').read_text()}"}
+        listed = httpx.get(f"{dashboard}/api/jobs/", headers=headers, timeout=30)
+        assert (listed.status_code, listed.json()) == (200, [])
+        body = {"text": "Hello", "voice": "Alto"}
+        headers = {"Authorization": f"Bearer {running.key}"}
+        spoken = httpx.post(f"{running.url}/tts-synthesize", json=body, headers=headers, timeout=30)
+        assert spoken.status_code == 200, spoken.text
+
+
+def test_the_sockets_of_a_process_are_found_by_their_addresses() -> None:
+    for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::")):
+        with socket.create_server((host, 0), family=family) as server:
+            address = f"{host}:{server.getsockname()[1]}"
+            assert address in set().union(*listeners(os.getpid()).values())
+            assert (address in str(exposed(listeners(os.getpid())))) == (host == "::")
