@@ -115,7 +115,7 @@ def load_settings(*, new: bool = True) -> Settings:
     host = os.environ.get("HOST", "").strip("[]") or "127.0.0.1"
     port = environment.port("PORT", 8000)
     is_local = environment.is_loopback(host)
-    plan_changes = environment.choice(
+    plan_changes: PlanChanges = environment.choice(
         "PLAN_CHANGES", get_args(PlanChanges), "self" if is_local else "operator"
     )
     return Settings(

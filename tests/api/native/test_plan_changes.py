@@ -158,7 +158,7 @@ async def test_a_confirmation_without_a_valid_signature_is_401_and_changes_nothi
 async def test_a_confirmation_whose_signature_is_not_ascii_is_401(
     client: httpx.AsyncClient,
 ) -> None:
-    headers = {"webhook-signature": b"v1,\xff", "webhook-timestamp": b"%d" % time.time()}
+    headers = {b"webhook-signature": b"v1,\xff", b"webhook-timestamp": b"%d" % time.time()}
     body = {"workspace": "1", **PRO}
     answer = await client.post("/billing/confirmations", json=body, headers=headers)
     assert answer.status_code == 401

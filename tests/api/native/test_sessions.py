@@ -42,7 +42,8 @@ async def log_in(
     client: httpx.AsyncClient, password: str = PASSWORD, **headers: bytes
 ) -> httpx.Response:
     body = {"email": EMAIL, "password": password}
-    return await client.post("/auth/login", json=body, headers=headers)
+    sent = {name.encode(): value for name, value in headers.items()}
+    return await client.post("/auth/login", json=body, headers=sent)
 
 
 async def status(client: httpx.AsyncClient, headers: dict[str, str]) -> int:
