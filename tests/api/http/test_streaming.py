@@ -1,5 +1,6 @@
 import asyncio
 import json
+from base64 import b64decode
 from collections.abc import AsyncGenerator, MutableMapping
 from typing import Any
 
@@ -10,7 +11,7 @@ from starlette.requests import ClientDisconnect
 
 from api.http import streaming
 from api.http.errors import ApiError
-from api.http.streaming import EventStream, error_frame, while_connected
+from api.http.streaming import BASE64_STEP, Base64Json, EventStream, error_frame, while_connected
 from api.native.chat.completions import DONE, CompletionFrames, answer_body
 from models.llm.base import GenerationDelta, TokenUsage
 from tests.patience import PATIENCE_S
@@ -221,3 +222,27 @@ async def test_a_disconnect_before_the_first_frame_closes_the_source() -> None:
     connection.disconnected.set()
     await EventStream(frames(), source)({"type": "http"}, connection.receive, send)
     assert source.closed
+
+
+@pytest.mark.parametrize(
+    "length", [0, 1, 2, 3, BASE64_STEP - 1, BASE64_STEP, BASE64_STEP + 1, 5 * BASE64_STEP // 2]
+)
+async def test_base64_sent_in_parts_is_one_json_object_of_the_stated_length(length: int) -> None:
+    data = bytes(index % 251 for index in range(length))
+    others = {"words": [{"word": "né"}], "rate": 24_000}
+    answer = Base64Json("audio", data, others)
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return await asyncio.get_running_loop().create_future()
+
+    await answer({}, receive, send)
+    body = b"".join(message.get("body", b"") for message in sent)
+    assert len(body) == int(answer.headers["content-length"])
+    read = json.loads(body)
+    assert b64decode(read.pop("audio"), validate=True) == data
+    assert read == others
+    assert max(len(message.get("body", b"")) for message in sent) <= 4 * BASE64_STEP // 3 + 200
