@@ -30,6 +30,7 @@ CONNECT_S = 20.0
 CONNECTIONS_PER_S = 1000  # of one attacker; more would only load the cores that the service needs
 SHORT_BUFFER_BYTES = 4096  # of the kernel, for clients that read slowly
 LARGEST_ANSWER_BYTES = 1 << 20  # to keep of an answer
+STATUS_BYTES = 12  # "HTTP/1.1 200"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +98,17 @@ class Reply:
 
 
 class RawConnection:
-    """Bytes to and from the service over TCP."""
+    """Bytes to and from the service over TCP; counts the status of the first answer."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        outcomes: Counter[str],
+    ) -> None:
         self.reader = reader
         self.writer = writer
+        self._outcomes = outcomes
 
     async def send(self, data: bytes) -> None:
         self.writer.write(data)
@@ -109,13 +116,20 @@ class RawConnection:
 
     async def read_slowly(self, pause_s: float, size: int = 1) -> None:
         """Reads `size` bytes at a time until the service closes the connection."""
+        await self._read_status()
         while await self.reader.read(size):
             await asyncio.sleep(pause_s)
+        self._outcomes["cut"] += 1
 
     async def closed(self) -> None:
         """Returns when the service has closed the connection."""
+        await self._read_status()
         while await self.reader.read(1 << 16):
             pass
+
+    async def _read_status(self) -> None:
+        begin = await self.reader.read(STATUS_BYTES)
+        self._outcomes[begin[9:12].decode("latin-1") or "closed"] += 1
 
 
 class Attacker:
@@ -215,7 +229,7 @@ class Attacker:
                 limit=SHORT_BUFFER_BYTES if slow else 1 << 16,
             )
         try:
-            yield RawConnection(reader, writer)
+            yield RawConnection(reader, writer, self.outcomes)
         finally:
             writer.transport.abort()
 

@@ -24,7 +24,7 @@ pytestmark = [
 
 ATTACKER = "127.9.9.9"  # limits an address do not touch the well-behaved client
 CONNECTIONS = 200
-BOMB_BYTES = 200 << 20
+BOMB_BYTES = 64 << 20
 LONG_TEXT = "It was a long day, and the evening would be longer still. " * 60
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
