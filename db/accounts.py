@@ -186,6 +186,11 @@ def key_by_digest(session: Session, digest: bytes) -> tuple[ApiKey, Workspace] |
     return session.exec(query).first()
 
 
+def key_digests(session: Session) -> frozenset[bytes]:
+    """The digests of all keys, also of revoked ones."""
+    return frozenset(session.exec(select(ApiKey.digest)))
+
+
 def touch_key(session: Session, key_id: int, used_at: datetime) -> None:
     """Records the time of a key's last use."""
     key = update(ApiKey).where(col(ApiKey.id) == key_id)

@@ -109,6 +109,12 @@ class NotFound(PipelineError, code="not_found"):
     """The workspace has no such object."""
 
 
+class TooManyUnknownKeys(PipelineError, code="rate_limited"):
+    """The caller's address has tried too many keys that do not exist."""
+
+    message = "too many unknown API keys came from this address; try again in a minute"
+
+
 class HashingBusy(PipelineError, code="overloaded"):
     """The queue of the password hasher is full."""
 

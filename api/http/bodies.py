@@ -3,9 +3,11 @@
 Input that two parsers could read differently is refused.
 """
 
+import asyncio
 import json
 import math
 import re
+from collections.abc import AsyncGenerator
 from itertools import accumulate
 from typing import Annotated, Any, Generic, Literal, NoReturn, TypeVar
 
@@ -13,23 +15,28 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from starlette.requests import Request
 
 from api.http.errors import CLOSE, ApiError
+from configs.schema.platform import SlowClients
+from telemetry import metrics
 
 MAX_JSON_BYTES = 1 << 20
 MAX_DEPTH = 64
 # Bounds how long the event loop is held: the parser takes up to a second for a MiB of brackets.
 MAX_VALUES = 20_000
 
+SLOW_CLIENTS = "slow_clients"  # key in the scope's state: the times that bodies may take
+
 T = TypeVar("T")
 
 _STRUCTURE = b"[]{},"
 _REST = bytes(set(range(256)) - set(_STRUCTURE))
+_NUL = b"\\u0000"
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 async def read_json(request: Request) -> tuple[bytes, Any]:
     """The body as sent and as parsed, never holding more than the limit.
 
-    Raises ApiError: unsupported_media_type, file_too_large, invalid_json.
+    Raises ApiError: unsupported_media_type, file_too_large, request_timeout, invalid_json.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if not re.fullmatch(r"application/(json|.*\+json)", media_type):
@@ -39,11 +46,35 @@ async def read_json(request: Request) -> tuple[bytes, Any]:
     if declared_bytes(request) > MAX_JSON_BYTES:
         raise ApiError("file_too_large", too_large, headers=CLOSE)
     body = bytearray()
-    async for chunk in request.stream():
+    async for chunk in body_chunks(request):
         body += chunk
         if len(body) > MAX_JSON_BYTES:
             raise ApiError("file_too_large", too_large, headers=CLOSE)
     return bytes(body), parse_json(bytes(body))
+
+
+async def body_chunks(request: Request, *, is_upload: bool = False) -> AsyncGenerator[bytes, None]:
+    """The body as it arrives. Raises ApiError(request_timeout) for one that stalls or trickles.
+
+    An upload has more time, and the more of it has arrived the more.
+    """
+    limits = request.scope.get("state", {}).get(SLOW_CLIENTS) or SlowClients()
+    loop = asyncio.get_running_loop()
+    due = loop.time() + (limits.upload_s if is_upload else limits.json_s)
+    chunks = request.stream()
+    try:
+        while True:
+            async with asyncio.timeout_at(due):
+                chunk = await anext(chunks, None)
+            if chunk is None:
+                return
+            if is_upload:
+                due += len(chunk) / limits.upload_bytes_per_s
+            yield chunk
+    except TimeoutError:
+        metrics.slow_clients.labels("body").inc()
+        message = "the body did not arrive in time; send it at once, and faster"
+        raise ApiError("request_timeout", message, headers=CLOSE) from None
 
 
 def declared_bytes(request: Request) -> int:
@@ -71,6 +102,8 @@ def parse_json(body: bytes) -> Any:
         raise _invalid(f"the body is not JSON: {error.msg} at {place}") from None
     except ValueError:  # an integer of thousands of digits
         raise _invalid("a number has too many digits") from None
+    if _NUL in body and _NUL in body.replace(b"\\\\", b""):  # not of an escaped backslash
+        raise _invalid("a string holds U+0000, which no database can keep")
     if _SURROGATE.search(body):
         try:
             json.dumps(value, ensure_ascii=False).encode()

@@ -8,10 +8,11 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from api.http.bodies import body_chunks
 from api.http.errors import CLOSE, ApiError
 from api.http.uploads import multipart_boundary
 from pipelines.accounts.authentication import Principal
@@ -97,12 +98,13 @@ class _Body:
     """
 
     def __init__(self, request: Request, principal: Principal, digest: hmac.HMAC) -> None:
-        self._receive = request.receive
+        self._scope, self._receive = request.scope, request.receive
         self._digest = digest
         # An answer may hold what a weaker key of the workspace must not see.
         self._digest.update(f"{principal.actor}\n{request.url.query}\n".encode())
-        self._boundary = multipart_boundary(request) or b""
-        self._held = b""  # may be the beginning of a boundary
+        boundary = multipart_boundary(request)
+        self._delimiter = b"\r\n--" + boundary if boundary else b""
+        self._held = b"\r\n"  # may be the beginning of a delimiter: the first has no line before
         self._bytes = 0
         self._ended = False
         self.claim: Claim | None = None  # of a request that runs
@@ -125,9 +127,9 @@ class _Body:
 
     async def read_rest(self) -> None:
         """What the route did not read. Raises ApiError or ClientDisconnect."""
-        while not self._ended:
-            if (await self.receive())["type"] == "http.disconnect":
-                raise ClientDisconnect
+        if self._ended:
+            return
+        async for _ in body_chunks(Request(self._scope, self.receive), is_upload=True):
             if self._bytes > MAX_BODY_BYTES:
                 raise ApiError("file_too_large", "the body is too large", headers=CLOSE)
 
@@ -139,16 +141,17 @@ class _Body:
 
     def _take(self, data: bytes) -> None:
         self._bytes += len(data)
-        if not self._boundary:
+        if not self._delimiter:
             self._digest.update(data)
             return
-        # Clients generate a new boundary for each attempt, so it is not digested.
-        *whole, rest = (self._held + data).split(self._boundary)
-        for part in whole:
-            self._digest.update(part)
-        keep = max(len(rest) - len(self._boundary) + 1, 0)
-        self._digest.update(rest[:keep])
-        self._held = rest[keep:]
+        # Clients generate a new boundary for each attempt, so it is not digested. Only its first
+        # byte is CR, so the search is linear whatever the boundary is and the body repeats.
+        data = self._held + data
+        last = data.rfind(self._delimiter)
+        rest = data[last + len(self._delimiter) :] if last >= 0 else data
+        self._held = rest[max(len(rest) - len(self._delimiter) + 1, 0) :]
+        whole = data[: len(data) - len(self._held)]
+        self._digest.update(whole.replace(self._delimiter, b"\r\n--"))
 
 
 class _RecordedAnswer(Response):

@@ -8,9 +8,10 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
 
@@ -19,22 +20,31 @@ from starlette.requests import HTTPConnection, Request
 
 from api.http.errors import ApiError
 from configs.schema.platform import AdmissionConfig, PlansConfig
-from pipelines.accounts.authentication import Principal
-from pipelines.errors import Unauthorized
-from pipelines.limits.limits import RateWindow, SharedLimits
+from pipelines.accounts.authentication import Authenticator, Principal
+from pipelines.errors import TooManyUnknownKeys, Unauthorized
+from pipelines.limits.limits import Hit, RateWindow, SharedLimits, Windows
 from telemetry import metrics
 
-RELEASE = "release_admission"  # key in the scope's state of the call that ends a request's work
-REQUEST = "request"
+# Keys in the scope's state of a request.
+RELEASES = "release_admission"  # the calls that end its places in admission control
+PLACE = "place"  # the call that takes its place at a route, when its body is complete
+RATE_WINDOW = "rate_window"
+
+REQUEST, WITH_KEY = "request", "request with a key"  # kinds that are no routes
+CONTENDED_S = 60.0  # for which a workspace counts as a user of a route
 RECOVERY = 0.1  # seconds of burst budget regained per second without refusals
 CALM_S = 1.0  # after the last refusal; else the regained budget admits one too many again and again
-RATE_WINDOW = "rate_window"  # key in the scope's state
 MINUTE_S, HOUR_S = 60, 3600
+NO_CREDENTIAL = (
+    "no API key came; send the header `Authorization: Bearer <API key or token>`, or on a "
+    "WebSocket the query parameter `apiKey`"
+)
 ATTEMPTS_PER_FAILURE = 10  # attempts of an address, of which each looks up its account
 ATTEMPTS = {
     "sign_up": "too many sign-ups from this address",
     "login": "too many failed logins from this address",
     "account": "too many failed logins of this account from addresses that it does not know",
+    "key": "too many unknown API keys from this address",
 }
 
 
@@ -48,30 +58,53 @@ class AdmissionControl:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         cores = cores or os.cpu_count() or 1
-        self._kinds = {REQUEST: _Limit(config.requests, config.requests, config.burst_s, clock())}
+        self.slow_clients = config.slow_clients
+        self._per_address = config.requests_per_address
+        self._addresses: Counter[str] = Counter()
+        self._kinds = {
+            kind: _Limit(config.requests, config.requests, config.burst_s, clock())
+            for kind in (REQUEST, WITH_KEY)
+        }
         for path, number in config.work_per_core.items():
             lasting = config.lasting_per_core.get(path, number)
             self._kinds[path] = _Limit(number * cores, lasting * cores, config.burst_s, clock())
         self._clock = clock
 
-    def enter(self, kind: str) -> Callable[[], None]:
+    def enter(self, kind: str, workspace_id: int | None = None) -> Callable[[], None]:
         """Returns the function to call once, at the end. Raises ApiError(overloaded).
 
-        `kind` is REQUEST, or the path of a route; most routes have no limit of their own.
+        `kind` is REQUEST, WITH_KEY, or the path of a route; most routes have no limit of their own.
         """
         limit = self._kinds.get(kind)
         if limit is None:
             return lambda: None
-        if not limit.enter(self._clock()):
+        if not limit.enter(self._clock(), workspace_id):
             metrics.overload_refusals.labels(kind).inc()
             raise ApiError("overloaded", "too much is going on; try again in a moment")
-        return lambda: limit.leave(self._clock())
+        return lambda: limit.leave(self._clock(), workspace_id)
+
+    def enter_address(self, address: str) -> Callable[[], None]:
+        """The same for a request without a key. Raises ApiError(concurrency_limit)."""
+        if self._addresses[address] >= self._per_address:
+            metrics.overload_refusals.labels("address").inc()
+            message = "too many requests without a key from this address are in progress"
+            raise ApiError("concurrency_limit", message)
+        self._addresses[address] += 1
+
+        def leave() -> None:
+            self._addresses[address] -= 1
+            if not self._addresses[address]:
+                del self._addresses[address]
+
+        return leave
 
 
 class _Limit:
     """At most `burst` in progress while the burst budget lasts, then at most `sustained`.
 
-    The budget, in seconds, is spent while more than `sustained` are in progress.
+    The budget, in seconds, is spent while more than `sustained` are in progress. While several
+    workspaces come, each takes at most half, and what one has above that does not count against
+    the others: it began when it was alone, or in a burst.
     """
 
     def __init__(self, burst: int, sustained: int, budget_s: float, now: float) -> None:
@@ -79,19 +112,39 @@ class _Limit:
         self._most_budget_s = self._budget_s = budget_s
         self._count, self._updated = 0, now
         self._refused = float("-inf")
+        self._held: Counter[int | None] = Counter()  # by workspace
+        self._latest: dict[int | None, float] = {}  # when the last two workspaces came
 
-    def enter(self, now: float) -> bool:
+    def enter(self, now: float, workspace_id: int | None) -> bool:
         self._update_budget(now)
         allowed = self._burst if self._budget_s > 0 else self._sustained
-        if self._count >= allowed:
+        share, count = allowed, self._count
+        if self._is_contended(now, workspace_id):
+            share = max(1, allowed // 2)
+            count = sum(min(held, share) for held in self._held.values())
+        if count >= allowed or self._held[workspace_id] >= share:
             self._refused = now
             return False
         self._count += 1
+        self._held[workspace_id] += 1
         return True
 
-    def leave(self, now: float) -> None:
+    def leave(self, now: float, workspace_id: int | None) -> None:
         self._update_budget(now)
         self._count -= 1
+        self._held[workspace_id] -= 1
+        if not self._held[workspace_id]:
+            del self._held[workspace_id]
+
+    def _is_contended(self, now: float, workspace_id: int | None) -> bool:
+        """Whether another workspace has come lately, even if it was refused."""
+        self._latest.pop(workspace_id, None)
+        self._latest[workspace_id] = now
+        if len(self._latest) > 2:
+            del self._latest[next(iter(self._latest))]
+        return any(
+            now - came < CONTENDED_S for one, came in self._latest.items() if one != workspace_id
+        )
 
     def _update_budget(self, now: float) -> None:
         since, self._updated = self._updated, now
@@ -109,6 +162,38 @@ class RequestLimits:
     plans: PlansConfig
     limits: SharedLimits
     admission: AdmissionConfig
+    unknown_keys: Windows = field(default_factory=Windows)  # look-ups of this process, by address
+
+    async def authenticate(
+        self, connection: HTTPConnection, authenticator: Authenticator, credential: str
+    ) -> Principal:
+        """Raises ApiError(unauthorized), Unauthorized, TooManyUnknownKeys, DatabaseUnavailable."""
+        if not credential:
+            raise ApiError("unauthorized", NO_CREDENTIAL)
+        return await authenticator.authenticate(credential, lambda: self._lookup(connection))
+
+    @contextmanager
+    def _lookup(self, connection: HTTPConnection) -> Iterator[bool]:
+        """Around the look-up of a key; yields whether its address has used up those that fail.
+
+        It is counted at once and uncounted when the key exists, so that many concurrent guesses do
+        not evade the limit.
+        """
+        limit = self.admission.unknown_keys_per_minute
+        hit = Hit(f"unknown-key:{client_address(connection)}", limit)
+        window = self.unknown_keys.hit(hit)
+        is_unknown = False
+        try:
+            yield not window.allowed
+        except TooManyUnknownKeys:
+            metrics.attempts_refused.labels("key").inc()
+            raise
+        except Unauthorized:
+            is_unknown = True
+            raise
+        finally:
+            if window.allowed and not is_unknown:
+                self.unknown_keys.hit(replace(hit, cost=-1))
 
     async def count_request(self, request: Request, principal: Principal) -> None:
         """Raises ApiError(rate_limited)."""
@@ -189,6 +274,16 @@ class _Attempts:
     key: str
     limit: int
     window_s: int = MINUTE_S
+
+
+def take_place(request: Request) -> None:
+    """Enters the admission control of the route, once: when the body is complete.
+
+    Before, a client that stalls would keep others out. Raises ApiError(overloaded).
+    """
+    state = request.scope.get("state", {})
+    if (enter := state.pop(PLACE, None)) is not None:
+        state[RELEASES].append(enter())
 
 
 def add_rate_headers(headers: MutableHeaders, state: dict[str, Any]) -> None:

@@ -13,8 +13,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.http.errors import error_response, to_api_error
-from api.http.limits import RELEASE, REQUEST, AdmissionControl, add_rate_headers
+from api.http.bodies import SLOW_CLIENTS
+from api.http.errors import ApiError, error_response, to_api_error
+from api.http.ignored_fields import HEADER, IGNORED
+from api.http.limits import RELEASES, REQUEST, AdmissionControl, add_rate_headers
 from telemetry import metrics
 from telemetry.logs import request_id
 
@@ -54,14 +56,19 @@ class RequestFrame:
                 headers = MutableHeaders(raw=message["headers"])
                 headers["X-Request-Id"] = identity
                 add_rate_headers(headers, state)
+                if ignored := state.get(IGNORED):
+                    headers[HEADER] = ", ".join(ignored)
             elif is_head and message["type"] == "http.response.body":
                 message = {**message, "body": b""}
             await send(message)
 
-        release: Callable[[], None] | None = None
+        releases: list[Callable[[], None]] = []
+        state[RELEASES], state[SLOW_CLIENTS] = releases, self._admission.slow_clients
         try:
             if scope["path"] not in QUIET_PATHS:
-                release = self._admission.enter(REQUEST)
+                releases.append(self._admission.enter(REQUEST))
+            if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+                raise ApiError("validation_error", "the address holds U+0000")
             await self._app(scope, receive, send_framed)
         except Exception as error:  # the last resort: every other failure is a 500
             if status:  # too late for an error answer: the server closes the connection
@@ -71,8 +78,8 @@ class RequestFrame:
         finally:
             elapsed_s = time.perf_counter() - started
             metrics.http_requests_live.dec()
-            for end in filter(None, (release, state.get(RELEASE))):
-                end()
+            for release in releases:
+                release()
             _count(method, scope, status, elapsed_s)
             if scope["path"] not in QUIET_PATHS:
                 access_log.info(

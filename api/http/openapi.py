@@ -23,6 +23,10 @@ wherever a key does. Every error has the body `{success: false, error, message}`
 header `X-Stainless-Lang`, which the official clients of OpenAI send. Every answer carries
 `X-Request-Id`.
 
+Unknown fields of a body, a form or the query are ignored and named in the header
+`X-Ignored-Fields` of the answer, such as `X-Ignored-Fields: voise, messages[].nmae`. With
+`Prefer: handling=strict` they are 400 `validation_error` instead.
+
 A POST with a key or token may carry an `Idempotency-Key` (1 to 255 visible ASCII characters). Sent
 again with the same key within 24 hours, it has the answer of the first time and says
 `Idempotency-Replayed: true`; nothing is done or charged again. With another body or API key

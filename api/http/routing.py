@@ -4,7 +4,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, params
+from fastapi import APIRouter, Depends
+from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
@@ -12,7 +13,8 @@ from starlette.responses import Response
 from api.http.bodies import ErrorBody, read_json
 from api.http.errors import ApiError
 from api.http.idempotency import answer_once
-from api.http.limits import RELEASE
+from api.http.ignored_fields import note_ignored, shape_of, unknown_fields
+from api.http.limits import PLACE, RELEASES, WITH_KEY, client_address, take_place
 from api.http.streaming import while_connected
 from api.http.uploads import UPLOAD_SPACE
 from api.services import (
@@ -31,9 +33,10 @@ BEARER_OR_BASIC = ("bearer", "basic")  # for clients that send an unencoded API 
 
 _ERRORS = {
     400: "The request is wrong; the message names the field and its limit",
-    401: "The API key or token is missing, wrong, revoked or expired",
+    401: "The API key or token is missing, or it is wrong, revoked or expired",
     403: "The key may not do that",
     404: "There is no such object",
+    408: "The body did not arrive in time",
     429: "Too many requests",
     500: "The service failed",
     503: "The service is busy or a part of it is down; try again after Retry-After seconds",
@@ -107,25 +110,37 @@ class _ParsedRequest(Request):
 
 
 class StrictRoute(APIRoute):
-    """Reads JSON bodies strictly; needs no credential."""
+    """Reads JSON bodies strictly, and names what it ignores; needs no credential."""
 
     public = True
+    required_scope: Scope | None = None
     cancels = False
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
         field = self.body_field
-        if field is None or isinstance(field.field_info, params.Form):
-            return handle  # the route reads its body itself, or has none
+        shape = None if field is None else shape_of(field.field_info.annotation)
+        queries = {one.alias for one in get_flat_params(self.dependant)}
 
         async def read_and_handle(request: Request) -> Response:
-            work = handle(_ParsedRequest(request, *await read_json(request)))
+            if self.public and request.app.state.sees_clients:
+                admission = services_of(request).infrastructure.admission
+                leave = admission.enter_address(client_address(request))
+                request.scope["state"][RELEASES].append(leave)
+            if request.scope["query_string"]:
+                note_ignored(request, (one for one in request.query_params if one not in queries))
+            if field is None:  # the route reads its body itself, or has none
+                return await handle(request)
+            body, value = await read_json(request)
+            note_ignored(request, unknown_fields(shape, value))
+            take_place(request)
+            work = handle(_ParsedRequest(request, body, value))
             return await (while_connected(request.receive, work) if self.cancels else work)
 
         return read_and_handle
 
 
-def guarded_route(scope: Scope | None, schemes: tuple[str, ...]) -> type[StrictRoute]:
+def guarded_route(required: Scope | None, schemes: tuple[str, ...]) -> type[StrictRoute]:
     """A route class that admits only principals with that scope.
 
     The work of models on a JSON body is cancelled if the client disconnects before the response.
@@ -133,7 +148,8 @@ def guarded_route(scope: Scope | None, schemes: tuple[str, ...]) -> type[StrictR
 
     class GuardedRoute(StrictRoute):
         public = False
-        cancels = scope in MODEL_SCOPES  # changes of accounts and webhooks are never cancelled
+        required_scope = required
+        cancels = required in MODEL_SCOPES  # changes of accounts and webhooks are never cancelled
 
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
             handle = super().get_route_handler()
@@ -142,13 +158,19 @@ def guarded_route(scope: Scope | None, schemes: tuple[str, ...]) -> type[StrictR
                 services = services_of(request)
                 authenticator = services.platform.accounts.authenticator
                 infrastructure = services.infrastructure
-                principal = await authenticator.authenticate(credential_of(request, schemes))
+                limits = services.platform.request_limits
+                credential = credential_of(request, schemes)
+                principal = await limits.authenticate(request, authenticator, credential)
                 request.state.principal = principal
                 uploads = partial(infrastructure.uploads.of, principal.workspace_id)
                 setattr(request.state, UPLOAD_SPACE, uploads)
-                await services.platform.request_limits.count_request(request, principal)
-                require_scope(authenticator, principal, scope)
-                request.scope["state"][RELEASE] = infrastructure.admission.enter(self.path)
+                await limits.count_request(request, principal)
+                require_scope(authenticator, principal, required)
+                admission, workspace_id = infrastructure.admission, principal.workspace_id
+                state = request.scope["state"]
+                state[RELEASES].append(admission.enter(WITH_KEY, workspace_id))
+                state[PLACE] = partial(admission.enter, self.path, workspace_id)
+                state[PLACE]()()  # no body is read for which there is no place now
                 if request.method == "POST" and "idempotency-key" in request.headers:
                     return await answer_once(request, infrastructure.idempotency, principal, handle)
                 return await handle(request)

@@ -57,6 +57,16 @@ class SpeechBody(RequestModel):
     pitch: Ratio = Field(default=1.0, description="Frequency ratio; the tempo stays.")
     timestamps: bool = Field(default=False, description="Adds `words` and when each sounds.")
 
+    @field_validator("text", mode="before")
+    @classmethod
+    def _names_the_socket(cls, value: object) -> object:
+        if isinstance(value, str) and len(value) > TEXT_CHARACTERS:
+            raise ValueError(
+                f"has {len(value)} characters, and at most {TEXT_CHARACTERS} are allowed; "
+                "the WebSocket /ws/tts takes longer texts"
+            )
+        return value
+
     @field_validator("voice_id", "voice", mode="after")
     @classmethod
     def _empty_is_none(cls, value: str | None) -> str | None:

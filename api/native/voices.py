@@ -99,17 +99,11 @@ def _item(one: AvailableVoice) -> DefaultVoice:
     )
 
 
-def _text(text: str) -> str:
-    if "\x00" in text:
-        raise ValueError("control characters are not allowed")
-    return text.strip()
-
-
 class VoiceFields(BaseModel):
     """The plain fields of the form; a form has only strings. Unknown fields are ignored."""
 
     name: Annotated[OneLine, NOT_BLANK] = Field(min_length=1)
-    description: Annotated[str, Field(max_length=1000), AfterValidator(_text)] = ""
+    description: Annotated[str, Field(max_length=1000), AfterValidator(str.strip)] = ""
     language: str = Field(
         default="",
         max_length=35,
@@ -117,7 +111,7 @@ class VoiceFields(BaseModel):
         "files when absent.",
     )
     gender: VoiceGenderGiven = "neutral"
-    consent: Annotated[str, Field(max_length=2000), AfterValidator(_text)] = Field(
+    consent: Annotated[str, Field(max_length=2000), AfterValidator(str.strip)] = Field(
         default="", description="What the speaker agreed to; kept as long as the voice."
     )
     consent_token: str = Field(

@@ -234,7 +234,7 @@ class HttpConnection(HttpToolsProtocol):
                 codings.append(value.lower())
         if hosts > 1 or (not hosts and version == "1.1"):
             self._bad_head("validation_error", "Host: a request has exactly one")
-        # RFC 9112 6.1: a server before this one may see the end of such a body elsewhere.
+        # Request smuggling: a proxy may see the end of such a body elsewhere (RFC 9112 6.1).
         if codings and (codings != [b"chunked"] or version == "1.0"):
             self._bad_head("validation_error", "Transfer-Encoding: chunked is the only one, in 1.1")
         if len(self.pipeline) >= PIPELINED:

@@ -9,6 +9,7 @@ import string
 import time
 import zlib
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeVar, get_args
@@ -18,12 +19,12 @@ import jwt
 from sqlmodel import Session
 
 from configs.settings import Secrets
-from db.accounts import Workspace, key_by_digest, note_refusal, touch_key
+from db.accounts import Workspace, key_by_digest, key_digests, note_refusal, touch_key
 from db.audit import audit
 from db.database import Database, utc_now
 from db.errors import DatabaseError
 from db.sessions import LoginSession, owner_of_session, touch_session
-from pipelines.errors import Unauthorized
+from pipelines.errors import TooManyUnknownKeys, Unauthorized
 from pipelines.tasks import TaskSet, TtlCache
 
 logger = logging.getLogger(__name__)
@@ -37,7 +38,8 @@ CACHE_TTL_S = 4.0  # a revoked key or token works for at most this long; sockets
 CACHE_SIZE = 10_000
 MAX_CREDENTIAL_LENGTH = 2048
 TOUCH_INTERVAL = timedelta(minutes=1)
-UNAUTHORIZED = "the API key or token is missing, wrong, revoked or expired"
+DIGESTS_TTL_S = 2.0
+UNAUTHORIZED = "the API key or token is wrong, revoked or expired"
 AUDIT_INTERVAL = timedelta(hours=1)
 """Between two audit entries about one key. When the key ends, a new interval begins."""
 MAX_REMEMBERED = 10_000  # keys; only existing ones, so guessed keys do not fill this
@@ -204,6 +206,14 @@ class _RefusedCredential(Unauthorized):
         self.refusal = refusal
 
 
+Lookup = Callable[[], AbstractContextManager[bool]]
+"""Around the look-up of a key that is not cached; yields whether only existing keys may be."""
+
+
+def _unlimited() -> AbstractContextManager[bool]:
+    return nullcontext(False)
+
+
 class Authenticator:
     """Caches only principals that the database confirmed, so that guessed keys take no memory."""
 
@@ -211,13 +221,15 @@ class Authenticator:
         self._database = database
         self._secrets = secrets
         self._principals: TtlCache[bytes | TokenClaims, Principal] = TtlCache(_ttl_s, CACHE_SIZE)
+        self._digests: TtlCache[None, frozenset[bytes]] = TtlCache(DIGESTS_TTL_S, 1)
         self._audited: dict[tuple[int, str], float] = {}  # key and reason: monotonic seconds
         self._tasks = TaskSet()
 
-    async def authenticate(self, credential: str) -> Principal:
-        """Raises Unauthorized, or DatabaseUnavailable."""
+    async def authenticate(self, credential: str, lookup: Lookup = _unlimited) -> Principal:
+        """Raises Unauthorized, TooManyUnknownKeys where `lookup` is limited, or
+        DatabaseUnavailable."""
         try:
-            return await self.recheck(credential)
+            return await self.recheck(credential, lookup)
         except _RefusedCredential as error:
             self._audit(error.refusal)
             raise Unauthorized(UNAUTHORIZED) from None
@@ -230,11 +242,11 @@ class Authenticator:
                 RefusedKey(principal.key_id, principal.workspace_id, "scope", details=details)
             )
 
-    async def recheck(self, credential: str) -> Principal:
+    async def recheck(self, credential: str, lookup: Lookup = _unlimited) -> Principal:
         """As `authenticate`, for a live session: a key that has ended is not audited."""
         if is_api_key(credential):
             digest = key_digest(credential, self._secrets.api_key_pepper)
-            return await self._principals.get(digest, lambda: self._load_key(digest))
+            return await self._principals.get(digest, lambda: self._load_key(digest, lookup))
         if credential.count(".") == 2 and len(credential) <= MAX_CREDENTIAL_LENGTH:
             claims = read_token(credential, self._secrets.token_keys)
             if claims is not None:
@@ -244,6 +256,10 @@ class Authenticator:
     def forget(self, key_id: int) -> None:
         """Ends a key on this replica at once; on others it ends when their caches expire."""
         self._principals.forget_if(lambda _, principal: principal.key_id == key_id)
+
+    def forget_digests(self) -> None:
+        """A key was made; other replicas notice when their caches expire."""
+        self._digests.forget(None)
 
     def forget_tokens(self, user_id: int) -> None:
         """The next request with a token of the user reads its session from the database."""
@@ -273,10 +289,15 @@ class Authenticator:
             self._audited.pop((refusal.key_id, refusal.reason), None)  # the next use is audited
             logger.warning("refusal_not_noted", extra={"key_id": refusal.key_id})
 
-    async def _load_key(self, digest: bytes) -> Principal:
-        found = await self._database.read(key_by_digest, digest)
-        if found is None:
-            raise Unauthorized(UNAUTHORIZED)
+    async def _load_key(self, digest: bytes, lookup: Lookup) -> Principal:
+        with lookup() as is_limited:
+            # One query for all: guesses without end neither burden the database nor lock out the
+            # keys of others at their address.
+            if is_limited and digest not in await self._digests.get(None, self._load_digests):
+                raise TooManyUnknownKeys
+            found = await self._database.read(key_by_digest, digest)
+            if found is None:
+                raise Unauthorized(UNAUTHORIZED)
         (key, workspace), now = found, utc_now()
         if key.revoked_at is not None:
             raise _RefusedCredential(RefusedKey(key.id, workspace.id, "revoked", key.revoked_at))
@@ -285,6 +306,9 @@ class Authenticator:
         if key.last_used_at is None or now - key.last_used_at > TOUCH_INTERVAL:
             self._tasks.start(self._touch(touch_key, key.id, now))
         return _principal(workspace, key.scopes, key.id, key.expires_at)
+
+    async def _load_digests(self) -> frozenset[bytes]:
+        return await self._database.read(key_digests)
 
     async def _touch(
         self, touch: Callable[[Session, T, datetime], None], row_id: T, now: datetime

@@ -238,6 +238,7 @@ class Accounts:
                 )
         new = self._new_key(principal.workspace_id, name, asked, expires_at)
         await self._database.run(_add_key_within_limit, new.row, principal.actor)
+        self.authenticator.forget_digests()
         return new
 
     async def list_keys(self, principal: Principal) -> list[ApiKey]:

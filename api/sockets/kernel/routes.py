@@ -84,7 +84,8 @@ async def _serve(
             if sockets.draining:
                 raise ApiError("unavailable", "this server is stopping")
             key = websocket.query_params.get("apiKey") or credential_of(websocket, schemes)
-            principal = await sockets.authenticator.authenticate(key)
+            limits = services_of(websocket).platform.request_limits
+            principal = await limits.authenticate(websocket, sockets.authenticator, key)
             require_scope(sockets.authenticator, principal, scope)
             credit = await speech.billing.credit(principal.workspace_id)
             lease = await sockets.admit(principal)

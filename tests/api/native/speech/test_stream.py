@@ -311,6 +311,6 @@ async def test_stream_headers_forbid_proxies_to_buffer(
 
 
 async def test_hostile_text_is_spoken(client: httpx.AsyncClient, auth: Headers) -> None:
-    text = "\u202eabc\u0000 5 < 6 \u0645\u0631\u062d\u0628\u0627 \u4f60\u597d " + "9" * 300
+    text = "\u202eabc\u0001 5 < 6 \u0645\u0631\u062d\u0628\u0627 \u4f60\u597d " + "9" * 300
     lines = lines_of(await stream(client, auth, text=text, timestamps=True))
     assert lines[-1] == {"type": "complete"}

@@ -1,0 +1,122 @@
+"""`X-Ignored-Fields` names what the service ignores: unknown fields of bodies, queries and forms.
+
+With `Prefer: handling=strict` (RFC 7240) they are a validation error instead.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+from urllib.parse import quote
+
+from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+from starlette.requests import Request
+
+from api.http.errors import ApiError
+
+IGNORED = "ignored_fields"  # key in the scope's state: the names, in order
+HEADER = "X-Ignored-Fields"
+MOST_NAMES = 20
+MOST_CHARACTERS = 64  # of a name
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is known of a value: the fields of an object of each of its classes, or its items."""
+
+    objects: tuple[Mapping[str, "Shape | None"], ...] = ()
+    items: "Shape | None" = None
+
+
+def note_ignored(request: Request, names: Iterable[str]) -> None:
+    """Adds names to the header of the response. Raises ApiError for a strict request."""
+    noted: dict[str, None] = request.scope.setdefault("state", {}).setdefault(IGNORED, {})
+    for name in names:
+        shown = quote(name[:MOST_CHARACTERS], safe="[]")
+        if is_strict(request):
+            raise ApiError("validation_error", f"{shown}: no field has this name", param=shown)
+        noted[shown] = None
+        if len(noted) >= MOST_NAMES:
+            return
+
+
+def is_strict(request: Request) -> bool:
+    preferences = ",".join(request.headers.getlist("prefer")).lower().split(",")
+    return any(one.partition(";")[0].strip() == "handling=strict" for one in preferences)
+
+
+def form_fields(request: Request) -> Mapping[str, Any] | None:
+    """The fields of the route's form, as OpenAPI describes them; None without a description."""
+    described = getattr(request.scope.get("route"), "openapi_extra", None)
+    if not described:
+        return None
+    form = described["requestBody"]["content"]["multipart/form-data"]
+    fields: Mapping[str, Any] = form["schema"]["properties"]
+    return fields
+
+
+def unknown_fields(shape: Shape | None, value: Any, path: str = "") -> Iterator[str]:
+    """The paths of fields that `shape` does not have, such as `messages[].nmae`."""
+    if shape is None:
+        return
+    if isinstance(value, list):
+        for item in value if shape.items is not None else ():
+            yield from unknown_fields(shape.items, item, f"{path}[]")
+    elif isinstance(value, dict) and shape.objects:
+        # Of several classes the one that knows most of the fields.
+        fields = min(shape.objects, key=lambda known: len(value.keys() - known.keys()))
+        for name, inner in value.items():
+            place = f"{path}.{name}" if path else name
+            if name not in fields:
+                yield place
+            else:
+                yield from unknown_fields(fields[name], inner, place)
+
+
+@cache
+def shape_of(annotation: Any) -> Shape | None:
+    """The shape of values of a type; None for one without fields, or with any fields."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        if annotation.model_config.get("extra") == "allow":
+            return None
+        by_name = annotation.model_config.get("validate_by_name", False)
+        fields = {
+            name: _shape_of_field(field)
+            for attribute, field in annotation.model_fields.items()
+            for name in _names(attribute, field, by_name=by_name)
+        }
+        return Shape((fields,))
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _shape_of_parts(inner[0], inner[1:])
+    if origin is list:
+        items = shape_of(inner[0])
+        return items and Shape(items=items)
+    if origin in (Union, UnionType):
+        shapes = [shape for shape in map(shape_of, inner) if shape is not None]
+        if any(get_origin(one) is dict for one in inner) or not shapes:
+            return None
+        objects = tuple(fields for shape in shapes for fields in shape.objects)
+        return Shape(objects, next((shape.items for shape in shapes if shape.items), None))
+    return None
+
+
+def _shape_of_field(field: FieldInfo) -> Shape | None:
+    return _shape_of_parts(field.annotation, field.metadata)
+
+
+def _shape_of_parts(annotation: Any, metadata: Iterable[Any]) -> Shape | None:
+    for one in metadata:  # a value that a validator converts has the shape of its input
+        if isinstance(one, BeforeValidator) and one.json_schema_input_type is not PydanticUndefined:
+            return shape_of(one.json_schema_input_type)
+    return shape_of(annotation)
+
+
+def _names(attribute: str, field: FieldInfo, *, by_name: bool) -> set[str]:
+    alias = field.validation_alias or field.alias
+    choices = alias.choices if isinstance(alias, AliasChoices) else [alias or attribute]
+    names = {str(one.path[0]) if isinstance(one, AliasPath) else one for one in choices}
+    return names | {attribute} if by_name else names

@@ -1,0 +1,107 @@
+"""Places of admission control between workspaces, and the routes that have them."""
+
+from collections.abc import Callable
+
+import pytest
+from fastapi import FastAPI
+
+from api.http.errors import ApiError
+from api.http.limits import CONTENDED_S, AdmissionControl
+from api.http.routing import StrictRoute
+from api.services import Services
+from tests.clock import Clock
+
+PATH = "/tts-synthesize"
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def admission(services: Services, clock: Clock) -> AdmissionControl:
+    """Eight places in a burst of 5 s, and four after it."""
+    config = services.platform.request_limits.admission.model_copy(
+        update={"work_per_core": {PATH: 8}, "lasting_per_core": {PATH: 4}, "burst_s": 5.0}
+    )
+    return AdmissionControl(config, cores=1, clock=clock)
+
+
+def admitted(admission: AdmissionControl, workspace_id: int) -> list[Callable[[], None]]:
+    """As many requests of a workspace as are let in."""
+    ends = []
+    while True:
+        try:
+            ends.append(admission.enter(PATH, workspace_id))
+        except ApiError:
+            return ends
+
+
+def test_a_workspace_alone_may_take_every_place(admission: AdmissionControl) -> None:
+    assert len(admitted(admission, 1)) == 8
+
+
+def test_a_workspace_that_took_every_place_does_not_keep_another_out(
+    admission: AdmissionControl,
+) -> None:
+    first = admitted(admission, 1)
+    second = admitted(admission, 2)
+    assert len(second) == 4
+    for end in first:
+        end()
+    assert len(admitted(admission, 1)) == 4  # half, while the other uses the route
+
+
+def test_a_flood_does_not_refuse_a_steady_client_after_the_burst(
+    admission: AdmissionControl, clock: Clock
+) -> None:
+    refused = 0
+    flood = admitted(admission, 1)
+    for _ in range(100):
+        clock.now += 0.5
+        try:
+            end = admission.enter(PATH, 2)
+        except ApiError:
+            refused += 1
+        else:
+            end()
+        flood.pop()()
+        flood += admitted(admission, 1)
+        assert flood
+    assert refused == 0
+
+
+def test_a_workspace_has_every_place_again_a_minute_after_the_others_left(
+    admission: AdmissionControl, clock: Clock
+) -> None:
+    for end in admitted(admission, 2):
+        end()
+    ends = admitted(admission, 1)
+    assert len(ends) == 4
+    for end in ends:
+        end()
+    clock.now += CONTENDED_S + 1
+    assert len(admitted(admission, 1)) == 8
+
+
+def test_places_are_free_after_every_workspace_has_left(admission: AdmissionControl) -> None:
+    for workspace_id in range(50):
+        for end in admitted(admission, workspace_id):
+            end()
+    limit = admission._kinds[PATH]
+    assert (limit._count, len(limit._held), len(limit._latest) <= 2) == (0, 0, True)
+
+
+def test_every_post_that_makes_a_model_work_has_places(app: FastAPI, services: Services) -> None:
+    """Of all dialects: a new route of these scopes without an entry fails here."""
+    listed = services.platform.request_limits.admission.work_per_core
+    posts = {
+        route.path
+        for route in app.routes
+        if isinstance(route, StrictRoute) and "POST" in route.methods and route.include_in_schema
+        if route.required_scope in ("tts", "stt", "chat", "voices")
+    }
+    assert {"/tts-synthesize", "/tts/v1/voice", "/openai/v1/audio/speech"} <= posts
+    assert posts <= set(listed), f"configs/admission.yaml lacks {sorted(posts - set(listed))}"
+    assert all(isinstance(route, StrictRoute) for route in app.routes if hasattr(route, "tags"))

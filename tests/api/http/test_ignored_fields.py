@@ -1,0 +1,104 @@
+"""Fields that the service does not know are named in the response, or refused on request."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+Headers = dict[str, str]
+
+HEADER = "X-Ignored-Fields"
+STRICT = {"Prefer": "return=minimal, handling=strict; x=y"}
+CHAT = {"messages": [{"role": "user", "content": "hi"}], "stream": False}
+AUDIO = {"files": {"audio": b"no audio"}}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "ignored"),
+    [
+        ("/tts-synthesize", {"text": "hi", "voise": "x"}, "voise"),
+        ("/tts-synthesize?pitch=2&page=1", {"text": "hi", "x": {"y": 1}}, "pitch, page, x"),
+        ("/tts-stream", {"text": "hi"}, None),
+        ("/v1/chat/completions", {**CHAT, "stream_options": {"usage": 1}}, "stream_options.usage"),
+        (
+            "/openai/v1/chat/completions",
+            {**CHAT, "messages": [{"role": "user", "content": "a", "nmae": 1}] * 3, "store": True},
+            "messages[].nmae, store",
+        ),
+        (
+            "/v1/chat/completions",
+            {
+                **CHAT,
+                "messages": [{"role": "user", "content": [{"type": "text", "text": "a", "n": 1}]}],
+                "tools": [{"type": "function", "function": {"name": "f", "parameters": {"q": 1}}}],
+                "tool_choice": {"type": "function", "function": {"name": "f", "x": 1}},
+                "response_format": {"type": "text", "schema": {}},
+            },
+            "messages[].content[].n, tool_choice.function.x, response_format.schema",
+        ),
+        ("/v1/chat/completions", {"text": "a", "style": {"autoCapitalize": True}}, None),
+        (
+            "/v1/chat/completions",
+            {"text": "a", "style": {"auto_capitalize": True}, "stream": False},
+            "style.auto_capitalize",
+        ),
+        ("/openai/v1/audio/speech", {"input": "a", "voice": {"id": "a", "b": 1}}, "voice.b"),
+        (
+            "/tts/v1/voice",
+            {"text": "a", "voice_id": "x", "audioConfig": {"pitch": 0, "volume": 1}},
+            "audioConfig.volume",
+        ),
+        ("/webhooks", {"url": "x", "event": []}, "event"),
+    ],
+)
+async def test_unknown_fields_of_a_body_and_a_query_are_named_in_a_header(
+    client: httpx.AsyncClient, auth: Headers, path: str, body: Any, ignored: str | None
+) -> None:
+    answer = await client.post(path, headers=auth, json=body)
+    assert answer.headers.get(HEADER) == ignored, answer.text
+    strict = await client.post(path, headers={**auth, **STRICT}, json=body)
+    if ignored is None:
+        assert strict.status_code == answer.status_code == 200
+        return
+    first = ignored.partition(",")[0]
+    message = strict.json()["message"]
+    assert strict.status_code == 400 and message.startswith(f"{first}: "), strict.text
+    error = strict.json()["error"]
+    assert "validation_error" in (error, error["code"] if isinstance(error, dict) else None)
+
+
+@pytest.mark.parametrize("path", ["/stt", "/openai/v1/audio/transcriptions"])
+async def test_unknown_fields_of_a_form_are_named_in_a_header(
+    client: httpx.AsyncClient, auth: Headers, path: str
+) -> None:
+    name = "audio" if path == "/stt" else "file"
+    data = {"langauge": "en", "languages[0]": "en", "language": "en"}
+    answer = await client.post(path, headers=auth, data=data, files={name: b"x"})
+    expected = "langauge, languages" if path == "/stt" else "langauge"
+    assert answer.headers[HEADER] == expected, answer.text
+    strict = await client.post(path, headers={**auth, **STRICT}, data=data, files={name: b"x"})
+    assert strict.status_code == 400 and "langauge: " in strict.text
+
+
+async def test_unknown_query_parameters_of_a_page_are_named_and_known_ones_are_not(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    known = await client.get("/voices?page=1&limit=5&status=ready", headers={**auth, **STRICT})
+    assert known.status_code == 200 and HEADER not in known.headers
+    answer = await client.get("/voices?page=1&limti=5", headers=auth)
+    assert answer.status_code == 200 and answer.headers[HEADER] == "limti"
+    days = await client.get("/billing/usage?from=2026-01-01&too=x", headers=auth)
+    assert days.headers[HEADER] == "too"
+
+
+async def test_the_header_is_bounded_and_holds_no_characters_of_other_headers(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    names = {"a\r\nSet-Cookie: b": 1, "ä\U0001f600, x": 1, "l" * 10_000: 1}
+    many = {f"field{number}": 1 for number in range(5000)}
+    answer = await client.post("/tts-synthesize", headers=auth, json={**names, **many})
+    assert answer.status_code == 400 and "set-cookie" not in answer.headers
+    shown = answer.headers[HEADER].split(", ")
+    assert len(shown) == 20 and shown[0] == "a%0D%0ASet-Cookie%3A%20b"
+    assert shown[2] == "l" * 64 and len(json.dumps(shown)) < 2000
