@@ -38,6 +38,7 @@ class Rewriter:
         self._rewords = request.style.tone is not None
         self._instructions = instructions(request, config)
         self._owner = str(request.workspace_id)
+        self._places = asyncio.Semaphore(config.sentences_at_once)
 
     async def edits(self, text: str) -> list[Edit]:
         """The model's edits of a piece of prose. Raises EngineError."""
@@ -59,7 +60,7 @@ class Rewriter:
         if not _LETTERS.search(sentence) or answer_tokens(sentence) > self._config.sentence_tokens:
             return None
         try:
-            async with asyncio.timeout(self._config.sentence_s):
+            async with self._places, asyncio.timeout(self._config.sentence_s):
                 answer = await self._answer(sentence)
         except TimeoutError:
             return None

@@ -66,6 +66,24 @@ async def test_an_answer_with_more_mistakes_by_the_rules_is_refused() -> None:
     assert text == "It is late."
 
 
+async def test_a_long_text_asks_the_model_for_a_few_sentences_at_once() -> None:
+    running: list[int] = [0, 0]  # now, and at most
+
+    class Counting(Scripted):
+        async def generate(
+            self, request: GenerationRequest
+        ) -> AsyncGenerator[GenerationDelta, None]:
+            running[0] += 1
+            running[1] = max(running)
+            async for delta in super().generate(request):
+                yield delta
+            running[0] -= 1
+
+    model = Counting(lambda sentence: sentence, pause_s=0.01)
+    await rewritten(model, "They were here. " * 30)
+    assert len(model.asked) == 30 and running == [0, CONFIG.sentences_at_once]
+
+
 async def test_an_answer_beyond_the_timeout_is_dropped_but_its_tokens_count() -> None:
     config = CONFIG.model_copy(update={"sentence_s": 0.05})
     model = Scripted(lambda sentence: sentence.replace("was", "were"), pause_s=5)
