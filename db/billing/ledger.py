@@ -3,8 +3,9 @@
 A trigger adds each entry to the sums of its day, so that no query here reads all entries.
 
 Call each function in one transaction. Whether credit suffices is decided by guarded updates of one
-row, so that no stale balance is overspent. The lock order is holds, then accounts by their ids;
-only a new hold, which no transaction can wait for, is inserted last.
+row, so that no stale balance is overspent. The lock order is the workspace, where a transaction
+locks it, holds, then accounts by their ids; only a new hold, which no transaction can wait for, is
+inserted last.
 """
 
 from collections import defaultdict

@@ -14,6 +14,7 @@ from weakref import WeakSet
 from sqlmodel import Session
 
 from configs.schema.platform import Prices
+from db.accounts import lock_workspace
 from db.billing import ledger
 from db.database import Database, Transaction, utc_now
 from db.errors import DatabaseUnavailable
@@ -343,6 +344,8 @@ class Billing:
 
     async def _settle(self, charge: Charge, work: Settlement, events: tuple[NewEvent, ...]) -> int:
         def with_events(session: Session) -> ledger.Settled:
+            # Before the hold and the account, as the erasure of an account does: no deadlocks.
+            lock_workspace(session, charge.workspace_id, shared=True)
             settled = work(session)
             if settled.is_new:
                 self.add_events(session, charge.workspace_id, events)
