@@ -176,7 +176,7 @@ def build_services(
         models.speakers, load_yaml(VoicesConfig, "voices"), ready_voices, watermarks
     )
     transcription = TranscriptionPipeline(models.transcriber, decoder, models.vad, load_profiles())
-    history = ChatHistory(database, encryption)
+    history = ChatHistory(database, encryption, plans)
     completions = ChatPipeline(models.chat_models, history, billing)
     return Services(
         speech=SpeechServices(

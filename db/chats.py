@@ -5,11 +5,16 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import JSON, Column, ForeignKey, Index, Text, Uuid, delete, func, update
+from sqlalchemy import JSON, BigInteger, Column, ForeignKey, Index, Text, Uuid, delete, func, update
 from sqlmodel import Field, Session, SQLModel, col, select
 
 from db.accounts import workspace_reference
 from db.database import UtcDateTime, change_rows, page_of, utc_now
+
+# So that bounds in bytes bound the number of rows too.
+CHAT_BYTES = 4096  # of a chat beside its messages
+MESSAGE_BYTES = 200  # of a message beside its text
+ALL = 1_000_000  # messages
 
 
 class Chat(SQLModel, table=True):
@@ -18,11 +23,16 @@ class Chat(SQLModel, table=True):
     __table_args__ = (
         Index("ix_chat_workspace_id_updated_at", "workspace_id", "updated_at"),
         Index("ix_chat_updated_at", "updated_at"),
+        Index("ix_chat_workspace_id_stored_bytes", "workspace_id", "stored_bytes"),
     )
 
     id: UUID = Field(sa_column=Column(Uuid, primary_key=True))
     workspace_id: int = Field(sa_column=workspace_reference())
     title: str  # the beginning of the user's first message
+    stored_bytes: int = Field(
+        default=CHAT_BYTES,
+        sa_column=Column(BigInteger, nullable=False, server_default=str(CHAT_BYTES)),
+    )
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
     updated_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
 
@@ -56,35 +66,52 @@ def append_to_chat(
 
     Sets the positions of `entries`. Does nothing when the chat was deleted meanwhile.
     """
+    size = sum(len(entry.content) + MESSAGE_BYTES for entry in entries)
     if title is not None:
-        session.add(Chat(id=chat_id, workspace_id=workspace_id, title=title))
+        size += CHAT_BYTES
+        session.add(Chat(id=chat_id, workspace_id=workspace_id, title=title, stored_bytes=size))
         session.flush()
     else:
         # This update locks the row, so that two answers in one chat get different positions.
         used = (
             update(Chat)
             .where(col(Chat.id) == chat_id, col(Chat.workspace_id) == workspace_id)
-            .values(updated_at=utc_now())
+            .values(updated_at=utc_now(), stored_bytes=col(Chat.stored_bytes) + size)
         )
         if not change_rows(session, used):
             return
-    last = session.exec(
-        select(func.max(ChatEntry.position)).where(ChatEntry.chat_id == chat_id)
-    ).one()
-    first = 0 if last is None else last + 1
-    for position, entry in enumerate(entries, start=first):
+    for position, entry in enumerate(entries, start=count_messages(session, chat_id)):
         entry.chat_id = chat_id
         entry.position = position
         session.add(entry)
 
 
-def read_chat(
-    session: Session, workspace_id: int, chat_id: UUID
-) -> tuple[Chat, list[ChatEntry]] | None:
-    """The chat and its messages in order, or None when there is no such chat."""
+def count_messages(session: Session, chat_id: UUID) -> int:
+    """How many messages the chat has."""
+    return session.exec(select(func.count()).where(ChatEntry.chat_id == chat_id)).one()
+
+
+def find_chat(session: Session, workspace_id: int, chat_id: UUID) -> Chat | None:
+    """The chat without its messages, or None when there is no such chat."""
     ours = (Chat.id == chat_id, Chat.workspace_id == workspace_id)
-    chat = session.exec(select(Chat).where(*ours)).one_or_none()
-    return None if chat is None else (chat, entries_of(session, chat_id))
+    return session.exec(select(Chat).where(*ours)).one_or_none()
+
+
+def bytes_of_chats(session: Session, workspace_id: int) -> int:
+    """The stored bytes of all chats of the workspace, read from an index."""
+    total = select(func.sum(Chat.stored_bytes)).where(Chat.workspace_id == workspace_id)
+    return int(session.exec(total).one() or 0)
+
+
+def read_chat(
+    session: Session, workspace_id: int, chat_id: UUID, page: int = 1, limit: int = ALL
+) -> tuple[Chat, list[ChatEntry], int] | None:
+    """The chat, a page of its messages in order, and their number; None without such a chat."""
+    chat = find_chat(session, workspace_id, chat_id)
+    if chat is None:
+        return None
+    query = select(ChatEntry).where(ChatEntry.chat_id == chat_id)
+    return chat, *page_of(session, query.order_by(col(ChatEntry.position)), page, limit)
 
 
 def entries_of(session: Session, chat_id: UUID) -> list[ChatEntry]:

@@ -13,6 +13,14 @@ class PlanLimits(StrictModel):
     requests_per_minute: int = Field(ge=1)
     concurrent_websockets: int = Field(ge=1)
     custom_voices: int = Field(ge=0)
+    saved_chats_mb: int = Field(ge=1)  # of 10^6 bytes, as stored
+
+
+class ChatBounds(StrictModel):
+    """The most that one saved chat holds, on every plan."""
+
+    messages: int = Field(ge=2)
+    mb: int = Field(ge=1)  # of 10^6 bytes, as stored
 
 
 class PlanConfig(StrictModel):
@@ -40,6 +48,7 @@ class PlansConfig(StrictModel):
 
     signup_credit: int = Field(ge=0)  # micro-USD
     prices: Prices
+    chat: ChatBounds
     plans: tuple[PlanConfig, ...] = Field(min_length=1)
 
     @property

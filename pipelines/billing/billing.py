@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from itertools import chain, count
 from types import TracebackType
 from typing import Literal, Self
@@ -30,7 +30,7 @@ FailureEvent = Callable[[Exception, str], NewEvent | None]
 """Makes the event of a failure from the error and the operation; None for a caller's mistake."""
 
 Service = Literal["tts", "stt", "chat", "voice"]
-HOLD_S = 900.0  # after which the hold of a process that died expires
+HOLD = timedelta(minutes=15)  # after which the hold of a process that died expires
 RENEW_AFTER_S = 200.0  # so that an outage of the database of ten minutes ends no hold
 SETTLE_WITHIN_S = 60.0  # how long the background retries while the database does not answer
 MICRO_USD = 1_000_000
@@ -261,7 +261,7 @@ class Billing:
         if not units and failed is None:  # nothing to charge and no event: the ledger gets no rows
             charge.is_settled = True
             return charge
-        held = self._tasks.start(self._hold(charge, _expiry(), operation is not None))
+        held = self._tasks.start(self._hold(charge, operation is not None))
         try:
             enough = await asyncio.shield(held)
         except asyncio.CancelledError:
@@ -311,12 +311,13 @@ class Billing:
     async def _renew(self) -> bool:
         """Extends the holds of the open charges; False when there is none."""
         if names := [charge.operation for charge in self._open if not charge.is_settled]:
-            await self._database.run_plain(ledger.renew_holds, names, _expiry())
+            await self._database.run_plain(ledger.renew_holds, names, utc_now() + HOLD)
         return bool(names)
 
-    async def _hold(self, charge: Charge, expires_at: datetime, idempotent: bool) -> bool:
+    async def _hold(self, charge: Charge, idempotent: bool) -> bool:
         """False when the credit does not suffice."""
-        wish = (charge.workspace_id, charge.operation, charge.service, charge.micro_usd, expires_at)
+        until = utc_now() + HOLD
+        wish = (charge.workspace_id, charge.operation, charge.service, charge.micro_usd, until)
         if not idempotent:
             # A power cut may lose the hold: it ends the work too.
             return await self._database.run_in_order(ledger.hold, *wish)
@@ -377,10 +378,6 @@ class Billing:
             logger.error("settlement_given_up", extra={"operation": charge.operation})
         except Exception:  # this task has no caller that could report it
             logger.exception("settlement_failed", extra={"operation": charge.operation})
-
-
-def _expiry() -> datetime:
-    return utc_now() + timedelta(seconds=HOLD_S)
 
 
 async def _release_after(holding: asyncio.Task[bool], charge: Charge) -> None:

@@ -60,8 +60,8 @@ class Completion:
         self.id = f"chatcmpl-{token_hex(12)}"
         self.created = int(time.time())
         self.model = model  # id of the model that generates the answer
-        self.is_new = request.chat_id is None
-        self.chat_id = request.chat_id or uuid4()
+        self.is_new = request.chat_id is None and request.save_chat
+        self.chat_id = uuid4() if self.is_new else request.chat_id  # None: nothing is saved
         self.usage: TokenUsage | None = None  # so far
         self._request = request
         self._first = first
@@ -124,6 +124,7 @@ class Completion:
     def _save(self) -> asyncio.Task[None]:
         """Saves in a background task, which the cancellation of the caller does not reach."""
         self._saved = True
+        assert self.chat_id is not None
         return _saves.start(
             self._history.save(
                 self._request.workspace_id,
@@ -164,13 +165,15 @@ class ChatPipeline:
     async def start(self, request: ChatRequest) -> Completion:
         """Waits for the first piece, so that an error that comes at once is raised here.
 
-        Raises ModelNotFound, ChatNotFound, InvalidRequest, InsufficientCredit, DatabaseUnavailable
-        or EngineError.
+        Raises ModelNotFound, ChatNotFound, InvalidRequest, PlanRequired, InsufficientCredit,
+        DatabaseUnavailable or EngineError.
         """
         model, info = await self.choose(request.model)
+        workspace_id, saves = request.workspace_id, request.save_chat
+        await self._history.check(workspace_id, request.chat_id, saves=saves)
         earlier: tuple[ChatMessage, ...] = ()
         if request.chat_id is not None:
-            earlier = await self._history.load(request.workspace_id, request.chat_id)
+            earlier = await self._history.load(workspace_id, request.chat_id)
         check_results(earlier, request.generation.messages)
         async with AsyncExitStack() as undo:
             charge = await undo.enter_async_context(await self._hold(info, request, earlier))

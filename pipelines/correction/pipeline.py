@@ -66,13 +66,12 @@ class CorrectionPipeline:
     async def start(self, request: CorrectionRequest) -> CorrectedCompletion:
         """Waits for the first piece, so that early errors are raised here.
 
-        Raises ModelNotFound, ChatNotFound, InvalidRequest, InsufficientCredit, DatabaseUnavailable
-        or EngineError.
+        Raises ModelNotFound, ChatNotFound, InvalidRequest, PlanRequired, InsufficientCredit,
+        DatabaseUnavailable or EngineError.
         """
         rules = await self._in_thread(self._rules)
         helper = await self._choose(rules, request)
-        if request.chat_id is not None:
-            await self._history.read(request.workspace_id, request.chat_id)
+        await self._history.check(request.workspace_id, request.chat_id, saves=request.save_chat)
         async with AsyncExitStack() as undo:
             charge = await undo.enter_async_context(await self._hold(helper, request))
             rewriter = None

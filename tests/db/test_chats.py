@@ -44,7 +44,7 @@ async def test_messages_of_a_chat_are_stored_in_order(database: Database) -> Non
     assert entries[0].extra == {"k": [1]}
     found = await database.read(read_chat, workspace_id, chat_id)
     assert found is not None
-    chat, _ = found
+    chat, *_ = found
     assert chat.title == "title" and chat.updated_at > chat.created_at
 
 

@@ -15,6 +15,7 @@ from alembic.script import ScriptDirectory
 
 from db.billing import ledger
 from db.billing.ledger_check import check_days
+from db.chats import CHAT_BYTES, MESSAGE_BYTES
 from db.database import make_engine, metadata
 from db.migrate import MIGRATIONS, new_migration, upgrade
 from db.service import service_id
@@ -89,6 +90,36 @@ def test_migration_0006_sums_existing_ledger_entries_by_day(
         ("2028-02-29", 7, 1, 10),
         ("2028-03-01", 7, 1, 10),
     ]
+    engine.dispose()
+
+
+def test_migration_0012_counts_the_bytes_of_existing_chats(database_url: str) -> None:
+    upgrade(database_url)
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    config.attributes["url"] = database_url
+    command.downgrade(config, "0011")
+    engine = make_engine(database_url)
+    rows = (
+        "INSERT INTO users (id, email, password_hash, name, company, created_at, updated_at) "
+        "VALUES (1, 'a', '', '', '', :now, :now)",
+        "INSERT INTO workspace (id, owner_id, name, plan, retention, created_at) "
+        "VALUES (2, 1, '', 'free', 'standard', :now)",
+        "INSERT INTO chat (id, workspace_id, title, created_at, updated_at) "
+        "VALUES (:chat, 2, '', :now, :now)",
+        "INSERT INTO chat_message (chat_id, position, role, content, extra, created_at) "
+        "VALUES (:chat, 0, 'user', 'hello', '{}', :now)",
+        "INSERT INTO chat_message (chat_id, position, role, content, extra, created_at) "
+        "VALUES (:chat, 1, 'assistant', 'hi', '{}', :now)",
+    )
+    with engine.begin() as connection:
+        for row in rows:
+            values = {"chat": "0" * 31 + "1", "now": "2026-11-01 00:00:00"}
+            connection.execute(sa.text(row), values)
+    upgrade(database_url)
+    with engine.connect() as connection:
+        stored = connection.scalar(sa.text("SELECT stored_bytes FROM chat"))
+    assert stored == CHAT_BYTES + 2 * MESSAGE_BYTES + len("hellohi")
     engine.dispose()
 
 

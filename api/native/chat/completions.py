@@ -84,7 +84,7 @@ async def _collect(completion: Completion, began: float) -> dict[str, Any]:
             }
         ],
         "usage": usage_body(completion.usage),
-        "chat_id": str(completion.chat_id),
+        "chat_id": None if completion.chat_id is None else str(completion.chat_id),
         "response_time_ms": _milliseconds_since(began),
         **_correction(completion),
     }

@@ -7,7 +7,7 @@ from uuid import UUID
 from fastapi import Query
 from pydantic import BaseModel, Field
 
-from api.http.bodies import Done, Id, Page, PageQuery, Shown
+from api.http.bodies import Done, Id, Page, PageQuery, Pagination, Shown
 from api.http.routing import ChatDep, PrincipalDep, make_router
 from api.native.chat.schemas import AnsweredCall
 from pipelines.errors import ChatNotFound
@@ -32,7 +32,12 @@ class SavedMessage(BaseModel):
 
 
 class SavedChat(ListedChat):
-    messages: list[SavedMessage]
+    messages: list[SavedMessage]  # of the page, oldest first
+    pagination: Pagination
+
+
+class MessagesQuery(PageQuery):
+    limit: int = Field(default=100, ge=1, le=100)
 
 
 def to_chat_id(chat_id: str) -> UUID:
@@ -51,9 +56,16 @@ async def list_saved(
     return query.answer([ListedChat.model_validate(one) for one in chats], total)
 
 
-@router.get("/chats/{chat_id}", summary="A saved chat and its messages")
-async def read_saved(chat_id: str, principal: PrincipalDep, chat: ChatDep) -> SavedChat:
-    saved, entries = await chat.history.read(principal.workspace_id, to_chat_id(chat_id))
+@router.get("/chats/{chat_id}", summary="A saved chat and its messages, by pages")
+async def read_saved(
+    chat_id: str,
+    principal: PrincipalDep,
+    chat: ChatDep,
+    query: Annotated[MessagesQuery, Query()],
+) -> SavedChat:
+    saved, entries, total = await chat.history.read(
+        principal.workspace_id, to_chat_id(chat_id), query.page, query.limit
+    )
     messages = [
         SavedMessage(
             role=entry.role,
@@ -65,7 +77,9 @@ async def read_saved(chat_id: str, principal: PrincipalDep, chat: ChatDep) -> Sa
         )
         for entry in entries
     ]
-    return SavedChat(**dict(ListedChat.model_validate(saved)), messages=messages)
+    pagination = query.answer(messages, total).pagination
+    listed = dict(ListedChat.model_validate(saved))
+    return SavedChat(**listed, messages=messages, pagination=pagination)
 
 
 @router.delete("/chats/{chat_id}", summary="Delete a saved chat")

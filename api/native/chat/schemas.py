@@ -357,6 +357,6 @@ class ChatCompletion(BaseModel):
     model: str  # what really answered
     choices: list[Choice]
     usage: UsageBody
-    chat_id: str
+    chat_id: str | None = Field(description="Null when the turn is not saved.")
     response_time_ms: int
     correction: CorrectionBody | None = None  # absent unless a text was corrected

@@ -30,6 +30,9 @@ def test_plan_features_state_the_configured_limits() -> None:
         assert f"{limits.requests_per_minute} requests per minute" in words
         assert f"{limits.concurrent_websockets} concurrent WebSocket" in words
         assert f"{limits.custom_voices} custom voice" in words
+        mb = limits.saved_chats_mb
+        shown = f"{mb // 1000} GB" if mb >= 1000 else f"{mb} MB"
+        assert f"{shown} of saved chats" in words
 
 
 @pytest.mark.parametrize("path", ["/models", "/v1/models", "/openai/v1/models"])

@@ -96,6 +96,20 @@ async def test_only_expired_holds_are_released(account: Database) -> None:
     assert await account.read(ledger.discrepancies) == []
 
 
+async def test_renewed_holds_do_not_expire_and_only_named_ones_are_renewed(
+    account: Database,
+) -> None:
+    past = utc_now() - timedelta(seconds=1)
+    for name in ("kept", "captured", "forgotten"):
+        await account.run(ledger.hold, WORKSPACE, name, "tts", 300, past)
+    await capture(account, "captured", 100)
+    names = ["kept", "captured", "never held"]
+    assert await account.run_plain(ledger.renew_holds, names, soon()) == 1
+    assert await account.run(ledger.release_expired, utc_now()) == 1
+    assert await credit(account) == CREDIT - 400
+    assert await account.read(ledger.discrepancies) == []
+
+
 @pytest.mark.parametrize(("spent", "charged"), [(0, 100), (CREDIT - 60, 60), (CREDIT, 0)])
 async def test_a_capture_after_its_hold_expired_charges_at_most_the_remaining_credit(
     account: Database, spent: int, charged: int

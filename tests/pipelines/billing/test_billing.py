@@ -280,7 +280,7 @@ async def test_settlements_are_retried_until_the_database_is_back(
 async def test_unsettled_holds_expire_when_the_database_stays_down(
     bills: Billing, database: FlakyDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(billing, "HOLD_S", 0)
+    monkeypatch.setattr(billing, "HOLD", timedelta())
     monkeypatch.setattr(billing, "SETTLE_WITHIN_S", 0.2)
     hold = await bills.hold(WORKSPACE, "tts", 100)
     database.down = True

@@ -3,7 +3,7 @@ from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable, Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -18,7 +18,7 @@ from models.errors import ContextLengthExceeded, EngineError, EngineLost
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, TokenUsage
 from pipelines.billing.billing import Billing
 from pipelines.chat.history import ChatHistory, continued
-from pipelines.chat.pipeline import ChatPipeline, ChatRequest
+from pipelines.chat.pipeline import ChatPipeline, ChatRequest, Completion
 from pipelines.errors import ChatNotFound, ModelNotFound
 from pipelines.storage.encryption import Encryption
 from tests.db.test_chats import read_entries
@@ -85,7 +85,8 @@ async def pipeline_of(database: Database) -> Callable[[ScriptedModel], ChatPipel
 
 
 def history_of(database: Database) -> ChatHistory:
-    return ChatHistory(database, Encryption([b64encode(b"k" * 32).decode()]))
+    plans = load_yaml(PlansConfig, "plans")
+    return ChatHistory(database, Encryption([b64encode(b"k" * 32).decode()]), plans)
 
 
 def billing_of(database: Database) -> Billing:
@@ -98,6 +99,11 @@ def users(*texts: str) -> tuple[ChatMessage, ...]:
 
 def prompt(*texts: str, **more: Any) -> GenerationRequest:
     return GenerationRequest(users(*texts), **more)
+
+
+def saved_id(completion: Completion) -> UUID:
+    assert completion.chat_id is not None
+    return completion.chat_id
 
 
 async def answer(pipeline: ChatPipeline, request: ChatRequest) -> str:
@@ -132,7 +138,7 @@ async def test_a_turn_is_saved_before_its_last_delta(pipeline_of: Make, database
     completion = await pipeline.start(ChatRequest(WORKSPACE, prompt("hi")))
     async for delta in completion.deltas():
         if delta.finish_reason:
-            _, entries = await history_of(database).read(WORKSPACE, completion.chat_id)
+            _, entries, _ = await history_of(database).read(WORKSPACE, saved_id(completion))
             assert [(e.role, e.content) for e in entries] == [
                 ("user", "hi"),
                 ("assistant", "good day"),
@@ -160,9 +166,9 @@ async def test_a_chat_of_another_workspace_is_not_found(
     for chat_id in (completion.chat_id, uuid4()):
         with pytest.raises(ChatNotFound):
             await pipeline.start(ChatRequest(OTHER_WORKSPACE, prompt("two"), chat_id=chat_id))
-    assert not await database.run(delete_chat, OTHER_WORKSPACE, completion.chat_id)
+    assert not await database.run(delete_chat, OTHER_WORKSPACE, saved_id(completion))
     assert await database.read(list_chats, OTHER_WORKSPACE, 1, 20) == ([], 0)
-    assert await database.run(delete_chat, WORKSPACE, completion.chat_id)
+    assert await database.run(delete_chat, WORKSPACE, saved_id(completion))
 
 
 async def test_save_chat_false_saves_no_chat(pipeline_of: Make, database: Database) -> None:
@@ -182,9 +188,9 @@ async def test_closing_a_chat_stops_the_model_and_saves_the_partial_answer(
     await deltas.aclose()
     assert model.closed == 1
     async with asyncio.timeout(PATIENCE_S):
-        while not await read_entries(database, WORKSPACE, completion.chat_id):
+        while not await read_entries(database, WORKSPACE, saved_id(completion)):
             await asyncio.sleep(0.01)
-    _, entries = await history_of(database).read(WORKSPACE, completion.chat_id)
+    _, entries, _ = await history_of(database).read(WORKSPACE, saved_id(completion))
     assert entries[-1].content == "good day"
     assert entries[-1].completion_tokens == 2
 
@@ -217,7 +223,7 @@ async def test_null_characters_are_removed_before_a_chat_is_stored(
 ) -> None:
     await answer(pipeline_of(ScriptedModel(["a\0b"])), ChatRequest(WORKSPACE, prompt("c\0d")))
     (chat,), _ = await history_of(database).page(WORKSPACE, 1, 20)
-    opened, entries = await history_of(database).read(WORKSPACE, chat.id)
+    opened, entries, _ = await history_of(database).read(WORKSPACE, chat.id)
     assert chat.title == opened.title == "cd"
     assert [entry.content for entry in entries] == ["cd", "ab"]
 
@@ -238,7 +244,7 @@ async def test_chats_stored_before_encryption_can_be_read(database: Database) ->
     chat_id = uuid4()
     entry = ChatEntry(chat_id=chat_id, position=0, role="user", content="hi", extra={"name": "a"})
     await database.run(append_to_chat, WORKSPACE, chat_id, [entry], "hi")
-    chat, entries = await history_of(database).read(WORKSPACE, chat_id)
+    chat, entries, _ = await history_of(database).read(WORKSPACE, chat_id)
     assert (chat.title, entries[0].content) == ("hi", "hi")
     assert (await history_of(database).load(WORKSPACE, chat_id))[0].extra == {"name": "a"}
 
@@ -252,7 +258,7 @@ async def test_an_error_mid_answer_is_raised_and_the_partial_answer_is_saved(
     with pytest.raises(EngineLost, match="gone"):
         assert [d async for d in completion.deltas()]
     async with asyncio.timeout(PATIENCE_S):
-        while not await read_entries(database, WORKSPACE, completion.chat_id):
+        while not await read_entries(database, WORKSPACE, saved_id(completion)):
             await asyncio.sleep(0.01)
 
 
@@ -261,9 +267,9 @@ async def test_a_deleted_chat_is_not_saved_again(pipeline_of: Make, database: Da
     first = await pipeline.start(ChatRequest(WORKSPACE, prompt("one")))
     assert [d async for d in first.deltas()]
     second = await pipeline.start(ChatRequest(WORKSPACE, prompt("two"), chat_id=first.chat_id))
-    await database.run(delete_chat, WORKSPACE, first.chat_id)
+    await database.run(delete_chat, WORKSPACE, saved_id(first))
     assert [d async for d in second.deltas()]
-    assert await read_entries(database, WORKSPACE, first.chat_id) is None
+    assert await read_entries(database, WORKSPACE, saved_id(first)) is None
 
 
 async def test_history_beyond_the_context_is_shortened_and_sent_again(pipeline_of: Make) -> None:

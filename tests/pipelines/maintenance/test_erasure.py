@@ -12,7 +12,7 @@ from sqlmodel import Session, select
 
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
-from db.accounts import User
+from db.accounts import User, delete_user
 from db.billing import ledger
 from db.database import Database, utc_now
 from db.webhooks import NewEvent, Webhook
@@ -114,7 +114,7 @@ async def test_an_erasure_that_meets_a_charge_with_its_event_waits_for_it(
 async def test_a_charge_with_its_event_that_meets_an_erasure_waits_for_it(
     account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pause = Pause(erasure.delete_user)  # the workspace is locked
+    pause = Pause(delete_user)  # the workspace is locked
     monkeypatch.setattr(erasure, "delete_user", pause)
     erasing = asyncio.create_task(account.erase())
     await until(pause.reached.is_set)

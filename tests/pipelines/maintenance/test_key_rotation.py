@@ -10,6 +10,8 @@ from uuid import uuid4
 import pytest
 from sqlmodel import Session, select
 
+from configs.load import load_yaml
+from configs.schema.platform import PlansConfig
 from db.chats import ChatEntry, append_to_chat
 from db.database import Database
 from db.files import StoredFile
@@ -24,6 +26,7 @@ from tests.db.test_chats import add_workspace
 from tests.migrated import sqlite_database
 from tests.pipelines.storage.on_disk import files_in
 
+PLANS = load_yaml(PlansConfig, "plans")
 OLD = b64encode(os.urandom(32)).decode()
 NEW = b64encode(os.urandom(32)).decode()
 SAMPLE = os.urandom(PIECE_BYTES + 10)
@@ -40,7 +43,7 @@ async def test_all_data_is_encrypted_under_the_new_key(database: Database, tmp_p
     before = Encryption([OLD])
     chat_id, plain_id, hook_id = uuid4(), uuid4(), uuid4()
     said, answer = ChatMessage("user", "ostrich", {"name": "x"}), ChatMessage("assistant", "yes")
-    history = ChatHistory(database, before)
+    history = ChatHistory(database, before, PLANS)
     await history.save(workspace_id, chat_id, [said], answer, "m", None, is_new=True)
     entry = ChatEntry(chat_id=plain_id, position=0, role="user", content="plain", extra={})
     await database.run(append_to_chat, workspace_id, plain_id, [entry], "plain")
@@ -65,9 +68,11 @@ async def test_all_data_is_encrypted_under_the_new_key(database: Database, tmp_p
     assert await rotation.run() == Rotated(chats=0, webhooks=0, events=0, files=0)
 
     after = Encryption([NEW])
-    messages = await ChatHistory(database, after).load(workspace_id, chat_id)
+    messages = await ChatHistory(database, after, PLANS).load(workspace_id, chat_id)
     assert [(m.content, m.extra) for m in messages] == [("ostrich", {"name": "x"}), ("yes", {})]
-    chat, entries = await ChatHistory(database, after).read(workspace_id, plain_id)
+    chat, entries, _ = await ChatHistory(database, after, PLANS).read(
+        workspace_id, plain_id, 1, 100
+    )
     assert (chat.title, entries[0].content) == ("plain", "plain")
     assert await files_in(tmp_path, database, after).read(workspace_id, file_id) == SAMPLE
 
@@ -88,7 +93,7 @@ async def test_all_data_is_encrypted_under_the_new_key(database: Database, tmp_p
 async def test_rotation_without_the_old_key_is_refused(database: Database, tmp_path: Path) -> None:
     workspace_id = await add_workspace(database)
     chat_id, answer = uuid4(), ChatMessage("assistant", "yes")
-    history = ChatHistory(database, Encryption([OLD]))
+    history = ChatHistory(database, Encryption([OLD]), PLANS)
     await history.save(
         workspace_id, chat_id, [ChatMessage("user", "hi")], answer, "m", None, is_new=True
     )

@@ -118,7 +118,7 @@ async def test_a_stream_that_outlives_its_first_hold_is_paid_in_full(
     streaming = asyncio.create_task(post(app, "/tts-stream", auth))
     async with asyncio.timeout(PATIENCE_S):
         await speaker.reached.wait()
-        soon = utc_now() + timedelta(seconds=billing.HOLD_S + 0.2)
+        soon = utc_now() + billing.HOLD + timedelta(seconds=0.2)
         while await database.read(_first_expiry) <= soon:
             await asyncio.sleep(0.02)
     assert await database.run(ledger.release_expired, soon) == 0
