@@ -88,7 +88,8 @@ def append_to_chat(
 
 def count_messages(session: Session, chat_id: UUID) -> int:
     """How many messages the chat has."""
-    return session.exec(select(func.count()).where(ChatEntry.chat_id == chat_id)).one()
+    last = select(func.max(ChatEntry.position)).where(ChatEntry.chat_id == chat_id)
+    return 1 + session.exec(select(func.coalesce(last.scalar_subquery(), -1))).one()
 
 
 def find_chat(session: Session, workspace_id: int, chat_id: UUID) -> Chat | None:
