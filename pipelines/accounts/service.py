@@ -109,9 +109,8 @@ class Accounts:
         password_hash = await self._passwords.hash(password)
         user = User(email=email, password_hash=password_hash, name=name, company=company)
         workspace, login = self._workspace(user), new_session(user.id, origin)
-        credit, digest = self._plans.signup_credit, None
-        if invite:
-            digest = key_digest(invite, self._secrets.api_key_pepper)
+        credit = self._plans.signup_credit
+        digest = key_digest(invite, self._secrets.api_key_pepper) if invite else None
         try:
             await self._database.run(_add_user, user, workspace, credit, login=login, invite=digest)
         except IntegrityError:
