@@ -37,17 +37,20 @@ MESSAGES: list[str | bytes] = [
     '{"create_context": {"voice_id": 5}}',
     '{"create_context": {"voice_id": "a", "context_id": "' + "c" * 5000 + '"}}',
 ]
-MESSAGES += [
-    json.dumps(shape)
-    for odd in ODD_STRINGS
-    for shape in (
+
+
+def odd_fields(odd: str) -> list[dict[str, Any]]:
+    """Messages of each protocol with that string where it hurts most."""
+    return [
         {odd: {}},
         {"type": odd},
         {"send_text": {"context_id": odd, "text": odd}},
         {"contextId": odd, "create": {"voiceId": odd}},
         {"type": "start", "languages": [odd]},
-    )
-]
+    ]
+
+
+MESSAGES += [json.dumps(shape) for odd in ODD_STRINGS for shape in odd_fields(odd)]
 AT_ONCE = 15  # messages a session; 20 wrong ones end it
 ENDS = {1000, 1007, 1008, 1009}  # never 1011, the code of a failure of the service
 

@@ -72,7 +72,7 @@ async def read_requests(pieces: list[bytes]) -> list[Read]:
         await send({"type": "http.response.body", "body": b""})
 
     config = uvicorn.Config(
-        app,  # type: ignore[arg-type]
+        app,
         http=partial(HttpConnection, limits=_limits()),  # type: ignore[arg-type]
         ws=WebSocketConnection,
         log_config=None,
