@@ -84,7 +84,7 @@ async def test_a_file_whose_worker_is_killed_meanwhile_is_decoded_from_its_start
     process.kill()
     audio = await work
     assert audio.duration_s == pytest.approx(300)
-    assert audio.pcm == pytest.approx(tone(300), abs=1e-3)
+    assert np.abs(audio.pcm - tone(300)).max() < 1e-3
 
 
 async def test_a_decoder_that_does_not_start_is_not_blamed_on_the_file(
