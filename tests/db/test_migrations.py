@@ -93,12 +93,12 @@ def test_migration_0006_sums_existing_ledger_entries_by_day(
     engine.dispose()
 
 
-def test_migration_0013_counts_the_bytes_of_existing_chats(database_url: str) -> None:
+def test_migration_0012_counts_the_bytes_of_existing_chats(database_url: str) -> None:
     upgrade(database_url)
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     config.attributes["url"] = database_url
-    command.downgrade(config, "0012")
+    command.downgrade(config, "0011")
     engine = make_engine(database_url)
     rows = (
         "INSERT INTO users (id, email, password_hash, name, company, created_at, updated_at) "
