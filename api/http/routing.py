@@ -119,7 +119,8 @@ class StrictRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
         field = self.body_field
-        shape = None if field is None else shape_of(field.field_info.annotation)
+        body_type: Any = None if field is None else field.field_info.annotation
+        shape = shape_of(body_type)
         queries = {one.alias for one in get_flat_params(self.dependant)}
 
         async def read_and_handle(request: Request) -> Response:

@@ -75,14 +75,17 @@ def test_a_surrogate_pair_is_parsed_as_one_character() -> None:
     assert parse_json(b'"\\ud83d\\ude00"') == "\U0001f600"
 
 
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+
+
 @given(
     st.recursive(
         st.none()
         | st.booleans()
         | st.integers()
         | st.floats(allow_nan=False, allow_infinity=False)
-        | st.text(),
-        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        | TEXT,
+        lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner),
     )
 )
 def test_valid_json_is_parsed_unchanged(value: object) -> None:

@@ -220,12 +220,12 @@ async def test_forwarded_addresses_are_trusted_only_from_configured_proxies(
 
 @contextmanager
 def services_at_capacity(services: Services, requests: int, work: int) -> Iterator[Services]:
-    """Services whose admission slots of /tts-synthesize are all taken."""
+    """Services whose admission slots of /tts-synthesize are all taken by other workspaces."""
     config = services.platform.request_limits.admission.model_copy(
         update={"requests": requests, "work_per_core": {"/tts-synthesize": work}}
     )
     in_flight = AdmissionControl(config, cores=1)
-    release = [in_flight.enter("/tts-synthesize") for _ in range(work)]
+    release = [in_flight.enter("/tts-synthesize", workspace) for workspace in range(-work, 0)]
     yield with_infrastructure(services, admission=in_flight)
     for one in release:
         one()

@@ -28,7 +28,7 @@ async def eventually(holds: Callable[[], bool]) -> None:
 
 
 def cut(kind: str) -> float:
-    return metrics.slow_clients.labels(kind)._value.get()
+    return float(metrics.slow_clients.labels(kind)._value.get())
 
 
 async def connected(port: int) -> socket.socket:
@@ -169,7 +169,9 @@ async def test_a_websocket_on_a_used_connection_outlives_the_timers_of_requests(
     async with serving(small_app()) as listener:
         with await connected(listener.port) as client:
             await asyncio.to_thread(client.sendall, GET % b"early")
-            await asyncio.to_thread(client.recv, 4096)
+            answer = b""
+            while not answer.endswith(b"{}"):
+                answer += await asyncio.to_thread(client.recv, 4096)
             await asyncio.to_thread(client.sendall, GET[:-2] % b"echo" + UPGRADE + b"\r\n")
             upgraded = await asyncio.to_thread(client.recv, 4096)
             assert upgraded.startswith(b"HTTP/1.1 101"), upgraded
