@@ -86,7 +86,7 @@ class Usage(BaseModel):
     credit_balance: float  # USD that can be spent now
 
 
-@plans.get("/plans", summary="The plans there are")
+@plans.get("/plans", summary="List the plans")
 async def list_plans(platform: PlatformDep) -> PlanList:
     return PlanList(plans=[Plan.model_validate(plan) for plan in platform.plans.plans])
 
@@ -101,9 +101,9 @@ async def current_plan(principal: PrincipalDep, platform: PlatformDep) -> Curren
     "/billing/subscribe",
     status_code=201,
     summary="Choose a plan",
-    description="The new limits hold at once. A change of plan or cycle begins a new cycle now; "
-    "the same plan and cycle again change nothing. A subscription takes nothing from the credit, "
-    "which pays for work only: the operator bills for plans.",
+    description="The new limits apply at once. A change of plan or cycle starts a new cycle now; "
+    "the same plan and cycle have no effect. A subscription is not charged to the credit, "
+    "which pays for requests only: the operator bills for plans.",
     responses={404: {"model": ErrorBody, "description": "There is no such plan"}},
 )
 async def subscribe(body: Subscribe, principal: PrincipalDep, platform: PlatformDep) -> Subscribed:
@@ -113,7 +113,7 @@ async def subscribe(body: Subscribe, principal: PrincipalDep, platform: Platform
     return Subscribed(subscription=SubscriptionBody.model_validate(made))
 
 
-@router.get("/billing/usage", summary="What was used and what it cost, by day")
+@router.get("/billing/usage", summary="Usage and cost by day")
 async def list_usage(
     principal: PrincipalDep,
     platform: PlatformDep,

@@ -30,7 +30,7 @@ class Readiness(BaseModel):
     status: Literal["ok", "degraded"] = "ok"
     degraded: list[Store] = Field(
         default_factory=list,
-        description="What lacks its store: `limits` have a stand-in, `files` are not kept",
+        description="Unavailable stores: `limits` are applied per server, `files` are not stored",
     )
 
 
@@ -51,8 +51,8 @@ async def readyz(
         Query(description="Names of model deployments, joined by commas: only these must answer"),
     ] = None,
 ) -> Readiness:
-    """A degraded service works: limits are kept by each server for itself, and are stricter;
-    without the store of files events have no `audio_url`."""
+    """A degraded service works: without the store of limits each server applies its own, stricter
+    limits; without the store of files events have no `audio_url`."""
     if infrastructure.sockets.draining:
         raise ApiError("unavailable", "not ready: this server is stopping")
     await infrastructure.database.ping()

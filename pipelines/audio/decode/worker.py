@@ -84,7 +84,7 @@ class PcmWriter:
         """Writes the rest, and gives the seconds of all. Raises InvalidAudio."""
         self._flush(last=True)
         if not self._samples:
-            raise InvalidAudio("the file holds no sound")
+            raise InvalidAudio("the file holds no audio")
         if self._non_finite > MAX_NON_FINITE * self._samples:
             raise InvalidAudio("the samples of the file are not numbers")
         return round(self._seconds, 6)
@@ -137,7 +137,7 @@ def _frames(source: BinaryIO, demuxer: str) -> Iterator[tuple[NDArray[np.float32
             if not frames:
                 empty += 1
                 if empty > MAX_EMPTY_PACKETS:
-                    raise InvalidAudio("the file holds too many packets without sound")
+                    raise InvalidAudio("the file holds too many packets without audio")
             for frame in frames:
                 if frame.samples:
                     _check_shape(frame.sample_rate, len(frame.layout.channels))
@@ -150,11 +150,11 @@ def _audio_stream(container: Any) -> Any:
         raise InvalidAudio("the file has no audio stream")
     for video in container.streams.video:
         if not video.disposition & av.stream.Disposition.attached_pic:
-            raise InvalidAudio("the file is a video; send its sound alone")
+            raise InvalidAudio("the file is a video; send its audio alone")
     stream = container.streams.audio[0]
     codec = stream.codec_context
     if codec is None or not codec.name.startswith(CODECS):
-        raise InvalidAudio("the file holds sound in a codec that is not accepted")
+        raise InvalidAudio("the file holds audio in a codec that is not supported")
     codec.thread_count = 1
     if codec.sample_rate and codec.layout.nb_channels:
         _check_shape(codec.sample_rate, codec.layout.nb_channels)
