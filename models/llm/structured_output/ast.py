@@ -213,7 +213,7 @@ class Grammar:
         self.nodes = post_order(root)
         _measure(self.nodes)
         if any(math.isinf(node.min_bytes) for node in self.nodes):
-            raise SchemaError("$ref: a value that must contain itself is infinite")
+            raise SchemaError("$ref: a value that must contain itself has no end")
 
 
 def without(ranges: Ranges, holes: Iterable[tuple[int, int]]) -> Ranges:
