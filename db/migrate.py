@@ -1,6 +1,6 @@
 """Migrates a database to the newest tables, and writes migrations, with Alembic.
 
-python -m db.migrate                                   applies what DATABASE_URL lacks
+python -m db.migrate                                   applies missing migrations to DATABASE_URL
 python -m db.migrate new "Voices have an accent"       writes the next migration
 """
 

@@ -113,8 +113,9 @@ def stop_late_node(error: Exception) -> bool:
     """Whether `error` is of a node that did not start in time; ends what Ray leaves running."""
     from ray._private.node import Node
 
-    is_late = "timed out during startup" in str(error)
-    for frame, _ in walk_tb(error.__traceback__ if is_late else None):
+    if "timed out during startup" not in str(error):
+        return False
+    for frame, _ in walk_tb(error.__traceback__):
         if isinstance(node := frame.f_locals.get("self"), Node):
             node.kill_all_processes(check_alive=False)
             return True

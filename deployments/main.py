@@ -1,4 +1,4 @@
-"""`make run`: a cluster here, the applications of `serve_config.yaml`, and a first key."""
+"""Starts a Ray cluster and the applications of `serve_config.yaml`; creates a first API key."""
 
 import argparse
 import asyncio
@@ -36,7 +36,7 @@ READY_TIMEOUT_S = 180
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m deployments.main", description=__doc__)
     parser.add_argument("--config", type=Path, default=PROJECT_DIR / "serve_config.yaml")
-    parser.add_argument("--num-cpus", type=int, help="cores to give to Ray; all by default")
+    parser.add_argument("--num-cpus", type=int, help="CPU cores for Ray; all by default")
     arguments = parser.parse_args()
     try:
         config = cluster.read_config(arguments.config)

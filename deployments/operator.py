@@ -3,10 +3,10 @@
     python -m deployments.operator credit 25              adds 25 USD to the first workspace
     python -m deployments.operator plan pro --email a@b.c puts that user's workspace on a plan
     python -m deployments.operator deploy serve_config.yaml swaps models of the running service
-    python -m deployments.operator --help                 names the other commands
+    python -m deployments.operator --help                 lists the other commands
 
 Before `rotate-keys` put a new key before the others in ANTIPHON_DATA_KEYS, or in `data_keys` of
-secrets.json, and start the service again. The old key can go a day later.
+secrets.json, and start the service again. The old key can be removed a day later.
 
 A running service applies a new plan within 5 seconds.
 """
@@ -72,12 +72,12 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     chosen = argparse.ArgumentParser(add_help=False)
     which = chosen.add_mutually_exclusive_group()
-    which.add_argument("--email", help="of the workspace's owner; the first workspace by default")
+    which.add_argument("--email", help="e-mail of the owner; the first workspace by default")
     which.add_argument("--workspace", type=int, help="id of the workspace")
-    credit = commands.add_parser("credit", parents=[chosen], help="add credit, or take it back")
-    credit.add_argument("usd", type=_micro_usd, help="USD; below 0 takes credit back")
+    credit = commands.add_parser("credit", parents=[chosen], help="add or remove credit")
+    credit.add_argument("usd", type=_micro_usd, help="USD; a negative amount removes credit")
     credit.add_argument(
-        "--reference", type=_reference, help="of a payment: the same one twice adds nothing"
+        "--reference", type=_reference, help="id of a payment: it is credited only once"
     )
     plan = commands.add_parser("plan", parents=[chosen], help="put a workspace on a plan")
     plan.add_argument("plan", help="id of the plan")
@@ -90,10 +90,10 @@ def _parser() -> argparse.ArgumentParser:
     deploy.add_argument("file", type=Path, help="such as serve_config.yaml")
     deploy.add_argument("--check", action="store_true", help="only check it, and show the changes")
     commands.add_parser("reconcile", help="compare every balance with its ledger")
-    commands.add_parser("check-audit", help="look for changed or removed audit entries")
+    commands.add_parser("check-audit", help="detect changed or removed audit entries")
     commands.add_parser("check-storage", help="write, read and delete a small file")
     commands.add_parser("rotate-keys", help="encrypt all stored data under the first data key")
-    commands.add_parser("accept-secrets", help="let the service start with other secrets")
+    commands.add_parser("accept-secrets", help="accept the secrets of this environment as new")
     return parser
 
 

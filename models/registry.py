@@ -1,9 +1,11 @@
 """The registry: kinds of engines, the types of their configurations, the modules of the engines,
 and how one is loaded with its description."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache, partial
 from importlib import import_module
+from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter
@@ -136,6 +138,17 @@ ENGINE_KINDS = (TTS, STT, CHAT, VAD, SPEAKER, WATERMARK, GRAMMAR_CHECK, QUALITY)
 def load(kind: EngineKind[LoadedT], name: str, weights: WeightStore) -> LoadedT:
     """The engine of `configs/<name>.yaml`. Raises EngineError or ValidationError."""
     return _build(kind, load_yaml(TypeAdapter(kind.config), name), weights)
+
+
+def load_once(kind: EngineKind[LoadedT], name: str, weights: WeightStore) -> Callable[[], LoadedT]:
+    """A function that loads the engine at its first call; calls of any thread share it."""
+    lock, loaded = Lock(), cache(partial(load, kind, name, weights))
+
+    def get() -> LoadedT:
+        with lock:  # `cache` alone lets concurrent first calls load the engine twice
+            return loaded()
+
+    return get
 
 
 def load_model(

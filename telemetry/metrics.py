@@ -44,17 +44,17 @@ def _histogram(name: str, text: str, *labels: str, bins: tuple[float, ...] = _LA
 http_requests = _counter("http_requests_total", "Answered requests", "method", "route", "status")
 http_request_seconds = _histogram(
     "http_request_duration_seconds",
-    "From the head of a request to the end of its answer",
+    "From the head of a request to the end of its response",
     "route",
     bins=(0.001, 0.002, 0.003, *_LATENCY),
 )
-http_requests_live = _gauge("http_requests_live", "Requests that are being answered")
+http_requests_live = _gauge("http_requests_live", "Requests in progress")
 overload_refusals = _counter(
-    "overload_refusals_total", "Requests and sessions refused since too much was going on", "kind"
+    "overload_refusals_total", "Requests and sessions refused by admission control", "kind"
 )
 slow_clients = _counter("slow_clients_total", "Clients cut off since they were slow", "kind")
 idempotent_replays = _counter(
-    "idempotent_replays_total", "POSTs answered with the answer of the first of their key"
+    "idempotent_replays_total", "POSTs answered with a stored response by Idempotency-Key"
 )
 
 # Sockets. `protocol` is stt or tts.
@@ -63,7 +63,7 @@ socket_refusals = _counter("socket_refusals_total", "Handshakes that were refuse
 socket_closes = _counter("socket_closes_total", "Sessions that ended", "protocol", "code")
 socket_seconds = _histogram(
     "socket_duration_seconds",
-    "How long sessions lasted",
+    "Duration of sessions",
     "protocol",
     bins=(1, 5, 15, 60, 300, 900, 3600, 14400),
 )
@@ -71,7 +71,7 @@ socket_seconds = _histogram(
 # Calls of replicas. `target` is the deployment that was called.
 calls = _counter("calls_total", "Calls of replicas", "target", "outcome")
 call_first_seconds = _histogram(
-    "call_first_answer_seconds", "From a call to its first answer", "target"
+    "call_first_answer_seconds", "From a call to its first result", "target"
 )
 models_ready = _gauge("models_ready", "1 when a replica of the deployment answers", "target")
 
@@ -80,55 +80,55 @@ tts_first_audio_seconds = _histogram(
     "tts_first_audio_seconds", "From a text to the first audio of its stream"
 )
 tts_gap_seconds = _counter(
-    "tts_gap_seconds_total", "Silence within streams that listeners heard since audio came late"
+    "tts_gap_seconds_total", "Silence by underruns within streams: audio that came late"
 )
 tts_streams = _counter(
-    "tts_streams_total", "Streams that sounded: smooth, late (with gaps), or left", "outcome"
+    "tts_streams_total", "Streams: smooth, late (underruns) or left (disconnected)", "outcome"
 )
 tts_queue_seconds = _histogram(
-    "tts_queue_seconds", "From a request to its first turn of the engine"
+    "tts_queue_seconds", "From a request to its first computation by the engine"
 )
 tts_real_time_factor = _histogram(
-    "tts_real_time_factor", "Seconds of computing for a second of speech, a request", bins=_RATIO
+    "tts_real_time_factor", "Seconds of computation per second of speech, per request", bins=_RATIO
 )
-tts_audio_seconds = _counter("tts_audio_seconds_total", "Speech that was made")
+tts_audio_seconds = _counter("tts_audio_seconds_total", "Seconds of synthesised speech")
 
 # Transcription. `urgency` is final, speculative, interim or file.
 stt_queue_seconds = _histogram(
     "stt_queue_seconds", "From a request to the batch that takes it", "urgency"
 )
-stt_decode_seconds = _histogram("stt_decode_seconds", "Time in the engine, a batch", "urgency")
+stt_decode_seconds = _histogram("stt_decode_seconds", "Time in the engine, per batch", "urgency")
 stt_real_time_factor = _histogram(
-    "stt_real_time_factor", "Seconds of computing for a second of audio, a batch", bins=_RATIO
+    "stt_real_time_factor", "Seconds of computation per second of audio, per batch", bins=_RATIO
 )
 stt_audio_seconds = _counter("stt_audio_seconds_total", "Audio that was decoded to text", "urgency")
-stt_dropped = _counter("stt_dropped_total", "Requests that were refused or came too late")
+stt_dropped = _counter("stt_dropped_total", "Requests refused, or dropped after their deadline")
 stt_final_seconds = _histogram(
     "stt_final_seconds", "From the end of an utterance to its final text"
 )
 stt_utterances = _counter("stt_utterances_total", "Utterances of sockets", "outcome")
 vad_seconds = _counter("vad_seconds_total", "Time in the voice detector of sockets")
-vad_audio_seconds = _counter("vad_audio_seconds_total", "Audio that the voice detector heard")
+vad_audio_seconds = _counter("vad_audio_seconds_total", "Audio that the voice detector processed")
 decode_seconds = _histogram(
-    "decode_seconds", "From an uploaded file to samples, the wait for a worker too"
+    "decode_seconds", "From an uploaded file to samples, including the wait for a worker"
 )
-decode_failures = _counter("decode_failures_total", "Uploads that gave no audio", "error")
-decodes_waiting = _gauge("decodes_waiting", "Uploads that wait for their turn to be decoded")
+decode_failures = _counter("decode_failures_total", "Uploads that could not be decoded", "error")
+decodes_waiting = _gauge("decodes_waiting", "Uploads that wait for a decoder process")
 decoder_sandbox = _gauge(
     "decoder_sandbox", "Whether a measure of the decoder's sandbox holds", "measure"
 )
 
 # Chat.
 chat_first_token_seconds = _histogram(
-    "chat_first_token_seconds", "From a request to the first piece of its answer"
+    "chat_first_token_seconds", "From a request to the first token of its answer"
 )
 chat_tokens_per_second = _histogram(
-    "chat_tokens_per_second", "Of one answer, after its first piece", bins=_SPEED
+    "chat_tokens_per_second", "Of one answer, after its first token", bins=_SPEED
 )
-chat_tokens = _counter("chat_tokens_total", "Tokens read and made", "kind")
+chat_tokens = _counter("chat_tokens_total", "Prompt and completion tokens", "kind")
 
 # Replicas of models.
-engine_requests_live = _gauge("engine_requests_live", "Requests in a replica: waiting or computed")
+engine_requests_live = _gauge("engine_requests_live", "Requests in a replica: waiting or running")
 engine_failures = _counter("engine_failures_total", "Requests that a replica failed", "error")
 model_load_seconds = _histogram(
     "model_load_seconds", "Time to load a model", bins=(0.1, 0.5, 1, 2, 5, 10, 20, 40, 80, 160)
@@ -141,50 +141,48 @@ model_swap_failed = _gauge(
 )
 
 # Billing. `service` is tts, stt, chat or voice.
-ledger_seconds = _histogram("ledger_seconds", "A transaction of the ledger", "kind", bins=_QUICK)
+ledger_seconds = _histogram("ledger_seconds", "Time of a ledger transaction", "kind", bins=_QUICK)
 charged_micro_usd = _counter("charged_micro_usd_total", "Micro-USD captured", "service")
-credit_refusals = _counter("credit_refusals_total", "Refusals for want of credit", "service")
+credit_refusals = _counter("credit_refusals_total", "Refusals for lack of credit", "service")
 holds_expired = _counter("holds_expired_total", "Holds that expired unsettled and were released")
 ledger_mismatches = _gauge("ledger_mismatches", "Accounts whose entries do not sum to the balance")
 
 # Rate limits. `backend`, which decided: redis, cluster or twin.
 limit_decisions = _counter("limit_decisions_total", "Requests counted", "backend", "decision")
-limit_seconds = _histogram("limit_seconds", "To count a request", "backend", bins=_QUICK)
-limiter_degraded = _gauge("limiter_degraded", "1 while the twin stands in for the limiter")
-leases_live = _gauge("leases_live", "Places of sockets and jobs that are taken")
-leases_refused = _counter("leases_refused_total", "Sockets and jobs over the plan's number")
+limit_seconds = _histogram("limit_seconds", "Time to count a request", "backend", bins=_QUICK)
+limiter_degraded = _gauge("limiter_degraded", "1 while the twin replaces the limiter")
+leases_live = _gauge("leases_live", "Leases of sockets and jobs in use")
+leases_refused = _counter("leases_refused_total", "Sockets and jobs over the plan's limit")
 attempts_refused = _counter("attempts_refused_total", "Logins and sign-ups refused", "kind")
 
 # Custom voices.
 voice_seconds = _histogram(
     "voice_seconds",
-    "From the request of a custom voice to its end: ready or failed",
+    "From the request of a custom voice to ready or failed",
     "outcome",
     bins=(60, 300, 480, 600, 720, 900, 1200, 1800, 3600, 7200, 21600, 86400),
 )
-voices_unfinished = _gauge("voices_unfinished", "Custom voices that wait or are made", "state")
+voices_unfinished = _gauge("voices_unfinished", "Custom voices waiting or being built", "state")
 voice_still_seconds = _gauge(
-    "voice_still_seconds", "Since the slowest job of a custom voice got further, or Ray took any"
+    "voice_still_seconds", "Since the last progress of the slowest voice job, or Ray accepted one"
 )
-voice_attempts_lost = _counter("voice_attempts_lost_total", "Jobs that ended before their voice")
+voice_attempts_lost = _counter("voice_attempts_lost_total", "Jobs that ended without a voice")
 
 # Webhooks.
 webhook_attempts = _counter("webhook_attempts_total", "Attempts to deliver", "outcome")
-webhook_attempt_seconds = _histogram("webhook_attempt_seconds", "Until the receiver answered")
+webhook_attempt_seconds = _histogram("webhook_attempt_seconds", "Response time of the receiver")
 webhook_lag_seconds = _histogram(
     "webhook_lag_seconds", "From an event to its first successful delivery", bins=_LAG
 )
-webhooks_due = _gauge("webhooks_due", "Deliveries whose time has come")
-webhooks_oldest_seconds = _gauge("webhooks_oldest_due_seconds", "Age of the oldest of them")
-webhooks_deactivated = _counter("webhooks_deactivated_total", "Webhooks made inactive", "reason")
+webhooks_due = _gauge("webhooks_due", "Deliveries that are due")
+webhooks_oldest_seconds = _gauge("webhooks_oldest_due_seconds", "Age of the oldest due delivery")
+webhooks_deactivated = _counter("webhooks_deactivated_total", "Webhooks deactivated", "reason")
 
 # Housekeeping and storage.
-housekeeping_seconds = _histogram("housekeeping_seconds", "A round of cleaning")
-housekeeping_failures = _counter("housekeeping_failures_total", "Chores that failed")
-kept_deleted = _counter("kept_deleted_total", "Things deleted when their time was over", "kind")
+housekeeping_seconds = _histogram("housekeeping_seconds", "Time of a housekeeping run")
+housekeeping_failures = _counter("housekeeping_failures_total", "Housekeeping tasks that failed")
+kept_deleted = _counter("kept_deleted_total", "Objects deleted at the end of retention", "kind")
 stored_bytes = _counter("stored_bytes_total", "Bytes written to the store of files", "kind")
 
 # Every process.
-loop_lag_seconds = _histogram(
-    "loop_lag_seconds", "By how much the event loop woke a timer late", bins=_QUICK
-)
+loop_lag_seconds = _histogram("loop_lag_seconds", "Delay of timers by the event loop", bins=_QUICK)

@@ -80,7 +80,7 @@ class AdmissionControl:
             return lambda: None
         if not limit.enter(self._clock(), workspace_id):
             metrics.overload_refusals.labels(kind).inc()
-            raise ApiError("overloaded", "too much is going on; try again in a moment")
+            raise ApiError("overloaded", "the service is overloaded; try again in a moment")
         return lambda: limit.leave(self._clock(), workspace_id)
 
     def enter_address(self, address: str) -> Callable[[], None]:

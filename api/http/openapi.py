@@ -20,7 +20,7 @@ DESCRIPTION = """
 Send `Authorization: Bearer <API key>` with every request; the token of sign-up and login works
 wherever a key does. Every error has the body `{success: false, error, message}`. Paths under
 `/openai/v1` answer errors in the shape of OpenAI's API, as does any path to a request with the
-header `X-Stainless-Lang`, which the official clients of OpenAI send. Every answer carries
+header `X-Stainless-Lang`, which the official clients of OpenAI send. Every response has the header
 `X-Request-Id`.
 
 Unknown fields of a body, a form or the query are ignored and named in the header
@@ -28,20 +28,20 @@ Unknown fields of a body, a form or the query are ignored and named in the heade
 `Prefer: handling=strict` they are 400 `validation_error` instead.
 
 A POST with a key or token may carry an `Idempotency-Key` (1 to 255 visible ASCII characters). Sent
-again with the same key within 24 hours, it has the answer of the first time and says
-`Idempotency-Replayed: true`; nothing is done or charged again. With another body or API key
-it is 400 `idempotency_mismatch`. Failures are not kept. Such a request goes on when its client
-leaves.
+again with the same key within 24 hours, it gets the stored first response with the header
+`Idempotency-Replayed: true`; nothing is executed or charged again. With another body or API key
+the response is 400 `idempotency_mismatch`. Error responses are not stored. A request with an
+`Idempotency-Key` continues when its client disconnects.
 
 Live speech and live transcription are the WebSockets `/ws/tts` and `/ws/stt`, which OpenAPI cannot
-describe: `docs/websockets.md` has their messages.
+describe: `docs/websockets.md` documents their messages.
 
-The paths under `/tts/v1` are those of Inworld's text-to-speech API, for its clients. There a key
-may also stand behind `Basic`, as it is; `docs/inworld.md` tells more.
+The paths under `/tts/v1` are those of Inworld's text-to-speech API, for its clients. They also
+accept `Authorization: Basic <API key>`, with the key as it is; see `docs/inworld.md`.
 """
 SCHEME = {"bearer": {"type": "http", "scheme": "bearer", "description": "An API key or a token."}}
 _STILL_RUNNING = {
-    "description": "The first request with this Idempotency-Key runs, or its answer is not kept",
+    "description": "The first request with this Idempotency-Key runs, or its answer is not stored",
     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}},
 }
 

@@ -33,8 +33,8 @@ BEARER_OR_BASIC = ("bearer", "basic")  # for clients that send an unencoded API 
 
 _ERRORS = {
     400: "The request is wrong; the message names the field and its limit",
-    401: "The API key or token is missing, or it is wrong, revoked or expired",
-    403: "The key may not do that",
+    401: "The API key or token is missing, wrong, revoked or expired",
+    403: "The key does not permit this request",
     404: "There is no such object",
     408: "The body did not arrive in time",
     429: "Too many requests",

@@ -92,13 +92,13 @@ class Voicing(InworldModel):
 
     voice_id: str = Field(min_length=1, max_length=200, description="The id or name of a voice.")
     audio_config: InworldAudio = Field(default_factory=InworldAudio)
-    temperature: float = Field(default=1.0, ge=0, le=2, description="More varies more.")
+    temperature: float = Field(default=1.0, ge=0, le=2, description="Higher is more varied.")
     delivery_mode: str | None = Field(
-        default=None, description="`STABLE`, `BALANCED` or `CREATIVE`; wins over `temperature`."
+        default=None, description="`STABLE`, `BALANCED` or `CREATIVE`; overrides `temperature`."
     )
     timestamp_type: TimestampType = "TIMESTAMP_TYPE_UNSPECIFIED"
     timestamp_transport_strategy: str | None = Field(
-        default=None, description="With `SYNC` no word comes after its audio."
+        default=None, description="`SYNC` sends words no later than their audio."
     )
 
     @property

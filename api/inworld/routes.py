@@ -48,7 +48,7 @@ NOTHING_SPOKEN = "text must have a letter or a digit: nothing in it can be spoke
 
 
 class InworldBody(Voicing):
-    """What to say, and how."""
+    """The text to speak, and the options of its speech."""
 
     text: SpokenText
 
@@ -94,16 +94,14 @@ class InworldVoices(BaseModel):
     voices: list[InworldVoice]
 
 
-@router.get(
-    "/tts/v1/voices", summary="List the voices that can speak", response_model=InworldVoices
-)
+@router.get("/tts/v1/voices", summary="List the available voices", response_model=InworldVoices)
 async def list_voices(
     principal: PrincipalDep, voices: VoicesDep, filter: str | None = None
 ) -> InworldVoices:
-    """`filter=language=en` leaves those of a language."""
+    """`filter=language=en` selects the voices of a language."""
     name, _, language = (filter or "").partition("=")
     if filter and (name.strip() != "language" or not language.strip()):
-        raise ApiError("validation_error", "filter: language=CODE is the only one there is")
+        raise ApiError("validation_error", "filter: only language=CODE is supported")
     wanted = language.strip().strip('"').lower().replace("_", "-").partition("-")[0]
     listed = [
         _listed(one)
@@ -117,7 +115,7 @@ async def list_voices(
 async def synthesize(
     body: InworldBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
-    """The whole text as one file. A client that leaves stops the work."""
+    """Returns the whole text as one file. The work stops if the client disconnects."""
     audio = body.audio_config
     voice = await _voice(body, speech.synthesis, principal.workspace_id, operation, whole=True)
     file = WholeFile(audio.audio_encoding, audio.sample_rate_hertz)
@@ -135,7 +133,7 @@ async def synthesize(
 
 @router.post(
     "/tts/v1/voice:stream",
-    summary="Speak a text piece by piece",
+    summary="Stream the speech of a text",
     response_class=Response,
     status_code=200,
     responses=NdjsonStream.documented(
@@ -145,7 +143,7 @@ async def synthesize(
 async def stream(
     body: InworldBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
-    """Lines of JSON. A client that leaves stops the work, and pays for what was spoken."""
+    """Lines of JSON. If the client disconnects, the work stops; speech until then is charged."""
     voice = await _voice(body, speech.synthesis, principal.workspace_id, operation)
     chunks = voice.speak(body.text)
     first = await anext(chunks, None)  # an error before the first chunk sets the HTTP status

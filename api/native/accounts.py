@@ -96,7 +96,7 @@ class ProfileUser(Shown):
 @public.post(
     "/auth/signup",
     status_code=201,
-    summary="Make an account",
+    summary="Create an account",
     responses={
         403: {"model": ErrorBody, "description": "Sign-up is closed, or needs a valid invite"}
     },
@@ -116,7 +116,7 @@ async def sign_up(body: SignUp, request: Request, platform: PlatformDep) -> Sess
 
 @public.post(
     "/auth/login",
-    summary="A token for an account",
+    summary="Log in and get a token",
     responses={401: {"model": ErrorBody, "description": "The address or the password is wrong"}},
 )
 async def log_in(body: LogIn, request: Request, platform: PlatformDep) -> Session:
@@ -209,8 +209,8 @@ class WorkspaceSettings(RequestModel):
     retention: Literal["standard", "zero"] | None = Field(
         default=None,
         description=(
-            "`zero` keeps nothing of what is said or heard from now on: chats are not saved, "
-            "events are blanked once they are delivered, and a request that is repeated with its "
+            "`zero` stores no text or audio of requests from now on: chats are not saved, "
+            "the content of events is erased on delivery, and a request repeated with its "
             "Idempotency-Key is refused instead of answered again."
         ),
     )
@@ -251,16 +251,16 @@ async def update_workspace(
 
 @account.delete("/auth/account", summary="Erase the account")
 async def erase_account(principal: PrincipalDep, platform: PlatformDep) -> Done:
-    """Deletes the user, the workspace, its keys, chats, webhooks and files, at once and for good.
+    """Deletes the user, the workspace, its keys, chats, webhooks and files at once, permanently.
 
-    It takes the owner's token, or a key with every scope. The ledger and the audit log stay: they
-    hold numbers and ids, and nothing that was said.
+    Requires the owner's token, or a key with every scope. The ledger and the audit log remain:
+    they hold numbers and ids, but no content of requests.
     """
     await platform.erasure.erase(principal)
     return Done(message="the account is erased")
 
 
-@account.get("/audit", summary="What was done in the workspace, newest first")
+@account.get("/audit", summary="The audit log of the workspace, newest first")
 async def list_audit(
     principal: PrincipalDep, platform: PlatformDep, query: Annotated[PageQuery, Query()]
 ) -> Page[ShownEntry]:
@@ -315,9 +315,9 @@ class KeyList(Shown):
     keys: list[ListedKey]
 
 
-@keys.post("/developer/api", status_code=201, summary="Make an API key")
+@keys.post("/developer/api", status_code=201, summary="Create an API key")
 async def create_key(body: NewApiKey, principal: PrincipalDep, platform: PlatformDep) -> CreatedKey:
-    """A key can do no more, and lasts no longer, than the one that makes it."""
+    """A new key has no scope that its creator lacks, and expires no later than its creator."""
     if body.expires_at is not None and body.expires_at <= utc_now():
         raise InvalidRequest("expires_at: must be in the future")
     scopes = None if body.scopes is None else list(map(str, body.scopes))

@@ -15,23 +15,23 @@ router = make_router("speech to text", scope="stt")
 
 
 class MarkedStretch(Shown):
-    """Some seconds of speech."""
+    """A segment of the recording."""
 
     start: Annotated[float, rounded(2)] = Field(
         validation_alias="start_s", description="Seconds from the start of the file."
     )
     end: Annotated[float, rounded(2)] = Field(validation_alias="end_s")
-    likelihood: Annotated[float, rounded(3)] = Field(description="That they are marked, 0 to 1.")
+    likelihood: Annotated[float, rounded(3)] = Field(description="Of a watermark, 0 to 1.")
 
 
 class Verification(Shown):
-    """What was found."""
+    """The result of the watermark detection."""
 
     watermarked: bool = Field(
         validation_alias="is_marked",
-        description="Whether any of it carries this service's watermark.",
+        description="Whether a segment carries this service's watermark.",
     )
-    likelihood: Annotated[float, rounded(3)] = Field(description="Of the likeliest stretch.")
+    likelihood: Annotated[float, rounded(3)] = Field(description="The highest of all `stretches`.")
     duration: Annotated[float, rounded(3)] = Field(
         validation_alias="duration_s", description="Seconds of audio."
     )
@@ -40,14 +40,14 @@ class Verification(Shown):
 
 @router.post(
     "/audio/verify",
-    summary="Look for the watermark in a recording",
+    summary="Detect the watermark in a recording",
     openapi_extra=form_schema("audio"),
 )
 async def verify(request: Request, principal: PrincipalDep, speech: SpeechDep) -> Verification:
-    """Says yes to speech that services of this kind made and marked; 404 where marks are off.
+    """Detects speech that instances of this service watermarked; 404 if WATERMARK is off.
 
-    Who finds no mark knows nothing: speech of before, or of elsewhere, has none. It costs nothing,
-    but is for workspaces with credit.
+    A negative result proves nothing: earlier speech, or that of other services, has no watermark.
+    It costs nothing, but needs a workspace with credit.
     """
     check = partial(speech.transcription.check_credit, principal.workspace_id)
     async with receive_form(request, before_large=check) as form:

@@ -96,7 +96,7 @@ class Usage(BaseModel):
     credit_balance: float  # USD that can be spent now
 
 
-@plans.get("/plans", summary="The plans there are")
+@plans.get("/plans", summary="List the plans")
 async def list_plans(platform: PlatformDep) -> PlanList:
     return PlanList(plans=[Plan.model_validate(plan) for plan in platform.plans.plans])
 
@@ -111,12 +111,13 @@ async def current_plan(principal: PrincipalDep, platform: PlatformDep) -> Curren
     "/billing/subscribe",
     status_code=201,
     summary="Choose a plan",
-    description="The new limits hold at once. A change of plan or cycle begins a new cycle now; "
-    "the same plan and cycle again change nothing. A subscription takes nothing from the credit, "
-    "which pays for work only: the operator bills for plans. Where the operator's payment system "
-    "confirms, the answer has the status `pending`, and the plan changes when it does.",
+    description="The new limits apply at once. A change of plan or cycle starts a new cycle now; "
+    "the same plan and cycle have no effect. A subscription is not charged to the credit, "
+    "which pays for requests only: the operator bills for plans. Where the operator's payment "
+    "system confirms plans, the answer has the status `pending`, and the plan changes when it "
+    "does.",
     responses={
-        403: {"model": ErrorBody, "description": "Only the operator changes plans, or it refused"},
+        403: {"model": ErrorBody, "description": "Only the operator changes plans, or refused it"},
         404: {"model": ErrorBody, "description": "There is no such plan"},
     },
     response_model_exclude_none=True,
@@ -155,7 +156,7 @@ async def subscribe(body: Subscribe, principal: PrincipalDep, platform: Platform
 async def confirm_plan(
     body: PlanConfirmation, request: Request, platform: PlatformDep
 ) -> CurrentPlanBody:
-    """Signed as webhooks are, with `PLAN_WEBHOOK_SECRET`. The same again changes nothing."""
+    """Signed as webhooks are, with `PLAN_WEBHOOK_SECRET`. A repeated request has no effect."""
     if platform.payments is None:
         raise NotFound("no payment system changes plans here")
     platform.payments.check(request.headers, await request.body())
@@ -165,7 +166,7 @@ async def confirm_plan(
     return CurrentPlanBody.model_validate(changed)
 
 
-@router.get("/billing/usage", summary="What was used and what it cost, by day")
+@router.get("/billing/usage", summary="Usage and cost by day")
 async def list_usage(
     principal: PrincipalDep,
     platform: PlatformDep,

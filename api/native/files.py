@@ -25,10 +25,10 @@ _RANGE = re.compile(r"bytes=(?:(\d{1,15})-(\d{0,15})|-(\d{1,15}))")
             "description": "The file",
             "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
         },
-        206: {"description": "The part that `Range` asks for"},
-        304: {"description": "The client has it already"},
-        404: {"model": ErrorBody, "description": "The address is wrong or has expired"},
-        416: {"model": ErrorBody, "description": "The file ends before the part"},
+        206: {"description": "The requested `Range` of the file"},
+        304: {"description": "The client's cached copy is current"},
+        404: {"model": ErrorBody, "description": "The URL is wrong or has expired"},
+        416: {"model": ErrorBody, "description": "The `Range` begins after the end of the file"},
     },
 )
 async def get_file(
@@ -38,7 +38,7 @@ async def get_file(
     expires: Annotated[str, Query(max_length=20)] = "",
     signature: Annotated[str, Query(max_length=100)] = "",
 ) -> Response:
-    """Addresses come with events; they need no key and end after a day."""
+    """The URLs are sent in events; they need no key and expire after a day."""
     file = await infrastructure.files.find_signed(file_id, expires, signature)
     etag = f'"{file.id}"'  # files never change
     headers = {

@@ -33,12 +33,12 @@ class Readiness(BaseModel):
     status: Literal["ok", "degraded"] = "ok"
     degraded: list[Part] = Field(
         default_factory=list,
-        description="What is not as configured: `limits` have a stand-in for their store, `files` "
-        "are not kept, of `models` one could not be replaced by that of the last deployment",
+        description="What is not as configured: `limits` are applied per server, `files` are not "
+        "stored, one of `models` could not be replaced by that of the last deployment",
     )
     models: dict[str, str] | None = Field(
         default=None,
-        description="By deployment, why its model was not replaced; only to callers on the "
+        description="By deployment, why its model was not replaced; only for callers on the "
         "service's machine",
     )
 
@@ -62,9 +62,9 @@ async def readyz(
         Query(description="Names of model deployments, joined by commas: only these must answer"),
     ] = None,
 ) -> Readiness:
-    """A degraded service works: limits are kept by each server for itself, and are stricter;
-    without the store of files events have no `audio_url`; a model that was not replaced serves on,
-    and `GET /models` has the reason."""
+    """A degraded service works: without the store of limits each server applies its own, stricter
+    limits; without the store of files events have no `audio_url`; a model that was not replaced
+    still serves, and `GET /models` has the reason."""
     if infrastructure.sockets.draining:
         raise ApiError("unavailable", "not ready: this server is stopping")
     await infrastructure.database.ping()

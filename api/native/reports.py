@@ -44,29 +44,29 @@ _PAGE = {"text/html": {"schema": {"type": "string"}}}
 
 
 class Recording(Shown):
-    """One file that was sent, as it was measured before the voice was made."""
+    """The measurements of one uploaded file, from before the voice was built."""
 
     seconds: float
-    speech_share: float = Field(description="Of its length.")
-    snr_db: float = Field(description="How much louder the speech is than what sounds between it.")
-    level_dbfs: float = Field(description="Of the speech.")
-    clipped_share: float = Field(description="Of the signal, at its own ceiling.")
+    speech_share: float = Field(description="Share of its duration that is speech.")
+    snr_db: float = Field(description="Level of the speech above the noise between it.")
+    level_dbfs: float = Field(description="Level of the speech.")
+    clipped_share: float = Field(description="Share of samples at the peak level.")
 
 
 class CustomVoiceReport(VoiceReport):
-    """How a voice was made, and what came of it."""
+    """How a voice was built, and its measured quality."""
 
     id: str
     name: str
     status: VoiceStatus
     reason: str | None = Field(description="Why it failed.")
     recordings: list[Recording] = Field(description="In the order in which they were sent.")
-    page_url: str = Field(description="The same as a page, for who has the address; for an hour.")
+    page_url: str = Field(description="The report as a page: needs no key, expires in an hour.")
 
 
 @router.get(
     "/voices/{voice_id}/report",
-    summary="How a custom voice was made",
+    summary="The report of a custom voice",
     response_model=CustomVoiceReport,
     responses={200: {"description": "The report, as JSON or as a page", "content": _PAGE}},
 )
@@ -76,11 +76,11 @@ async def read_report(
     principal: PrincipalDep,
     voices: VoicesDep,
     format: Annotated[
-        Literal["json", "html"] | None, Query(description="Without it, `Accept` decides.")
+        Literal["json", "html"] | None, Query(description="By default `Accept` decides.")
     ] = None,
     accept: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> Any:
-    """Once the voice is ready or has failed. The page is HTML that needs nothing else."""
+    """Available when the voice is ready or has failed. The page is self-contained HTML."""
     kept = await voices.custom.report(principal, voice_id)
     if format == "html" or (format is None and _prefers_page(accept)):
         return _page(kept)
@@ -102,7 +102,7 @@ async def read_report(
     response_class=Response,
     responses={
         200: {"description": "The page", "content": _PAGE},
-        404: {"model": ErrorBody, "description": "The address is wrong or has expired"},
+        404: {"model": ErrorBody, "description": "The URL is wrong or has expired"},
     },
 )
 async def show_report(
@@ -111,7 +111,7 @@ async def show_report(
     expires: Annotated[str, Query(max_length=20)] = "",
     signature: Annotated[str, Query(max_length=100)] = "",
 ) -> HTMLResponse:
-    """`page_url` of a report leads here; it needs no key and ends after an hour."""
+    """The `page_url` of a report, which needs no key and expires after an hour."""
     return _page(await voices.custom.signed_report(file_id, expires, signature))
 
 

@@ -41,11 +41,11 @@ Ratio = Annotated[float, Field(ge=0.5, le=2.0)]
 
 
 class SpeechBody(RequestModel):
-    """What to say, and how."""
+    """The text to speak, and the options of its speech."""
 
     text: SpokenText
     voice_id: str | None = Field(
-        default=None, max_length=100, description="Wins over `voice`; see `GET /default-voices`."
+        default=None, max_length=100, description="Overrides `voice`; see `GET /default-voices`."
     )
     voice: str | None = Field(
         default=None, max_length=200, description="A voice's name, without regard to case."
@@ -55,7 +55,7 @@ class SpeechBody(RequestModel):
     )
     speed: Ratio = Field(default=1.0, description="Tempo; the pitch stays.")
     pitch: Ratio = Field(default=1.0, description="Frequency ratio; the tempo stays.")
-    timestamps: bool = Field(default=False, description="Adds `words` and when each sounds.")
+    timestamps: bool = Field(default=False, description="Adds `words` and their times.")
 
     @field_validator("text", mode="before")
     @classmethod
@@ -78,21 +78,21 @@ class SpeechBody(RequestModel):
 
 
 class SynthesisBody(SpeechBody):
-    """What to say, and the file to write."""
+    """The text to speak, and the format of the file."""
 
     output_format: OutputFormat = "mp3"
 
 
 class StreamBody(SpeechBody):
-    """What to say, and the format of the stream."""
+    """The text to speak, and the format of the stream."""
 
     output_format: StreamFormat = Field(
-        default="mp3", description="`pcm` is 16-bit little-endian mono; `sample_rate` is beside it."
+        default="mp3", description="`pcm` is 16-bit little-endian mono; see `sample_rate`."
     )
 
 
 class SpokenWord(BaseModel):
-    """A word of the text as it was sent, and when it sounds."""
+    """A word of the request's text, and its times in the audio."""
 
     word: str
     start: float = Field(description="Seconds from the start of the audio.")
@@ -107,7 +107,7 @@ class SynthesisResult(BaseModel):
     success: Literal[True] = True
     message: str
     audio_base64: str
-    sample_rate: int = Field(description="Hz that a decoder gives.")
+    sample_rate: int = Field(description="Of the decoded audio, in Hz.")
     duration_seconds: float
     encoding: Literal["MP3", "LINEAR16", "OGG_OPUS", "FLAC"]
     output_format: OutputFormat
@@ -118,7 +118,7 @@ class ChunkResult(BaseModel):
     """A chunk of the stream."""
 
     audioContent: str = Field(description="Base64; the chunks joined are one file.")
-    sample_rate: int = Field(description="Hz that a decoder gives.")
+    sample_rate: int = Field(description="Of the decoded audio, in Hz.")
     words: list[SpokenWord] | None = Field(default=None, description="Only with `timestamps`.")
 
 
@@ -194,7 +194,7 @@ class LineWriter:
 async def synthesize(
     body: SynthesisBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
-    """The whole text as one file. A client that leaves stops the work, and pays nothing."""
+    """Returns one file. If the client disconnects, the work stops and nothing is charged."""
     synthesis, workspace_id = speech.synthesis, principal.workspace_id
     plan = await synthesis.plan(body.to_request(workspace_id), workspace_id)
     writer = FileWriter(body.output_format)
@@ -217,7 +217,7 @@ async def synthesize(
 
 @router.post(
     "/tts-stream",
-    summary="Speak a text piece by piece",
+    summary="Stream the speech of a text",
     response_class=Response,
     status_code=200,
     responses=NdjsonStream.documented(
@@ -227,10 +227,10 @@ async def synthesize(
 async def stream(
     body: StreamBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
-    """Lines of JSON; the audio of the first comes before the second sentence is spoken.
+    """Lines of JSON; the first audio is sent before the second sentence is synthesised.
 
-    The audio of all lines joined is one file. A client that leaves stops the work, and pays for
-    what was spoken.
+    The audio of all lines joined is one file. If the client disconnects, the work stops, and the
+    speech synthesised until then is charged.
     """
     # Errors before the first audio set the HTTP status, except that of an unknown voice.
     workspace_id = principal.workspace_id

@@ -33,7 +33,7 @@ class TranscribedWord(BaseModel):
 
 
 class SpokenUtterance(Shown):
-    """What one speaker said before another did."""
+    """The speech of one speaker until another speaks."""
 
     speaker: str = Field(description="A, B and so on, in order of appearance.")
     start: Annotated[float, rounded(2)] = Field(description="Seconds from the start of the file.")
@@ -114,7 +114,7 @@ class TranscriptionFields(BaseModel):
 async def transcribe(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
-    """The text of a recording. A client that leaves stops the work, and pays nothing.
+    """Transcribes a recording. If the client disconnects, the work stops; nothing is charged.
 
     Without credit a large form is refused before it is read, any other before it is decoded.
     """
@@ -134,7 +134,7 @@ async def transcribe(
         return await while_connected(request.receive, work)
 
 
-@router.get("/stt/languages", summary="List the languages that are understood")
+@router.get("/stt/languages", summary="List the supported languages")
 async def list_languages(speech: SpeechDep) -> LanguageList:
     """Every language of the model, with its English and its own name."""
     pipeline = speech.transcription.pipeline

@@ -59,7 +59,7 @@ class DefaultVoice(BaseModel):
     description: str | None
     categories: list[str]
     voice_type: Literal["cloned", "professional"]
-    is_native: bool = Field(description="Whether the platform brings it; false for a user's own.")
+    is_native: bool = Field(description="True for stock voices, false for custom voices.")
     available_tiers: list[str]
 
 
@@ -71,7 +71,7 @@ class DefaultVoices(BaseModel):
     data: list[DefaultVoice]
 
 
-@router.get("/default-voices", summary="List the voices that can speak")
+@router.get("/default-voices", summary="List the available voices")
 async def list_default_voices(principal: PrincipalDep, voices: VoicesDep) -> DefaultVoices:
     """Every voice of the deployed models, and the workspace's own, by language and name."""
     listed = [_item(one) for one in await voices.catalogue.voices(principal.workspace_id)]
@@ -107,8 +107,8 @@ class VoiceFields(BaseModel):
     language: str = Field(
         default="",
         max_length=35,
-        description="A language code, such as `es` or, for a British accent, `en-GB`; heard in the "
-        "files when absent.",
+        description="A language code, such as `es` or, for a British accent, `en-GB`; by default "
+        "it is detected in the files.",
     )
     gender: VoiceGenderGiven = "neutral"
     consent: Annotated[str, Field(max_length=2000), AfterValidator(str.strip)] = Field(
@@ -143,16 +143,16 @@ def _files_schema() -> dict[str, Any]:
 @router.post(
     "/voices",
     status_code=201,
-    summary="Make a voice of recordings",
+    summary="Create a custom voice from recordings",
     openapi_extra=form_schema("files", VoiceFields, _files_schema()),
 )
 async def create_voice(
     request: Request, principal: PrincipalDep, voices: VoicesDep, operation: OperationDep
 ) -> CustomVoice:
-    """Checks the recordings before it answers; the voice itself takes minutes.
+    """The recordings are checked before the response; the voice takes minutes to build.
 
-    Its price is held until it is ready, and given back if it cannot be made. Where there is no
-    room or no credit for it, large forms are refused before they are read.
+    Its price is held until it is ready, and released if it cannot be built. Without credit, or at
+    the plan's limit of voices, large forms are refused before they are read.
     """
     rules = voices.custom.rules
     limits = UploadLimits(max_files=rules.max_files)
@@ -179,26 +179,26 @@ class ConsentRequest(RequestModel):
     """The body may be an empty object."""
 
     language: str | None = Field(
-        default=None, min_length=2, max_length=35, description="Of the sentence; English if absent."
+        default=None, min_length=2, max_length=35, description="English if absent."
     )
 
 
 class ConsentAnswer(BaseModel):
     """A new sentence of random words."""
 
-    sentence: str = Field(description="One of the files has to begin with it, read by the speaker.")
+    sentence: str = Field(description="The speaker reads it at the start of a file.")
     language: str
-    consent_token: str = Field(description="For the form of `POST /voices`.")
+    consent_token: str = Field(description="The field `consent_token` of `POST /voices`.")
     expires_at: Moment
 
 
-@router.post("/consent-sentences", summary="A sentence to agree with")
+@router.post("/consent-sentences", summary="Issue a consent sentence")
 async def issue_consent_sentence(
     body: ConsentRequest, principal: PrincipalDep, voices: VoicesDep
 ) -> ConsentAnswer:
-    """The speaker reads it aloud to consent to the voice; it expires after an hour.
+    """The speaker reads the sentence aloud as consent to the voice; it expires after an hour.
 
-    Words are compared with some tolerance, and the voice with the other files.
+    The recognised words may differ slightly; the speaker must be that of the other files.
     """
     sentence, token = voices.custom.consent_sentence(principal, body.language)
     return ConsentAnswer(
@@ -234,7 +234,7 @@ async def read_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep) 
 
 @router.delete("/voices/{voice_id}", summary="Delete a custom voice")
 async def delete_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep) -> Done:
-    """With its recordings. One that is still being made is given up, and costs nothing."""
+    """Also deletes its recordings. An unfinished voice is cancelled and not charged."""
     await voices.custom.delete(principal, voice_id)
     return Done(message="the voice is deleted")
 

@@ -56,9 +56,9 @@ Changed = Annotated[T | None, BeforeValidator(_not_null), Field(json_schema_extr
 
 
 class ChangedWebhook(RequestModel):
-    """What is absent stays, and null is refused: a secret can be replaced, but not taken away.
+    """Absent fields keep their values, and null is refused: a secret can be replaced, not removed.
 
-    After a new secret, the old one signs too for 24 hours.
+    After a change of secret, deliveries are signed with the old one as well for 24 hours.
     """
 
     url: Changed[Url] = None
@@ -161,7 +161,7 @@ async def delete_webhook(webhook_id: str, principal: PrincipalDep, platform: Pla
 
 @router.get(
     "/webhooks/{webhook_id}/deliveries",
-    summary="What was sent to a webhook, and what became of it",
+    summary="The deliveries of a webhook and their outcomes",
 )
 async def list_deliveries(
     webhook_id: str,
@@ -177,7 +177,7 @@ async def list_deliveries(
 
 @router.post(
     "/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver",
-    summary="Send a delivery again, whatever became of it",
+    summary="Send a delivery again, whatever its outcome",
 )
 async def redeliver(
     webhook_id: str, delivery_id: str, principal: PrincipalDep, platform: PlatformDep
@@ -196,5 +196,5 @@ async def test_webhook(
     platform: PlatformDep,
     event: EventKind | None = None,
 ) -> ShownDelivery:
-    """Without `event`, a sample of the first kind that the webhook asked for."""
+    """Without `event`, a sample of the webhook's first subscribed event type."""
     return _shown_delivery(await platform.webhooks.test(principal, _id(webhook_id), event))

@@ -17,7 +17,7 @@ async def list_models(speech: SpeechDep) -> ModelListing:
 
 @router.get("/openai/v1/models/{model_id:path}", summary="One model, for OpenAI's clients")
 async def get_model(model_id: str, speech: SpeechDep) -> Model:
-    """By its id or an alias: the answer's `id` is the one of the model itself."""
+    """Looked up by id or alias; the response has the model's own `id`."""
     for model in (await list_models(speech)).data:
         if model_id == model.id or model_id in model.aliases:
             return model

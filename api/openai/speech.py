@@ -55,23 +55,23 @@ VoiceName = Annotated[
 
 
 class OpenAISpeechBody(RequestModel):
-    """What to say, and how."""
+    """The text to speak, and the options of its speech."""
 
     model: str | None = Field(
-        default=None, max_length=200, description="`tts-1`, `gpt-4o-mini-tts` or an id from here."
+        default=None, max_length=200, description="`tts-1`, `gpt-4o-mini-tts` or a model id."
     )
     input: SpokenText
     voice: VoiceName | None = Field(
         default=None,
-        description="A voice of OpenAI's, or the name or id of any voice here. By default the "
-        "language of the text decides.",
+        description="An OpenAI voice, or the name or id of any voice here. By default it is "
+        "chosen by the language of the text.",
     )
     response_format: SpeechFormat = Field(
         default="mp3", description="`opus` is in Ogg; `pcm` is 16-bit little-endian mono, 24 kHz."
     )
     speed: float = Field(default=1.0, ge=0.25, le=4.0)
     stream_format: Literal["audio", "sse"] = Field(
-        default="audio", description="Bare bytes, or events with base64; both as they are made."
+        default="audio", description="Raw bytes, or events with base64; both are streamed."
     )
     instructions: str | None = Field(
         default=None, max_length=INSTRUCTIONS_CHARACTERS, description="Has no effect."
@@ -133,7 +133,7 @@ _BINARY = {"schema": {"type": "string", "contentMediaType": "application/octet-s
     response_class=Response,
     responses={
         200: {
-            "description": "The file in pieces, or its pieces as server-sent events",
+            "description": "The streamed file, or its chunks as server-sent events",
             "content": {
                 "text/event-stream": {"schema": {"type": "string"}},
                 **dict.fromkeys(MEDIA_TYPES.values(), _BINARY),
@@ -144,10 +144,10 @@ _BINARY = {"schema": {"type": "string", "contentMediaType": "application/octet-s
 async def create_speech(
     body: OpenAISpeechBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
-    """The first audio comes before the second sentence is spoken.
+    """The first audio is sent before the second sentence is synthesised.
 
-    A client that leaves stops the work, and pays for what was spoken. A failure after the first
-    audio cuts the connection, or is an event.
+    If the client disconnects, the work stops, and the speech synthesised until then is charged.
+    A failure after the first audio closes the connection, or is sent as an event.
     """
     workspace_id, names, synthesis = principal.workspace_id, speech.openai, speech.synthesis
     async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=None):

@@ -57,18 +57,16 @@ class OpenAITranscriptionFields(BaseModel):
     languages: list[Code] = Field(
         default=[], max_length=20, description="Detection chooses among these."
     )
-    prompt: str = Field(
-        default="", description="Names and terms to expect, or what was said before."
-    )
+    prompt: str = Field(default="", description="Names and terms to expect, or the preceding text.")
     keywords: list[Annotated[str, Field(max_length=100)]] = Field(
         default=[], max_length=100, description="Terms to expect."
     )
     response_format: TranscriptFormat = "json"
     timestamp_granularities: list[Literal["word", "segment"]] = Field(
-        default=[], max_length=10, description="Of `verbose_json`; by default `segment`."
+        default=[], max_length=10, description="For `verbose_json`; by default `segment`."
     )
     stream: Switch = Field(
-        default=False, description="Events as it is heard; not of verbose_json, srt and vtt."
+        default=False, description="Streams events; not for verbose_json, srt and vtt."
     )
     temperature: float = Field(default=0.0, ge=0.0, le=1.0, description="Has no effect.")
 
@@ -128,7 +126,7 @@ _TEXT = {"schema": {"type": "string"}}
 async def create_transcription(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
-    """The text of a recording. A client that leaves stops the work, and pays for what it got."""
+    """Transcribes a recording. If the client disconnects, it stops; what was sent is charged."""
     check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
     async with receive_form(request, LIMITS, check) as form:
         path = form.file("file").path

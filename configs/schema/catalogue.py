@@ -105,7 +105,7 @@ class Artefact(StrictModel):
             self.listed_source()
         for name in self.files:
             if ".." in PurePosixPath(name).parts:
-                raise ValueError(f"{name!r} leaves its folder")
+                raise ValueError(f"{name!r} is outside its folder")
         for source in self.sources:
             missing = set(self.files) - set(source.files)
             if missing and EVERY_FILE not in source.files:

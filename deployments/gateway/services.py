@@ -1,14 +1,13 @@
 """Builds the services of a gateway over the handles of its model directory."""
 
 from dataclasses import replace
-from functools import cache
 
 from api.services import Models, Services, build_services
 from configs.load import load_yaml
 from configs.schema.transcription import ListeningConfig
 from configs.settings import Settings
 from deployments.gateway.handles import ModelDirectory
-from models.registry import GRAMMAR_CHECK, SPEAKER, VAD, WATERMARK, load
+from models.registry import GRAMMAR_CHECK, SPEAKER, VAD, WATERMARK, load, load_once
 from models.weights.store import WeightStore
 from pipelines.limits.limits import SharedLimits
 from telemetry.reports import OwnReports
@@ -38,7 +37,7 @@ def gateway_services(
         vad=vad,
         # One instance is enough if both are the same: its state is in its streams.
         live_vad=vad if live == VAD_CONFIG else load(VAD, live, weights),
-        speaker_encoder=cache(lambda: load(SPEAKER, SPEAKER_CONFIG, weights)),
+        speaker_encoder=load_once(SPEAKER, SPEAKER_CONFIG, weights),
         grammar=lambda: load(GRAMMAR_CHECK, GRAMMAR_CONFIG, weights),
         # Loaded now: a service that must watermark speech must not start without it.
         watermark=(

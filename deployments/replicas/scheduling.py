@@ -234,7 +234,7 @@ class PriorityBatcher(ReplicaScheduler):
             raise EngineOverloaded("too many utterances wait")
         if request.urgency == INTERIM and self._finals_are_late(now):
             metrics.stt_dropped.inc()
-            raise EngineOverloaded("final texts wait, interim ones are left out")
+            raise EngineOverloaded("final transcripts wait; interims are dropped")
         mine = _WaitingRequest(request, now)
         self._waiting.append(mine)
         try:

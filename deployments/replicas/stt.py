@@ -1,17 +1,15 @@
 """The deployment of speech-to-text models."""
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 
 from configs.settings import weights_dir
 from deployments.replicas.model import ModelDeployment
 from deployments.replicas.scheduling import URGENCY_NAMES, PriorityBatcher, Results
 from models.errors import EngineError
-from models.registry import SPEAKER, STT, load
+from models.registry import SPEAKER, STT, load_once
 from models.speaker.base import SpeakerEncoder
 from models.stt.base import STT_SAMPLE_RATE, STTEngine, Transcript, TranscriptionRequest, add_voices
 from models.weights.store import WeightStore
@@ -32,10 +30,7 @@ class STTDeployment(ModelDeployment[STTEngine]):
             lambda: min(self.engine().capabilities.max_concurrency, MAX_CONCURRENCY),
             lambda: self.engine().capabilities.max_batch_size,
         )
-        self._load_speaker_encoder = cache(
-            lambda: load(SPEAKER, SPEAKER_CONFIG, WeightStore(weights_dir()))
-        )
-        self._loading = threading.Lock()
+        self._speaker_encoder = load_once(SPEAKER, SPEAKER_CONFIG, WeightStore(weights_dir()))
 
     async def transcribe(
         self, request: TranscriptionRequest, caller: str | None = None
@@ -58,11 +53,6 @@ class STTDeployment(ModelDeployment[STTEngine]):
         if audio_s:
             metrics.stt_real_time_factor.observe(elapsed_s / audio_s)
         return results
-
-    def _speaker_encoder(self) -> SpeakerEncoder:
-        """Loaded once, by the first request for speaker embeddings; blocking."""
-        with self._loading:
-            return self._load_speaker_encoder()
 
 
 def decode(

@@ -1,7 +1,7 @@
-"""The Ray job that makes one voice: python -m deployments.voice_jobs.job VOICE LEASE CLUSTER
+"""The Ray job that builds a voice: python -m deployments.voice_jobs.job VOICE LEASE CLUSTER
 
-The voice is claimed under LEASE; from now on this process renews it. The exit status is 0 when
-there is nothing left to do for the voice; otherwise another attempt follows.
+The voice is claimed under LEASE, which this process renews from its start. The exit status is 0
+when the voice needs no further attempt; otherwise another attempt follows.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def main(maker: Maker) -> int:
     )
     parser.add_argument("voice", type=UUID)
     parser.add_argument("lease")
-    parser.add_argument("cluster", help="address of its GCS")
+    parser.add_argument("cluster", help="address of the cluster's GCS")
     arguments = parser.parse_args()
     setup_logs()
     # Not "auto" or the RAY_ADDRESS of the job: both may be another cluster on this machine.

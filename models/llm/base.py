@@ -94,10 +94,8 @@ class GenerationDelta:
         """Consecutive pieces as one; adding 32,000 one by one would take 0.6 s."""
         return GenerationDelta(
             text="".join(piece.text for piece in pieces),
-            finish_reason=next(
-                (p.finish_reason for p in reversed(pieces) if p.finish_reason), None
-            ),
-            usage=next((piece.usage for piece in pieces[::-1] if piece.usage), None),
+            finish_reason=next((p.finish_reason for p in pieces[::-1] if p.finish_reason), None),
+            usage=next((p.usage for p in pieces[::-1] if p.usage), None),
             tool_calls=joined_calls(call for piece in pieces for call in piece.tool_calls),
             reasoning="".join(piece.reasoning for piece in pieces),
         )

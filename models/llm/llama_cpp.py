@@ -76,7 +76,7 @@ class LlamaCppEngine(ChatEngine):
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         if request.tools and not self.capabilities.tools:
-            raise UnsupportedFeature("this model has no tools")
+            raise UnsupportedFeature("this model does not support tools")
         grammar = None
         if request.tools or request.response_format:
             grammar = cached_grammar(request)
@@ -109,7 +109,7 @@ class LlamaCppEngine(ChatEngine):
                     await _end_of(stream)
                     yield GenerationDelta(finish_reason="tool_calls", usage=delta.usage)
                     return
-            raise EngineLost("llama.cpp ended the answer before its finish")
+            raise EngineLost("llama.cpp ended without a finish reason")
         finally:
             stream.close()  # the thread sees it at the next chunk, and llama.cpp frees the slot
             work.cancel()  # for a stream that still waits for a thread

@@ -81,7 +81,7 @@ class _Network:
         except (OSError, ValueError, ImportError, RuntimeError) as error:
             raise EngineError(f"the voice in {folder.name} cannot be loaded: {error}") from error
         if self._tokenizer.is_uroman or self._tokenizer.phonemize:
-            raise EngineError(f"the voice in {folder.name} wants a reader that is not installed")
+            raise EngineError(f"the voice in {folder.name} needs a package that is not installed")
         self.sample_rate: int = self._model.config.sampling_rate
         self._lock = threading.Lock()  # the options of a request are attributes of the network
 

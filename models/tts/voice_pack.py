@@ -74,7 +74,7 @@ def read_pack(data: bytes) -> VoicePack:
     if style.shape != STYLE_SHAPE or taps.ndim != 1 or len(taps) > MOST_TAPS:
         raise WeightsCorrupt(f"the voice pack is not float32 {STYLE_SHAPE} with a filter")
     if not 1 / MOST_WARP <= warp <= MOST_WARP:  # nor NaN
-        raise WeightsCorrupt("the voice pack has a warp that no voice has")
+        raise WeightsCorrupt("the voice pack has a formant warp out of range")
     return VoicePack(style, taps if len(taps) else None, bool(british), warp)
 
 
@@ -109,7 +109,7 @@ class VoiceCache(Generic[Pack]):
         if known is not None:
             pack = known[0]
         elif reference.data is None:
-            raise PackMissing(f"the pack {reference.digest[:12]} is not here")
+            raise PackMissing(f"the voice pack {reference.digest[:12]} is not stored")
         elif pack_digest(reference.data) != reference.digest:
             raise WeightsCorrupt("the voice pack is not the one that was named")
         else:

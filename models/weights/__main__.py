@@ -1,4 +1,4 @@
-"""`python -m models.weights [fetch|verify|list] [artefact …]`."""
+"""Fetches, verifies or lists weights: python -m models.weights [fetch|verify|list] [artefact …]"""
 
 import argparse
 import sys
@@ -67,8 +67,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("command", nargs="?", default="fetch", choices=["fetch", "verify", "list"])
     parser.add_argument("names", nargs="*", help="artefacts; by default those of the profile")
     parser.add_argument("--profile", choices=get_args(Profile), default="cpu")
-    parser.add_argument("--all", action="store_true", help="the optional artefacts too")
-    parser.add_argument("--repair", action="store_true", help="reread unchanged files, too")
+    parser.add_argument("--all", action="store_true", help="include optional artefacts")
+    parser.add_argument("--repair", action="store_true", help="reread files that did not change")
     options = parser.parse_args(arguments)
     store = WeightStore(weights_dir())
     try:
@@ -93,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("stopped; the next run goes on from here", file=sys.stderr)
+        print("stopped; the next run continues from here", file=sys.stderr)
         return 130
     return 0
 

@@ -157,7 +157,7 @@ class WeightStore:
         for path in paths.values():
             if not path.exists():
                 raise WeightsMissing(
-                    f"{path.name!r} of {name!r} was never made; run `make weights`"
+                    f"{path.name!r} of {name!r} was never built; run `make weights`"
                     f" or `python -m models.weights fetch {name}`"
                 )
         return paths

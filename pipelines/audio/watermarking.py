@@ -73,7 +73,7 @@ class Watermarker:
         Raises NotFound when watermarking is off, and as AudioDecoder.decode.
         """
         if self._watermark is None or self._vad is None:
-            raise NotFound("this service marks no speech: WATERMARK is off")
+            raise NotFound("this service does not watermark speech: WATERMARK is off")
         audio = await decoder.decode(path, owner=owner)
         found = await asyncio.get_running_loop().run_in_executor(
             self._thread, _detect, self._watermark, self._vad, audio

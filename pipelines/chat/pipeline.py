@@ -206,7 +206,7 @@ class ChatPipeline:
             if name == info.id or name in info.aliases:
                 return model, info
         if not known or len(known) < len(models):
-            raise EngineLost("a chat model is down, and the one that was named may be it")
+            raise EngineLost("a chat model is down, possibly the requested one")
         if name == DEFAULT_MODEL:
             return known[0]
         ids = ", ".join(sorted(i for _, info in known for i in (info.id, *info.aliases)))

@@ -112,7 +112,7 @@ class CorrectionPipeline:
         toned = request.style.tone is not None
         if request.model == self._config.rules_id:
             if toned:
-                raise InvalidRequest(f"style.tone: {request.model} has no tones; leave model out")
+                raise InvalidRequest(f"style.tone: {request.model} supports no tones; omit model")
             return None
         try:
             model, info = await self._chat.choose(request.model or DEFAULT_MODEL)

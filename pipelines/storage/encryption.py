@@ -50,7 +50,7 @@ class Encryption:
         head, rest = encrypted[:HEADER_BYTES], encrypted[HEADER_BYTES:]
         cipher = self._ciphers.get(head[len(VERSION) :])
         if head[:1] != VERSION or cipher is None or len(encrypted) < OVERHEAD_BYTES:
-            raise DecryptionError("sealed by a key that is not among ANTIPHON_DATA_KEYS")
+            raise DecryptionError("encrypted under a key that is not in ANTIPHON_DATA_KEYS")
         bound = head + associated_data.encode()
         try:
             return cipher.decrypt(rest[:NONCE_BYTES], rest[NONCE_BYTES:], bound)

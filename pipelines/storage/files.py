@@ -231,9 +231,9 @@ class Files:
         self._pipe(path, PROBE.encode())
         try:
             if self._store.cat_file(path) != PROBE.encode():
-                raise OSError("it gave back other bytes than it was given")
+                raise OSError("it returned other bytes than were written")
         except FileNotFoundError as error:
-            raise OSError("it does not have what it was given") from error
+            raise OSError("it does not have the file that was written") from error
         finally:
             self._remove_path(path)
 

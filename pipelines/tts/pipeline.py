@@ -328,7 +328,7 @@ async def language_of(text: str, offered: Sequence[AvailableVoice]) -> str:
     return await asyncio.to_thread(lambda: detect_language(clean(beginning), languages))
 
 
-_NO_SOUND = "text gives no sound: the voice cannot read any of its letters"
+_NO_SOUND = "text gives no audio: the voice cannot read any of its letters"
 
 
 def _engine_speed(plan: SpeechPlan) -> float:

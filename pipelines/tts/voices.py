@@ -239,7 +239,7 @@ class VoiceDirectory:
 
     def _not_found(self, field: str) -> NoReturn:
         if any(name not in self._seen for name in self._models):
-            raise EngineLost("a text-to-speech model is not up yet; the voice may be its own")
+            raise EngineLost("a text-to-speech model is not ready; the voice may be one of its own")
         raise VoiceNotFound(f"no voice has that {field}; GET /default-voices lists them")
 
     def _with_model(self, voice: ReadyCustomVoice) -> AvailableVoice | None:

@@ -119,7 +119,7 @@ class SampleChecker:
         if float(heard @ others) < min_similarity:
             name = checked.samples[place].file.name
             raise InvalidRequest(
-                f"files: who begins {name!r} does not sound like the speaker of the other files"
+                f"files: the first speaker of {name!r} is not the speaker of the other files"
             )
 
     async def _analyse(self, file: SampleFile, media_type: str, owner: Hashable) -> _Analysed:

@@ -50,10 +50,10 @@ class _ReportPart(BaseModel):
 
 
 class StockSimilarity(_ReportPart):
-    """How near a stock voice is to the speaker."""
+    """The similarity of a stock voice to the speaker."""
 
     voice: str
-    name: str | None = Field(default=None, description="What people call it; None: as `voice`.")
+    name: str | None = Field(default=None, description="Display name; None: as `voice`.")
     similarity: FiniteFloat
 
 
@@ -88,15 +88,15 @@ class Spectrum(_ReportPart):
 
 
 class Judged(_ReportPart):
-    """The finished voice with sentences and recordings that it was not fitted to.
+    """Scores of the finished voice on held-out sentences and recordings.
 
-    `stock_…` is what stock voices reach. None: not measured.
+    `stock_…` are the scores of stock voices. None: not measured.
     """
 
     similarity: FiniteFloat = Field(description="Cosine of embeddings; 1 is the same speaker.")
     stock_similarity: FiniteFloat | None = None
     wer: FiniteFloat | None = Field(
-        default=None, description="Share of words that a recogniser reads wrongly."
+        default=None, description="Word error rate of a speech recogniser."
     )
     stock_wer: FiniteFloat | None = None
     dnsmos: FiniteFloat | None = Field(default=None, description="Quality, 1 to 5 (DNSMOS).")
@@ -121,7 +121,7 @@ Sound = Annotated[
 
 
 class Samples(_ReportPart):
-    """Some seconds of both, to be compared by ear."""
+    """Excerpts of the recordings and the clone, to be compared by ear."""
 
     sentence: str = Field(description="What the clone says.")
     source: Sound
@@ -129,11 +129,11 @@ class Samples(_ReportPart):
 
 
 class VoiceReport(_ReportPart):
-    """How a voice was made, and what came of it."""
+    """How a voice was built, and its measured quality."""
 
     version: Literal[1] = 1
     evaluations: int = Field(ge=0, description="Candidates that were tried.")
-    seconds: FiniteFloat = Field(ge=0, description="What the work took, all attempts together.")
+    seconds: FiniteFloat = Field(ge=0, description="Computing time of all attempts together.")
     similarity_curve: list[tuple[int, FiniteFloat]] = Field(
         description="The best so far: [evaluation, similarity], in order."
     )
@@ -143,7 +143,7 @@ class VoiceReport(_ReportPart):
     judged: Judged | None = None
     formants: FiniteFloat | None = Field(
         default=None,
-        description="What the formants of the style are multiplied with; 1: as they are.",
+        description="Factor on the formants of the style; 1: unchanged.",
     )
     samples: Samples | None = None
 

@@ -281,7 +281,7 @@ class CustomVoices:
         most = self._plans.limits_of(workspace.plan).custom_voices
         if voices.count_voices(session, workspace.id) >= most:
             raise PlanRequired(
-                f"the plan has room for {most} custom voice{'s' if most != 1 else ''}; delete one, "
+                f"the plan allows {most} custom voice{'s' if most != 1 else ''}; delete one, "
                 "or subscribe to a larger plan"
             )
 

@@ -21,15 +21,15 @@ class CustomVoice(BaseModel):
     id: str
     name: str
     description: str | None
-    language: str = Field(description="ISO 639-1 code; heard in the samples when none was given.")
+    language: str = Field(description="ISO 639-1 code; detected in the samples if not given.")
     gender: VoiceGenderGiven
     status: VoiceStatus
     is_custom: bool
     created_at: Moment
-    estimated_completion: Moment = Field(description="When it was finished, once it is.")
+    estimated_completion: Moment = Field(description="The actual time once it is finished.")
     progress: float = Field(description="Share of the work that is done, 0 to 1.")
     similarity: float | None = Field(
-        description="Of its speech with recordings that it was not made of; 1 is the same speaker."
+        description="Of its speech to held-out recordings; 1 is the same speaker."
     )
     reason: str | None = Field(description="Why it failed.")
 

@@ -139,7 +139,7 @@ class Webhooks:
             _require_active(webhook)
             delivery, event = found
             if event.body is None:
-                raise InvalidRequest("what the event said is no longer kept")
+                raise InvalidRequest("the content of the event is no longer stored")
             deliveries.send_again(session, delivery, utc_now())
             session.flush()
             return deliveries.listed(session, [delivery])[0]

@@ -12,6 +12,8 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+from prometheus_client.parser import text_string_to_metric_families as parse
+from prometheus_client.samples import Sample
 
 from deployments import cluster
 from deployments.gateway.handles import ModelDirectory
@@ -125,6 +127,18 @@ def logs_folder() -> Path:
 
     assert worker._global_node is not None
     return Path(worker._global_node.get_logs_dir_path())
+
+
+async def samples(client: httpx.AsyncClient) -> list[Sample]:
+    page = await client.get("/metrics")
+    assert page.status_code == 200, page.text
+    return [sample for family in parse(page.text) for sample in family.samples]
+
+
+def total(found: list[Sample], name: str, **labels: str) -> float:
+    return sum(
+        one.value for one in found if one.name == name and labels.items() <= one.labels.items()
+    )
 
 
 async def until_ready(client: httpx.AsyncClient) -> None:

@@ -7,13 +7,18 @@ from collections.abc import AsyncIterator, Iterator
 import httpx
 import pytest
 import pytest_asyncio
-from prometheus_client.parser import text_string_to_metric_families as parse
-from prometheus_client.samples import Sample
 from redis import Redis
 
 from db.migrate import upgrade
 from tests.deployments.canary import Site, check_that_nothing_leaked, say_everything, written
-from tests.deployments.conftest import TestCluster, gateway_app, logs_folder, until_ready
+from tests.deployments.conftest import (
+    TestCluster,
+    gateway_app,
+    logs_folder,
+    samples,
+    total,
+    until_ready,
+)
 from tests.patience import PATIENCE_S
 from tests.servers import free_port
 
@@ -46,18 +51,6 @@ async def client(site: Site) -> AsyncIterator[httpx.AsyncClient]:
         await until_ready(made)
         await say_everything(made, site)
         yield made
-
-
-async def samples(client: httpx.AsyncClient) -> list[Sample]:
-    page = await client.get("/metrics")
-    assert page.status_code == 200, page.text
-    return [sample for family in parse(page.text) for sample in family.samples]
-
-
-def total(found: list[Sample], name: str, **labels: str) -> float:
-    return sum(
-        one.value for one in found if one.name == name and labels.items() <= one.labels.items()
-    )
 
 
 async def test_the_metrics_page_has_samples_of_every_process(client: httpx.AsyncClient) -> None:

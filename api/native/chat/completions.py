@@ -29,7 +29,7 @@ DONE = b"data: [DONE]\n\n"
 ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
         "model": ChatCompletion,
-        "description": "The answer, or its pieces as server-sent events when `stream` is true",
+        "description": "The answer, or its chunks as server-sent events when `stream` is true",
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
     }
 }
@@ -49,7 +49,7 @@ async def complete(
     chat: ChatDep,
     operation: OperationDep,
 ) -> Response:
-    """Continues `messages`, or corrects `text`. Without `chat_id` the turn begins a saved chat."""
+    """Answers `messages`, or corrects `text`. Without `chat_id` the turn begins a saved chat."""
     began = time.monotonic()
     stream = not is_openai(request) if body.stream is None else body.stream
     # An error before the first piece still sets the HTTP status.
@@ -69,7 +69,7 @@ async def _collect(completion: Completion, began: float) -> dict[str, Any]:
     async for _ in completion.deltas():
         pass
     if completion.usage is None:
-        raise EngineLost("the model ended without its finish")
+        raise EngineLost("the model ended without a finish reason")
     answer = completion.answer
     return {
         "id": completion.id,
@@ -109,7 +109,7 @@ async def _frames(completion: Completion, began: float) -> AsyncGenerator[bytes,
             if delta.finish_reason is not None:
                 yield frames.finish(delta.finish_reason)
         if completion.usage is None:
-            raise EngineLost("the model ended without its finish")
+            raise EngineLost("the model ended without a finish reason")
         more = _correction(completion)
         yield frames.done(_milliseconds_since(began), completion.usage, **more)
     except Exception as error:  # the status line was sent: every failure becomes an event

@@ -110,14 +110,14 @@ class AnsweredCall(BaseModel):
 
 
 class Replacement(RequestModel):
-    """Replaces `term` wherever it stands as whole words, regardless of case."""
+    """Replaces `term` wherever it occurs as whole words, regardless of case."""
 
     term: Annotated[str, Field(min_length=1, max_length=200)]
     replacement: Annotated[str, Field(max_length=200)]
 
 
 class StyleFields(RequestModel):
-    """Wishes beyond correctness; what is not given is left to the corrector."""
+    """Style options of a correction; the corrector chooses those that are absent."""
 
     tone: Annotated[OneLine, Field(max_length=100)] | None = None
     auto_capitalize: Annotated[bool | None, Field(alias="autoCapitalize")] = None
@@ -155,7 +155,7 @@ class EditBody(BaseModel):
 
 
 class CorrectionBody(BaseModel):
-    """All edits, in order without overlaps: applied to the text they give the content."""
+    """All edits, in order and without overlaps; applied to `text` they give `content`."""
 
     edits: list[EditBody]
 
@@ -277,9 +277,9 @@ class ChatCompletionBody(CorrectionFields):
         if self.text is None and self.messages is None:
             raise ValueError("messages: at least 1 message is required, or a text to correct")
         if self.text is not None and (self.tool or self.tools or self.format() is not None):
-            raise ValueError("text: a correction has neither tools nor a form of its answer")
+            raise ValueError("text: a correction takes neither tools nor response_format")
         if self.logprobs or self.top_logprobs:
-            raise ValueError("logprobs: log probabilities are not given; leave it out")
+            raise ValueError("logprobs: log probabilities are not supported; omit it")
         return self
 
     @model_validator(mode="after")
@@ -288,7 +288,7 @@ class ChatCompletionBody(CorrectionFields):
         if len(names) > MAX_TOOLS:
             raise ValueError(f"tools: at most {MAX_TOOLS} are allowed")
         if len(set(names)) < len(names):
-            raise ValueError("tools: each needs a name of its own")
+            raise ValueError("tools: names must be unique")
         if isinstance(self.tool_choice, NamedTool):
             if self.tool_choice.function.name not in names:
                 raise ValueError("tool_choice: there is no tool of that name")

@@ -122,7 +122,7 @@ def parse_message(text: str) -> tuple[str, Any]:
         raise ClientFault("a message is an object with exactly one key, which names it")
     name, body = next(iter(event.items()))
     if name not in MESSAGES:
-        raise ClientFault(f"unknown message; there are {', '.join(MESSAGES)}")
+        raise ClientFault(f"unknown message; supported: {', '.join(MESSAGES)}")
     return name, body
 
 

@@ -108,7 +108,7 @@ def _merged_values(key: str, one: Any, other: Any) -> Any:
         if key == "allOf":
             return [*one, *other]
         return {"allOf": [one, other]}
-    raise SchemaError(f"{key}: it is asked twice, in different ways")
+    raise SchemaError(f"{key}: it is given twice, with different values")
 
 
 def _types(one: list[Any], other: list[Any]) -> list[Any]:

@@ -174,7 +174,7 @@ class _PatternCompiler:
                 ranges += _CATEGORIES[value]
                 universe = _PRINTABLE
             else:
-                raise SchemaError("pattern: a set with something that is not supported")
+                raise SchemaError("pattern: a set with an element that is not supported")
         if negated:
             return self._set(without(universe, ranges))
         escapes = [c for c in _ESCAPES if any(a <= c <= b for a, b in ranges)]
@@ -185,7 +185,7 @@ class _PatternCompiler:
         plain = without(ranges, _ESCAPED)
         ways = [self._builder.char_set(plain), *others] if plain else list(others)
         if not ways:
-            raise SchemaError("pattern: a set that no text has")
+            raise SchemaError("pattern: a set that matches no character")
         return self._builder.choice(*ways)
 
     def _literal(self, code: int) -> Node:

@@ -109,7 +109,7 @@ class StreamBatch:
         try:
             self._manager = self._begin(config, samplers, rows)
         except (MemoryError, RuntimeError, ValueError) as error:
-            raise EngineError(f"no room for the cache of {config.id!r}: {error}") from error
+            raise EngineError(f"no memory for the cache of {config.id!r}: {error}") from error
 
     def submit(
         self, prompt: Sequence[int], most_tokens: int, sampler: TokenSampler, owner: str

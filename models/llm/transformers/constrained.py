@@ -69,7 +69,7 @@ class ConstrainedAnswers:
         matcher = self._matcher(self._grammar(request))
         if matcher.is_error():
             reason = matcher.get_error().splitlines()[0]
-            raise UnsupportedFeature(f"the model cannot be held to the schema: {reason}")
+            raise UnsupportedFeature(f"the schema cannot be enforced: {reason}")
         return ConstrainedAnswer(matcher, None)
 
     def _matcher(self, grammar: str) -> Matcher:

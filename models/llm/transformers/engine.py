@@ -76,7 +76,7 @@ class PromptWriter:
         options = {**request.template_kwargs, "enable_thinking": thinking}
         if request.tools and request.tool_choice != "none":
             if not self._takes_tools:
-                raise UnsupportedFeature("this model has no tools")
+                raise UnsupportedFeature("this model does not support tools")
             options[self._tools_argument] = list(request.tools)
         options |= {"tokenize": False, "add_generation_prompt": True}
         options.pop("conversation", None)  # the name of our own argument

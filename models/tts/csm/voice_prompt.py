@@ -50,8 +50,8 @@ def read_prompt(data: bytes) -> VoicePrompt:
             f"the recording of the voice pack is not {MIN_PROMPT_S:g} to {MAX_PROMPT_S:g} s long"
         )
     if any(text.dtype.kind != "U" or text.ndim for text in (transcript, language)):
-        raise WeightsCorrupt("the voice pack does not tell what is said in it")
+        raise WeightsCorrupt("the voice pack has no transcript of its recording")
     said = str(transcript).strip()
     if not 0 < len(said) <= MAX_TRANSCRIPT:
-        raise WeightsCorrupt(f"what the voice pack says is not 1 to {MAX_TRANSCRIPT} characters")
+        raise WeightsCorrupt(f"the voice pack's transcript is not 1 to {MAX_TRANSCRIPT} characters")
     return VoicePrompt(pcm16_to_float(pcm.tobytes()), said, str(language))

@@ -132,7 +132,7 @@ def _tensor(
         or offset + last >= len(storage)
         or math.prod(shape) > len(storage)
     ):
-        raise WeightsCorrupt("a tensor leaves its storage")
+        raise WeightsCorrupt("a tensor exceeds its storage")
     steps = [step * storage.itemsize for step in strides]
     return np.lib.stride_tricks.as_strided(storage[offset:], shape, steps)
 

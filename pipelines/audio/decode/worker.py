@@ -104,7 +104,7 @@ class PcmWriter:
         """Writes the rest, and gives the seconds of all. Raises InvalidAudio."""
         self._write(_EMPTY, last=True)
         if not self._samples:
-            raise InvalidAudio("the file holds no sound")
+            raise InvalidAudio("the file holds no audio")
         if self._non_finite > MAX_NON_FINITE * self._samples:
             raise InvalidAudio("the samples of the file are not numbers")
         return round(self._seconds, 6)
@@ -199,11 +199,11 @@ def _audio_stream(container: Any, decoders: list[str]) -> Any:
         raise InvalidAudio("the file has no audio stream")
     for video in container.streams.video:
         if not video.disposition & av.stream.Disposition.attached_pic:
-            raise InvalidAudio("the file is a video; send its sound alone")
+            raise InvalidAudio("the file is a video; send its audio alone")
     stream = container.streams.audio[0]
     codec = stream.codec_context
     if codec is None or codec.name not in decoders:
-        raise InvalidAudio("the file holds sound in a codec that is not accepted")
+        raise InvalidAudio("the file holds audio in a codec that is not supported")
     codec.thread_count = 1
     if codec.sample_rate and codec.layout.nb_channels:
         _check_shape(codec.sample_rate, codec.layout.nb_channels)

@@ -1,7 +1,6 @@
 """A TTS replica warms up its engine and releases memory, but never during a request."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import aclosing
 
@@ -63,7 +62,6 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> dict[str, SlowFirstEngine]:
 
     monkeypatch.setattr(deployments.replicas.model, "load_model", load)
     monkeypatch.setattr(deployments.replicas.model, "cluster_reports", lambda: None)
-    monkeypatch.setattr(os, "setpriority", lambda *which: None)  # this process runs other tests
     monkeypatch.setattr(deployments.replicas.tts, "WARM_UP_AFTER_S", 0.01)
     monkeypatch.setattr(deployments.replicas.tts, "PAUSE_S", 0.01)
     monkeypatch.setattr(deployments.replicas.tts, "KEEP_MEMORY_S", 0.05)

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from uuid import uuid4
@@ -10,13 +9,18 @@ from uuid import uuid4
 import httpx
 import pytest
 import pytest_asyncio
-from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 from websockets.exceptions import InvalidStatus
 
 from db.migrate import upgrade
 from tests.api.sockets.client import connect
-from tests.deployments.conftest import TestCluster, gateway_app, until_ready
+from tests.deployments.conftest import (
+    TestCluster,
+    gateway_app,
+    samples,
+    total,
+    until_ready,
+)
 from tests.patience import PATIENCE_S
 from tests.servers import free_port
 
@@ -81,25 +85,21 @@ async def ask(url: str, credential: str, times: int) -> list[httpx.Response]:
         return await asyncio.gather(*(client.get("/plans") for _ in range(times)))
 
 
-async def decisions(url: str) -> Counter[str]:
-    """Counted requests of all gateways, by the store that decided; "local" is without a store."""
+async def decisions(url: str) -> tuple[float, float]:
+    """Counted requests of all gateways: in all, and those decided without the store."""
+    name = "antiphon_limit_decisions_total"
     async with httpx.AsyncClient(base_url=url, timeout=30) as client:
-        page = (await client.get("/metrics")).text
-    found: Counter[str] = Counter()
-    for family in text_string_to_metric_families(page):
-        for sample in family.samples:
-            if sample.name == "antiphon_limit_decisions_total":
-                found[sample.labels["backend"]] += int(sample.value)
-    return found
+        found = await samples(client)
+    return total(found, name), total(found, name, backend="local")
 
 
-async def local_decisions_of(url: str, before: Counter[str], requests: int) -> int:
+async def local_decisions_of(url: str, before: tuple[float, float], requests: int) -> float:
     """How many of the requests since `before` were decided locally, once all are reported."""
     deadline = time.monotonic() + PATIENCE_S
-    while (since := await decisions(url) - before).total() < requests:
-        assert time.monotonic() < deadline, since
+    while (now := await decisions(url))[0] - before[0] < requests:
+        assert time.monotonic() < deadline, now
         await asyncio.sleep(0.5)
-    return since["local"]
+    return now[1] - before[1]
 
 
 async def test_two_gateways_admit_exactly_the_requests_of_the_plan(url: str) -> None:

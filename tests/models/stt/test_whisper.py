@@ -263,4 +263,5 @@ def test_a_lower_no_speech_threshold_rejects_more_texts(engine: WhisperEngine) -
 def test_single_words_are_not_hallucinations(engine: WhisperEngine, weights: WeightStore) -> None:
     for word in ("Yes.", "No.", "Stop.", "Hello."):
         pcm = speak(word, weights)
-        assert text_of(engine, pcm).lower().strip(".!, ") == word.lower().strip("."), word
+        heard = text_of(engine, pcm, language="en")  # with SSE4.1 alone "No." is Portuguese
+        assert heard.lower().strip(".!, ") == word.lower().strip("."), word

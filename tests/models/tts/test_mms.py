@@ -139,7 +139,7 @@ def test_unsupported_requests_are_refused_before_any_audio(engine: MmsEngine) ->
 
 def test_a_voice_that_needs_romanised_text_is_refused(config: MmsConfig, tmp_path: Path) -> None:
     make_tiny_vits(tmp_path, is_uroman=True)
-    with pytest.raises(EngineError, match="reader"):
+    with pytest.raises(EngineError, match="package"):
         MmsEngine(config, OneFolder(tmp_path))
 
 

@@ -82,7 +82,7 @@ async def test_the_error_of_a_failing_store_is_reported(
 
 async def test_lost_writes_are_reported(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Bucket, "pipe_file", lambda *_args, **_options: None)
-    assert "does not have what it was given" in await storage_problem(files)
+    assert "does not have the file that was written" in await storage_problem(files)
 
 
 async def test_the_recovery_of_a_store_is_logged_once(

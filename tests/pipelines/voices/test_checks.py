@@ -77,7 +77,7 @@ BAD: dict[str, tuple[Callable[[], bytes], str, str]] = {
     "words": (lambda: b"just text " * 100, "invalid_audio", "is not MP3, WAV or FLAC"),
     "nothing": (lambda: b"", "invalid_audio", "is not MP3, WAV or FLAC"),
     "ogg": (lambda: encoded(recording(4, 12), "ogg"), "invalid_audio", "is not MP3, WAV or FLAC"),
-    "head alone": (lambda: wav(recording(4, 12))[:44], "invalid_audio", "no sound"),
+    "head alone": (lambda: wav(recording(4, 12))[:44], "invalid_audio", "no audio"),
     "short": (lambda: wav(recording(4, 8)), "invalid_audio", "8.0 seconds long; each file must"),
     "long": (lambda: wav(recording(4, 63)), "audio_too_long", "too long; each file must last 10"),
     "silence": (lambda: wav(np.zeros(12 * RATE, np.float32)), "invalid_audio", "little speech"),
@@ -197,5 +197,5 @@ async def test_the_speaker_of_the_consent_sentence_must_match_the_other_files(
     if passes:
         await checker.check_speaker(pcm, checked, 0, 0.8)
     else:
-        with pytest.raises(PipelineError, match="who begins 'a.wav'"):
+        with pytest.raises(PipelineError, match="first speaker of 'a.wav'"):
             await checker.check_speaker(pcm, checked, 0, 0.8)

@@ -176,7 +176,7 @@ def test_save_chat_false_saves_nothing(server: ChatServer) -> None:
         ({"text": "correct me"}, "text"),
         ({"tools": [{"type": "retrieval"}]}, "tools.0.type"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools.0.function.name"),
-        ({"tool": [{"name": "f"}, {"name": "f"}]}, "name of its own"),
+        ({"tool": [{"name": "f"}, {"name": "f"}]}, "names must be unique"),
         ({"tool": [{"name": "f", "parameters": "none"}]}, "tool.0.parameters"),
         ({"tool": [{"name": f"f{i}"} for i in range(129)]}, "128"),
         ({"tool": [{"name": f"f{i}"} for i in range(9)], "tool_choice": "any"}, "tool_choice"),
