@@ -52,7 +52,7 @@ http_requests_live = _gauge("http_requests_live", "Requests in progress")
 overload_refusals = _counter(
     "overload_refusals_total", "Requests and sessions refused by admission control", "kind"
 )
-slow_clients = _counter("slow_clients_total", "Clients cut off since they were slow", "kind")
+slow_clients = _counter("slow_clients_total", "Clients disconnected as too slow", "kind")
 idempotent_replays = _counter(
     "idempotent_replays_total", "POSTs answered with a stored response by Idempotency-Key"
 )
@@ -153,7 +153,9 @@ limit_seconds = _histogram("limit_seconds", "Time to count a request", "backend"
 limiter_degraded = _gauge("limiter_degraded", "1 while the twin replaces the limiter")
 leases_live = _gauge("leases_live", "Leases of sockets and jobs in use")
 leases_refused = _counter("leases_refused_total", "Sockets and jobs over the plan's limit")
-attempts_refused = _counter("attempts_refused_total", "Logins and sign-ups refused", "kind")
+attempts_refused = _counter(
+    "attempts_refused_total", "Sign-ups, logins and unknown keys over their limit", "kind"
+)
 
 # Custom voices.
 voice_seconds = _histogram(

@@ -92,6 +92,8 @@ def truthful_openapi(app: FastAPI) -> dict[str, Any]:
             responses = operation["responses"]
             # A wrong field is 400 here; the framework would answer 422.
             responses.pop("422", None)
+            if "requestBody" not in operation:
+                responses.pop("408", None)
             content = responses.get("200", {}).get("content", {})
             if NdjsonStream.media_type in content:  # the framework knows one type a route
                 content[NdjsonStream.media_type] = content.pop("application/json")

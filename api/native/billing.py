@@ -67,7 +67,7 @@ class SubscriptionBody(Shown):
 class Subscribed(BaseModel):
     subscription: SubscriptionBody
     checkout_url: str | None = Field(
-        default=None, description="Where the user pays for a `pending` change, if told"
+        default=None, description="The page at which to pay for a `pending` change"
     )
 
 

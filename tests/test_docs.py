@@ -1,0 +1,104 @@
+"""The pages against the program: what they name exists, and what they have to name is there."""
+
+import argparse
+import ast
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from api.app import routed_app
+from api.http.errors import STATUS_OF_CODE
+from configs.load import CONFIGS_DIR
+from configs.settings import PROJECT_DIR
+from deployments.operator import _parser
+
+PAGES = [PROJECT_DIR / "README.md", *sorted((PROJECT_DIR / "docs").glob("*.md"))]
+TEXTS = {page.relative_to(PROJECT_DIR).as_posix(): page.read_text() for page in PAGES}
+API, OPERATING = TEXTS["docs/api.md"], TEXTS["docs/operating.md"]
+SECTIONS = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_link_to_a_page_leads_to_a_file_and_a_section(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text()):
+        name, _, anchor = target.partition("#")
+        linked = page.parent / name if name else page
+        assert linked.exists(), target
+        if anchor:
+            assert anchor in [_anchor(one) for one in SECTIONS.findall(linked.read_text())], target
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def test_each_example_is_valid_in_its_language() -> None:
+    examples = [
+        (name, *example)
+        for name, text in TEXTS.items()
+        for example in re.findall(r"^```(bash|json|python)\n(.*?)^```", text, re.M | re.S)
+    ]
+    assert len(examples) > 20
+    for name, language, example in examples:
+        if language == "python":
+            ast.parse(example, name)
+        elif language == "bash":
+            checked = subprocess.run(["bash", "-n"], input=example, text=True, capture_output=True)
+            assert not checked.stderr.replace("<this repository>", ""), (name, example)
+        else:
+            for value in _json_values(example):
+                json.loads(value)
+
+
+def _json_values(example: str) -> Iterator[str]:
+    """A value in some lines, or one in each line."""
+    lines = example.splitlines()
+    yield from [example] if lines[1:] and lines[1].startswith((" ", "}")) else lines
+
+
+def test_each_documented_route_is_in_the_list_of_endpoints() -> None:
+    listed = set(re.findall(r"(/[^\s`,]*)", re.sub(r"{\w+}", "{}", API)))
+    paths = {re.sub(r"{\w+}", "{}", path) for path in routed_app().openapi()["paths"]}
+    assert sorted(paths - listed) == []
+
+
+def test_each_error_is_listed_with_its_status() -> None:
+    rows = re.findall(r"^\| ([45][\d, ]+) \| (.+) \|$", API, re.MULTILINE)
+    listed = {
+        (code, int(status))
+        for statuses, codes in rows
+        for code in re.findall(r"`(\w+)`", codes)
+        for status in statuses.split(", ")
+    }
+    assert STATUS_OF_CODE.items() <= listed
+
+
+def test_each_setting_is_listed_with_its_meaning() -> None:
+    sources = [path.read_text() for path in CONFIGS_DIR.glob("*.py")]
+    read = r'(?:environ(?:\.get\(|\[)|environment\.\w+\()\s*"([A-Z_]+)"'
+    names = {name for source in sources for name in re.findall(read, source)}
+    assert len(names) > 15
+    assert sorted(name for name in names if f"`{name}`" not in OPERATING) == []
+
+
+def test_each_key_of_admission_control_is_listed() -> None:
+    admission = yaml.safe_load((CONFIGS_DIR / "admission.yaml").read_text())
+    keys = admission.keys() | admission["slow_clients"].keys()
+    assert sorted(key for key in keys if f"`{key}" not in OPERATING) == []
+
+
+def test_each_command_of_the_operator_is_listed() -> None:
+    (commands,) = (one for one in _parser()._actions if isinstance(one, argparse._SubParsersAction))
+    assert sorted(name for name in commands.choices if f"| `{name}" not in OPERATING) == []
+
+
+def test_each_metric_that_a_page_names_exists() -> None:
+    sources = "".join(path.read_text() for path in (PROJECT_DIR / "telemetry").glob("*.py"))
+    named = {name for text in TEXTS.values() for name in re.findall(r"`antiphon_(\w+)", text)}
+    assert "slow_clients_total" in named
+    assert sorted(name for name in named if not re.search(rf'["_]{name}"', sources)) == []
