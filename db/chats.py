@@ -88,8 +88,8 @@ def append_to_chat(
 
 def count_messages(session: Session, chat_id: UUID) -> int:
     """How many messages the chat has."""
-    last = select(func.max(ChatEntry.position)).where(ChatEntry.chat_id == chat_id)
-    return 1 + session.exec(select(func.coalesce(last.scalar_subquery(), -1))).one()
+    number = select(func.max(ChatEntry.position) + 1).where(ChatEntry.chat_id == chat_id)
+    return int(session.exec(number).one() or 0)
 
 
 def find_chat(session: Session, workspace_id: int, chat_id: UUID) -> Chat | None:

@@ -237,7 +237,8 @@ async def test_base64_sent_in_parts_is_one_json_object_of_the_stated_length(leng
         sent.append(message)
 
     async def receive() -> Message:
-        return await asyncio.get_running_loop().create_future()
+        await asyncio.Event().wait()
+        raise AssertionError("the client left")
 
     await answer({}, receive, send)
     body = b"".join(message.get("body", b"") for message in sent)
