@@ -66,9 +66,23 @@ def test_the_account_page_shows_usage_charges_and_webhook_deliveries(page: Page)
         assert run(page, f"at('work').innerHTML.includes('{word}')") is False, word
 
 
-def test_logging_out_and_a_change_of_password_end_sessions(tone_server: Server, page: Page) -> None:
+def test_the_page_lists_and_ends_sessions_and_changes_the_password(
+    tone_server: Server, page: Page
+) -> None:
     sign_up(page, "fourth@example.com")
     body = {"email": "fourth@example.com", "password": "correct horse"}
+    other = httpx.post(f"{tone_server.url}/auth/login", json=body).json()["token"]
+    agents = "[...at('session-rows').rows].map((row) => row.cells[3].textContent)"
+    run(page, "showSessions().then(() => true)")
+    assert "python-httpx" in run(page, f"{agents}[0]") and len(run(page, agents)) == 2
+    run(page, "at('session-rows').rows[0].querySelector('button').click()")
+    wait_until(page, "STATUS === 'The session has ended.' && at('session-rows').rows.length === 1")
+    assert plans(tone_server, other) == 401
+    other = httpx.post(f"{tone_server.url}/auth/login", json=body).json()["token"]
+    run(page, "showSessions().then(() => true)")
+    run(page, "document.querySelector('#end-others button').click()")
+    wait_until(page, "STATUS.includes('All other') && at('session-rows').rows.length === 1")
+    assert plans(tone_server, other) == 401
     other = httpx.post(f"{tone_server.url}/auth/login", json=body).json()["token"]
     submit(page, "password-form", current="wrong horse", new="battery staple")
     refusal = wait_until(page, "at('status').className === 'bad' && STATUS")
@@ -77,6 +91,7 @@ def test_logging_out_and_a_change_of_password_end_sessions(tone_server: Server, 
     wait_until(page, "STATUS.includes('is changed')")
     token = run(page, "sessionStorage.getItem('credential')")
     assert [plans(tone_server, one) for one in (other, token)] == [401, 200]
+    assert run(page, f"{agents}.length") == 1
     run(page, "at('leave').click()")
     wait_until(page, "at('work').hidden && sessionStorage.length === 0")
     assert plans(tone_server, token) == 401

@@ -1,6 +1,6 @@
 "use strict";
 
-// The account of the workspace: credit, plan, usage of the month, and webhooks.
+// The account of the workspace: credit, plan, usage of the month, sessions, and webhooks.
 const KINDS = { tts: "Speech", stt: "Transcription", chat: "Chat", voice: "Voices" };
 const CYCLES = { monthly: "monthly", annual: "annually" };
 const DELIVERIES = 10; // the last ones are shown
@@ -79,6 +79,26 @@ function showMoney() {
   });
 }
 
+function showSessions() {
+  return draw(() => load("/auth/sessions"), (list) => {
+    const sessions = list ? list.sessions : [];
+    at("sessions").hidden = !sessions.length;
+    at("session-rows").replaceChildren(...rows(...sessions.map((one) => [
+      moment(one.created_at),
+      moment(one.last_used_at),
+      one.address,
+      one.user_agent,
+      one.current ? "This one" : button("End", `End the session from ${one.address}`, () => endSessions(`/${one.id}`)),
+    ])));
+  });
+}
+
+async function endSessions(which = "") {
+  await call(`/auth/sessions${which}`, { method: "DELETE" });
+  await showSessions();
+  return which ? "The session has ended." : "All other sessions have ended.";
+}
+
 function showWebhooks() {
   return draw(() => load("/webhooks"), (list) => {
     at("webhooks").hidden = !list;
@@ -129,15 +149,16 @@ async function sendTest(hook) {
 }
 
 async function showAccount() {
-  await Promise.all([showMoney(), showWebhooks()]);
+  await Promise.all([showMoney(), showSessions(), showWebhooks()]);
 }
 
 // Removes all data of the account, so that the next user of the page does not see it.
 function clearAccount() {
-  for (const id of ["credit", "plan", "usage", "spent", "hooks", "deliveries", "deliveries-of"]) {
+  for (const id of ["credit", "plan", "usage", "spent", "session-rows", "hooks", "deliveries", "deliveries-of"]) {
     at(id).replaceChildren();
   }
-  at("money").hidden = at("webhooks").hidden = true;
+  at("money").hidden = at("sessions").hidden = at("webhooks").hidden = true;
 }
 
+at("end-others").append(button("End all others", "End all other sessions", () => endSessions()));
 at("refresh").append(button("Refresh", "Refresh credit, usage and webhooks", showAccount));

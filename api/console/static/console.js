@@ -220,6 +220,7 @@ onSubmit("password-form", async (form, event) => {
   const json = { current_password: form.get("current"), new_password: form.get("new") };
   await call("/auth/password", { method: "PUT", json });
   event.target.reset();
+  await showSessions();
   return "The password is changed, and all other sessions have ended.";
 });
 
