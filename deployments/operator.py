@@ -1,4 +1,4 @@
-"""Administers accounts, audit log, storage and keys, while the service runs or is down.
+"""Administers accounts, models, audit log, storage and keys. Only `deploy` needs a running service.
 
     python -m deployments.operator credit 25              adds 25 USD to the first workspace
     python -m deployments.operator plan pro --email a@b.c puts that user's workspace on a plan
@@ -82,13 +82,15 @@ def _parser() -> argparse.ArgumentParser:
     plan = commands.add_parser("plan", parents=[chosen], help="put a workspace on a plan")
     plan.add_argument("plan", help="id of the plan")
     plan.add_argument("--cycle", choices=tuple(MONTHS), default="monthly")
-    invite = commands.add_parser("invite", help="make a code for one sign-up")
+    invite = commands.add_parser("invite", help="make a code for one sign-up, shown once")
     invite.add_argument("--email", help="the only address that can sign up with it")
-    invite.add_argument("--credit", type=_micro_usd, help="USD, in place of that of every sign-up")
-    invite.add_argument("--days", type=int, choices=range(1, 366), default=7, metavar="1..365")
+    invite.add_argument("--credit", type=_micro_usd, help="USD, in place of signup_credit")
+    invite.add_argument(
+        "--days", type=int, choices=range(1, 366), default=7, metavar="1..365", help="7 by default"
+    )
     deploy = commands.add_parser("deploy", help="check a configuration of models and deploy it")
     deploy.add_argument("file", type=Path, help="such as serve_config.yaml")
-    deploy.add_argument("--check", action="store_true", help="only check it, and show the changes")
+    deploy.add_argument("--check", action="store_true", help="check it and show the changes only")
     commands.add_parser("reconcile", help="compare every balance with its ledger")
     commands.add_parser("check-audit", help="detect changed or removed audit entries")
     commands.add_parser("check-storage", help="write, read and delete a small file")
@@ -219,7 +221,7 @@ async def _rotate_keys(database: Database, settings: Settings) -> str:
         raise ValueError(f"stopped: {error}") from None
     return (
         f"{done.chats} chat(s), {done.webhooks} webhook(s), {done.events} event(s) and "
-        f"{done.files} file(s) are sealed under the first key; the others were already"
+        f"{done.files} file(s) are encrypted under the first key; the others were already"
     )
 
 

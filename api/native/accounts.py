@@ -142,7 +142,7 @@ class ChangePassword(RequestModel):
 class ShownSession(Shown):
     id: Id
     created_at: datetime
-    last_used_at: datetime | None = Field(description="To a minute")
+    last_used_at: datetime | None = Field(description="Accurate to a minute")
     address: str = Field(description="Of the login; the /64 network of an IPv6 address")
     user_agent: str
     current: bool = Field(description="Whether it is the session of this request")
@@ -182,6 +182,7 @@ async def list_sessions(principal: PrincipalDep, platform: PlatformDep) -> Sessi
 
 @account.delete("/auth/sessions", summary="End all other sessions of the user")
 async def end_other_sessions(principal: PrincipalDep, platform: PlatformDep) -> Done:
+    """All but that of the request, which an API key does not have."""
     await platform.accounts.end_other_sessions(principal)
     return Done(message="all other sessions have ended")
 

@@ -72,7 +72,9 @@ class Subscribed(BaseModel):
 
 
 class PlanConfirmation(Subscribe):
-    workspace: Annotated[str, Field(pattern="^[0-9]{1,16}$", description="Its id, as requested")]
+    workspace: Annotated[
+        str, Field(pattern="^[0-9]{1,16}$", description="Its id in `plan.requested`")
+    ]
 
 
 class CurrentPlanBody(Shown):
@@ -117,7 +119,10 @@ async def current_plan(principal: PrincipalDep, platform: PlatformDep) -> Curren
     "system confirms plans, the answer has the status `pending`, and the plan changes when it "
     "does.",
     responses={
-        403: {"model": ErrorBody, "description": "Only the operator changes plans, or refused it"},
+        403: {
+            "model": ErrorBody,
+            "description": "Only the operator changes plans, or it was refused",
+        },
         404: {"model": ErrorBody, "description": "There is no such plan"},
     },
     response_model_exclude_none=True,
@@ -150,7 +155,7 @@ async def subscribe(body: Subscribe, principal: PrincipalDep, platform: Platform
     summary="Change a plan, by the operator's payment system",
     responses={
         401: {"model": ErrorBody, "description": "The signature is missing, wrong or too old"},
-        404: {"model": ErrorBody, "description": "There is no such workspace, plan or system"},
+        404: {"model": ErrorBody, "description": "No such workspace or plan, or no payment system"},
     },
 )
 async def confirm_plan(

@@ -56,7 +56,7 @@ async def list_saved(
     return query.answer([ListedChat.model_validate(one) for one in chats], total)
 
 
-@router.get("/chats/{chat_id}", summary="A saved chat and its messages, by pages")
+@router.get("/chats/{chat_id}", summary="A saved chat and a page of its messages, oldest first")
 async def read_saved(
     chat_id: str,
     principal: PrincipalDep,
