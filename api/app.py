@@ -65,23 +65,23 @@ def routed_app() -> FastAPI:
         app.add_exception_handler(error, on_error)
     app.add_exception_handler(ClientDisconnect, on_client_left)
     app.add_exception_handler(HTTPException, on_http_error)
-    routers = [
+    routers = [  # the busiest first, since they are matched in order
         health.router,
-        *accounts.routers,
-        *billing.routers,
-        models.router,
-        openai_models.router,
         speech.router,
         openai_speech.router,
         inworld.router,
-        voices.router,
-        *reports.routers,
+        completions.router,
         transcription.router,
         openai_transcription.router,
-        audio.router,
-        completions.router,
-        saved_chats.router,
+        *billing.routers,
+        models.router,
+        openai_models.router,
+        voices.router,
+        *reports.routers,
         files.router,
+        saved_chats.router,
+        audio.router,
+        *accounts.routers,
         webhooks.router,
     ]
     for router in routers:

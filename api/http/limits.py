@@ -8,12 +8,12 @@ import hashlib
 import math
 import os
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection, Request
@@ -25,12 +25,14 @@ from pipelines.errors import TooManyUnknownKeys, Unauthorized
 from pipelines.limits.limits import Hit, RateWindow, SharedLimits, Windows
 from telemetry import metrics
 
+K = TypeVar("K")
+
 # Keys in the scope's state of a request.
 RELEASES = "release_admission"  # the calls that end its places in admission control
 PLACE = "place"  # the call that takes its place at a route, when its body is complete
 RATE_WINDOW = "rate_window"
 
-REQUEST, WITH_KEY = "request", "request with a key"  # kinds that are no routes
+REQUEST = "request"  # the kind of all requests
 CONTENDED_S = 60.0  # for which a workspace counts as a user of a route
 RECOVERY = 0.1  # seconds of burst budget regained per second without refusals
 CALM_S = 1.0  # after the last refusal; else the regained budget admits one too many again and again
@@ -60,11 +62,9 @@ class AdmissionControl:
         cores = cores or os.cpu_count() or 1
         self.slow_clients = config.slow_clients
         self._per_address = config.requests_per_address
-        self._addresses: Counter[str] = Counter()
-        self._kinds = {
-            kind: _Limit(config.requests, config.requests, config.burst_s, clock())
-            for kind in (REQUEST, WITH_KEY)
-        }
+        self._per_workspace = max(1, config.requests // 2)
+        self._callers: dict[int | str, int] = {}  # requests in progress
+        self._kinds = {REQUEST: _Limit(config.requests, config.requests, config.burst_s, clock())}
         for path, number in config.work_per_core.items():
             lasting = config.lasting_per_core.get(path, number)
             self._kinds[path] = _Limit(number * cores, lasting * cores, config.burst_s, clock())
@@ -73,7 +73,7 @@ class AdmissionControl:
     def enter(self, kind: str, workspace_id: int | None = None) -> Callable[[], None]:
         """Returns the function to call once, at the end. Raises ApiError(overloaded).
 
-        `kind` is REQUEST, WITH_KEY, or the path of a route; most routes have no limit of their own.
+        `kind` is REQUEST or the path of a route; most routes have no limit of their own.
         """
         limit = self._kinds.get(kind)
         if limit is None:
@@ -83,20 +83,21 @@ class AdmissionControl:
             raise ApiError("overloaded", "the service is overloaded; try again in a moment")
         return lambda: limit.leave(self._clock(), workspace_id)
 
-    def enter_address(self, address: str) -> Callable[[], None]:
-        """The same for a request without a key. Raises ApiError(concurrency_limit)."""
-        if self._addresses[address] >= self._per_address:
-            metrics.overload_refusals.labels("address").inc()
-            message = "too many requests without a key from this address are in progress"
-            raise ApiError("concurrency_limit", message)
-        self._addresses[address] += 1
+    def enter_caller(self, caller: int | str) -> Callable[[], None]:
+        """The same for a request of a workspace, or of an address if it needs no key.
 
-        def leave() -> None:
-            self._addresses[address] -= 1
-            if not self._addresses[address]:
-                del self._addresses[address]
-
-        return leave
+        A workspace has half of all requests at most, also while no other comes: else its stalled
+        bodies and slow readers would keep the next one out. Raises ApiError(concurrency_limit).
+        """
+        kind, most, what = "workspace", self._per_workspace, "requests of this workspace"
+        if isinstance(caller, str):
+            kind, most = "address", self._per_address
+            what = "requests without a key from this address"
+        if (count := self._callers.get(caller, 0)) >= most:
+            metrics.overload_refusals.labels(kind).inc()
+            raise ApiError("concurrency_limit", f"too many {what} are in progress")
+        self._callers[caller] = count + 1
+        return partial(_decrement, self._callers, caller)
 
 
 class _Limit:
@@ -112,7 +113,7 @@ class _Limit:
         self._most_budget_s = self._budget_s = budget_s
         self._count, self._updated = 0, now
         self._refused = float("-inf")
-        self._held: Counter[int | None] = Counter()  # by workspace
+        self._held: dict[int | None, int] = {}  # by workspace
         self._latest: dict[int | None, float] = {}  # when the last two workspaces came
 
     def enter(self, now: float, workspace_id: int | None) -> bool:
@@ -122,19 +123,18 @@ class _Limit:
         if self._is_contended(now, workspace_id):
             share = max(1, allowed // 2)
             count = sum(min(held, share) for held in self._held.values())
-        if count >= allowed or self._held[workspace_id] >= share:
+        held = self._held.get(workspace_id, 0)
+        if count >= allowed or held >= share:
             self._refused = now
             return False
         self._count += 1
-        self._held[workspace_id] += 1
+        self._held[workspace_id] = held + 1
         return True
 
     def leave(self, now: float, workspace_id: int | None) -> None:
         self._update_budget(now)
         self._count -= 1
-        self._held[workspace_id] -= 1
-        if not self._held[workspace_id]:
-            del self._held[workspace_id]
+        _decrement(self._held, workspace_id)
 
     def _is_contended(self, now: float, workspace_id: int | None) -> bool:
         """Whether another workspace has come lately, even if it was refused."""
@@ -147,6 +147,8 @@ class _Limit:
         )
 
     def _update_budget(self, now: float) -> None:
+        if self._burst == self._sustained:
+            return
         since, self._updated = self._updated, now
         if self._count > self._sustained:
             change = since - now
@@ -276,6 +278,14 @@ class _Attempts:
     window_s: int = MINUTE_S
 
 
+def _decrement(counts: dict[K, int], key: K) -> None:
+    """Keeps no key whose count is 0."""
+    if counts[key] > 1:
+        counts[key] -= 1
+    else:
+        del counts[key]
+
+
 def take_place(request: Request) -> None:
     """Enters the admission control of the route, once: when the body is complete.
 
@@ -300,6 +310,7 @@ def peer_address(connection: HTTPConnection) -> IPv4Address | IPv6Address | None
     return parse_address(connection.client.host if connection.client else "")
 
 
+@lru_cache(1024)
 def parse_address(host: str) -> IPv4Address | IPv6Address | None:
     """The address, IPv4 where it is mapped to IPv6; None for anything else."""
     try:
@@ -312,9 +323,11 @@ def parse_address(host: str) -> IPv4Address | IPv6Address | None:
 
 def client_address(connection: HTTPConnection) -> str:
     """The key of a limit per address."""
-    return network_of(connection.client.host if connection.client else "")
+    client = connection.client
+    return network_of(client.host if client else "")
 
 
+@lru_cache(1024)
 def network_of(host: str) -> str:
     """An IPv4 address, or the /64 network of an IPv6 address; `host` itself if it is neither."""
     address = parse_address(host)

@@ -14,7 +14,7 @@ from api.http.bodies import ErrorBody, read_json
 from api.http.errors import ApiError
 from api.http.idempotency import answer_once
 from api.http.ignored_fields import note_ignored, shape_of, unknown_fields
-from api.http.limits import PLACE, RELEASES, WITH_KEY, client_address, take_place
+from api.http.limits import PLACE, RELEASES, client_address, take_place
 from api.http.streaming import while_connected
 from api.http.uploads import UPLOAD_SPACE
 from api.services import (
@@ -126,7 +126,7 @@ class StrictRoute(APIRoute):
         async def read_and_handle(request: Request) -> Response:
             if self.public and request.app.state.sees_clients:
                 admission = services_of(request).infrastructure.admission
-                leave = admission.enter_address(client_address(request))
+                leave = admission.enter_caller(client_address(request))
                 request.scope["state"][RELEASES].append(leave)
             if request.scope["query_string"]:
                 note_ignored(request, (one for one in request.query_params if one not in queries))
@@ -169,7 +169,7 @@ def guarded_route(required: Scope | None, schemes: tuple[str, ...]) -> type[Stri
                 require_scope(authenticator, principal, required)
                 admission, workspace_id = infrastructure.admission, principal.workspace_id
                 state = request.scope["state"]
-                state[RELEASES].append(admission.enter(WITH_KEY, workspace_id))
+                state[RELEASES].append(admission.enter_caller(workspace_id))
                 state[PLACE] = partial(admission.enter, self.path, workspace_id)
                 state[PLACE]()()  # no body is read for which there is no place now
                 if request.method == "POST" and "idempotency-key" in request.headers:

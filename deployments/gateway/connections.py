@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
+from itertools import chain
 from typing import Any
 
 from starlette.requests import HTTPConnection
@@ -32,6 +33,8 @@ REST_S = 60.0  # timeout for the rest of a body that no route reads
 LINGER_S = 2.0  # for which a connection stays open after its head was refused
 # httptools joins the pieces of a header, in time quadratic in its length: 61 s for 100 MB.
 HEAD_BYTES = 65_536
+HEAD_TOO_LARGE = ("headers_too_large", f"the head has over {HEAD_BYTES} bytes")
+EXTENSIONS_TOO_LONG = ("validation_error", "chunk extensions and trailers are too long")
 HEADERS = 100
 URL_BYTES = 8192
 PIPELINED = 16  # requests that wait for the response to the one before
@@ -110,7 +113,6 @@ class HttpConnection(HttpToolsProtocol):
     _answered = False  # by `_answer`: whatever the client still sends is discarded
     _in_head = True  # from the end of a request to the end of the head of the next one
     _overhead = 0  # bytes since the last byte of a body: heads, chunk extensions, trailers
-    _header_bytes = 0
     _unsent = 0  # bytes, when the reader was last checked
     _waited_s = 0.0  # for the reader, in the current request
     _refusal: ApiError | None = None
@@ -139,30 +141,21 @@ class HttpConnection(HttpToolsProtocol):
         self._head_timer = self.loop.call_later(HEAD_S, self._abort_slow, "head")
 
     def data_received(self, data: bytes) -> None:
-        if not self._in_head or self._answered:
-            self._feed(data)
-            return
-        if self._head_timer is None:  # not the first request of the connection
-            self._head_timer = self.loop.call_later(HEAD_S, self._abort_slow, "head")
-        room = HEAD_BYTES - self._overhead
-        self._feed(data[:room])
-        if len(data) >= room and not self._answered and not self.transport.is_closing():
-            if self._in_head and self._overhead >= HEAD_BYTES:
-                self._refuse("headers_too_large", f"the head has over {HEAD_BYTES} bytes")
-            elif data[room:] and self.transport.get_protocol() is self:  # no WebSocket since then
-                self.data_received(data[room:])
-
-    def _feed(self, data: bytes) -> None:
         if self._answered:
             return
-        self._overhead += len(data)
-        super().data_received(data)
-        if not self._in_head and self._overhead > HEAD_BYTES:
-            self._refuse("validation_error", "chunk extensions and trailers are too long")
-
-    def _refuse(self, code: str, message: str) -> None:
-        self._refusal = ApiError(code, message)
-        self.send_400_response(message)
+        room = len(data)
+        if self._in_head:
+            room = HEAD_BYTES - self._overhead
+            if self._head_timer is None:  # not the first request of the connection
+                self._head_timer = self.loop.call_later(HEAD_S, self._abort_slow, "head")
+        self._overhead += min(len(data), room)
+        super().data_received(data[:room])
+        if self._overhead >= HEAD_BYTES:
+            self._refusal = ApiError(*HEAD_TOO_LARGE if self._in_head else EXTENSIONS_TOO_LONG)
+            self.send_400_response(self._refusal.message)
+        elif data[room:] and not self.transport.is_closing():
+            if self.transport.get_protocol() is self:  # no WebSocket since then
+                self.data_received(data[room:])
 
     def send_400_response(self, msg: str) -> None:
         """Answers what the parser refused in the envelope of errors, and closes the connection.
@@ -204,7 +197,7 @@ class HttpConnection(HttpToolsProtocol):
         self.cycle.keep_alive = False  # httptools parses nothing after the request
 
     def on_message_begin(self) -> None:
-        self._header_bytes, self._waited_s = 0, 0.0
+        self._waited_s = 0.0
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -215,11 +208,8 @@ class HttpConnection(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_head:
             return  # a trailer: uvicorn would add it to the headers of the running request
-        self._header_bytes += len(name) + len(value) + 4
         if len(self.headers) >= HEADERS:
             self._bad_head("headers_too_large", f"the head has over {HEADERS} headers")
-        if self._header_bytes > HEAD_BYTES:
-            self._bad_head("headers_too_large", f"the head has over {HEAD_BYTES} bytes")
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -237,6 +227,9 @@ class HttpConnection(HttpToolsProtocol):
         # Request smuggling: a proxy may see the end of such a body elsewhere (RFC 9112 6.1).
         if codings and (codings != [b"chunked"] or version == "1.0"):
             self._bad_head("validation_error", "Transfer-Encoding: chunked is the only one, in 1.1")
+        # Of a pipelined head, which began behind the bytes of another request.
+        if sum(map(len, chain.from_iterable(self.headers))) > HEAD_BYTES:
+            self._bad_head(*HEAD_TOO_LARGE)
         if len(self.pipeline) >= PIPELINED:
             self._bad_head("validation_error", "too many requests wait on this connection")
         self._stop_head_timer()

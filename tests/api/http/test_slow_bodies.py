@@ -176,6 +176,22 @@ async def test_stalled_requests_without_a_key_take_no_place_of_other_requests(
                 await asyncio.sleep(0.05)
 
 
+async def test_stalled_requests_of_a_workspace_leave_half_of_all_requests_to_others(
+    services: Services, auth: Headers, other_auth: Headers
+) -> None:
+    """Also those that came while no other workspace did."""
+    async with serving(limited(services, requests=20)) as client:
+        held = await stalled(client, "/webhooks", auth, 30)
+        try:
+            refused = await client.get("/plans", headers=auth)
+            assert (refused.status_code, refused.json()["error"]) == (429, "concurrency_limit")
+            for _ in range(5):
+                assert (await client.get("/plans", headers=other_auth)).status_code == 200
+        finally:
+            for one in held:
+                one.close()
+
+
 async def test_a_route_without_places_refuses_before_the_body_is_read(
     services: Services, auth: Headers
 ) -> None:
