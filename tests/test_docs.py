@@ -13,7 +13,8 @@ import yaml
 
 from api.app import routed_app
 from api.http.errors import STATUS_OF_CODE
-from configs.load import CONFIGS_DIR
+from configs.load import CONFIGS_DIR, load_yaml
+from configs.schema.platform import PlansConfig
 from configs.settings import PROJECT_DIR
 from deployments.operator import _parser
 
@@ -90,6 +91,16 @@ def test_each_key_of_admission_control_is_listed() -> None:
     admission = yaml.safe_load((CONFIGS_DIR / "admission.yaml").read_text())
     keys = admission.keys() | admission["slow_clients"].keys()
     assert sorted(key for key in keys if f"`{key}" not in OPERATING) == []
+
+
+def test_the_table_of_plans_has_the_numbers_of_the_configuration() -> None:
+    for plan in load_yaml(PlansConfig, "plans").plans:
+        found = re.search(rf"^\| `{plan.id}` \| (.+) \|$", TEXTS["docs/platform.md"], re.MULTILINE)
+        assert found, plan.id
+        *numbers, size = found[1].replace(",", "").split(" | ")
+        amount, unit = size.split()
+        shown = [*map(float, numbers), float(amount) * {"MB": 1, "GB": 1000}[unit]]
+        assert shown == [plan.price, *plan.limits.model_dump().values()]
 
 
 def test_each_command_of_the_operator_is_listed() -> None:
