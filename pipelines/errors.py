@@ -63,8 +63,8 @@ class NothingToSpeak(InvalidRequest):
     """The text has no letter and no digit."""
 
 
-class DecoderBusy(PipelineError, code="overloaded"):
-    """The queue of the audio decoder is full."""
+class Overloaded(PipelineError, code="overloaded"):
+    """A queue of the service is full; the message names what waits in it."""
 
 
 class Unauthorized(PipelineError, code="unauthorized"):
@@ -113,10 +113,6 @@ class TooManyUnknownKeys(PipelineError, code="rate_limited"):
     """The caller's address has tried too many keys that do not exist."""
 
     message = "too many unknown API keys came from this address; try again in a minute"
-
-
-class HashingBusy(PipelineError, code="overloaded"):
-    """The queue of the password hasher is full."""
 
 
 class InsufficientCredit(PipelineError, code="insufficient_credit"):

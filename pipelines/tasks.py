@@ -23,6 +23,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from pipelines.errors import Overloaded
+
 logger = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
@@ -83,26 +85,28 @@ class TaskSet:
                 self._on_failure(task, error)
 
 
-class QueueFull(Exception):
-    """Too many wait already."""
-
-
 class FairSlots:
     """A number of slots for work, which owners get in turn.
 
     A free slot goes to the owner with the fewest slots, then to the one that has used them for the
     shortest time (start-time fair queuing, Goyal, Vin and Cheng 1996), so that a backlog of one
     owner delays another's work by no more than one piece of it. The last free slot never goes to an
-    owner that has one. Of those that wait at most `max_waiting` are admitted, and half of that of
-    one owner.
+    owner that has one. When more than `max_waiting` wait, the newest of the owner with the longest
+    queue is refused (longest queue drop, Suter et al. 1998): no owners keep another out.
     """
 
     def __init__(
-        self, slots: int, max_waiting: int, clock: Callable[[], float] = time.monotonic
+        self,
+        slots: int,
+        max_waiting: int,
+        refusal: str,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`refusal` is the message of Overloaded."""
         self._clock = clock
         self._slots = self._free = slots
         self._max_waiting = max_waiting
+        self._refusal = refusal
         self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}
         self._taken: Counter[Hashable] = Counter()
         self._used_s: dict[Hashable, float] = {}  # of this busy period
@@ -110,21 +114,21 @@ class FairSlots:
 
     @asynccontextmanager
     async def slot(self, owner: Hashable) -> AsyncIterator[None]:
-        """Waits for a slot, and holds it for the block. Raises QueueFull."""
+        """Waits for a slot, and holds it for the block. Raises Overloaded."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        queue = self._waiting.setdefault(owner, deque())
-        queue.append(turn)
+        self._waiting.setdefault(owner, deque()).append(turn)
         self._fill()
-        waiting = sum(map(len, self._waiting.values()))
-        if not turn.done() and max(waiting, 2 * len(queue)) > self._max_waiting:
-            self._drop(owner, turn)
-            raise QueueFull
+        if sum(map(len, self._waiting.values())) > self._max_waiting:
+            longest = max(self._waiting, key=lambda one: (len(self._waiting[one]), one == owner))
+            refused = self._remove(longest, -1)
+            if not refused.done():
+                refused.set_exception(Overloaded(self._refusal))
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.cancelled():
-                self._drop(owner, turn)
-            else:
+            if turn in self._waiting.get(owner, ()):
+                self._remove(owner, self._waiting[owner].index(turn))
+            elif not turn.cancelled() and turn.exception() is None:
                 self._leave(owner, 0.0)
             raise
         began = self._clock()
@@ -135,8 +139,7 @@ class FairSlots:
 
     def _fill(self) -> None:
         while self._free and (owner := self._next()) is not None:
-            turn = self._waiting[owner][0]
-            self._drop(owner, turn)
+            turn = self._remove(owner, 0)
             if not turn.cancelled():
                 self._free -= 1
                 self._taken[owner] += 1
@@ -152,12 +155,13 @@ class FairSlots:
     def _used(self, owner: Hashable) -> float:
         return max(self._used_s.get(owner, 0.0), self._least_used_s)
 
-    def _drop(self, owner: Hashable, turn: "asyncio.Future[None]") -> None:
-        queue = self._waiting.get(owner)
-        if queue and turn in queue:
-            queue.remove(turn)
-            if not queue:
-                del self._waiting[owner]
+    def _remove(self, owner: Hashable, at: int) -> "asyncio.Future[None]":
+        queue = self._waiting[owner]
+        turn = queue[at]
+        del queue[at]
+        if not queue:
+            del self._waiting[owner]
+        return turn
 
     def _leave(self, owner: Hashable, used_s: float) -> None:
         self._free += 1

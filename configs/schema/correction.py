@@ -14,6 +14,8 @@ class CorrectionConfig(StrictModel):
 
     rules_id: str  # the `model` of an answer without a language model
     piece_characters: int = Field(ge=100, le=1000)  # length of text that the rules check at once
+    # Of one text, with lists and lines: each costs the rules some 3 ms of CPU time, however short.
+    paragraphs: int = Field(ge=100)
     sentence_s: float = Field(gt=0)  # a language model's timeout; then the rules' text is returned
     sentences_at_once: int = Field(ge=1)  # of one text: the model has other callers
     sentence_tokens: int = Field(ge=16)  # of an answer; a longer sentence gets no model

@@ -10,7 +10,7 @@ from typing import TypeVar
 from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError
 
-from pipelines.errors import HashingBusy
+from pipelines.errors import Overloaded
 
 T = TypeVar("T")
 
@@ -28,13 +28,13 @@ class Passwords:
         self._waiting = 0
 
     async def hash(self, password: str) -> str:
-        """Raises HashingBusy."""
+        """Raises Overloaded."""
         return await self._in_thread(lambda: self._hasher.hash(_normal(password)))
 
     async def verify(self, stored: str | None, password: str) -> bool:
         """Takes as long for an account that does not exist (`stored` is None).
 
-        Raises HashingBusy.
+        Raises Overloaded.
         """
         return await self._in_thread(lambda: self._matches(stored, password))
 
@@ -55,7 +55,7 @@ class Passwords:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         if self._waiting >= QUEUE_LENGTH + HASHING_THREADS:
-            raise HashingBusy("too many sign-ups and logins at once; try again in a second")
+            raise Overloaded("too many sign-ups and logins at once; try again in a second")
         self._waiting += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)

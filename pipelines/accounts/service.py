@@ -99,7 +99,7 @@ class Accounts:
     ) -> SignedIn:
         """`email` is normalised. An invite that is given is used up, also where none is needed.
 
-        Raises SignUpClosed, InvalidInvite, EmailTaken, HashingBusy or DatabaseUnavailable.
+        Raises SignUpClosed, InvalidInvite, EmailTaken, Overloaded or DatabaseUnavailable.
         """
         if self._policy == "closed":
             raise SignUpClosed
@@ -126,7 +126,7 @@ class Accounts:
         return code
 
     async def log_in(self, email: str, password: str, origin: Origin = Origin()) -> SignedIn:
-        """Raises Unauthorized, HashingBusy or DatabaseUnavailable."""
+        """Raises Unauthorized, Overloaded or DatabaseUnavailable."""
         found = await self._database.read(accounts.find_user, User.email == email)
         stored = found[0].password_hash if found else None
         if not await self._passwords.verify(stored, password) or found is None:
@@ -144,7 +144,7 @@ class Accounts:
 
     async def change_password(self, principal: Principal, current: str, new: str) -> None:
         """Ends all other tokens of the user. Raises WrongPassword, InsufficientScope for an API
-        key, Unauthorized for a deleted user, HashingBusy or DatabaseUnavailable."""
+        key, Unauthorized for a deleted user, Overloaded or DatabaseUnavailable."""
         _require_token(principal, "change the password")
         user = await self._database.get(User, principal.user_id)
         if user is None:

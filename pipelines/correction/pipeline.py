@@ -23,12 +23,14 @@ from pipelines.correction.rewriting import Rewriter, most_for
 from pipelines.correction.rules import CorrectionRules
 from pipelines.errors import InvalidRequest
 from pipelines.ports import ChatModel
+from pipelines.tasks import FairSlots
 
 T = TypeVar("T")
 
 ModelAndInfo = tuple[ChatModel, ModelInfo]
 
 _THREADS = 2  # rules hold one processor each
+_WAITING = 256  # pieces of texts, one of each request; admission control lets fewer in
 
 
 class CorrectedCompletion(Completion):
@@ -43,7 +45,7 @@ class CorrectedCompletion(Completion):
 
 
 class CorrectionPipeline:
-    """Corrects texts. Rules run in its own threads."""
+    """Corrects texts. Rules run in its own threads, a piece of each workspace in turn."""
 
     def __init__(
         self,
@@ -62,6 +64,8 @@ class CorrectionPipeline:
         self._billing = billing
         self._config = config
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="correction")
+        # One more than the threads: a workspace alone uses all, and another waits for one piece.
+        self._slots = FairSlots(_THREADS + 1, _WAITING, "too many texts wait to be corrected")
 
     async def start(self, request: CorrectionRequest) -> CorrectedCompletion:
         """Waits for the first piece, so that early errors are raised here.
@@ -69,14 +73,15 @@ class CorrectionPipeline:
         Raises ModelNotFound, ChatNotFound, InvalidRequest, PlanRequired, InsufficientCredit,
         DatabaseUnavailable or EngineError.
         """
-        rules = await self._in_thread(self._rules)
+        rules = self._loaded or await self._in_thread(request.workspace_id, self._rules)
         helper = await self._choose(rules, request)
         await self._history.check(request.workspace_id, request.chat_id, saves=request.save_chat)
         async with AsyncExitStack() as undo:
             charge = await undo.enter_async_context(await self._hold(helper, request))
             rewriter = None
             if helper is not None:
-                rewriter = Rewriter(helper[0], request, self._config, rules.is_worse)
+                is_worse = partial(self._in_thread, request.workspace_id, rules.is_worse)
+                rewriter = Rewriter(helper[0], request, self._config, is_worse)
             edits: list[Edit] = []
             pieces = self._pieces(rules, rewriter, request, edits)
             first = await anext(pieces)
@@ -94,7 +99,7 @@ class CorrectionPipeline:
 
     async def warm_up(self) -> None:
         """Loads the rules before a client waits for them."""
-        await self._in_thread(self._rules)
+        await self._in_thread(None, self._rules)
 
     def _rules(self) -> CorrectionRules:
         with self._loading:
@@ -120,7 +125,7 @@ class CorrectionPipeline:
             if toned:
                 raise
             return None
-        english = await self._in_thread(rules.is_english, request.text)
+        english = await self._in_thread(request.workspace_id, rules.is_english, request.text)
         if not english and info.languages == ("en",):
             return None  # a model would only do damage
         purpose: Purpose = "tone" if toned else "grammar" if english else "languages"
@@ -131,7 +136,7 @@ class CorrectionPipeline:
         """Holds the highest price of the correction: 0 when no model is asked."""
         tokens = 0
         if helper is not None:
-            tokens = await self._in_thread(most_for, request, self._config)
+            tokens = await self._in_thread(request.workspace_id, most_for, request, self._config)
         return await self._billing.hold(
             request.workspace_id, "chat", tokens, operation=request.operation
         )
@@ -144,15 +149,20 @@ class CorrectionPipeline:
         edits: list[Edit],
     ) -> AsyncGenerator[GenerationDelta, None]:
         """The corrected text, and `edits` of the caller's, piece by piece."""
-        text = request.text
+        text, owner = request.text, request.workspace_id
         dictionary = Dictionary(request.dictionary)
         ready = ""  # corrected, before the dictionary is applied
         sent = 0  # of `ready`
         before: list[Edit] = []
         last: list[Edit] = []
         pieces: list[Passage] = await self._in_thread(
-            list, cut(text, self._config.piece_characters)
+            owner, list, cut(text, self._config.piece_characters)
         )
+        if (paragraphs := sum(piece.is_prose for piece in pieces)) > self._config.paragraphs:
+            raise InvalidRequest(
+                f"text: has {paragraphs} paragraphs, and at most {self._config.paragraphs} are "
+                "allowed: send it in parts"
+            )
         for piece in pieces:
             made = await self._correct(
                 rules, rewriter, request, text[piece.start : piece.end], piece
@@ -163,7 +173,9 @@ class CorrectionPipeline:
             safe = len(ready) if ends else len(ready) - dictionary.reach
             if safe <= sent and not ends:
                 continue
-            found: list[Edit] = await self._in_thread(list, dictionary.edits(ready, sent, safe))
+            found: list[Edit] = await self._in_thread(
+                owner, list, dictionary.edits(ready, sent, safe)
+            )
             last += found
             until = max(safe, found[-1].end if found else 0)
             out = apply_edits(ready[sent:until], [edit.moved(-sent) for edit in found])
@@ -172,7 +184,7 @@ class CorrectionPipeline:
             if out and not ends:
                 yield GenerationDelta(text=out, usage=usage)
             elif ends:
-                edits += await self._in_thread(compose, text, before, last)
+                edits += await self._in_thread(owner, compose, text, before, last)
                 yield GenerationDelta(text=out, finish_reason="stop", usage=usage)
 
     async def _correct(
@@ -186,7 +198,8 @@ class CorrectionPipeline:
         """The edits of all steps except the dictionary."""
         if not piece.is_prose:
             return []
-        edits = await self._in_thread(rules.mistakes, text, request)
+        owner = request.workspace_id
+        edits = await self._in_thread(owner, rules.mistakes, text, request)
         if rewriter is not None:
             try:
                 asked = await rewriter.edits(apply_edits(text, edits))
@@ -195,9 +208,12 @@ class CorrectionPipeline:
                     raise
                 asked = []  # the rules' text stands
             edits = compose(text, edits, asked)
-        styled = await self._in_thread(rules.styled, apply_edits(text, edits), piece, request)
+        now = apply_edits(text, edits)
+        styled = await self._in_thread(owner, rules.styled, now, piece, request)
         return compose(text, edits, styled)
 
-    async def _in_thread(self, work: Callable[..., T], *values: object) -> T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, partial(work, *values))
+    async def _in_thread(self, owner: int | None, work: Callable[..., T], *values: object) -> T:
+        """Runs a piece of work when it is the turn of `owner`, a workspace. Raises Overloaded."""
+        async with self._slots.slot(owner):
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, partial(work, *values))

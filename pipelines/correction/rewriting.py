@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from difflib import SequenceMatcher
 
 from configs.schema.correction import CorrectionConfig
@@ -28,9 +28,9 @@ class Rewriter:
         model: ChatModel,
         request: CorrectionRequest,
         config: CorrectionConfig,
-        is_worse: Callable[[str, str], bool],
+        is_worse: Callable[[str, str], Awaitable[bool]],
     ) -> None:
-        """`is_worse(before, after)`: whether rules find more mistakes after. Blocking."""
+        """`is_worse(before, after)`: whether rules find more mistakes after."""
         self.usage = TokenUsage(0, 0)  # so far
         self._model = model
         self._config = config
@@ -66,7 +66,7 @@ class Rewriter:
             return None
         if answer is None or answer == sentence or refusal(sentence, answer, rewords=self._rewords):
             return None
-        worse = await asyncio.to_thread(self._is_worse, sentence, answer)
+        worse = await self._is_worse(sentence, answer)
         return None if worse else answer
 
     async def _answer(self, sentence: str) -> str | None:

@@ -94,7 +94,7 @@ class SampleChecker:
     async def check(self, files: Sequence[SampleFile], owner: Hashable = "") -> CheckedSamples:
         """Owners take turns (`AudioDecoder.decode`).
 
-        Raises InvalidRequest, InvalidAudio, AudioTooLong, FileTooLarge or DecoderBusy."""
+        Raises InvalidRequest, InvalidAudio, AudioTooLong, FileTooLarge or Overloaded."""
         formats = await asyncio.to_thread(_formats, files)
         heard = []
         for file, media_type in zip(files, formats, strict=True):

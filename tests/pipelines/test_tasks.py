@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from pipelines.errors import Overloaded
 from pipelines.tasks import (
     FairSlots,
-    QueueFull,
     TaskSet,
     TtlCache,
     keep_lease,
@@ -98,7 +98,7 @@ class Work:
 
     def __init__(self, slots: int, max_waiting: int = 100) -> None:
         self.clock = Clock()
-        self.slots = FairSlots(slots, max_waiting, self.clock)
+        self.slots = FairSlots(slots, max_waiting, "too much waits", self.clock)
         self.began: list[str] = []
         self.tasks: list[asyncio.Task[None]] = []
         self._ends: list[asyncio.Event] = []
@@ -156,14 +156,41 @@ async def test_the_last_free_slot_is_kept_for_another_owner() -> None:
     assert work.began == ["a", "b", "a"]
 
 
-async def test_a_full_queue_and_an_owner_with_half_of_it_are_refused() -> None:
+async def test_a_full_queue_refuses_the_newest_of_the_owner_with_the_longest_queue() -> None:
     work = Work(1, max_waiting=4)
-    await work.start(*"aaaa", "b", "b", "c")
-    failed = [task.done() and isinstance(task.exception(), QueueFull) for task in work.tasks]
-    assert failed == [False, False, False, True, False, False, True]
+    await work.start(*"aaaaaa", *"bb", *"bc")  # the first is at work, and four of `a` wait
+
+    def refused() -> str:
+        failed = (task.done() and isinstance(task.exception(), Overloaded) for task in work.tasks)
+        return "".join("x" if one else "." for one in failed)
+
+    # The fifth `a` that waits, one for each of two `b`, the third `b`, and another `a` for `c`.
+    assert refused() == "..xxxx..x."
     for number in range(5):
         await work.end(number)
-    assert sorted(work.began) == sorted("aaabb")
+    assert sorted(work.began) == sorted("aabbc") and work.slots._free == 1
+
+
+async def test_owners_that_fill_the_queue_do_not_keep_another_out() -> None:
+    work = Work(2, max_waiting=6)
+    await work.start(*"aaaaaa", *"bbbbbb", "c")
+    other = work.tasks[-1]
+    assert not other.done()
+    await work.end(0)
+    await work.end(1)
+    assert "c" in work.began
+
+
+async def test_work_that_is_refused_and_cancelled_at_once_takes_no_slot() -> None:
+    work = Work(1, max_waiting=1)
+    await work.start(*"aa")
+    work.tasks += [asyncio.create_task(work._run(owner)) for owner in "b"]
+    await asyncio.sleep(0)  # `a` waits, and is refused for `b` or the other way round
+    for task in work.tasks[1:]:
+        task.cancel()
+    await settle()
+    await work.end(0)
+    assert work.slots._free == 1 and not work.slots._waiting
 
 
 async def test_cancelled_work_frees_its_slot_or_its_place() -> None:

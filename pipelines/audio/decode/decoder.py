@@ -22,8 +22,8 @@ from configs.settings import PROJECT_DIR
 from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
 from pipelines.audio.decode.sandbox import Measure
-from pipelines.errors import AudioTooLong, DecoderBusy, FileTooLarge, InvalidAudio, PipelineError
-from pipelines.tasks import FairSlots, QueueFull
+from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio, Overloaded, PipelineError
+from pipelines.tasks import FairSlots
 from telemetry import metrics
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ WORKER_MODULE = "pipelines.audio.decode.worker"
 MAX_DURATION_S = 600.0
 JOB_TIMEOUT_S = 30.0
 KILL_TIMEOUT_S = 5.0
-MAX_WAITING = 32  # uploads, at most half of them of one owner; more get DecoderBusy
+MAX_WAITING = 32  # uploads; of more, owners with the longest queues get Overloaded
 MOST_WORKERS = 4
 ANSWER_BYTES = 2**16
 
@@ -77,7 +77,7 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
         """
         self._process = DecoderProcess(timeout_s)
         workers = workers or max(2, min(os.cpu_count() or 1, MOST_WORKERS))
-        self._slots = FairSlots(workers, max_waiting)
+        self._slots = FairSlots(workers, max_waiting, "too many files wait to be decoded")
 
     async def start(self) -> None:
         """Starts the process ahead of the first upload; calling it is optional."""
@@ -104,7 +104,7 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
         """Mono pcm of a file of a temporary directory, which lies in an unnamed file there.
 
         Owners (workspaces) take turns, and a file that fails uses up a turn as any other. Raises
-        InvalidAudio, AudioTooLong, FileTooLarge or DecoderBusy. Cancelling ends the work.
+        InvalidAudio, AudioTooLong, FileTooLarge or Overloaded. Cancelling ends the work.
         """
         try:
             with metrics.decode_seconds.time():
@@ -122,11 +122,8 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
 
     async def _decode(self, path: Path, owner: Hashable, job: dict[str, Any]) -> tuple[Pcm, float]:
         async with AsyncExitStack() as turn:
-            try:
-                with metrics.decodes_waiting.track_inprogress():
-                    await turn.enter_async_context(self._slots.slot(owner))
-            except QueueFull:
-                raise DecoderBusy("too many files wait to be decoded") from None
+            with metrics.decodes_waiting.track_inprogress():
+                await turn.enter_async_context(self._slots.slot(owner))
             source, target = await asyncio.to_thread(_open_files, path)
             with source, target:
                 try:
@@ -139,7 +136,7 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
                         answer = await self._process.run(job, source, target)
                 except WorkerDied as error:
                     logger.exception("decoder_does_not_start")
-                    raise DecoderBusy("the decoder does not start; try again later") from error
+                    raise Overloaded("the decoder does not start; try again later") from error
                 except TimeoutError as error:
                     raise InvalidAudio("the file cannot be decoded within its limits") from error
                 duration_s = _duration_s(answer, job["max_seconds"])
@@ -203,8 +200,11 @@ class DecoderProcess:
                     files = [one.fileno() for one in (theirs, source, target)]
                     assert self._control is not None
                     socket.send_fds(self._control, [json.dumps(job).encode()], files)
-                while part := await loop.sock_recv(ours, ANSWER_BYTES):
-                    answer = (answer + part)[:ANSWER_BYTES]
+                # A child that sends more is ended: reading on would keep the event loop busy.
+                while len(answer) < ANSWER_BYTES and (
+                    part := await loop.sock_recv(ours, ANSWER_BYTES)
+                ):
+                    answer += part
         except TimeoutError:
             raise
         except OSError as error:

@@ -8,7 +8,7 @@ from argon2 import PasswordHasher, extract_parameters
 
 from pipelines.accounts import passwords
 from pipelines.accounts.passwords import Passwords
-from pipelines.errors import HashingBusy
+from pipelines.errors import Overloaded
 
 
 async def test_a_password_matches_in_every_unicode_normalisation_form() -> None:
@@ -47,4 +47,4 @@ async def test_hashing_beyond_the_queue_length_is_refused(monkeypatch: pytest.Mo
     outcomes = await asyncio.gather(
         *(hasher.hash("a long password") for _ in range(5)), return_exceptions=True
     )
-    assert [type(one) for one in outcomes] == [str] * 3 + [HashingBusy] * 2
+    assert [type(one) for one in outcomes] == [str] * 3 + [Overloaded] * 2

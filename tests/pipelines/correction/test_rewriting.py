@@ -39,10 +39,14 @@ async def rewritten(
     tone: str | None = None,
     *,
     config: CorrectionConfig = CONFIG,
-    is_worse: Callable[[str, str], bool] = lambda before, after: False,
+    is_worse: bool = False,
 ) -> tuple[str, TokenUsage]:
     request = CorrectionRequest(1, text, style=CorrectionStyle(tone=tone))
-    rewriter = Rewriter(model, request, config, is_worse)
+
+    async def judge(before: str, after: str) -> bool:
+        return is_worse
+
+    rewriter = Rewriter(model, request, config, judge)
     return apply_edits(text, await rewriter.edits(text)), rewriter.usage
 
 
@@ -62,7 +66,7 @@ async def test_refused_answers_leave_the_text_unchanged_but_count_their_tokens()
 
 async def test_an_answer_with_more_mistakes_by_the_rules_is_refused() -> None:
     model = Scripted(lambda sentence: sentence.replace("is", "are"))
-    text, _ = await rewritten(model, "It is late.", is_worse=lambda before, after: True)
+    text, _ = await rewritten(model, "It is late.", is_worse=True)
     assert text == "It is late."
 
 

@@ -53,12 +53,13 @@ def post(server: ChatServer, body: Any, path: str = PATH, **headers: str) -> htt
 
 
 def events(response: httpx.Response) -> list[dict[str, Any]]:
-    """The parsed server-sent events; checks that [DONE] is the last."""
+    """The parsed server-sent events, without comments; checks that [DONE] is the last."""
     assert response.status_code == 200, response.text
     assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
     blocks = response.text.split("\n\n")
     assert blocks[-1] == "" and blocks[-2] == "data: [DONE]"
-    return [json.loads(block.removeprefix("data: ")) for block in blocks[:-2]]
+    sent = [block for block in blocks[:-2] if not block.startswith(":")]
+    return [json.loads(block.removeprefix("data: ")) for block in sent]
 
 
 def test_a_stream_sends_chat_id_content_finish_and_done_events_in_order(server: ChatServer) -> None:

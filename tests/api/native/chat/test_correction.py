@@ -17,6 +17,7 @@ from models.weights.store import WeightStore
 from pipelines.correction.edits import Edit, apply_edits
 from tests.api.chat_server import ChatServer, serve_chat
 from tests.api.native.chat.test_chat import INFO, events
+from tests.cpu_time import cpu_units
 
 
 @pytest.fixture(scope="module")
@@ -211,6 +212,35 @@ def test_the_longest_text_and_dictionary_stay_within_the_timeout(server: ChatSer
     dictionary = [{"term": f"{'ab ' * 60}{n}", "replacement": "x" * 200} for n in range(100)]
     for text in ("ab " * 6666, "(" * 20_000):
         correct(server, text, dictionary=dictionary, save_chat=False)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("text", ["i\n" * 1000, "he go\n" * 1000, "informatoin developmnet " * 800])
+def test_the_cpu_time_of_a_correction_by_rules_is_bounded(server: ChatServer, text: str) -> None:
+    """Such a correction is free, so its cost is bounded by the text and by the plan's requests."""
+
+    def ask() -> None:
+        response = post(server, {"text": text, "save_chat": False, "stream": False})
+        assert response.status_code == 200, response.text
+
+    assert cpu_units(ask) < 250
+
+
+def test_a_text_of_too_many_paragraphs_is_refused_before_they_are_corrected(
+    server: ChatServer,
+) -> None:
+    response = post(server, {"text": "i\n" * 10_000})
+    assert response.status_code == 400 and response.json()["error"] == "validation_error"
+    message = response.json()["message"]
+    assert message.startswith("text: has 10000 paragraphs, and at most 1000 are allowed")
+
+
+def test_a_correction_by_rules_counts_in_the_requests_of_the_plan(server: ChatServer) -> None:
+    left = [
+        int(post(server, {"text": "He go.", "save_chat": False}).headers["X-RateLimit-Remaining"])
+        for _ in range(2)
+    ]
+    assert left[1] < left[0]
 
 
 def test_a_body_over_a_megabyte_is_refused(server: ChatServer) -> None:

@@ -37,6 +37,11 @@ def decode(job: dict[str, Any], source: BinaryIO, target: BinaryIO) -> dict[str,
             while True:  # answers again and again, and lives on
                 for file in range(3, 64):
                     _libc.write(file, answer, len(answer))
+        case "flood":
+            data = b"x" * 2**16
+            reply = next(file for file in range(3, 64) if _libc.write(file, data, 1) == 1)
+            while True:
+                _libc.write(reply, data, len(data))
         case "escapes":
             return {"duration_s": 1, "escapes": sorted(escapes(job, source.fileno(), target))}
     raise AssertionError

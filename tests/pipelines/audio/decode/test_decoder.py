@@ -15,7 +15,7 @@ import pytest
 from models.audio import Pcm
 from pipelines.audio.decode import decoder as decoder_module
 from pipelines.audio.decode.decoder import AudioDecoder
-from pipelines.errors import AudioTooLong, DecoderBusy, InvalidAudio
+from pipelines.errors import AudioTooLong, InvalidAudio, Overloaded
 from tests.hostile.audio_files import CONTAINERS, encode, tone, wav
 from tests.patience import PATIENCE_S
 
@@ -93,7 +93,7 @@ async def test_a_decoder_that_does_not_start_is_not_blamed_on_the_file(
     monkeypatch.setattr(decoder_module, "WORKER_MODULE", "tests.pipelines.no_such_worker")
     path = tmp_path / "0"
     path.write_bytes(wav(b"\0\0" * 16_000))
-    with pytest.raises(DecoderBusy, match="does not start"):
+    with pytest.raises(Overloaded, match="does not start"):
         await decoder.decode(path)
 
 
@@ -137,7 +137,7 @@ async def test_a_full_decoder_queue_raises_decoder_busy(tmp_path: Path) -> None:
     path.write_bytes(wav(b"\0\0" * 16_000))
     async with AudioDecoder(workers=1, max_waiting=0) as decoder:
         async with decoder._slots.slot("another"):
-            with pytest.raises(DecoderBusy):
+            with pytest.raises(Overloaded):
                 await decoder.decode(path)
         assert (await decoder.decode(path)).duration_s == 1
 

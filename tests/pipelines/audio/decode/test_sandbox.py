@@ -1,5 +1,6 @@
 """The sandbox of the decoder, with hostile code inside it."""
 
+import asyncio
 import json
 import logging
 import os
@@ -96,6 +97,25 @@ async def test_a_child_that_dies_or_answers_nonsense_harms_no_other_file(
         with pytest.raises(InvalidAudio, match="cannot be decoded"):
             await decoder.decode(path)
     assert (await decoder.decode(path)).duration_s == 1
+
+
+async def test_a_child_that_sends_without_end_is_ended_before_it_keeps_the_service_busy(
+    decoder: AudioDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, received = asyncio.get_running_loop(), 0
+    receive = loop.sock_recv
+
+    async def counted(source: socket.socket, size: int) -> bytes:
+        nonlocal received
+        part = await receive(source, size)
+        received += len(part)
+        return part
+
+    await decoder.start()
+    monkeypatch.setattr(loop, "sock_recv", counted)
+    with pytest.raises(json.JSONDecodeError):
+        await attack(decoder, "flood")
+    assert received < 100 * 2**20  # it writes several times as much until its CPU time is spent
 
 
 async def test_the_start_of_the_decoder_logs_which_measures_hold(
