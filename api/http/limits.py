@@ -105,7 +105,8 @@ class _Limit:
 
     The budget, in seconds, is spent while more than `sustained` are in progress. While several
     workspaces come, each takes at most half, and what one has above that does not count against
-    the others: it began when it was alone, or in a burst.
+    the others: it began when it was alone, or in a burst. Nor does what one has above a quarter
+    count against those with less, so that two which flood do not keep a third out.
     """
 
     def __init__(self, burst: int, sustained: int, budget_s: float, now: float) -> None:
@@ -119,12 +120,15 @@ class _Limit:
     def enter(self, now: float, workspace_id: int | None) -> bool:
         self._update_budget(now)
         allowed = self._burst if self._budget_s > 0 else self._sustained
-        share, count = allowed, self._count
+        held, share = self._held.get(workspace_id, 0), allowed
+        is_full = self._count >= allowed
         if self._is_contended(now, workspace_id):
             share = max(1, allowed // 2)
-            count = sum(min(held, share) for held in self._held.values())
-        held = self._held.get(workspace_id, 0)
-        if count >= allowed or held >= share:
+            if is_full:
+                fair = max(1, allowed // 4)
+                counted = fair if held < fair else share
+                is_full = sum(min(one, counted) for one in self._held.values()) >= allowed
+        if is_full or held >= share:
             self._refused = now
             return False
         self._count += 1

@@ -53,6 +53,15 @@ def test_a_workspace_that_took_every_place_does_not_keep_another_out(
     assert len(admitted(admission, 1)) == 4  # half, while the other uses the route
 
 
+def test_two_workspaces_that_flood_do_not_keep_a_third_and_a_fourth_out(
+    admission: AdmissionControl,
+) -> None:
+    floods = [admitted(admission, one) for one in (1, 2)]
+    assert [len(flood) for flood in floods] == [8, 4]
+    assert [len(admitted(admission, one)) for one in (3, 4, 5)] == [2, 2, 0]
+    assert not admitted(admission, 1) and not admitted(admission, 2)
+
+
 def test_a_flood_does_not_refuse_a_steady_client_after_the_burst(
     admission: AdmissionControl, clock: Clock
 ) -> None:
