@@ -8,6 +8,8 @@ from sqlmodel import Field, Session, SQLModel, col, delete, select, update
 
 from db.database import UtcDateTime, change_rows, random_id, utc_now
 
+MAX_REVOKED = 1000  # rows of one workspace; a stranger could make and delete keys for weeks
+
 
 class User(SQLModel, table=True):
     """A person with an e-mail address and a password."""
@@ -160,13 +162,24 @@ def keys_of(session: Session, workspace_id: int) -> list[ApiKey]:
 
 
 def revoke_key(session: Session, workspace_id: int, key_id: int, now: datetime) -> bool:
-    """Revokes a key and deletes its name; False when the workspace has no such valid key."""
+    """Revokes a key and deletes its name; False when the workspace has no such valid key.
+
+    Of the keys that were revoked only the last MAX_REVOKED are kept.
+    """
     key = update(ApiKey).where(
         col(ApiKey.id) == key_id,
         col(ApiKey.workspace_id) == workspace_id,
         col(ApiKey.revoked_at).is_(None),
     )
-    return change_rows(session, key.values(revoked_at=now, name="")) > 0
+    if not change_rows(session, key.values(revoked_at=now, name="")):
+        return False
+    revoked = select(ApiKey.id).where(
+        ApiKey.workspace_id == workspace_id, col(ApiKey.revoked_at).is_not(None)
+    )
+    newest_first = revoked.order_by(col(ApiKey.revoked_at).desc(), col(ApiKey.id))
+    over = newest_first.offset(MAX_REVOKED)
+    change_rows(session, delete(ApiKey).where(col(ApiKey.id).in_(over)))
+    return True
 
 
 def note_refusal(session: Session, key_id: int, now: datetime, since: datetime) -> bool:

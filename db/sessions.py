@@ -3,7 +3,7 @@
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Index, Uuid
+from sqlalchemy import BigInteger, Column, ColumnElement, ForeignKey, Index, Uuid
 from sqlmodel import Field, Session, SQLModel, and_, col, delete, select, update
 
 from db.accounts import User, Workspace
@@ -35,7 +35,7 @@ def begin_session(session: Session, new: LoginSession) -> None:
     session.flush()
     query = select(LoginSession.id).where(LoginSession.user_id == new.user_id)
     newest_first = query.order_by(col(LoginSession.expires_at).desc(), col(LoginSession.id))
-    over = session.exec(newest_first.offset(MAX_SESSIONS)).all()
+    over = newest_first.offset(MAX_SESSIONS)
     change_rows(session, delete(LoginSession).where(col(LoginSession.id).in_(over)))
 
 
@@ -77,21 +77,13 @@ def touch_session(session: Session, session_id: UUID, used_at: datetime) -> None
 
 def log_out(session: Session, user_id: int, session_id: UUID, now: datetime) -> None:
     """Ends a session by its own user, whose address stays known."""
-    mine = update(LoginSession).where(
-        col(LoginSession.user_id) == user_id,
-        col(LoginSession.id) == session_id,
-        col(LoginSession.expires_at) > now,
-    )
+    mine = update(LoginSession).where(*_live(user_id, session_id, now))
     change_rows(session, mine.values(expires_at=now))
 
 
 def end_session(session: Session, user_id: int, session_id: UUID, now: datetime) -> bool:
     """Deletes a live session, with its address; False when the user has none of that id."""
-    mine = delete(LoginSession).where(
-        col(LoginSession.user_id) == user_id,
-        col(LoginSession.id) == session_id,
-        col(LoginSession.expires_at) > now,
-    )
+    mine = delete(LoginSession).where(*_live(user_id, session_id, now))
     return change_rows(session, mine) > 0
 
 
@@ -103,3 +95,9 @@ def end_other_sessions(session: Session, user: User, kept: UUID | None, now: dat
         col(LoginSession.user_id) == user.id, col(LoginSession.id).is_distinct_from(kept)
     )
     change_rows(session, others)
+
+
+def _live(user_id: int, session_id: UUID, now: datetime) -> tuple[ColumnElement[bool], ...]:
+    """The condition that it is the user's session and has not ended."""
+    row = LoginSession
+    return col(row.user_id) == user_id, col(row.id) == session_id, col(row.expires_at) > now
