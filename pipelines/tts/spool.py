@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from tempfile import SpooledTemporaryFile
 
 import numpy as np
@@ -36,6 +37,7 @@ class SpeechSpool:
         pcm = self._high_pass.process(audio.pcm) if self._is_enhanced else audio.pcm
         try:
             self._file.write(pcm.tobytes())
+            self._file.flush()  # else a full disk would show while the speech is read
         except OSError as error:
             raise StorageUnavailable("there is no room for temporary files") from error
 
@@ -54,7 +56,8 @@ class SpeechSpool:
 
     def close(self) -> None:
         """Deletes the speech."""
-        self._file.close()
+        with suppress(OSError):  # of a full disk, again
+            self._file.close()
 
     def _blocks(self) -> Iterator[Pcm]:
         self._file.seek(0)

@@ -1,13 +1,12 @@
 """How long a text may be when spoken, what digits cost, and the memory of long speech."""
 
 import asyncio
-import errno
 import json
 import threading
 import tracemalloc
 from collections.abc import AsyncGenerator
 from dataclasses import replace
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from fastapi import FastAPI
@@ -178,10 +177,11 @@ async def test_memory_of_a_whole_answer_does_not_grow_with_its_length(
 async def test_a_whole_answer_that_finds_the_disk_full_is_unavailable_and_free(
     app: FastAPI, auth: Headers, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(file: object, data: bytes) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def on_a_full_disk(*_: object, **__: object) -> BinaryIO:
+        return open("/dev/full", "w+b", buffering=MIB)
 
-    monkeypatch.setattr("pipelines.tts.spool.SpooledTemporaryFile.write", full)
+    monkeypatch.setattr("tempfile.TemporaryFile", on_a_full_disk)
+    monkeypatch.setattr("pipelines.tts.spool.IN_MEMORY_BYTES", 1)
     async with client_of(app) as client:
         answer = await client.post("/tts-synthesize", json={"text": ORDINARY[:200]}, headers=auth)
     assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
