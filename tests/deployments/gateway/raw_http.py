@@ -9,6 +9,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
 from configs.load import load_yaml
@@ -78,7 +79,7 @@ def admission(**slow: float) -> AdmissionConfig:
 
 @asynccontextmanager
 async def serving(
-    app: Starlette, config: AdmissionConfig | None = None
+    app: ASGIApp, config: AdmissionConfig | None = None
 ) -> AsyncIterator[HttpListener]:
     """A listener over the application."""
     listener = HttpListener(app, "127.0.0.1", 0, ("10.0.0.0/8",), config)
