@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 from models.errors import EngineOverloaded
 from models.llm.structured_output.ast import WorkBudget
 
-MAX_WAITING = 24  # with the one that is compiled
+MAX_WAITING = 64  # with the one that is compiled
 MAX_OF_OWNER = 8  # of them, so that no tenant fills the queue
 
 T = TypeVar("T")
