@@ -71,7 +71,11 @@ class UploadLimits:
 
 
 class UploadSpace:
-    """The bytes of uploads on disk while their requests run; one workspace gets half at most."""
+    """The bytes of uploads on disk while their requests run.
+
+    One workspace gets half of `most_bytes`. What one has above a quarter does not count against
+    those with less, so that two do not keep a third out: in all there may be 1.5 `most_bytes`.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -85,8 +89,11 @@ class UploadSpace:
 
         def take(size: int) -> None:
             nonlocal mine
-            all_bytes, of_workspace = self._taken.total(), self._taken[workspace_id]
-            if size + max(all_bytes, 2 * of_workspace + size) > self._most_bytes:
+            half, fair = self._most_bytes // 2, self._most_bytes // 4
+            of_workspace = self._taken[workspace_id] + size
+            counted = fair if of_workspace <= fair else half
+            of_all = size + sum(min(one, counted) for one in self._taken.values())
+            if of_workspace > half or of_all > self._most_bytes:
                 metrics.overload_refusals.labels("uploads").inc()
                 message = "too many uploads are in progress; try again in a moment"
                 raise ApiError("overloaded", message, headers=CLOSE)

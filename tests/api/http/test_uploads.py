@@ -184,6 +184,13 @@ async def test_uploads_in_progress_are_bounded_in_bytes_in_all_and_by_workspace(
             await receive(upload(1000, 3))
             with pytest.raises(ApiError, match="too many uploads"):
                 await receive(upload(4000, 3))
+    async with (
+        receive_form(upload(4500, 1).request, LIMITS),
+        receive_form(upload(4500, 2).request, LIMITS),
+        receive_form(upload(2000, 3).request, LIMITS),  # two do not keep a third out
+    ):
+        with pytest.raises(ApiError, match="too many uploads"):
+            await receive(upload(1000, 3))
     await receive(upload(4000, 1))
     assert not space._taken
 
