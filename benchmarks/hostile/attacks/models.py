@@ -115,6 +115,18 @@ async def correction_flood(attacker: Attacker) -> None:
 
 
 @attack("M1")
+async def correction_of_lines(attacker: Attacker) -> None:
+    """Corrections by rules, which are free, of as many short lines as cost the rules most."""
+    key = await attacker.account("enterprise")
+    body = {"text": "he go\n" * 1000, "model": "svc/rules-en", "stream": False, "save_chat": False}
+
+    async def correct(_: int) -> None:
+        await attacker.post("/v1/chat/completions", key, json=body)
+
+    await attacker.many(8, correct)
+
+
+@attack("M1")
 async def long_chats(attacker: Attacker) -> None:
     """Chats whose messages fill the context window, 16 at once, each cancelled late."""
     key = await attacker.account("enterprise")
