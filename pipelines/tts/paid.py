@@ -21,6 +21,7 @@ from pipelines.webhooks.events import WebhookEvents, failure_event
 logger = logging.getLogger(__name__)
 
 COPY_FORMAT: OutputFormat = "mp3"  # of the stored copy of a stream
+COPY_S = 3600.0  # a longer stream gets no copy, which is in memory until its end: 29 MB an hour
 URL_LASTS_S = 24 * 3600.0
 
 
@@ -95,7 +96,7 @@ class PaidSynthesis:
             await paid.complete()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PaidSpeech:
     """The charge of one text while it is spoken."""
 
@@ -104,6 +105,7 @@ class PaidSpeech:
     text: str
     voice_id: str
     copy: FileWriter | None  # stored if a webhook subscribes to `tts.completed`
+    spoken_s: float = 0.0  # audio that was counted
 
     @property
     def has_sounded(self) -> bool:
@@ -115,7 +117,8 @@ class PaidSpeech:
         # Cleaning may remove most of a long text: a chunk costs one character at least.
         share = -(-chunk.text_end * self.charge.units // len(self.text))
         self.charge.used = max(self.charge.used, share, 1)
-        if self.copy is not None:
+        self.spoken_s += chunk.audio.duration_s
+        if self.copy is not None and self.spoken_s <= COPY_S:
             await asyncio.to_thread(self.copy.add, chunk.audio)
 
     async def complete(self, file: EncodedAudio | None = None) -> None:
@@ -127,9 +130,10 @@ class PaidSpeech:
         capture = self.charge.capture_delivered if file is None else self.charge.capture
         events: list[NewEvent] = []
         if self.copy is not None:
-            if file is None:
+            if file is None and self.spoken_s <= COPY_S:
                 file = await asyncio.to_thread(self.copy.finish)
-            events.append(self._completed(file, await self._store(file)))
+            url = None if file is None else await self._store(file)
+            events.append(self._completed(file.duration_s if file else self.spoken_s, url))
         await capture(self.charge.units, *events)
 
     async def _store(self, file: EncodedAudio) -> str | None:
@@ -145,12 +149,12 @@ class PaidSpeech:
             return None
         return self.files.url(file_id, workspace_id, URL_LASTS_S)
 
-    def _completed(self, file: EncodedAudio, url: str | None) -> NewEvent:
+    def _completed(self, duration_s: float, url: str | None) -> NewEvent:
         data: dict[str, Any] = {
             "id": self.charge.operation,
             "text": self.text,
             "voice_id": self.voice_id,
             "audio_url": url,
-            "duration": round(file.duration_s, 6),
+            "duration": round(duration_s, 6),
         }
         return NewEvent("tts.completed", data)

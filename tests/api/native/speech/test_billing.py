@@ -22,10 +22,12 @@ from db.errors import DatabaseUnavailable
 from models.audio import AudioChunk
 from models.errors import EngineError, EngineOverloaded
 from models.tts.base import SynthesisRequest
+from pipelines.audio.encode.encoder import FileWriter
 from pipelines.billing import billing
 from pipelines.billing.billing import Charge
 from pipelines.errors import StorageUnavailable, VoiceNotFound
 from pipelines.storage.files import Files
+from pipelines.tts import paid
 from pipelines.tts.shaping import SpokenChunk
 from tests.api.disconnects import send_and_disconnect
 from tests.api.money import Books
@@ -240,6 +242,25 @@ async def test_the_completed_event_has_a_url_of_the_audio(
     with av.open(io.BytesIO(file.content), "r") as container:
         duration_s = sum(frame.samples / frame.sample_rate for frame in container.decode(audio=0))
     assert duration_s == pytest.approx(data["duration"], abs=0.1)
+
+
+async def test_a_very_long_stream_has_an_event_without_a_copy_of_its_audio(
+    app: FastAPI, auth: Headers, books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paid, "COPY_S", 1.0)
+    copied: list[float] = []
+    add = FileWriter.add
+
+    def counted(writer: FileWriter, audio: AudioChunk) -> None:
+        copied.append(audio.duration_s)
+        add(writer, audio)
+
+    monkeypatch.setattr(FileWriter, "add", counted)
+    await books.add_webhook("tts.completed")
+    assert (await post(app, "/tts-stream", auth)).status_code == 200
+    (event,) = await books.events()
+    assert event["data"]["audio_url"] is None
+    assert sum(copied) <= 1.0 < event["data"]["duration"]
 
 
 async def test_audio_is_not_stored_without_a_subscribed_webhook(
