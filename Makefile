@@ -26,7 +26,7 @@ BENCHMARKS = $(filter-out voices-fitting stt-diarization chat-gpu tts-languages,
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run install weights dev clients servers test fuzz fuzz-parsers test-gpu check bench lock
+.PHONY: help run install weights dev clients servers test fuzz fuzz-parsers test-gpu check audit sbom auditors bench lock
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
@@ -73,6 +73,18 @@ check: dev ## Lint, format, types, layers, and the rules of docs/structure.md
 	@$(BIN)/lint-imports
 	@$(BIN)/python tools/house.py
 
+auditors:
+	@VENV=.venv-audit tools/venv.sh requirements-audit.lock
+
+# --strict: a package that the registry does not know fails, in place of passing unseen.
+audit: auditors ## Look up known vulnerabilities of all pinned packages, at pypi.org; ARGS="-s osv" asks OSV
+	@for lock in requirements*.lock; do echo "$$lock:"; \
+		.venv-audit/bin/pip-audit --strict --disable-pip --requirement $$lock $(ARGS) || exit; done
+
+sbom: auditors ## Write the pinned packages of PROFILE to sbom.json, in the format of CycloneDX
+	@.venv-audit/bin/python -W ignore -m cyclonedx_py requirements $(PINNED) --pyproject pyproject.toml \
+		--output-reproducible --output-file sbom.json
+
 bench: ## Run the benchmarks; bench-NAME runs one, ARGS=FOLDER has the recordings that some need
 	@for name in $(BENCHMARKS); do $(MAKE) --no-print-directory bench-$$name || exit; done
 
@@ -88,3 +100,4 @@ lock: dev ## Pin again after pyproject.toml changed; ARGS=--upgrade takes newer 
 	@$(LOCK) --extra gpu --constraint requirements-dev.lock --output-file requirements-gpu.lock
 	@$(PIN) --group clients --output-file requirements-clients.lock
 	@$(PIN) --group fuzz --output-file requirements-fuzz.lock
+	@$(PIN) --group audit --output-file requirements-audit.lock
