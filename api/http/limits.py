@@ -47,6 +47,7 @@ ATTEMPTS = {
     "login": "too many failed logins from this address",
     "account": "too many failed logins of this account from addresses that it does not know",
     "key": "too many unknown API keys from this address",
+    "webhook": "too many tests and redeliveries of webhooks of this workspace",
 }
 
 
@@ -216,6 +217,12 @@ class RequestLimits:
         await self._count_attempt(_Attempts("sign_up", f"sign-up:{address}", per_minute))
         await self._count_attempt(_Attempts("sign_up", f"sign-up-hour:{address}", per_hour, HOUR_S))
 
+    async def count_webhook_send(self, principal: Principal) -> None:
+        """To be called before a message is sent on request. Raises ApiError(rate_limited)."""
+        limit = self.admission.webhook_sends_per_minute
+        key = f"webhook-sends:{principal.workspace_id}"
+        await self._count_attempt(_Attempts("webhook", key, limit))
+
     @asynccontextmanager
     async def counted_login(
         self, address: str, email: str, is_known: Callable[[], Awaitable[bool]]
@@ -274,7 +281,7 @@ class RequestLimits:
 
 @dataclass(frozen=True, slots=True)
 class _Attempts:
-    """A window of attempts without a credential."""
+    """A window of attempts that have a limit of their own."""
 
     kind: str  # a key of ATTEMPTS
     key: str

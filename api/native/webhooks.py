@@ -183,6 +183,7 @@ async def redeliver(
     webhook_id: str, delivery_id: str, principal: PrincipalDep, platform: PlatformDep
 ) -> ShownDelivery:
     ids = _id(webhook_id), _id(delivery_id, "the webhook has no delivery of that id")
+    await platform.request_limits.count_webhook_send(principal)
     return _shown_delivery(await platform.webhooks.redeliver(principal, *ids))
 
 
@@ -197,4 +198,6 @@ async def test_webhook(
     event: EventKind | None = None,
 ) -> ShownDelivery:
     """Without `event`, a sample of the webhook's first subscribed event type."""
-    return _shown_delivery(await platform.webhooks.test(principal, _id(webhook_id), event))
+    identity = _id(webhook_id)
+    await platform.request_limits.count_webhook_send(principal)
+    return _shown_delivery(await platform.webhooks.test(principal, identity, event))

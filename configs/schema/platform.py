@@ -90,6 +90,7 @@ class AdmissionConfig(StrictModel):
     unknown_keys_per_minute: PositiveInt = 30
     requests_per_address: PositiveInt = 100  # in progress, of routes that need no key
     connections_per_address: PositiveInt = 1000
+    webhook_sends_per_minute: PositiveInt = 30  # tests and redeliveries of one workspace
     slow_clients: SlowClients = SlowClients()
 
 

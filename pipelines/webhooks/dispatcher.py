@@ -6,7 +6,7 @@ import random
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -15,7 +15,7 @@ from db import deliveries
 from db.database import Database, utc_now
 from db.deliveries import AttemptResult, Claimed
 from db.errors import DatabaseError
-from db.webhooks import body_about
+from db.webhooks import Webhook, body_about
 from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.tasks import retry
 from pipelines.webhooks.registration import secret_about
@@ -29,6 +29,11 @@ POLL_S = 0.5
 AT_ONCE = 256  # attempts; each waits for a receiver more than it computes
 AT_ONCE_FOR_ONE = 4  # webhook: one that is slow does not delay another
 AT_ONCE_FOR_WORKSPACE = 16  # and many slow ones of one workspace do not delay those of others
+SHARE = 8  # a workspace takes at most this part of the free places
+SLOW_S = 4.0  # an attempt that takes longer, whatever its outcome, puts its workspace
+SLOW_FOR = timedelta(minutes=10)  # for this time among those
+AT_ONCE_SLOW = 64  # that share these places
+MAX_SLOW = 1000  # workspaces that are remembered
 LEASE = timedelta(seconds=30)  # an attempt and storing its outcome take at most half of it
 STOP_S = 16.0  # for attempts that run when the worker stops; each ends within 15 s
 BACKLOG_S = 10.0
@@ -62,6 +67,7 @@ class WebhookDispatcher:
         self._scale = time_scale
         self._now = now
         self._running: dict[asyncio.Task[None], Claimed] = {}  # attempts
+        self._slow: dict[int, datetime] = {}  # workspaces, and until when they count as slow
         self._wake = asyncio.Event()
         self._next_backlog = 0.0
 
@@ -87,24 +93,20 @@ class WebhookDispatcher:
 
     async def start_due(self) -> int:
         """Starts due attempts within the limits; returns how many. Raises DatabaseError."""
-        room = AT_ONCE - len(self._running)
-        if room <= 0:
+        now = self._now()
+        self._slow = {one: until for one, until in self._slow.items() if until > now}
+        places = _Places((one.webhook for one in self._running.values()), self._slow)
+        if not places.free:
             return 0
-        hooks = Counter(one.webhook.id for one in self._running.values())
-        workspaces = Counter(one.webhook.workspace_id for one in self._running.values())
-        full_hooks = [one for one, count in hooks.items() if count >= AT_ONCE_FOR_ONE]
-        full_workspaces = [
-            one for one, count in workspaces.items() if count >= AT_ONCE_FOR_WORKSPACE
-        ]
+        full_hooks = [one for one, count in places.hooks.items() if count >= AT_ONCE_FOR_ONE]
+        known = places.workspaces.keys() | self._slow.keys()
+        full_workspaces = [one for one in known if not places.free_for(one)]
         chosen: list[UUID] = []
         for delivery_id, hook, workspace in await self._database.read(
-            deliveries.due, self._now(), full_hooks, full_workspaces
+            deliveries.due, now, full_hooks, full_workspaces
         ):
-            if len(chosen) == room:
-                break
-            if hooks[hook] < AT_ONCE_FOR_ONE and workspaces[workspace] < AT_ONCE_FOR_WORKSPACE:
-                hooks[hook] += 1
-                workspaces[workspace] += 1
+            if places.hooks[hook] < AT_ONCE_FOR_ONE and places.free_for(workspace):
+                places.take(hook, workspace)
                 chosen.append(delivery_id)
         if not chosen:
             return 0
@@ -134,6 +136,8 @@ class WebhookDispatcher:
             if not attempt.is_gone:
                 number = claimed.delivery.attempt + 1
                 wait_s = next_wait_s(number, attempt.retry_after_s, self._scale)
+        if attempt.milliseconds >= SLOW_S * 1000:
+            self._note_slow(claimed.webhook.workspace_id)
         self._count(claimed, attempt)
         await self._note(claimed, attempt, wait_s)
 
@@ -173,6 +177,13 @@ class WebhookDispatcher:
             metrics.webhooks_deactivated.labels(reason).inc()
             logger.warning("webhook_deactivated", extra={"webhook_id": str(claimed.webhook.id)})
 
+    def _note_slow(self, workspace_id: int) -> None:
+        if self._slow.pop(workspace_id, None) is None:
+            logger.info("webhook_receivers_slow", extra={"workspace_id": workspace_id})
+        if len(self._slow) >= MAX_SLOW:
+            del self._slow[next(iter(self._slow))]
+        self._slow[workspace_id] = self._now() + SLOW_FOR
+
     def _count(self, claimed: Claimed, attempt: AttemptResult) -> None:
         if attempt.succeeded:
             lag = self._now() - claimed.event.created_at
@@ -192,6 +203,33 @@ class WebhookDispatcher:
     async def _woken_within(self, seconds: float) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), seconds)
+
+
+class _Places:
+    """The places of running attempts, and which workspaces may take another.
+
+    Each leaves a multiple of what it has free, as the dynamic thresholds for shared buffers of
+    Choudhury and Hahne (1998): n of them with hanging receivers leave 1 / (1 + n / SHARE) of the
+    places. Hanging receivers of hundreds of workspaces only fill the places of slow ones.
+    """
+
+    def __init__(self, running: Iterable[Webhook], slow: Container[int]) -> None:
+        self.hooks: Counter[UUID] = Counter()
+        self.workspaces: Counter[int] = Counter()
+        self.free, self._free_slow, self._slow = AT_ONCE, AT_ONCE_SLOW, slow
+        for webhook in running:
+            self.take(webhook.id, webhook.workspace_id)
+
+    def take(self, hook: UUID, workspace: int) -> None:
+        self.hooks[hook] += 1
+        self.workspaces[workspace] += 1
+        self.free -= 1
+        self._free_slow -= workspace in self._slow
+
+    def free_for(self, workspace: int) -> bool:
+        free = min(self.free, self._free_slow) if workspace in self._slow else self.free
+        share = min(AT_ONCE_FOR_WORKSPACE, max(1, free // SHARE))
+        return free > 0 and self.workspaces[workspace] < share
 
 
 def next_wait_s(number: int, retry_after_s: float | None, scale: float = 1.0) -> float | None:

@@ -179,6 +179,25 @@ async def test_deliveries_are_paginated_and_can_be_redelivered(
         assert refused.status_code == 400 and "inactive" in refused.json()["message"]
 
 
+async def test_tests_and_redeliveries_together_have_a_rate_limit_for_each_workspace(
+    client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
+) -> None:
+    path = f"/webhooks/{(await register(client, auth)).json()['id']}"
+    others = f"/webhooks/{(await register(client, other_auth)).json()['id']}"
+    delivery = (await client.post(f"{path}/test", headers=auth)).json()["id"]
+    again = f"{path}/deliveries/{delivery}/redeliver"
+    for sent in range(1, services.platform.request_limits.admission.webhook_sends_per_minute):
+        answer = await client.post(again if sent % 2 else f"{path}/test", headers=auth)
+        assert answer.status_code == 200, sent
+    for ending in (again, f"{path}/test"):
+        refused = await client.post(ending, headers=auth)
+        assert (refused.status_code, refused.json()["error"]) == (429, "rate_limited")
+        assert 1 <= int(refused.headers["Retry-After"]) <= 60
+        assert "webhooks" in refused.json()["message"]
+    assert (await client.get(f"{path}/deliveries", headers=auth)).status_code == 200
+    assert (await client.post(f"{others}/test", headers=other_auth)).status_code == 200
+
+
 async def test_a_malformed_id_is_not_found(client: httpx.AsyncClient, auth: Headers) -> None:
     for method, ending in (("GET", ""), ("DELETE", ""), ("POST", "/test"), ("GET", "/deliveries")):
         answer = await client.request(method, f"/webhooks/none{ending}", headers=auth)

@@ -101,14 +101,17 @@ class Tenant:
     async def status(self, webhook_id: UUID) -> str:
         return (await self.webhooks.get(self.principal, webhook_id)).status
 
-    async def other_tenant(self) -> "Tenant":
+    async def other_tenant(self, email: str = "neighbour@b.co") -> "Tenant":
         """Another workspace with the same dispatcher."""
-        other = await add_workspace(self.database, "neighbour@b.co")
+        other = await add_workspace(self.database, email)
         return replace(self, principal=replace(self.principal, workspace_id=other))
 
-    def another_dispatcher(self, time_scale: float = 1.0) -> WebhookDispatcher:
+    def another_dispatcher(
+        self, time_scale: float = 1.0, sender: Sender | None = None
+    ) -> WebhookDispatcher:
+        sender = sender or self.sender
         return WebhookDispatcher(
-            self.database, self.encryption, self.sender, time_scale=time_scale, now=self.clock
+            self.database, self.encryption, sender, time_scale=time_scale, now=self.clock
         )
 
 
