@@ -1,4 +1,7 @@
-"""Where webhooks may be sent: public addresses, and networks that the operator allows."""
+"""Where webhooks may be sent: public addresses, and networks that the operator allows.
+
+Against server-side request forgery (SSRF): requests of the service into its own network.
+"""
 
 import re
 from collections.abc import Collection, Sequence
