@@ -188,7 +188,7 @@ def announce(what: str, settings: Settings, dashboard: str, started: float) -> N
     if token := os.environ.get("RAY_AUTH_TOKEN_PATH"):
         say(f"             It asks for the token in {token}")
     say(f"  Sign-up    {settings.sign_up} (SIGN_UP)")
-    say(f"  Plans      changed by {settings.plan_changes} (PLAN_CHANGES)")
+    say(f"  Plans      {settings.plan_changes} (PLAN_CHANGES)")
 
 
 def show_key(first_key: str | None) -> None:
