@@ -117,8 +117,11 @@ def _ask(dashboard_url: str, config: Config | None = None) -> bytes:
     """Serve's API: sends the `config`, or reads the state. Raises ValueError."""
     headers = {"Content-Type": "application/json"}
     if _asks_for_token():
-        file = os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token"
-        token = os.environ.get("RAY_AUTH_TOKEN") or Path(file).read_text().strip()
+        file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+        try:
+            token = os.environ.get("RAY_AUTH_TOKEN") or file.read_text().strip()
+        except OSError as error:
+            raise ValueError(f"Ray's token cannot be read: {error}") from None
         headers["Authorization"] = f"Bearer {token}"
     request = urllib.request.Request(
         f"{dashboard_url}/api/serve/applications/",

@@ -143,8 +143,8 @@ def readyz(url: str) -> dict[str, Any] | None:
     """The gateway's readiness report; None while it is not ready, or for another program."""
     try:
         with urllib.request.urlopen(url, timeout=5) as response:
-            told: dict[str, Any] = json.load(response)
-            return told
+            report: dict[str, Any] = json.load(response)
+            return report
     except (OSError, HTTPException, ValueError):
         return None
 

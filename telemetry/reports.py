@@ -61,7 +61,7 @@ class OwnReports:
 def render(reports: Iterable[Report]) -> bytes:
     """The page, of MEDIA_TYPE; families of the same name are joined, as the format requires."""
     registry = CollectorRegistry()
-    text = "Time since a process told its numbers"
+    text = "Time since a process reported its metrics"
     ages = Gauge(REPORT_AGE, text, ("deployment", "replica"), registry=registry)
     heads: dict[str, str] = {}
     samples: defaultdict[str, list[str]] = defaultdict(list)

@@ -341,5 +341,17 @@ def test_where_other_machines_are_let_in_the_command_sends_the_token_of_the_clus
     assert f"Bearer {file.read_text()}" in cluster.headers and len(file.read_text()) == 64
 
 
+def test_a_token_of_the_cluster_that_cannot_be_read_is_a_sentence(
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "none"))
+    message = refused(capsys, write(tmp_path, config_without_weights()))
+    assert message.startswith("Ray's token cannot be read: [Errno 2]")
+
+
 def test_models_are_checked_without_ray() -> None:
     assert model_problems(config_without_weights()) == []

@@ -80,6 +80,14 @@ async def test_a_head_within_its_limits_is_served(app: Starlette, port: int) -> 
     )
 
 
+async def test_a_large_head_behind_another_request_is_not_served(app: Starlette, port: int) -> None:
+    for size in (HEAD_BYTES, 100_000, 300_000):
+        large = GET + b"A: " + b"b" * size + b"\r\n"
+        answer = await send(port, GET + b"\r\n" + large + LAST)
+        assert statuses(answer) in ([], [200], [200, 431])
+    assert app.state.seen <= 3
+
+
 async def test_an_endless_header_takes_the_cpu_time_of_the_first_64_kib(port: int) -> None:
     """httptools took 61 s for 100 MB."""
 
