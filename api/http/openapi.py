@@ -25,7 +25,7 @@ header `X-Stainless-Lang`, which the official clients of OpenAI send. Every resp
 
 Unknown fields of a body, a form or the query are ignored and named in the header
 `X-Ignored-Fields` of the answer, such as `X-Ignored-Fields: voise, messages[].nmae`. With
-`Prefer: handling=strict` they are 400 `validation_error` instead.
+`Prefer: handling=strict` they are 400 `validation_error` instead. U+0000 in any text is 400.
 
 A POST with a key or token may carry an `Idempotency-Key` (1 to 255 visible ASCII characters). Sent
 again with the same key within 24 hours, it gets the stored first response with the header

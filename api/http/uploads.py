@@ -5,6 +5,7 @@ it is read, takes a body without its closing boundary, decodes broken UTF-8 as L
 files have no path that the decoder's process could open.
 """
 
+import logging
 import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
@@ -37,6 +38,9 @@ WRITE_BYTES = 2**20  # gathered before a thread writes them
 LARGE_BODY_BYTES = 2**20  # declared lengths above it are checked for use before they are read
 
 Fields = TypeVar("Fields", bound=BaseModel)
+
+# The parser logs a warning for each malformed form: clients could flood the log.
+logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
 BINARY = {"type": "string", "format": "binary", "contentMediaType": "application/octet-stream"}
 FILE = {

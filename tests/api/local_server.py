@@ -1,14 +1,13 @@
 """The application over engines without weights, on a real socket in a thread."""
 
 import asyncio
-import threading
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import uvloop
+from anyio.from_thread import start_blocking_portal
 from fastapi import FastAPI
 
 from api.app import create_app
@@ -69,18 +68,14 @@ def serve_services(services: Services) -> Iterator[Server]:
 
 @contextmanager
 def serve_app(app: FastAPI) -> Iterator[str]:
-    """Serves in a thread with its own event loop until the block ends; yields the address."""
-    loop = uvloop.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
+    """Serves in a thread with its own event loop until the block ends, which cancels the tasks of
+    the loop; yields the address."""
     listener = HttpListener(app, "127.0.0.1", 0)
-    try:
-        asyncio.run_coroutine_threadsafe(listener.start(), loop).result(30)
-        yield f"http://127.0.0.1:{listener.port}"
-    finally:
-        asyncio.run_coroutine_threadsafe(listener.stop(), loop).result(60)
-        # Closed on its own loop, which would otherwise wait forever for the decoder's process.
-        asyncio.run_coroutine_threadsafe(app.state.services.speech.decoder.close(), loop).result(60)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+    with start_blocking_portal(backend_options={"use_uvloop": True}) as portal:
+        try:
+            portal.call(listener.start)
+            yield f"http://127.0.0.1:{listener.port}"
+        finally:
+            portal.call(listener.stop)
+            # Closed on its own loop, which would otherwise wait forever for the decoder's process.
+            portal.call(app.state.services.speech.decoder.close)

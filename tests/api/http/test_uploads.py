@@ -252,8 +252,11 @@ async def test_a_body_without_content_length_is_refused_at_the_size_limit() -> N
         (b"--edge\r\nX: " + b"y" * 100_000, "validation_error"),
     ],
 )
-async def test_a_malformed_or_oversized_form_is_refused(body: bytes, error: str) -> None:
+async def test_a_malformed_or_oversized_form_is_refused_and_nothing_is_logged(
+    body: bytes, error: str, caplog: pytest.LogCaptureFixture
+) -> None:
     assert (await refusal(Upload(body))).code == error
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(
