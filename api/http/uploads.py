@@ -203,13 +203,14 @@ async def receive_form(
             await run_in_threadpool(receiver.close)
         if not receiver.ended:
             raise _invalid("the multipart body ends too early")
+        form = receiver.form
         if (known := form_fields(request)) is not None:
+            sent = [name for name, _ in form.values] + [file.field for file in form.files]
             # `languages[]` and `languages[0]` are items of the field `languages`.
-            names = [name.partition("[")[0] for name, _ in receiver.form.values]
-            names += [file.field for file in receiver.form.files]
+            names = (name.partition("[")[0] for name in sent)
             note_ignored(request, (name for name in names if name not in known))
         take_place(request)
-        yield receiver.form
+        yield form
 
 
 class _Receiver:

@@ -71,7 +71,9 @@ class HttpListener:
                 ws_per_message_deflate=False,
                 access_log=False,  # it would log query strings, which may contain keys
                 log_config=None,
-                log_level="warning",  # at lower levels, query strings of WebSockets are logged
+                # At lower levels it logs a line for each malformed request, of which strangers can
+                # send any number, and query strings of WebSockets.
+                log_level="error",
                 server_header=False,
                 # By default uvicorn trusts X-Forwarded-For from any process on this machine.
                 proxy_headers=bool(trusted_proxies),

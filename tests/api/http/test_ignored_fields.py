@@ -81,6 +81,18 @@ async def test_unknown_fields_of_a_form_are_named_in_a_header(
     assert strict.status_code == 400 and "langauge: " in strict.text
 
 
+async def test_a_list_of_files_is_known_by_each_name_that_is_read(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    for name in ("files", "files[]"):
+        files = [(name, b"x")] * 2
+        answer = await client.post("/voices", headers=auth, data={"name": "A"}, files=files)
+        assert answer.status_code == 400 and HEADER not in answer.headers
+        strict = {**auth, **STRICT}
+        refused = await client.post("/voices", headers=strict, data={"name": "A"}, files=files)
+        assert refused.json() == answer.json()
+
+
 async def test_unknown_query_parameters_of_a_page_are_named_and_known_ones_are_not(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:

@@ -155,6 +155,14 @@ async def test_a_request_that_two_servers_could_read_differently_is_400_and_clos
     assert app.state.seen == 0
 
 
+async def test_malformed_requests_write_no_log_lines(
+    port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    for probe in REFUSED.values():
+        await send(port, probe + GET + LAST)
+    assert not caplog.records
+
+
 CHUNKS = {
     "a chunk size with LF": b"2\nab\r\n0\r\n\r\n",
     "a chunk size in 0x": b"0x2\r\nab\r\n0\r\n\r\n",
