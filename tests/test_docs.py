@@ -18,7 +18,11 @@ from configs.schema.platform import PlansConfig
 from configs.settings import PROJECT_DIR
 from deployments.operator import _parser
 
-PAGES = [PROJECT_DIR / "README.md", *sorted((PROJECT_DIR / "docs").glob("*.md"))]
+PAGES = [
+    PROJECT_DIR / "README.md",
+    PROJECT_DIR / "SECURITY.md",
+    *sorted((PROJECT_DIR / "docs").glob("*.md")),
+]
 TEXTS = {page.relative_to(PROJECT_DIR).as_posix(): page.read_text() for page in PAGES}
 API, OPERATING = TEXTS["docs/api.md"], TEXTS["docs/operating.md"]
 SECTIONS = re.compile(r"^#+ (.+)$", re.MULTILINE)
