@@ -123,7 +123,7 @@ class _Limit:
         allowed = self._burst if self._budget_s > 0 else self._sustained
         held, share = self._held.get(workspace_id, 0), allowed
         is_full = self._count >= allowed
-        if self._is_contended(now, workspace_id):
+        if workspace_id is not None and self._is_contended(now, workspace_id):
             share = max(1, allowed // 2)
             if is_full:
                 fair = max(1, allowed // 4)
