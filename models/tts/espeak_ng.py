@@ -40,6 +40,9 @@ _OTHER_PUNCTUATION = str.maketrans(
     | {"„": "“", "¿": "", "¡": "", "\u200b": ""}
 )
 _PUNCTUATION = re.compile(r"([;:,.!?—…“”\"()]+)(?=\s|$)|(?<!\S)([“\"(]+)|\s([—–-])\s")
+# Other voices say "Chinese letter" for each.
+_WIDE_VOICES = ("cmn", "yue", "hak", "ja", "ko")
+_WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
 _LANGUAGE_SWITCH = re.compile(r"\([^()]*\)")  # how espeak-ng marks words that it reads as foreign
 
 
@@ -85,7 +88,8 @@ class EspeakLibrary:
         joined, gap = "", ""
         with self._lock:
             self._choose(voice)
-            parts = _PUNCTUATION.split(text.translate(_OTHER_PUNCTUATION))
+            known = _readable(text, voice).translate(_OTHER_PUNCTUATION)
+            parts = _PUNCTUATION.split(known)
             for index, part in enumerate(parts):
                 kind = index % 4  # 0: words; 1 to 3: the groups of the expression
                 if part is None or not part.strip():
@@ -104,7 +108,7 @@ class EspeakLibrary:
 
         Raises UnsupportedLanguage when there is no such voice.
         """
-        encoded = text.encode()
+        encoded = _readable(text, voice).encode()
         with self._lock:
             self._choose(voice)
             self._set(RATE, round(NORMAL_WORDS_A_MINUTE * speed))
@@ -142,6 +146,10 @@ class EspeakLibrary:
             )
             clauses.append(clause.decode() if clause else "")
         return _LANGUAGE_SWITCH.sub("", " ".join(clauses).replace("͡(", "(")).strip()
+
+
+def _readable(text: str, voice: str) -> str:
+    return text if voice.startswith(_WIDE_VOICES) else _WIDE.sub(" ", text)
 
 
 def espeak_installed() -> bool:

@@ -92,9 +92,9 @@ def _clean_character(character: str) -> str:
         return ""
     if "\ufe00" <= character <= "\ufe0f" or "\U0001f3fb" <= character <= "\U0001f3ff":
         return ""  # variants and skin tones of the emoji before
-    if category in ("Lu", "Ll", "Lo", "Nd"):
+    if category[0] in "LN" and character > "\xff":  # Ⅷ, ᵃ and ① too, but not m²
         plain = unicodedata.normalize("NFKC", character)
-        if len(plain) <= 3 and plain.isascii() and plain.isalnum():
+        if len(plain) <= 4 and plain.isascii() and plain.isalnum():
             return plain
     return character
 

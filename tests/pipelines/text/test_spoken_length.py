@@ -2,14 +2,18 @@
 
 import pytest
 
+from models.tts.espeak_ng import espeak_installed, espeak_library
 from pipelines.text.chunking import COUNTED, most_spoken, spoken_lengths
+from pipelines.text.normalisation.normaliser import normalise
+from pipelines.text.segmentation import clean
 from tests.cpu_time import cpu_units
 
 LANGUAGES = ["en", "de", "fr", "es", "it", "nl", "pl", "pt", "hi", "ta", "ar", "ru"]
 TOKENS = (
     "7 77 777777777777777 7777777777777777 $7 7€ £77k $7bn 1,234.56 7% 7°C 7m 7t 7GB 7kWh 7mph "
     "7km/h 7m² 7ms 3/7 7/77 1/1/70 31.12.1999 1999-12-31 11:59:59 7:07 7pm 77th 1990s 7º 7ª -7 "
-    "+493012345 a@b.co www.a.com/b/c a.com & + = @ ½ ⅞ ٧٧ ७७ 7USD 7CHF z.B. d.h. bzw. Dr. No.7 天气"
+    "+493012345 a@b.co www.a.com/b/c a.com & + = @ ½ ⅞ ٧٧ ७७ 7USD 7CHF z.B. d.h. bzw. Dr. No.7 "
+    "天气 WWW www wW ≤ ∑ ℵ ൶ Ⅷ ① ⑳"
 ).split()
 
 
@@ -20,6 +24,23 @@ def test_no_number_sign_or_abbreviation_with_a_full_stop_is_spoken_longer_than_t
     for token in TOKENS:
         for text in (token, f"{token} " * 9, f"a{token}b " * 9, token * 9):
             assert sum(spoken_lengths(text, language)) <= most_spoken(text), text
+
+
+@pytest.mark.skipif(not espeak_installed(), reason="THE EXTRA espeak IS NOT INSTALLED")
+@pytest.mark.parametrize("voice", ["de", "fr", "hi"])
+@pytest.mark.parametrize(
+    "text", ["ᵃᵇᶜ ", "Ⅷ Ⅷ ", "≤ ≥ ∑ √ ", "ℵ ℏ ", "天气 ", "안녕 ", "WWW ", "W W ", "൶ "]
+)
+def test_letters_and_signs_that_a_voice_spells_do_not_buy_many_times_the_speech(
+    voice: str, text: str
+) -> None:
+    """Ordinary words have 0.64 phonemes a character, and three letters are paid by one."""
+    text *= 20
+    phonemes = espeak_library().phonemes(normalise(clean(text), voice), voice)
+    sounds = sum(one.isalpha() for one in phonemes)
+    letters = sum(spoken_lengths(text, voice))
+    assert letters <= most_spoken(text)
+    assert sounds <= 2 * max(letters, 3 * len(text))
 
 
 def test_the_bound_of_words_is_close_to_their_characters() -> None:
