@@ -33,6 +33,7 @@ from models.vad.base import VADEngine
 from models.watermark.base import Watermark
 from models.weights.store import WeightStore
 
+T = TypeVar("T")
 EngineT = TypeVar("EngineT", bound=Engine, covariant=True)
 LoadedT = TypeVar("LoadedT", bound=Engine)
 ModelT = TypeVar("ModelT", bound=TTSEngine | STTEngine | ChatEngine)
@@ -142,11 +143,16 @@ def load(kind: EngineKind[LoadedT], name: str, weights: WeightStore) -> LoadedT:
 
 def load_once(kind: EngineKind[LoadedT], name: str, weights: WeightStore) -> Callable[[], LoadedT]:
     """A function that loads the engine at its first call; calls of any thread share it."""
-    lock, loaded = Lock(), cache(partial(load, kind, name, weights))
+    return once(partial(load, kind, name, weights))
 
-    def get() -> LoadedT:
-        with lock:  # `cache` alone lets concurrent first calls load the engine twice
-            return loaded()
+
+def once(make: Callable[[], T]) -> Callable[[], T]:
+    """A function that calls `make` at its first call; calls of any thread share the result."""
+    lock, made = Lock(), cache(make)
+
+    def get() -> T:
+        with lock:  # `cache` alone lets concurrent first calls make it twice
+            return made()
 
     return get
 

@@ -5,13 +5,13 @@ from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from functools import partial
-from threading import Lock
 from typing import TypeVar
 
 from configs.schema.correction import CorrectionConfig, Purpose
 from models.base import ModelInfo
 from models.errors import EngineError, EngineLost
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, TokenUsage
+from models.registry import once
 from pipelines.billing.billing import Billing, Charge
 from pipelines.chat.history import ChatHistory
 from pipelines.chat.pipeline import DEFAULT_MODEL, ChatPipeline, ChatRequest, Completion
@@ -57,9 +57,7 @@ class CorrectionPipeline:
     ) -> None:
         """`rules` loads them; it is called once, in a thread, when they are first needed."""
         self._chat = chat
-        self._load = rules
-        self._loading = Lock()
-        self._loaded: CorrectionRules | None = None
+        self._rules = once(rules)
         self._history = history
         self._billing = billing
         self._config = config
@@ -73,7 +71,7 @@ class CorrectionPipeline:
         Raises ModelNotFound, ChatNotFound, InvalidRequest, PlanRequired, InsufficientCredit,
         DatabaseUnavailable or EngineError.
         """
-        rules = self._loaded or await self._in_thread(request.workspace_id, self._rules)
+        rules = await self._in_thread(request.workspace_id, self._rules)
         helper = await self._choose(rules, request)
         await self._history.check(request.workspace_id, request.chat_id, saves=request.save_chat)
         async with AsyncExitStack() as undo:
@@ -100,12 +98,6 @@ class CorrectionPipeline:
     async def warm_up(self) -> None:
         """Loads the rules before a client waits for them."""
         await self._in_thread(None, self._rules)
-
-    def _rules(self) -> CorrectionRules:
-        with self._loading:
-            if self._loaded is None:
-                self._loaded = self._load()
-            return self._loaded
 
     async def _choose(
         self, rules: CorrectionRules, request: CorrectionRequest

@@ -29,12 +29,6 @@ class PaidTranscription:
     billing: Billing
     events: WebhookEvents
 
-    async def check_credit(
-        self, workspace_id: int, operation: IdempotentOperation | None = None
-    ) -> None:
-        """To be called before a file is received or decoded. Raises InsufficientCredit."""
-        await self.billing.check_credit(workspace_id, "stt", 1, operation)
-
     async def open(
         self,
         workspace_id: int,
@@ -46,7 +40,7 @@ class PaidTranscription:
 
         Sends `stt.failed` when the service fails. Raises InsufficientCredit too.
         """
-        await self.check_credit(workspace_id, operation)
+        await self.billing.check_credit(workspace_id, "stt", 1, operation)
         async with self.events.recording(workspace_id, "stt.failed"):
             return await self.pipeline.open(path, asked, workspace_id)
 
