@@ -6,6 +6,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -198,12 +199,12 @@ async def test_uploads_in_progress_are_bounded_in_bytes_in_all_and_by_workspace(
 async def test_uploads_over_the_bound_are_refused_over_http(
     client: httpx.AsyncClient, auth: dict[str, str], services: Services
 ) -> None:
-    async with services.infrastructure.uploads.of(-1) as take:
-        take(2**30)
-        async with services.infrastructure.uploads.of(-2) as take_more:
-            take_more(2**30 - 100)
-            answer = await client.post("/stt", headers=auth, files={"audio": b"x" * 1000})
-            assert (answer.status_code, answer.json()["error"]) == (503, "overloaded")
+    async with AsyncExitStack() as others:
+        for workspace_id, size in ((-1, 2**30), (-2, 2**30), (-3, 2**29), (-4, 2**29 - 100)):
+            uploads = services.infrastructure.uploads.of(workspace_id)
+            (await others.enter_async_context(uploads))(size)
+        answer = await client.post("/stt", headers=auth, files={"audio": b"x" * 1000})
+        assert (answer.status_code, answer.json()["error"]) == (503, "overloaded")
     answer = await client.post("/stt", headers=auth, files={"audio": b"x" * 1000})
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_audio")
 
