@@ -1,56 +1,137 @@
 """Isolation of tenants: on every route, data of one workspace does not exist for another."""
 
 import re
+from dataclasses import dataclass
 from typing import Any, cast
 from uuid import uuid4
 
 import httpx
+import pytest
 
 from api.app import routed_app
+from api.http.routing import StrictRoute
 from api.services import Services
+from configs.settings import Settings
 from db.sessions import begin_session
+from pipelines.accounts.authentication import ALL_SCOPES, SCOPES
 from pipelines.accounts.service import Origin, new_session
 from tests.api.native.voices import voice_making
+from tests.api.replaced import with_request_limits
+from tests.plans import raise_plans
 
 Headers = dict[str, str]
 Ids = dict[str, str]
 Operation = tuple[str, str]  # method and path
+Case = tuple[str, str, str | None]  # and the field of the body that has the id; None: the path has
 
 CHAT = "/v1/chat/completions"
+INWORLD = "/tts/v1/voice"
 PLATFORM_IDS = {"model_id", "plan_id"}  # not owned by a workspace
-SIGNED_IDS = {"file_id"}  # the signed address is the credential; tests of files try other addresses
+SIGNED_IDS = {"file_id"}  # the signed address is the credential, see the test below
+ROUTES_WITHOUT_DOCUMENT = {"/v1/models/{model_id}", "/{path}"}  # an alias, and unknown sockets
 UNKNOWN_IDS: Ids = {
     **dict.fromkeys(
-        ("chat_id", "voice_id", "webhook_id", "delivery_id", "session_id"), str(uuid4())
+        ("chat_id", "voice_id", "voiceId", "webhook_id", "delivery_id", "session_id"), str(uuid4())
     ),
     "key_id": "1",
+    "voice": "Unknown",
 }
-IN_BODIES: dict[str, list[Operation]] = {
-    "chat_id": [("POST", CHAT), ("POST", f"/openai{CHAT}")],
-    "voice_id": [("POST", "/tts-synthesize")],  # /tts-stream reports it in a line: own tests
+IN_BODIES: dict[str, list[str]] = {
+    "chat_id": [CHAT, f"/openai{CHAT}"],
+    "voice_id": ["/tts-synthesize", "/tts-stream"],
+    "voice": ["/tts-synthesize", "/tts-stream", "/openai/v1/audio/speech"],
+    "voiceId": [INWORLD, f"{INWORLD}:stream"],
 }
+"""Fields of bodies that name an object of a workspace, and their paths; the method is POST."""
+
 BODIES: dict[Operation, dict[str, Any]] = {
     ("PATCH", "/webhooks/{webhook_id}"): {"events": ["tts.failed"]},
     **{
-        operation: {"messages": [{"role": "user", "content": "hi"}], "stream": False}
-        for operation in IN_BODIES["chat_id"]
+        ("POST", path): {"messages": [{"role": "user", "content": "hi"}], "stream": False}
+        for path in IN_BODIES["chat_id"]
     },
-    ("POST", "/tts-synthesize"): {"text": "Hi."},
+    **{("POST", path): {"text": "Hi."} for path in IN_BODIES["voice_id"] + IN_BODIES["voiceId"]},
+    ("POST", "/openai/v1/audio/speech"): {"model": "tts-1", "input": "Hi."},
 }
 DOCUMENT = routed_app().openapi()
 OPERATIONS: list[Operation] = [
     (method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods
 ]
+SCOPE_OF = {
+    (method, route.path): route.required_scope
+    for route in routed_app().router.routes
+    if isinstance(route, StrictRoute)
+    for method in route.methods
+}
+
+
+@dataclass(frozen=True)
+class Credential:
+    """A kind of key or token."""
+
+    name: str
+    headers: Headers
+    scopes: frozenset[str] | None = ALL_SCOPES  # None: it has ended
+
+    def refusal(self, operation: Operation) -> tuple[int, str | None]:
+        """The status, and the error if that is not one of the object."""
+        needed = SCOPE_OF[operation]
+        if self.scopes is None:
+            return 401, "unauthorized"
+        if needed is not None and needed not in self.scopes:
+            return 403, "insufficient_scope"
+        return 404, None
 
 
 def ids_in(path: str) -> set[str]:
     return set(re.findall(r"{(\w+)}", path)) - PLATFORM_IDS - SIGNED_IDS
 
 
-def operations_with_ids() -> list[Operation]:
+def cases() -> list[Case]:
     """Every operation that takes an id of a workspace; deletions last, nested resources first."""
-    found = [one for one in OPERATIONS if ids_in(one[1])] + sum(IN_BODIES.values(), [])
-    return sorted(found, key=lambda one: (one[0] == "DELETE", -len(ids_in(one[1])), one))
+    in_paths: list[Case] = [(*one, None) for one in OPERATIONS if ids_in(one[1])]
+    found = in_paths + [("POST", path, field) for field in IN_BODIES for path in IN_BODIES[field]]
+    return sorted(
+        found, key=lambda one: (one[0] == "DELETE", -len(ids_in(one[1])), one[:2], one[2] or "")
+    )
+
+
+@pytest.fixture
+def services(services: Services) -> Services:
+    """With a limit of tests of webhooks that the many requests here do not reach."""
+    admission = services.platform.request_limits.admission
+    more = admission.model_copy(update={"webhook_sends_per_minute": 1000})
+    return with_request_limits(services, admission=more)
+
+
+@pytest.fixture
+async def credentials(
+    client: httpx.AsyncClient, other_auth: Headers, settings: Settings
+) -> list[Credential]:
+    """Every kind of key and token of another workspace."""
+    raise_plans(settings.database_url)
+
+    async def key(scopes: list[str]) -> tuple[int, Headers]:
+        body = {"name": "key", "scopes": scopes}
+        made = (await client.post("/developer/api", headers=other_auth, json=body)).json()
+        return made["id"], {"Authorization": f"Bearer {made['key']}"}
+
+    deleted_id, deleted = await key(list(SCOPES))
+    await client.delete(f"/developer/api/{deleted_id}", headers=other_auth)
+    log_in = {"email": "other@example.com", "password": "other password"}
+    token = (await client.post("/auth/login", json=log_in)).json()["token"]
+    ended = {"Authorization": f"Bearer {token}"}
+    assert (await client.post("/auth/logout", headers=ended)).status_code == 200
+    return [
+        Credential("token", other_auth),
+        Credential("key of every scope", (await key(list(SCOPES)))[1]),
+        *[
+            Credential(f"key of {scope}", (await key([scope]))[1], frozenset({scope}))
+            for scope in SCOPES
+        ],
+        Credential("deleted key", deleted, None),
+        Credential("token of an ended session", ended, None),
+    ]
 
 
 async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Services) -> Ids:
@@ -78,6 +159,8 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
         "session_id": str(login.id),
         "chat_id": chat["chat_id"],
         "voice_id": voice["id"],
+        "voiceId": voice["id"],
+        "voice": voice["name"],
         "key_id": key["id"],
         "webhook_id": webhook,
         "delivery_id": delivery["id"],
@@ -85,14 +168,18 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
 
 
 async def send(
-    client: httpx.AsyncClient, headers: Headers, operation: Operation, ids: Ids
-) -> httpx.Response:
-    method, path = operation
-    body = BODIES.get(operation)
-    for name, operations in IN_BODIES.items():
-        if operation in operations:
-            body = {**(body or {}), name: ids[name]}
-    return await client.request(method, path.format(**ids), headers=headers, json=body)
+    client: httpx.AsyncClient, headers: Headers, case: Case, ids: Ids
+) -> tuple[int, dict[str, Any]]:
+    """The status and the answer; /tts-stream, which reports a missing voice in a line, as 404."""
+    method, path, field = case
+    body = BODIES.get((method, path))
+    if field is not None:
+        body = {**(body or {}), field: ids[field]}
+    answer = await client.request(method, path.format(**ids), headers=headers, json=body)
+    if "json" not in answer.headers["content-type"] or len(answer.text.splitlines()) > 1:
+        return answer.status_code, {}
+    shown = cast(dict[str, Any], answer.json())
+    return 404 if shown.get("error") == "voice_not_found" else answer.status_code, shown
 
 
 def test_every_id_parameter_of_the_api_is_covered_here() -> None:
@@ -100,34 +187,91 @@ def test_every_id_parameter_of_the_api_is_covered_here() -> None:
     assert in_paths <= set(UNKNOWN_IDS), (
         f"make one in `resources_of`: {in_paths - set(UNKNOWN_IDS)}"
     )
-    bodies = re.findall(
-        r"#/components/schemas/(\w+)",
-        str([one.get("requestBody") for ops in DOCUMENT["paths"].values() for one in ops.values()]),
-    )
-    schemas = DOCUMENT["components"]["schemas"]
-    in_bodies = {name for body in bodies for name in schemas[body]["properties"]}
-    unknown = {name for name in in_bodies if name.endswith("_id")} - PLATFORM_IDS - set(IN_BODIES)
+    routes = [str(getattr(one, "path", "")) for one in routed_app().router.routes]
+    templates = {path.replace(":path}", "}") for path in routes if "{" in path}
+    assert templates - DOCUMENT["paths"].keys() == ROUTES_WITHOUT_DOCUMENT
+    in_queries = {
+        one["name"]
+        for methods in DOCUMENT["paths"].values()
+        for operation in methods.values()
+        for one in operation.get("parameters", [])
+        if one["in"] != "path"
+    }
+    assert not [name for name in in_queries if re.search("_id$|Id$|voice", name)]
+    in_bodies = {
+        (name, path)
+        for path, methods in DOCUMENT["paths"].items()
+        for body in [str([one.get("requestBody") for one in methods.values()])]
+        for schema in re.findall(r"#/components/schemas/(\w+)", body)
+        for name in DOCUMENT["components"]["schemas"][schema].get("properties", {})
+        if re.search("_id$|Id$|^voice$", name)
+    }
+    known = {(name, path) for name, paths in IN_BODIES.items() for path in paths}
+    unknown = {one for one in in_bodies if one[0] not in PLATFORM_IDS} - known
     assert not unknown, f"try them in IN_BODIES: {unknown}"
 
 
-async def test_ids_of_another_workspace_are_answered_like_ids_that_do_not_exist(
-    client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
+async def test_ids_of_another_workspace_are_answered_like_unknown_ids_with_every_kind_of_key(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    credentials: list[Credential],
+    services: Services,
 ) -> None:
     mine = await resources_of(client, auth, services)
-    for operation in operations_with_ids():
-        theirs = await send(client, other_auth, operation, mine)
-        never = await send(client, other_auth, operation, UNKNOWN_IDS)
-        assert theirs.status_code == 404, operation
-        assert (never.status_code, never.json()) == (404, theirs.json()), operation
-    for operation in operations_with_ids():
-        assert (await send(client, auth, operation, mine)).status_code == 200, operation
+    for credential in credentials:
+        for case in cases():
+            theirs = await send(client, credential.headers, case, mine)
+            never = await send(client, credential.headers, case, UNKNOWN_IDS)
+            status, error = credential.refusal(case[:2])
+            assert (theirs[0], never) == (status, theirs), (credential.name, case)
+            assert error is None or error in str(theirs[1]), (credential.name, case)
+    for case in cases():
+        assert (await send(client, auth, case, mine))[0] == 200, case
+
+
+async def test_a_stored_file_is_found_by_its_signature_only_with_every_kind_of_key(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    credentials: list[Credential],
+    services: Services,
+) -> None:
+    accounts, files = services.platform.accounts, services.infrastructure.files
+    token = auth["Authorization"].removeprefix("Bearer ")
+    owner = (await accounts.authenticator.authenticate(token)).workspace_id
+    stored, other = [
+        await files.put(owner, "speech", "audio/mpeg", b"sound", 86_400) for _ in range(2)
+    ]
+    signature = files.url(other, owner, 86_400).partition("?")[2]
+    refused = set()
+    for headers in ({}, auth, *(one.headers for one in credentials)):
+        for path in ("/files", "/reports"):
+            for asked in (stored, str(uuid4()), f"{stored}?{signature}"):
+                answer = await client.get(f"{path}/{asked}", headers=headers)
+                refused.add((answer.status_code, answer.text))
+    assert {status for status, _ in refused} == {404} and len(refused) <= 2, refused
+    assert (await client.get(f"/files/{other}?{signature}")).content == b"sound"
+
+
+async def test_what_another_workspace_does_changes_nothing_that_a_workspace_reads(
+    client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
+) -> None:
+    async def read() -> dict[str, str]:
+        return {
+            path: (await client.get(path, headers=other_auth)).text
+            for method, path in OPERATIONS
+            if method == "GET" and "{" not in path
+        }
+
+    before = await read()
+    await resources_of(client, auth, services)
+    assert await read() == before
 
 
 async def test_list_routes_show_only_data_of_the_callers_workspace(
     client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
 ) -> None:
-    mine = set((await resources_of(client, auth, services)).values())
-    theirs = set((await resources_of(client, other_auth, services)).values())
+    both = [await resources_of(client, one, services) for one in (auth, other_auth)]
+    mine, theirs = [{one[name] for name in one if name != "voice"} for one in both]
     seen = set()
     for method, path in OPERATIONS:
         if method != "GET" or "{" in path:
