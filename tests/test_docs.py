@@ -38,6 +38,14 @@ def test_each_link_to_a_page_leads_to_a_file_and_a_section(page: Path) -> None:
             assert anchor in [_anchor(one) for one in SECTIONS.findall(linked.read_text())], target
 
 
+def test_each_file_that_a_page_names_exists() -> None:
+    folders = "api|benchmarks|configs|db|deployments|docs|models|pipelines|telemetry|tests|tools"
+    for name, text in TEXTS.items():
+        for path in re.findall(rf"`((?:{folders})/[\w./-]*)`", text):
+            # NAME and other capitals are to be replaced, in recipes.
+            assert (PROJECT_DIR / path).exists() or re.search(r"[A-Z]{2}", path), (name, path)
+
+
 def _anchor(title: str) -> str:
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
