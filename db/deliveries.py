@@ -104,9 +104,10 @@ def _due(now: datetime) -> tuple[ColumnElement[bool], ...]:
 
 
 def backlog(session: Session, now: datetime) -> tuple[int, datetime | None]:
-    """How many deliveries are due, and since when the oldest is due."""
+    """How many deliveries are due, and since when the oldest to a webhook that is not failing."""
+    prompt = col(Webhook.failing_since).is_(None)  # receivers that hang cause no alert
     count, oldest = session.exec(
-        select(func.count(), func.min(Delivery.next_at))
+        select(func.count(), func.min(Delivery.next_at).filter(prompt))
         .select_from(Delivery)
         .join(Webhook, col(Webhook.id) == col(Delivery.webhook_id))
         .where(*_due(now))

@@ -177,7 +177,9 @@ webhook_lag_seconds = _histogram(
     "webhook_lag_seconds", "From an event to its first successful delivery", bins=_LAG
 )
 webhooks_due = _gauge("webhooks_due", "Deliveries that are due")
-webhooks_oldest_seconds = _gauge("webhooks_oldest_due_seconds", "Age of the oldest due delivery")
+webhooks_oldest_seconds = _gauge(
+    "webhooks_oldest_due_seconds", "Age of the oldest due delivery to a webhook that is not failing"
+)
 webhooks_deactivated = _counter("webhooks_deactivated_total", "Webhooks deactivated", "reason")
 
 # Housekeeping and storage.

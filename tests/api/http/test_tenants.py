@@ -61,7 +61,7 @@ SCOPE_OF = {
     (method, route.path): route.required_scope
     for route in routed_app().router.routes
     if isinstance(route, StrictRoute)
-    for method in route.methods
+    for method in route.methods or ()
 }
 
 

@@ -27,7 +27,8 @@ async def credentials(server: SocketServer) -> dict[str, tuple[str, set[str] | N
     token = (await accounts.sign_up("other@example.com", "a long password", "", "")).token
     principal = await accounts.authenticator.authenticate(token)
     made: dict[str, tuple[str, set[str] | None]] = {"token": (token, set(SCOPES))}
-    for name, scopes in (("every scope", list(SCOPES)), *((one, [one]) for one in SCOPES)):
+    kinds: dict[str, list[str]] = {"every scope": [*SCOPES], **{one: [one] for one in SCOPES}}
+    for name, scopes in kinds.items():
         made[name] = ((await accounts.create_key(principal, name, scopes, None)).key, set(scopes))
     deleted = await accounts.create_key(principal, "deleted", list(SCOPES), None)
     await accounts.delete_key(principal, deleted.row.id)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from db.deliveries import AttemptResult
+from db.deliveries import AttemptResult, backlog
 from pipelines.webhooks.dispatcher import (
     AT_ONCE,
     AT_ONCE_FOR_ONE,
@@ -115,6 +115,23 @@ async def test_workspaces_with_slow_receivers_share_few_places_for_ten_minutes(
     assert held_by(crowd).total() > 2 * AT_ONCE_SLOW
     sender.release.set()
     await settle(crowd.dispatcher)
+
+
+async def test_the_age_of_the_backlog_leaves_out_webhooks_that_are_failing(
+    tenant: Tenant, authority: Authority
+) -> None:
+    async with receiver(authority, 500) as failing:
+        await tenant.register(failing.url, events=("tts.failed",))
+        await tenant.emit("tts.failed")
+        await tenant.deliver()
+        await tenant.emit("tts.failed")
+        tenant.clock.advance(hours=1)
+        assert await tenant.database.read(backlog, tenant.clock()) == (2, None)
+        prompt = await tenant.register("https://example.com/hook", events=("tts.completed",))
+        await tenant.emit("tts.completed")
+        count, oldest = await tenant.database.read(backlog, tenant.clock())
+        assert count == 3 and oldest is not None
+        assert oldest == (await tenant.only(prompt.id)).delivery.next_at
 
 
 @pytest.mark.parametrize(
