@@ -214,8 +214,9 @@ async def test_a_stalled_reader_causes_backpressure_and_then_loses_its_session(
 
 
 async def test_100_lost_clients_leak_no_tasks_or_open_files(shared_server: SocketServer) -> None:
-    async with shared_server.tts():
-        pass  # creates what is created once
+    async with shared_server.tts() as client:
+        await client.create()
+        await client.speak("Hello.")  # creates what is created once, such as what renews holds
     await shared_server.until_empty()
     await wait_until(lambda: not shared_server.listener._server.server_state.connections)
     tasks, files = len(asyncio.all_tasks()), open_files()
