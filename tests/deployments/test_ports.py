@@ -56,7 +56,7 @@ def listeners(pid: int) -> dict[str, set[str]]:
             for descriptor in Path(f"/proc/{process}/fd").iterdir():
                 with suppress(OSError):
                     if (where := addresses.get(os.readlink(descriptor))) is not None:
-                        found.setdefault(command_of(process)[:60], set()).add(where)
+                        found.setdefault(command_of(process), set()).add(where)
     return found
 
 
