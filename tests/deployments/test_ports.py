@@ -28,7 +28,9 @@ LISTENS = "0A"  # the state of a socket in /proc/net/tcp
 def service(**variables: str) -> Iterator[tuple[Service, str]]:
     """The service as `make run` starts it, with all its applications; its dashboard's URL."""
     dashboard = free_port()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as environment:
+        # The tests' own clusters have set it to `disabled`.
+        environment.delenv("RAY_AUTH_MODE", raising=False)
         file = Path(folder, "serve.yaml")
         file.write_text(yaml.safe_dump(config_without_weights()))
         command = [sys.executable, "-m", "deployments.main", "--config", str(file)]
