@@ -160,8 +160,9 @@ class DecoderProcess:
                 await self.stop()
                 control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 control.setblocking(False)
+                self._control = control  # `stop` closes it, also when the start is cancelled
                 with theirs:
-                    process = await asyncio.create_subprocess_exec(
+                    self._process = await asyncio.create_subprocess_exec(
                         sys.executable,
                         "-m",
                         WORKER_MODULE,
@@ -172,7 +173,6 @@ class DecoderProcess:
                         env=_environment(),
                         start_new_session=True,  # it gets no Ctrl-C of the service's terminal
                     )
-                self._process, self._control = process, control
                 held = b""
                 try:
                     held = await asyncio.get_running_loop().sock_recv(control, ANSWER_BYTES)
@@ -239,7 +239,7 @@ class DecoderProcess:
                         answered = True
             except (TimeoutError, OSError):
                 answered = False
-            if not answered and process is self._process:
+            if not answered and process is not None and process is self._process:
                 await self.stop()
 
 

@@ -1,6 +1,7 @@
 """The pool of decoder processes."""
 
 import asyncio
+import gc
 import io
 import os
 import signal
@@ -130,6 +131,16 @@ async def test_a_cancelled_decoding_kills_a_worker_that_does_not_answer(
     assert process.returncode is not None
     path.write_bytes(wav(b"\0\0" * 16_000))
     assert (await decoder.decode(path)).duration_s == pytest.approx(1)
+
+
+async def test_a_cancelled_start_leaves_no_socket_open(decoder: AudioDecoder) -> None:
+    starting = asyncio.create_task(decoder.start())
+    await asyncio.sleep(0)  # it makes the socket, and the process is not there yet
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    await decoder.close()
+    gc.collect()  # a socket that is still open fails the test
 
 
 async def test_a_full_decoder_queue_raises_decoder_busy(tmp_path: Path) -> None:
