@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import (
@@ -37,6 +38,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 CONNECTIONS = 8
+SQLITE_READERS = 4  # calls take 1 ms of one core: more threads only compete for Python's lock
 MAX_WAITING = 500  # calls; more are refused at once, instead of queueing for a hung database
 PING_TIMEOUT_S = 2.0
 BUSY_TIMEOUT_MS = 5_000
@@ -171,7 +173,12 @@ class Database:
         self._engine = make_engine(url)
         self._reader = self._engine.execution_options(read_only=True)
         self._ordered = self._engine.execution_options(in_order=True)
-        self._threads = BoundedThreadPool(CONNECTIONS, ANSWER_S, "database")
+        is_sqlite = self._engine.dialect.name == "sqlite"
+        readers = SQLITE_READERS if is_sqlite else CONNECTIONS
+        self._readers = self._writers = BoundedThreadPool(readers, ANSWER_S, "database")
+        if is_sqlite:
+            # One connection writes at a time; more would poll for its lock, in no order.
+            self._writers = BoundedThreadPool(1, ANSWER_S, "database-writer")
         self._calls = 0
 
     async def run(
@@ -181,13 +188,15 @@ class Database:
 
         Raises DatabaseUnavailable, sqlalchemy.exc.IntegrityError, or what `work` raises.
         """
-        return await self._in_thread(lambda: _transact(self._engine, work, *args, **kwargs))
+        call = partial(_transact, self._engine, work, *args, **kwargs)
+        return await self._in_thread(call, self._writers)
 
     async def read(
         self, work: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """As `run`, for read-only work: on SQLite it does not wait for writers."""
-        return await self._in_thread(lambda: _transact(self._reader, work, *args, **kwargs))
+        call = partial(_transact, self._reader, work, *args, **kwargs)
+        return await self._in_thread(call, self._readers)
 
     async def get(self, table: type[T], key: Any) -> T | None:
         """Reads the row of that primary key; None when there is none. Raises as `run`."""
@@ -197,7 +206,8 @@ class Database:
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """As `run`, without mapped objects, which is faster: for the work of every request."""
-        return await self._in_thread(lambda: _transact_plain(self._engine, work, *args, **kwargs))
+        call = partial(_transact_plain, self._engine, work, *args, **kwargs)
+        return await self._in_thread(call, self._writers)
 
     async def run_in_order(
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
@@ -206,7 +216,8 @@ class Database:
 
         A killed process undoes nothing. For writes that matter only together with later ones.
         """
-        return await self._in_thread(lambda: _transact_plain(self._ordered, work, *args, **kwargs))
+        call = partial(_transact_plain, self._ordered, work, *args, **kwargs)
+        return await self._in_thread(call, self._writers)
 
     async def ping(self) -> None:
         """Raises DatabaseUnavailable."""
@@ -219,14 +230,14 @@ class Database:
     async def forget_deleted(self) -> None:
         """Truncates SQLite's write-ahead log, which contains deleted data. Raises as `run`."""
         if self._engine.dialect.name == "sqlite":
-            await self._in_thread(lambda: _checkpoint(self._engine))
+            await self._in_thread(partial(_checkpoint, self._engine), self._writers)
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
+    async def _in_thread(self, work: Callable[[], T], threads: BoundedThreadPool) -> T:
         if self._calls >= CONNECTIONS + MAX_WAITING:
             raise DatabaseUnavailable("too many requests wait for the database")
         self._calls += 1
         try:
-            return await self._threads.run(work)
+            return await threads.run(work)
         except TimeoutError:
             raise DatabaseUnavailable("the database does not answer in time") from None
         finally:
@@ -234,7 +245,8 @@ class Database:
 
     def close(self) -> None:
         """Ends the threads and closes the connections."""
-        self._threads.close()
+        self._readers.close()
+        self._writers.close()
         self._engine.dispose()
 
 

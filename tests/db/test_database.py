@@ -208,7 +208,7 @@ async def test_calls_to_a_hanging_database_time_out_and_later_calls_fail_at_once
         resume.wait()
 
     calls = [
-        database.read(hang) for _ in range(db_module.CONNECTIONS + 3)
+        database.read(hang) for _ in range(db_module.SQLITE_READERS + 3)
     ]  # three wait for a connection
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     assert {str(one) for one in outcomes} == {"the database does not answer in time"}
@@ -225,5 +225,25 @@ async def test_calls_to_a_hanging_database_time_out_and_later_calls_fail_at_once
                 await database.ping()
                 break
             await asyncio.sleep(0.01)
-    assert begun == db_module.CONNECTIONS
+    assert begun == db_module.SQLITE_READERS
+    database.close()
+
+
+async def test_writes_on_sqlite_are_done_in_the_order_of_their_calls(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path / 'test.db'}")
+    done: list[int] = []
+    resume = threading.Event()
+
+    def write(session: Session, number: int) -> None:
+        resume.wait()
+        session.connection().execute(text(f"PRAGMA user_version = {number}"))
+        done.append(number)
+
+    writes = [asyncio.create_task(database.run(write, number)) for number in range(100)]
+    await asyncio.sleep(0.1)
+    async with asyncio.timeout(PATIENCE_S):
+        await database.ping()  # reads do not wait for them
+    resume.set()
+    await asyncio.gather(*writes)
+    assert done == list(range(100))
     database.close()
