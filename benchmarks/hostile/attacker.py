@@ -24,7 +24,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 PASSWORD = "a long password"
-NICENESS = 10  # the attackers of a real service compute on other machines
+NICENESS = 19  # below the service: the attackers of a real one compute on other machines
 PAUSE_S = 0.05  # after a failed connection
 CONNECT_S = 20.0
 CONNECTIONS_PER_S = 1000  # of one attacker; more would only load the cores that the service needs

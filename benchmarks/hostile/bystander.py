@@ -36,7 +36,15 @@ class Latencies:
 
     def p95_s(self, kind: str) -> float:
         took = self.took[kind]
-        return statistics.quantiles(took, n=20)[18] if len(took) > 1 else max(took, default=0.0)
+        if len(took) < 2:
+            return max(took, default=0.0)
+        return statistics.quantiles(took, n=20, method="inclusive")[18]
+
+    def add(self, other: "Latencies") -> None:
+        """Adds the measurements of another time."""
+        for kind, took in other.took.items():
+            self.took[kind] += took
+        self.refused.update(other.refused)
 
     def worst_beside(self, alone: "Latencies") -> tuple[float, str]:
         """The largest ratio of the p95 to that of `alone`, and its kind."""

@@ -69,13 +69,21 @@ class Watch:
         status = (self._gateway / "status").read_text()
         return int(status.split(f"{name}:")[1].split()[0]) * 1024
 
-    def snapshot(self) -> Snapshot:
+    def model_pids(self) -> list[int]:
+        """The processes of models."""
+        return [pid for name, pids in self._replicas().items() if "models:" in name for pid in pids]
+
+    def _replicas(self) -> dict[str, set[int]]:
+        """Process ids by deployment."""
         replicas: dict[str, set[int]] = defaultdict(set)
         for pid in children(self._service.pid):
             if found := _REPLICA.search(command_of(pid)):
                 replicas[found[1]].add(pid)
+        return dict(replicas)
+
+    def snapshot(self) -> Snapshot:
         page = httpx.get(f"{self._service.url}/metrics", timeout=60).raise_for_status().text
-        return Snapshot(dict(replicas), sum(map(float, _FAILURES.findall(page))))
+        return Snapshot(self._replicas(), sum(map(float, _FAILURES.findall(page))))
 
     def spent_micro_usd(self, emails: Sequence[str]) -> int:
         """What the accounts of these addresses have spent of their first credit."""

@@ -1,6 +1,7 @@
 """Password hashing: Unicode normalisation, no timing attack on unknown accounts, a queue."""
 
 import asyncio
+import os
 from typing import Any
 
 import pytest
@@ -47,4 +48,20 @@ async def test_hashing_beyond_the_queue_length_is_refused(monkeypatch: pytest.Mo
     outcomes = await asyncio.gather(
         *(hasher.hash("a long password") for _ in range(5)), return_exceptions=True
     )
-    assert [type(one) for one in outcomes] == [str] * 3 + [Overloaded] * 2
+    assert [type(one) for one in outcomes] == [str] * 2 + [Overloaded] * 3
+
+
+async def test_passwords_are_hashed_at_a_lower_priority_than_the_rest_of_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = list[int]()
+
+    def record_priority(self: PasswordHasher, password: str) -> str:
+        seen.append(os.getpriority(os.PRIO_PROCESS, 0))
+        return ""
+
+    monkeypatch.setattr(PasswordHasher, "hash", record_priority)
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    await Passwords().hash("a long password")
+    assert seen == [max(own, passwords.NICENESS)]
+    assert os.getpriority(os.PRIO_PROCESS, 0) == own
