@@ -115,6 +115,14 @@ class FairSlots:
     @asynccontextmanager
     async def slot(self, owner: Hashable) -> AsyncIterator[None]:
         """Waits for a slot, and holds it for the block. Raises Overloaded."""
+        leave = await self.take(owner)
+        try:
+            yield
+        finally:
+            leave()
+
+    async def take(self, owner: Hashable) -> Callable[[], None]:
+        """Waits for a slot; returns the function that gives it back, once. Raises Overloaded."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(owner, deque()).append(turn)
         self._fill()
@@ -132,10 +140,7 @@ class FairSlots:
                 self._leave(owner, 0.0)
             raise
         began = self._clock()
-        try:
-            yield
-        finally:
-            self._leave(owner, self._clock() - began)
+        return lambda: self._leave(owner, self._clock() - began)
 
     def _fill(self) -> None:
         while self._free and (owner := self._next()) is not None:

@@ -52,6 +52,12 @@ http_requests_live = _gauge("http_requests_live", "Requests in progress")
 overload_refusals = _counter(
     "overload_refusals_total", "Requests and sessions refused by admission control", "kind"
 )
+turn_wait_seconds = _histogram(
+    "turn_wait_seconds", "Wait of a request for its turn in the event loop"
+)
+refusals_delayed = _counter(
+    "refusals_delayed_total", "Refusals that were delayed while models or sockets worked"
+)
 slow_clients = _counter("slow_clients_total", "Clients disconnected as too slow", "kind")
 idempotent_replays = _counter(
     "idempotent_replays_total", "POSTs answered with a stored response by Idempotency-Key"

@@ -33,10 +33,10 @@ _NUL = b"\\u0000"
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
-async def read_json(request: Request) -> tuple[bytes, Any]:
-    """The body as sent and as parsed, never holding more than the limit.
+async def read_json(request: Request) -> bytes:
+    """The body as sent, never holding more than the limit; for `parse_json`.
 
-    Raises ApiError: unsupported_media_type, file_too_large, request_timeout, invalid_json.
+    Raises ApiError: unsupported_media_type, file_too_large, request_timeout.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if not re.fullmatch(r"application/(json|.*\+json)", media_type):
@@ -50,7 +50,7 @@ async def read_json(request: Request) -> tuple[bytes, Any]:
         body += chunk
         if len(body) > MAX_JSON_BYTES:
             raise ApiError("file_too_large", too_large, headers=CLOSE)
-    return bytes(body), parse_json(bytes(body))
+    return bytes(body)
 
 
 async def body_chunks(request: Request, *, is_upload: bool = False) -> AsyncGenerator[bytes, None]:

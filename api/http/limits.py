@@ -9,7 +9,7 @@ import math
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -19,6 +19,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection, Request
 
 from api.http.errors import ApiError
+from api.http.turns import Turns, turn_of
 from configs.schema.platform import AdmissionConfig, PlansConfig
 from pipelines.accounts.authentication import Authenticator, Principal
 from pipelines.errors import TooManyUnknownKeys, Unauthorized
@@ -41,6 +42,7 @@ NO_CREDENTIAL = (
     "no API key came; send the header `Authorization: Bearer <API key or token>`, or on a "
     "WebSocket the query parameter `apiKey`"
 )
+OVERLOADED = "the service is overloaded; try again in a moment"
 ATTEMPTS_PER_FAILURE = 10  # attempts of an address, of which each looks up its account
 ATTEMPTS = {
     "sign_up": "too many sign-ups from this address",
@@ -65,6 +67,7 @@ class AdmissionControl:
         self._per_address = config.requests_per_address
         self._per_workspace = max(1, config.requests // 2)
         self._callers: dict[int | str, int] = {}  # requests in progress
+        self.turns = Turns(config.requests, OVERLOADED)
         self._kinds = {REQUEST: _Limit(config.requests, config.requests, config.burst_s, clock())}
         for path, number in config.work_per_core.items():
             lasting = config.lasting_per_core.get(path, number)
@@ -81,8 +84,12 @@ class AdmissionControl:
             return lambda: None
         if not limit.enter(self._clock(), workspace_id):
             metrics.overload_refusals.labels(kind).inc()
-            raise ApiError("overloaded", "the service is overloaded; try again in a moment")
-        return lambda: limit.leave(self._clock(), workspace_id)
+            raise ApiError("overloaded", OVERLOADED)
+        ended = ExitStack()
+        if kind != REQUEST:
+            ended.enter_context(self.turns.working())
+        ended.callback(lambda: limit.leave(self._clock(), workspace_id))
+        return ended.close
 
     def enter_caller(self, caller: int | str) -> Callable[[], None]:
         """The same for a request of a workspace, or of an address if it needs no key.
@@ -211,11 +218,15 @@ class RequestLimits:
             raise _refusal(window, f"the plan allows {limit} requests a minute")
 
     async def count_sign_up(self, request: HTTPConnection) -> None:
-        """To be called before the password is hashed. Raises ApiError(rate_limited)."""
+        """To be called before the password is hashed: ends the request's turn.
+
+        Raises ApiError(rate_limited).
+        """
         address = client_address(request)
         per_minute, per_hour = self.admission.sign_ups_per_minute, self.admission.sign_ups_per_hour
         await self._count_attempt(_Attempts("sign_up", f"sign-up:{address}", per_minute))
         await self._count_attempt(_Attempts("sign_up", f"sign-up-hour:{address}", per_hour, HOUR_S))
+        turn_of(request).leave()
 
     async def count_webhook_send(self, principal: Principal) -> None:
         """To be called before a message is sent on request. Raises ApiError(rate_limited)."""
@@ -225,14 +236,17 @@ class RequestLimits:
 
     @asynccontextmanager
     async def counted_login(
-        self, address: str, email: str, is_known: Callable[[], Awaitable[bool]]
+        self, request: Request, email: str, is_known: Callable[[], Awaitable[bool]]
     ) -> AsyncIterator[None]:
         """Around a login: counts it when it fails with Unauthorized. Raises ApiError(rate_limited).
+
+        The block is not within the request's turn.
 
         Failures count for the address and for the account, so that neither one address can try
         many accounts nor many addresses one. An address that the account knows has a limit of its
         own instead: the failures of others do not lock the owner out.
         """
+        address = client_address(request)
         account = hashlib.sha256(email.encode()).hexdigest()[:32]  # Redis learns no address
         limit = self.admission.failed_logins_per_minute
         every = _Attempts("login", f"login-any:{address}", limit * ATTEMPTS_PER_FAILURE)
@@ -246,13 +260,15 @@ class RequestLimits:
                     _Attempts("account", f"login-account:{account}", per_account, HOUR_S),
                 ]
             async with self._counted(*failures):
+                turn_of(request).leave()
                 yield
 
     @asynccontextmanager
-    async def counted_password(self, principal: Principal) -> AsyncIterator[None]:
+    async def counted_password(self, request: Request, principal: Principal) -> AsyncIterator[None]:
         """The same around a change of password, which only sessions of the user can fail."""
         limit = self.admission.failed_logins_per_minute
         async with self._counted(_Attempts("login", f"password:{principal.user_id}", limit)):
+            turn_of(request).leave()
             yield
 
     @asynccontextmanager

@@ -13,10 +13,11 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.http.bodies import SLOW_CLIENTS
+from api.http.bodies import SLOW_CLIENTS, declared_bytes
 from api.http.errors import ApiError, error_response, to_api_error
 from api.http.ignored_fields import HEADER, IGNORED
-from api.http.limits import RELEASES, REQUEST, AdmissionControl, add_rate_headers
+from api.http.limits import RELEASES, REQUEST, AdmissionControl, add_rate_headers, client_address
+from api.http.turns import TURN
 from telemetry import metrics
 from telemetry.logs import request_id
 
@@ -24,6 +25,8 @@ access_log = logging.getLogger("api.access")
 
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_REFUSED = frozenset({401, 429})
+_LARGE_BYTES = 1 << 16
 QUIET_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
@@ -35,6 +38,10 @@ class RequestFrame:
         self._admission = admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            with self._admission.turns.working():
+                await self._app(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -52,7 +59,10 @@ class RequestFrame:
         async def send_framed(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
+                turn.leave(is_end=True)
                 status = message["status"]
+                if status in _REFUSED or status >= 400 and _has_large_body(scope):
+                    await self._admission.turns.delay_refusal()
                 headers = MutableHeaders(raw=message["headers"])
                 headers["X-Request-Id"] = identity
                 add_rate_headers(headers, state)
@@ -62,11 +72,13 @@ class RequestFrame:
                 message = {**message, "body": b""}
             await send(message)
 
-        releases: list[Callable[[], None]] = []
+        turn = state[TURN] = self._admission.turns.of(client_address(Request(scope)))
+        releases: list[Callable[[], None]] = [turn.leave]
         state[RELEASES], state[SLOW_CLIENTS] = releases, self._admission.slow_clients
         try:
             if scope["path"] not in QUIET_PATHS:
                 releases.append(self._admission.enter(REQUEST))
+                await turn.take()
             if "\0" in scope["path"] or b"%00" in scope["query_string"]:
                 raise ApiError("validation_error", "the address holds U+0000")
             await self._app(scope, receive, send_framed)
@@ -92,6 +104,12 @@ class RequestFrame:
                     },
                 )
             request_id.reset(token)
+
+
+def _has_large_body(scope: Scope) -> bool:
+    """Whether to receive it took milliseconds of the event loop, or may have."""
+    request = Request(scope)
+    return "transfer-encoding" in request.headers or declared_bytes(request) > _LARGE_BYTES
 
 
 def _count(method: str, scope: Scope, status: int, elapsed_s: float) -> None:

@@ -10,12 +10,13 @@ from fastapi.routing import APIRoute
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
-from api.http.bodies import ErrorBody, read_json
+from api.http.bodies import ErrorBody, parse_json, read_json
 from api.http.errors import ApiError
 from api.http.idempotency import answer_once
 from api.http.ignored_fields import note_ignored, shape_of, unknown_fields
 from api.http.limits import PLACE, RELEASES, client_address, take_place
 from api.http.streaming import while_connected
+from api.http.turns import turn_of
 from api.http.uploads import UPLOAD_SPACE
 from api.services import (
     ChatServices,
@@ -130,11 +131,19 @@ class StrictRoute(APIRoute):
                 request.scope["state"][RELEASES].append(leave)
             if request.scope["query_string"]:
                 note_ignored(request, (one for one in request.query_params if one not in queries))
+            turn = turn_of(request)
             if field is None:  # the route reads its body itself, or has none
+                if request.method == "POST":
+                    turn.leave()
                 return await handle(request)
-            body, value = await read_json(request)
+            turn.leave()
+            body = await read_json(request)
+            await turn.take()
+            value = parse_json(body)
             note_ignored(request, unknown_fields(shape, value))
             take_place(request)
+            if self.cancels:  # its work is that of a model
+                turn.leave()
             work = handle(_ParsedRequest(request, body, value))
             return await (while_connected(request.receive, work) if self.cancels else work)
 

@@ -126,7 +126,7 @@ async def log_in(body: LogIn, request: Request, platform: PlatformDep) -> Sessio
         email = ""  # no account has it; the answer and its time are those of a wrong password
     origin, accounts = _origin(request), platform.accounts
     is_known = partial(accounts.knows_address, email, origin.address)
-    async with platform.request_limits.counted_login(origin.address, email, is_known):
+    async with platform.request_limits.counted_login(request, email, is_known):
         return Session.model_validate(await accounts.log_in(email, body.password, origin))
 
 
@@ -154,10 +154,10 @@ class SessionList(Shown):
 
 @account.put("/auth/password", summary="Change the password")
 async def change_password(
-    body: ChangePassword, principal: PrincipalDep, platform: PlatformDep
+    body: ChangePassword, request: Request, principal: PrincipalDep, platform: PlatformDep
 ) -> Done:
     """Takes a token of sign-up or login, and ends all other tokens of the user within 5 seconds."""
-    async with platform.request_limits.counted_password(principal):
+    async with platform.request_limits.counted_password(request, principal):
         await platform.accounts.change_password(principal, body.current_password, body.new_password)
     return Done(message="the password is changed, and all other sessions have ended")
 

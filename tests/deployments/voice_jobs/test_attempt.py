@@ -188,10 +188,10 @@ async def test_an_attempt_survives_a_temporarily_unavailable_database(
     made = attempt(backend, await claim(backend))
     transact, calls = backend.database._in_thread, iter(range(1000))
 
-    async def sometimes(work: Any) -> Any:
+    async def sometimes(*work: Any) -> Any:
         if next(calls) % 30 in range(3, 9):
             raise DatabaseUnavailable("away")
-        return await transact(work)
+        return await transact(*work)
 
     monkeypatch.setattr(backend.database, "_in_thread", sometimes)
     end: AttemptResult = await made.run()
