@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing
 from typing import Any
 
 import httpx
@@ -11,6 +11,7 @@ import pytest
 from starlette.requests import Request
 
 from api.app import create_app
+from api.http import turns
 from api.http.bodies import SLOW_CLIENTS, body_chunks
 from api.http.errors import ApiError
 from api.http.limits import AdmissionControl
@@ -102,6 +103,35 @@ async def test_a_stalled_body_is_408_in_the_envelope_and_its_connection_is_close
     assert answer.startswith(b"HTTP/1.1 408 ") and b'"request_timeout"' in answer, answer
     assert b"connection: close" in answer.lower()
     assert metrics.slow_clients.labels("body")._value.get() == before + 1
+
+
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        ("/tts-synthesize", {}),
+        ("/stt", {"Content-Type": "multipart/form-data; boundary=b"}),
+        ("/auth/login", {}),
+        ("/webhooks", {"Idempotency-Key": "new"}),
+        ("/webhooks", {"Idempotency-Key": "replayed"}),
+    ],
+)
+async def test_stalled_bodies_hold_no_turn_in_the_event_loop(
+    services: Services,
+    auth: Headers,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    more: Headers,
+) -> None:
+    monkeypatch.setattr(turns, "LONGEST_S", 3600.0)
+    async with serving(services) as client:
+        replayed = {**auth, "Idempotency-Key": "replayed"}
+        body = {"url": "https://example.com/", "events": ["tts.completed"]}
+        assert (await client.post("/webhooks", headers=replayed, json=body)).status_code == 201
+        with ExitStack() as stack:
+            for one in await stalled(client, path, {**more, **auth}, 8):
+                stack.enter_context(closing(one))
+            for _ in range(2):
+                assert (await client.get("/plans", headers=auth)).status_code == 200
 
 
 async def arriving(
