@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from api.http.bodies import body_chunks
@@ -83,7 +83,7 @@ async def _replay(finished: FinishedRequest, body: "_Body") -> Response:
     if kept is None:
         raise ApiError("idempotency_mismatch", MISMATCH)
     metrics.idempotent_replays.inc()
-    replayed = Response(kept.body, kept.status)
+    replayed = StreamingResponse(kept.body, kept.status, {"Content-Length": str(kept.size)})
     for name, value in kept.headers:
         replayed.headers.append(name, value)
     replayed.headers["Idempotency-Replayed"] = "true"

@@ -1,7 +1,6 @@
 """Downloads of stored files by their signed URL."""
 
 import re
-from collections.abc import AsyncGenerator
 from typing import Annotated
 
 from fastapi import Query, Request
@@ -57,20 +56,12 @@ async def get_file(
     headers["Content-Length"] = str(end - start)
     if part is not None:
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{file.size}"
-    pieces = infrastructure.files.pieces(file, start, end)
-    first = await anext(pieces, b"")  # errors are raised before the response begins
     return StreamingResponse(
-        _joined(first, pieces),
+        await infrastructure.files.open(file, start, end),
         status_code=200 if part is None else 206,
         headers=headers,
         media_type=file.media_type,
     )
-
-
-async def _joined(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    yield first
-    async for piece in rest:
-        yield piece
 
 
 def _asked_part(asked: str, size: int) -> tuple[int, int] | None:

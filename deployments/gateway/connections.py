@@ -114,6 +114,7 @@ class HttpConnection(HttpToolsProtocol):
     _in_head = True  # from the end of a request to the end of the head of the next one
     _overhead = 0  # bytes since the last byte of a body: heads, chunk extensions, trailers
     _unsent = 0  # bytes, when the reader was last checked
+    _watched_since = 0.0  # time of the loop, when the reader was last checked
     _waited_s = 0.0  # for the reader, in the current request
     _refusal: ApiError | None = None
     _address: str | None = None
@@ -262,6 +263,10 @@ class HttpConnection(HttpToolsProtocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._stop_reader_timer()
+        # Also what is shorter than a period: a reader may stay just above the least pace.
+        self._waited_s += self.loop.time() - self._watched_since
+        if self._waited_s > self._limits.config.slow_clients.send_total_s:
+            self._abort_slow("response")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
@@ -276,7 +281,8 @@ class HttpConnection(HttpToolsProtocol):
     def _watch_reader(self) -> None:
         config = self._limits.config.slow_clients
         self._unsent = self.transport.get_write_buffer_size()
-        due = self.loop.time() + config.send_timeout_s
+        self._watched_since = self.loop.time()
+        due = self._watched_since + config.send_timeout_s
         self._reader_timer = self.loop.call_at(due, self._check_reader, due)
 
     def _check_reader(self, due: float) -> None:

@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import logging
 import secrets
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -39,11 +40,21 @@ _IN_ROW, _IN_FILE = b"r", b"f"
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """A stored response. `body` None: it was not stored."""
+    """A response to store. `body` None: it is not stored."""
 
     status: int
     headers: list[list[str]]
     body: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptAnswer:
+    """A stored response that is read piece by piece: one of a quarter of an hour has 58 MB."""
+
+    status: int
+    headers: list[list[str]]
+    size: int  # bytes
+    body: AsyncGenerator[bytes, None]
 
 
 class Claim:
@@ -88,7 +99,7 @@ class FinishedRequest:
     answers: "IdempotencyStore"
     row: IdempotentAnswer
 
-    async def answer_to(self, digest: bytes) -> StoredAnswer | None:
+    async def answer_to(self, digest: bytes) -> KeptAnswer | None:
         """The stored response; None when the body had another digest.
 
         Raises AnswerNotKept, StorageUnavailable or DatabaseUnavailable.
@@ -147,19 +158,21 @@ class IdempotencyStore:
             kept = self._encryption.encrypt(content, _about(row))
         await self._database.run(finish_answer, row, answer.status, answer.headers, kept)
 
-    async def open(self, row: IdempotentAnswer) -> StoredAnswer:
+    async def open(self, row: IdempotentAnswer) -> KeptAnswer:
         """The stored response of a finished row. Raises as `FinishedRequest.answer_to`."""
         assert row.status is not None
         if row.body is None:
             raise AnswerNotKept
         content = self._encryption.decrypt(row.body, _about(row))
         place, body = content[:1], content[1:]
-        if place == _IN_FILE:
-            try:
-                body = await self._files.read(row.workspace_id, body.decode())
-            except NotFound:
-                raise AnswerNotKept from None
-        return StoredAnswer(row.status, row.headers, body)
+        if place == _IN_ROW:
+            return KeptAnswer(row.status, row.headers, len(body), _only(body))
+        try:
+            file = await self._files.find(row.workspace_id, body.decode())
+            pieces = await self._files.open(file, 0, file.size)
+        except NotFound:
+            raise AnswerNotKept from None
+        return KeptAnswer(row.status, row.headers, file.size, pieces)
 
     async def renew(self, row: IdempotentAnswer) -> bool:
         """False when another has the lease. Raises DatabaseUnavailable."""
@@ -174,6 +187,10 @@ class IdempotencyStore:
             await self._database.run(release_answer, row)
         except DatabaseError:
             logger.warning("answer_not_released")  # its lease ends by itself
+
+
+async def _only(body: bytes) -> AsyncGenerator[bytes, None]:
+    yield body
 
 
 def _about(row: IdempotentAnswer) -> str:

@@ -113,12 +113,29 @@ class Files:
             raise NotFound(GONE)
         return file
 
-    async def read(self, workspace_id: int, file_id: str) -> bytes:
-        """The whole file. Raises NotFound, StorageUnavailable or DatabaseUnavailable."""
+    async def find(self, workspace_id: int, file_id: str) -> StoredFile:
+        """Raises NotFound or DatabaseUnavailable."""
         file = await self._database.get(StoredFile, file_id)
         if file is None or file.workspace_id != workspace_id or _is_past(file.expires_at):
             raise NotFound("the workspace has no such file")
+        return file
+
+    async def read(self, workspace_id: int, file_id: str) -> bytes:
+        """The whole file. Raises NotFound, StorageUnavailable or DatabaseUnavailable."""
+        file = await self.find(workspace_id, file_id)
         return b"".join([piece async for piece in self.pieces(file, 0, file.size)])
+
+    async def open(self, file: StoredFile, start: int, end: int) -> AsyncGenerator[bytes, None]:
+        """As `pieces`, but reads the first one, so that a response begins only if there is one."""
+        pieces = self.pieces(file, start, end)
+        first = await anext(pieces, b"")
+
+        async def joined() -> AsyncGenerator[bytes, None]:
+            yield first
+            async for piece in pieces:
+                yield piece
+
+        return joined()
 
     async def pieces(self, file: StoredFile, start: int, end: int) -> AsyncGenerator[bytes, None]:
         """The bytes [start, end) of a file. Raises NotFound or StorageUnavailable."""
@@ -238,11 +255,11 @@ class Files:
             self._remove_path(path)
 
     def _encrypted(self, file: StoredFile, data: bytes) -> bytes:
-        pieces = [data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES)]
-        sealed = [
-            self._encryption.encrypt(piece, _about(file, n)) for n, piece in enumerate(pieces)
-        ]
-        return b"".join(sealed)
+        sealed = bytearray()
+        for number, start in enumerate(range(0, len(data), PIECE_BYTES)):
+            piece = data[start : start + PIECE_BYTES]
+            sealed += self._encryption.encrypt(piece, _about(file, number))
+        return bytes(sealed)
 
     def _read_piece(self, file: StoredFile, number: int) -> bytes:
         first = number * (PIECE_BYTES + OVERHEAD_BYTES)

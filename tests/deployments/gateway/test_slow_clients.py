@@ -102,6 +102,23 @@ async def test_a_response_waits_for_its_reader_only_for_a_total_time() -> None:
             await eventually(lambda: app.state.ended == 1)
 
 
+async def test_a_reader_just_above_the_least_pace_has_the_same_total_time() -> None:
+    app, before = small_app(), cut("response")
+    config = admission(send_timeout_s=PATIENCE_S, send_total_s=0.5)
+    async with serving(app, config) as listener:
+        with await connected(listener.port) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
+            await asyncio.to_thread(client.sendall, GET % b"stream")
+            async with asyncio.timeout(PATIENCE_S):
+                while not app.state.ended:
+                    try:
+                        await asyncio.to_thread(client.recv, 1 << 17)
+                    except ConnectionError:
+                        break
+                    await asyncio.sleep(0.002)
+            await eventually(lambda: cut("response") == before + 1)
+
+
 async def test_a_trickled_body_that_no_route_reads_ends_with_its_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -19,6 +19,7 @@ from pipelines.billing.idempotency import (
     StoredAnswer,
 )
 from pipelines.errors import RequestRunning
+from pipelines.storage.files import PIECE_BYTES
 from tests.db.test_chats import add_workspace
 from tests.pipelines.storage.on_disk import ENCRYPTION, files_in
 
@@ -54,7 +55,7 @@ async def test_one_concurrent_claim_is_granted(store: IdempotencyStore, workspac
     await again.release()
 
 
-@pytest.mark.parametrize("size", [10, ROW_BYTES + 1])
+@pytest.mark.parametrize("size", [10, ROW_BYTES + 1, 3 * PIECE_BYTES + 1])
 async def test_a_stored_response_is_returned_for_the_same_request_body_only(
     store: IdempotencyStore, workspace_id: int, size: int
 ) -> None:
@@ -65,7 +66,11 @@ async def test_a_stored_response_is_returned_for_the_same_request_body_only(
     await got.finish(answer)
     kept = await claim(store, workspace_id)
     assert isinstance(kept, FinishedRequest)
-    assert await kept.answer_to(b"digest") == answer
+    again = await kept.answer_to(b"digest")
+    assert again is not None and (again.status, again.headers) == (200, HEADERS)
+    pieces = [piece async for piece in again.body]
+    assert b"".join(pieces) == answer.body and again.size == size
+    assert max(map(len, pieces)) <= PIECE_BYTES
     assert await kept.answer_to(b"other") is None
 
 
@@ -86,7 +91,7 @@ async def test_the_claim_of_a_dead_process_passes_to_one_other_request(
     kept = await claim(store, workspace_id)
     assert isinstance(kept, FinishedRequest)
     answer = await kept.answer_to(b"digest")
-    assert answer is not None and answer.body == b"in time"
+    assert answer is not None and [piece async for piece in answer.body] == [b"in time"]
 
 
 async def test_the_claim_of_a_dead_process_is_refused_to_another_body_and_kept_for_the_first(
