@@ -43,6 +43,14 @@ NO_CREDENTIAL = (
     "WebSocket the query parameter `apiKey`"
 )
 OVERLOADED = "the service is overloaded; try again in a moment"
+_FULL = {
+    "workspace": ("concurrency_limit", "too many requests of this workspace are in progress"),
+    "address": (
+        "concurrency_limit",
+        "too many requests without a key from this address are in progress",
+    ),
+    "keyless": ("overloaded", OVERLOADED),
+}
 ATTEMPTS_PER_FAILURE = 10  # attempts of an address, of which each looks up its account
 ATTEMPTS = {
     "sign_up": "too many sign-ups from this address",
@@ -65,8 +73,8 @@ class AdmissionControl:
         cores = cores or os.cpu_count() or 1
         self.slow_clients = config.slow_clients
         self._per_address = config.requests_per_address
-        self._per_workspace = max(1, config.requests // 2)
-        self._callers: dict[int | str, int] = {}  # requests in progress
+        self._most_of_one = max(1, config.requests // 2)
+        self._callers: dict[int | str | None, int] = {}  # requests in progress
         self.turns = Turns(config.requests, OVERLOADED)
         self._kinds = {REQUEST: _Limit(config.requests, config.requests, config.burst_s, clock())}
         for path, number in config.work_per_core.items():
@@ -95,15 +103,20 @@ class AdmissionControl:
         """The same for a request of a workspace, or of an address if it needs no key.
 
         A workspace has half of all requests at most, also while no other comes: else its stalled
-        bodies and slow readers would keep the next one out. Raises ApiError(concurrency_limit).
+        bodies and slow readers would keep the next one out. So have all addresses without a key
+        together. Raises ApiError(concurrency_limit), or ApiError(overloaded).
         """
-        kind, most, what = "workspace", self._per_workspace, "requests of this workspace"
-        if isinstance(caller, str):
-            kind, most = "address", self._per_address
-            what = "requests without a key from this address"
+        if isinstance(caller, int):
+            return self._enter_caller(caller, self._most_of_one, "workspace")
+        with ExitStack() as stack:
+            stack.callback(self._enter_caller(caller, self._per_address, "address"))
+            stack.callback(self._enter_caller(None, self._most_of_one, "keyless"))
+            return stack.pop_all().close
+
+    def _enter_caller(self, caller: int | str | None, most: int, kind: str) -> Callable[[], None]:
         if (count := self._callers.get(caller, 0)) >= most:
             metrics.overload_refusals.labels(kind).inc()
-            raise ApiError("concurrency_limit", f"too many {what} are in progress")
+            raise ApiError(*_FULL[kind])
         self._callers[caller] = count + 1
         return partial(_decrement, self._callers, caller)
 

@@ -116,3 +116,20 @@ def test_every_post_that_makes_a_model_work_has_places(app: FastAPI, services: S
     assert {"/tts-synthesize", "/tts/v1/voice", "/openai/v1/audio/speech"} <= posts
     assert posts <= set(listed), f"configs/admission.yaml lacks {sorted(posts - set(listed))}"
     assert all(isinstance(route, StrictRoute) for route in app.routes if hasattr(route, "tags"))
+
+
+def test_requests_without_a_key_from_many_addresses_leave_half_of_the_places(
+    services: Services,
+) -> None:
+    config = services.platform.request_limits.admission
+    admission = AdmissionControl(config.model_copy(update={"requests": 20}))
+    ends = [admission.enter_caller(f"10.0.0.{number}") for number in range(10)]
+    for _ in range(2):  # a refusal takes no place of the address
+        with pytest.raises(ApiError, match="overloaded"):
+            admission.enter_caller("10.0.0.99")
+    admission.enter_caller(1)()
+    ends[0]()
+    admission.enter_caller("10.0.0.99")()
+    for end in ends[1:]:
+        end()
+    assert not admission._callers
