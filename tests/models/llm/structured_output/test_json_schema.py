@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator as Validator  # type: ignore[import-
 from models.errors import InvalidEngineRequest
 from models.llm.base import GenerationRequest
 from models.llm.structured_output.answer import answer_grammar
-from models.llm.structured_output.ast import MAX_GRAMMAR_CHARS, Grammar, SchemaError
+from models.llm.structured_output.ast import MAX_GRAMMAR_CHARS, Grammar, SchemaError, WorkBudget
 from models.llm.structured_output.json_schema import NARROW, Bounds
 from models.llm.structured_output.notations import to_gbnf
 from models.llm.tool_calls import MARK, ToolTextReader
@@ -22,9 +22,9 @@ from tests.models.llm.structured_output.gbnf_samples import parse, sample
 from tests.models.llm.structured_output.schemas import BAD, GOOD, HOSTILE
 
 
-def grammar_of(schema: Any, bounds: Bounds = NARROW) -> Grammar:
+def grammar_of(schema: Any, bounds: Bounds = NARROW, budget: WorkBudget | None = None) -> Grammar:
     wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-    grammar = answer_grammar(GenerationRequest((), response_format=wanted), bounds)
+    grammar = answer_grammar(GenerationRequest((), response_format=wanted), bounds, budget)
     assert grammar is not None
     return grammar
 
