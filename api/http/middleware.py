@@ -10,7 +10,7 @@ from typing import Any
 
 from prometheus_client import Counter, Histogram
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.http.bodies import SLOW_CLIENTS, declared_bytes
@@ -39,8 +39,15 @@ class RequestFrame:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            with self._admission.turns.working():
-                await self._app(scope, receive, send)
+            turns = self._admission.turns
+            turn = scope.setdefault("state", {})[TURN] = turns.of(
+                client_address(HTTPConnection(scope))
+            )
+            with turns.working():
+                try:
+                    await self._app(scope, receive, send)
+                finally:
+                    turn.leave(is_end=True)
             return
         if scope["type"] != "http":
             await self._app(scope, receive, send)

@@ -45,6 +45,14 @@ class Turns:
         metrics.turn_wait_seconds.observe(asyncio.get_running_loop().time() - began)
         return leave
 
+    async def pay(self, address: str, spent_s: float) -> None:
+        """Waits for a slot after work that took `spent_s` without one; the slot rests for it.
+
+        Raises Overloaded.
+        """
+        give_back = await self._slots.take(address)
+        asyncio.get_running_loop().call_later(spent_s * REST if self.yields else 0, give_back)
+
     @property
     def yields(self) -> bool:
         """Whether models or sockets work."""

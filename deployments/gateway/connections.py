@@ -6,6 +6,7 @@ They use private parts of uvicorn: see `deployments.compat`.
 import asyncio
 import resource
 import secrets
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,7 +25,9 @@ from websockets.frames import CloseCode, Frame
 
 from api.http.errors import CLOSE, ApiError, error_response
 from api.http.limits import network_of, parse_address
+from api.http.turns import Turns
 from configs.schema.platform import AdmissionConfig
+from pipelines.errors import Overloaded
 from telemetry import metrics
 
 RESERVED_FILES = 256  # file descriptors for databases, models, decoders and uploads
@@ -42,6 +45,10 @@ PINGS = 100  # limit per client within PING_WINDOW_S
 PING_WINDOW_S = 5.0
 FRAGMENTS = 65_536  # limit per message
 PONG_ROOM_BYTES = 1 << 20  # unread data of a client, above which pongs are dropped
+# Frames of a socket are parsed in Python, so a client that sends small ones without end could fill
+# the event loop: 64 KiB of empty fragments take 150 ms. After PARSE_S it waits for a turn.
+PARSE_S = 0.002
+PARSED_BYTES = 4096  # between two looks at the clock
 
 
 def connection_limits() -> tuple[int, int]:
@@ -84,6 +91,7 @@ class ClientLimits:
     """The limits of connections by their clients; shared by all connections of a listener."""
 
     config: AdmissionConfig
+    turns: Turns
     proxies: tuple[IPv4Network | IPv6Network, ...] = ()
     by_address: Counter[str] = field(default_factory=Counter)  # open connections
 
@@ -193,6 +201,7 @@ class HttpConnection(HttpToolsProtocol):
         upgraded = self.transport.get_protocol()
         if isinstance(upgraded, WebSocketConnection):
             upgraded.on_lost = self._leave_address
+            upgraded.turns = self._limits.turns
 
     def _unsupported_upgrade_warning(self) -> None:
         self.cycle.keep_alive = False  # httptools parses nothing after the request
@@ -322,7 +331,7 @@ class HttpConnection(HttpToolsProtocol):
 
 
 class WebSocketConnection(WebSocketsSansIOProtocol):
-    """Limits control frames and fragments, and frees the socket of a stalled client.
+    """Limits control frames, fragments and parsing, and frees the socket of a stalled client.
 
     A connection that fails by the client's fault is not an error of the service: the application
     gets the disconnect at once, and nothing is logged.
@@ -332,11 +341,48 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         super().__init__(*args, **options)
         self._window_began = 0.0
         self._pings = 0
+        self._unparsed = b""
+        self._parsed_s = 0.0  # since its last turn
+        self._waiting: asyncio.Task[None] | None = None  # for a turn
+        self.turns: Turns | None = None  # set after the handshake
         self.on_lost: Callable[[], None] = lambda: None  # the limit of connections of its address
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.on_lost()
+        if self._waiting is not None:
+            self._waiting.cancel()
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._waiting is not None:  # uvicorn resumes reading when the application has received
+            self._unparsed += data
+            self.transport.pause_reading()
+            return
+        for start in range(0, len(data), PARSED_BYTES):
+            began = time.perf_counter()
+            super().data_received(data[start : start + PARSED_BYTES])
+            self._parsed_s += time.perf_counter() - began
+            if self.transport.is_closing():
+                return
+            if self._parsed_s > PARSE_S and self.turns is not None:
+                self._unparsed = data[start + PARSED_BYTES :]
+                self.transport.pause_reading()
+                self._waiting = self.loop.create_task(self._wait_for_turn(self.turns))
+                return
+
+    async def _wait_for_turn(self, turns: Turns) -> None:
+        spent_s, self._parsed_s = self._parsed_s, 0.0
+        try:
+            # By connection: behind a proxy all have one address.
+            await turns.pay(f"{self.client}", spent_s)
+        except Overloaded as error:
+            self._refuse(str(error), CloseCode.TRY_AGAIN_LATER)
+        self._waiting = None
+        if not self.transport.is_closing():
+            data, self._unparsed = self._unparsed, b""
+            self.data_received(data)
+            if self._waiting is None and not self.read_paused:
+                self.transport.resume_reading()
 
     def handle_ping(self) -> None:
         now = self.loop.time()

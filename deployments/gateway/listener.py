@@ -13,6 +13,7 @@ from typing import Any, cast
 import uvicorn
 from starlette.types import ASGIApp
 
+from api.http.turns import Turns
 from configs.load import load_yaml
 from configs.schema.platform import AdmissionConfig
 from deployments.compat import (
@@ -48,12 +49,15 @@ class HttpListener:
         port: int,
         trusted_proxies: Sequence[str] = (),
         admission: AdmissionConfig | None = None,
+        turns: Turns | None = None,
     ) -> None:
-        """`admission` is that of the configuration by default."""
+        """`admission` is that of the configuration by default; `turns` are those of the app."""
+        admission = admission or load_yaml(AdmissionConfig, "admission")
         self._http = partial(
             HttpConnection,
             limits=ClientLimits(
-                admission or load_yaml(AdmissionConfig, "admission"),
+                admission,
+                turns or Turns(admission.requests, "too many connections wait"),
                 tuple(map(ip_network, trusted_proxies)),
             ),
         )

@@ -61,7 +61,11 @@ class Gateway:
         self._listener: HttpListener | None = None
         if args.server == "own":
             self._listener = HttpListener(
-                create_app(self.services), settings.host, settings.port, settings.trusted_proxies
+                create_app(self.services),
+                settings.host,
+                settings.port,
+                settings.trusted_proxies,
+                turns=infrastructure.admission.turns,
             )
             await self._listener.start()
         infrastructure.limits.start()

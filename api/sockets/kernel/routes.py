@@ -15,6 +15,7 @@ from starlette.websockets import WebSocket
 from api.http.errors import ApiError, error_response, to_api_error
 from api.http.middleware import access_log
 from api.http.routing import BEARER, credential_of, require_scope, services_of
+from api.http.turns import turn_of
 from api.services import SpeechServices
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import (
@@ -79,8 +80,10 @@ async def _serve(
     started = time.perf_counter()
     speech = services_of(websocket).speech
     sockets = speech.sockets
+    turn = turn_of(websocket)
     try:
         async with asyncio.timeout(sockets.limits.handshake_s):
+            await turn.take()
             if sockets.draining:
                 raise ApiError("unavailable", "this server is stopping")
             key = websocket.query_params.get("apiKey") or credential_of(websocket, schemes)
@@ -89,6 +92,7 @@ async def _serve(
             require_scope(sockets.authenticator, principal, scope)
             credit = await speech.billing.credit(principal.workspace_id)
             lease = await sockets.admit(principal)
+            turn.leave(is_end=True)
     except TimeoutError:
         await _refuse(websocket, ApiError("unavailable", "the key could not be checked"))
         return
@@ -132,6 +136,8 @@ async def _serve(
 
 async def _refuse(websocket: WebSocket, error: ApiError) -> None:
     """A real HTTP answer in place of the upgrade."""
+    turn_of(websocket).leave(is_end=True)
+    await services_of(websocket).infrastructure.admission.turns.delay_refusal()
     metrics.socket_refusals.labels(error.code).inc()
     response = error_response(error, websocket)
     response.headers["X-Request-Id"] = request_id.get() or secrets.token_hex(16)
