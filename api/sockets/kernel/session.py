@@ -21,7 +21,7 @@ INTERNAL_MESSAGE = "the service failed; the session ends"
 CANCEL_S = 5.0  # a task that has not ended by then is left running
 # After each invalid message but the first nothing is read, for this much longer each time: twelve
 # sockets that sent nothing else made the speech of others 9.5 times as slow.
-FAULT_PAUSE_S, MOST_PAUSE_S = 0.02, 0.5
+FAULT_PAUSE_S, MOST_PAUSE_S = 0.05, 0.5
 
 
 class SessionTimeouts:
