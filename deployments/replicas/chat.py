@@ -4,11 +4,15 @@ import operator
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from weakref import WeakKeyDictionary
 
 from deployments.replicas.model import ModelDeployment
+from models.errors import EngineOverloaded
 from models.llm.base import ChatEngine, GenerationDelta, GenerationRequest, TokenUsage
 from models.registry import CHAT
 from pipelines.chat.coalescing import coalesce
+from pipelines.errors import Overloaded
+from pipelines.tasks import FairSlots
 from telemetry import metrics
 
 # Sending a piece to another process costs as much CPU as a fifth of a token of a small model, on
@@ -16,22 +20,47 @@ from telemetry import metrics
 PIECE_INTERVAL_S = 0.06
 
 
+MAX_WAITING = 64  # requests without a slot
+CONTENDED_S = 60.0  # for so long after requests of a second tenant, none has over half of the slots
+
+
 class ChatDeployment(ModelDeployment[ChatEngine]):
-    """One language model, which batches its requests by itself."""
+    """One language model, which batches its requests by itself; tenants take turns."""
 
     def __init__(self) -> None:
         super().__init__(CHAT)
+        # Of the engine, and of a replaced one while it still has streams.
+        self._slots: WeakKeyDictionary[ChatEngine, FairSlots] = WeakKeyDictionary()
 
     async def generate(
         self, request: GenerationRequest, caller: str | None = None
     ) -> AsyncGenerator[GenerationDelta, None]:
         """The answer as a stream, for the request with the id `caller`. Raises EngineError."""
         with self.serving(caller) as engine:
-            made = answer_timed(engine.generate(request))
-            deltas = coalesce(made, operator.add, PIECE_INTERVAL_S)
-            async with aclosing(deltas):
-                async for delta in deltas:
-                    yield delta
+            try:
+                leave = await self._slots_of(engine).take(request.owner)
+            except Overloaded as error:
+                raise EngineOverloaded(str(error)) from None
+            try:
+                made = answer_timed(engine.generate(request))
+                deltas = coalesce(made, operator.add, PIECE_INTERVAL_S)
+                async with aclosing(deltas):
+                    async for delta in deltas:
+                        yield delta
+            finally:
+                leave()
+
+    def _slots_of(self, engine: ChatEngine) -> FairSlots:
+        if engine not in self._slots:
+            number = engine.capabilities.max_concurrency
+            self._slots[engine] = FairSlots(
+                number,
+                MAX_WAITING,
+                "too many chats wait for the model",
+                most=-(-number // 2),
+                contended_s=CONTENDED_S,
+            )
+        return self._slots[engine]
 
 
 async def answer_timed(

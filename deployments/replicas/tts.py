@@ -47,7 +47,7 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
     ) -> AsyncGenerator[AudioChunk, None]:
         """Speech of one sentence as a stream; `caller` is the request's id. Raises EngineError."""
         with self.serving(caller) as engine:
-            executor = self._scheduler.executor(request.deadline_s)
+            executor = self._scheduler.executor(request.deadline_s, request.owner)
             speech = speech_timed(engine, request, time.perf_counter())
             chunks = iterate_in_thread(speech, executor)
             self._running += 1

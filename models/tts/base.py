@@ -31,6 +31,7 @@ class SynthesisRequest:
     # Seconds from now until the listener hears an underrun; relative, as processes share no clock.
     deadline_s: float = 0.0
     pack: PackRef | None = None  # replaces `voice`; needs the capability takes_voice_packs
+    owner: str = ""  # the tenant: replicas share their time fairly between tenants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

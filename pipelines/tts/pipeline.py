@@ -275,6 +275,7 @@ class SpeechPipeline:
             timings=request.timings,
             deadline_s=deadline_s,
             pack=None if custom is None else PackRef(custom.pack_digest),
+            owner=str(request.workspace_id or ""),
         )
         if custom is None or self._custom is None:
             return InFlightChunk(chunk, model, call)
