@@ -13,7 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.http.bodies import SLOW_CLIENTS, declared_bytes
+from api.http.bodies import SLOW_CLIENTS
 from api.http.errors import ApiError, error_response, to_api_error
 from api.http.ignored_fields import HEADER, IGNORED
 from api.http.limits import RELEASES, REQUEST, AdmissionControl, add_rate_headers, client_address
@@ -25,8 +25,6 @@ access_log = logging.getLogger("api.access")
 
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_REFUSED = frozenset({401, 429})
-_LARGE_BYTES = 1 << 16
 QUIET_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
@@ -68,7 +66,7 @@ class RequestFrame:
             if message["type"] == "http.response.start":
                 turn.leave(is_end=True)
                 status = message["status"]
-                if status in _REFUSED or status >= 400 and _has_large_body(scope):
+                if status >= 400:
                     await self._admission.turns.delay_refusal()
                 headers = MutableHeaders(raw=message["headers"])
                 headers["X-Request-Id"] = identity
@@ -111,12 +109,6 @@ class RequestFrame:
                     },
                 )
             request_id.reset(token)
-
-
-def _has_large_body(scope: Scope) -> bool:
-    """Whether to receive it took milliseconds of the event loop, or may have."""
-    request = Request(scope)
-    return "transfer-encoding" in request.headers or declared_bytes(request) > _LARGE_BYTES
 
 
 def _count(method: str, scope: Scope, status: int, elapsed_s: float) -> None:

@@ -19,14 +19,14 @@ SLOTS = 3
 REST = 5.0  # times what a turn took: short requests alone then take half of the loop at most
 LONGEST_S = 0.25  # then a turn ends by itself: what takes that long waits for something else
 DELAY_S = 0.5  # of a refusal
-MOST_DELAYED = 64  # at a time: each holds a place of admission control
+MOST_DELAYED = 256  # at a time: each holds a place of admission control
 
 
 class Turns:
     """The turns of one gateway.
 
     While models or sockets work, short requests yield to them: the slot of one rests when it has
-    ended, and refusals are delayed, since refused clients often try again at once.
+    ended, and errors are delayed, since refused clients often try again at once.
     """
 
     def __init__(self, most_waiting: int, refusal: str) -> None:

@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -112,7 +112,10 @@ class LlamaCppEngine(ChatEngine):
             raise EngineLost("llama.cpp ended without a finish reason")
         finally:
             stream.close()  # the thread sees it at the next chunk, and llama.cpp frees the slot
-            work.cancel()  # for a stream that still waits for a thread
+            if not work.cancel():  # it does not wait for a thread any more
+                # Else the next request would wait behind prompts that are not wanted any more.
+                with suppress(Exception):  # its error is of no interest now
+                    await _end_of(stream)
 
 
 def _compile(request: GenerationRequest, budget: WorkBudget) -> Grammar | None:

@@ -25,6 +25,7 @@ Ranges = list[tuple[int, int]]
 LAST_CODE_POINT = 0x10FFFF
 _PART = 5  # characters
 _STEPS_PER_LOOK = 32
+_WORK_S = 0.001  # before a rest
 _SURROGATES = (0xD800, 0xDFFF)
 # The sample of a set of characters is the first of these that it contains.
 _USUAL = "a0A-_.x1 9zZ:/"
@@ -39,12 +40,15 @@ class SchemaError(InvalidEngineRequest):
 class WorkBudget:
     """The CPU time of the thread that compiles a grammar, since its schemas are a caller's.
 
-    Every loop over a schema spends steps. Any thread may set `cancelled`.
+    Every loop over a schema spends steps. Any thread may set `cancelled`. With `rests` the thread
+    sleeps as long as it works, a millisecond at a time: it has the GIL, for which the streams wait.
     """
 
-    def __init__(self, cpu_s: float = MAX_CPU_S) -> None:
+    def __init__(self, cpu_s: float = MAX_CPU_S, *, rests: bool = False) -> None:
         self.cancelled = False
         self._cpu_s = cpu_s
+        self._rests = rests
+        self._rested_at = 0.0  # CPU time of the thread
         self._until: float | None = None
         self._steps = 0  # since the clock was read, which takes as long as some steps
 
@@ -55,9 +59,12 @@ class WorkBudget:
             return
         self._steps, now = 0, time.thread_time()
         if self._until is None:
-            self._until = now + self._cpu_s
+            self._until, self._rested_at = now + self._cpu_s, now
         if self.cancelled or now > self._until:
             raise SchemaError("it takes too long to compile; make it smaller")
+        if self._rests and now - self._rested_at > _WORK_S:
+            time.sleep(now - self._rested_at)
+            self._rested_at = now
 
 
 class Node:

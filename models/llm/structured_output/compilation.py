@@ -32,7 +32,7 @@ class GrammarCompiler:
         """
         if len(self._owners) >= MAX_WAITING or self._owners.count(owner) >= MAX_OF_OWNER:
             raise EngineOverloaded("too many schemas and tools wait to be compiled")
-        budget = WorkBudget()
+        budget = WorkBudget(rests=True)
         self._owners.append(owner)
         turn = self._turns.setdefault(owner, asyncio.Lock())
         try:
