@@ -9,11 +9,11 @@ from contextlib import aclosing, closing
 from typing import Any
 
 from deployments.replicas.model import ModelDeployment
-from deployments.replicas.scheduling import DeadlineScheduler
 from models.audio import AudioChunk, cut
 from models.errors import EngineError
 from models.registry import TTS
 from models.tts.base import SynthesisRequest, TTSEngine
+from pipelines.scheduling import DeadlineScheduler
 from pipelines.tasks import iterate_in_thread
 from telemetry import metrics
 

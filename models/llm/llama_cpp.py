@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -114,8 +114,7 @@ class LlamaCppEngine(ChatEngine):
             stream.close()  # the thread sees it at the next chunk, and llama.cpp frees the slot
             if not work.cancel():  # it does not wait for a thread any more
                 # Else the next request would wait behind prompts that are not wanted any more.
-                with suppress(Exception):  # its error is of no interest now
-                    await _end_of(stream)
+                await asyncio.wrap_future(work)
 
 
 def _compile(request: GenerationRequest, budget: WorkBudget) -> Grammar | None:

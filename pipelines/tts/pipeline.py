@@ -5,7 +5,6 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +17,7 @@ from models.watermark.base import Watermark
 from pipelines.audio.watermarking import Watermarker
 from pipelines.errors import InvalidRequest, NothingToSpeak
 from pipelines.ports import TTSModel
+from pipelines.scheduling import DeadlineScheduler
 from pipelines.tasks import iterate_in_thread
 from pipelines.text.chunking import (
     COUNTED,
@@ -68,6 +68,11 @@ class SpeechRequest:
     timings: bool = False  # whether words and their times are wanted
     workspace_id: int | None = None  # its custom voices are available too
 
+    @property
+    def owner(self) -> str:
+        """The tenant, between which schedulers share their time."""
+        return str(self.workspace_id or "")
+
 
 @dataclass(frozen=True, slots=True)
 class Speech:
@@ -104,8 +109,9 @@ class SpeechPipeline:
         self._custom = custom
         self._watermarker = watermarker or Watermarker()
         self._longest_s = voices.longest_s
-        # For files and long counts, so that they leave the default threads to streams.
-        self._threads = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="speech")
+        # For files and long counts, so that they leave the default threads to streams; by tenant,
+        # so that a block of one waits for one block of another, and not for all that are waiting.
+        self._threads = DeadlineScheduler(os.cpu_count() or 1, "speech")
         self.directory = VoiceDirectory(models, voices, custom)
         self._schedulers: defaultdict[str, FairScheduler] = defaultdict(FairScheduler)
         self.levels = VoiceLevels()  # of synthesised speech; contexts update them too
@@ -146,7 +152,8 @@ class SpeechPipeline:
             return most
         letters = read = 0
         lengths = spoken_lengths(request.text, language)
-        async with aclosing(iterate_in_thread(lengths, self._threads)) as counts:
+        threads = self._threads.executor(owner=request.owner)
+        async with aclosing(iterate_in_thread(lengths, threads)) as counts:
             async for counted in counts:
                 letters, read = letters + counted, min(read + COUNTED, characters)
                 if letters > longest:
@@ -197,16 +204,16 @@ class SpeechPipeline:
 
     async def _speak(self, plan: SpeechPlan, write: Callable[[AudioChunk], object]) -> Speech:
         words: list[TimedWord] = []
-        loop = asyncio.get_running_loop()
+        loop, threads = asyncio.get_running_loop(), self._threads.executor(owner=plan.request.owner)
         watermark = self.choose_watermark(plan.voice)
         with closing(SpeechSpool(is_enhanced=plan.request.enhance, watermark=watermark)) as spool:
             async with aclosing(self._open(plan, is_file=True)) as run:
                 while (chunk := await run.next_chunk()) is not None:
-                    await loop.run_in_executor(self._threads, spool.add, chunk.audio)
+                    await loop.run_in_executor(threads, spool.add, chunk.audio)
                     words += chunk.words
             if not spool.sample_rate:
                 raise InvalidRequest(_NO_SOUND)
-            async for _ in iterate_in_thread(spool.write_all(write), self._threads):
+            async for _ in iterate_in_thread(spool.write_all(write), threads):
                 pass  # a client that has left stops it here
         return Speech(plan.voice, tuple(words))
 
@@ -275,7 +282,7 @@ class SpeechPipeline:
             timings=request.timings,
             deadline_s=deadline_s,
             pack=None if custom is None else PackRef(custom.pack_digest),
-            owner=str(request.workspace_id or ""),
+            owner=request.owner,
         )
         if custom is None or self._custom is None:
             return InFlightChunk(chunk, model, call)

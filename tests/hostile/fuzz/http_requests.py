@@ -6,6 +6,7 @@ from typing import Any
 
 import uvicorn
 
+from api.http.turns import Turns
 from configs.load import load_yaml
 from configs.schema.platform import AdmissionConfig
 from deployments.gateway.connections import ClientLimits, HttpConnection, WebSocketConnection
@@ -98,4 +99,4 @@ async def read_requests(pieces: list[bytes]) -> list[Read]:
 
 @cache
 def _limits() -> ClientLimits:
-    return ClientLimits(load_yaml(AdmissionConfig, "admission"))
+    return ClientLimits(load_yaml(AdmissionConfig, "admission"), Turns(1, "too many wait"))

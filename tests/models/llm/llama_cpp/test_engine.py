@@ -66,6 +66,7 @@ async def test_closing_the_generator_frees_its_slot_for_the_next_request(
     generation = engine.generate(ask("Tell a very long story.", temperature=0.0))
     await anext(generation)
     await generation.aclose()
+    assert server.stops[0][-1]  # its thread has ended: none waits behind a cancelled request
     assert await text_of(engine, ask("Hi", max_tokens=2, temperature=0.0))
     story, answer = server.stops
     assert story[-1] and story.count(True) == 1  # llama.cpp stopped at the next chunk

@@ -1,14 +1,15 @@
-"""DeadlineScheduler: the order in which a TTS replica serves the steps of its requests."""
+"""DeadlineScheduler: the order in which steps of requests run in threads."""
 
 import asyncio
 import threading
 from collections.abc import Generator
 from contextlib import aclosing
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from deployments.replicas.scheduling import DeadlineScheduler, RequestExecutor
+from pipelines.scheduling import CONTENDED_S, DeadlineScheduler, RequestExecutor
 from pipelines.tasks import iterate_in_thread
 from tests.patience import PATIENCE_S
 
@@ -61,6 +62,40 @@ def test_requests_of_one_deadline_are_served_in_order_of_arrival(turns: Deadline
     for future in futures:
         future.result(PATIENCE_S)
     assert served == ["a", "b", "c"]
+
+
+def test_a_backlog_of_one_tenant_delays_another_by_one_step() -> None:
+    turns = DeadlineScheduler(1, "test")  # whose steps take time
+    blocked = BlockedThread(turns)
+    served: list[str] = []
+    futures = [turns.executor(0.0, "flood").submit(served.append, "flood") for _ in range(9)]
+    futures += [turns.executor(9.0, "other").submit(served.append, "other") for _ in range(2)]
+    blocked.unblock()
+    for future in futures:
+        future.result(PATIENCE_S)
+    assert served.index("other") <= 1 and served[:4].count("other") == 2
+
+
+def test_the_last_thread_is_kept_for_another_tenant_for_a_minute_after_it_worked() -> None:
+    clock = Mock(return_value=100.0)
+    turns = DeadlineScheduler(2, "test", clock=clock)
+    turns.executor(owner="other").submit(int).result(PATIENCE_S)
+    begun, go = threading.Semaphore(0), threading.Event()
+
+    def work() -> None:
+        begun.release()
+        go.wait(PATIENCE_S)
+
+    flood = [turns.executor(owner="flood").submit(work) for _ in range(3)]
+    assert begun.acquire(timeout=PATIENCE_S)
+    turns.executor(owner="other").submit(int).result(PATIENCE_S)
+    assert not begun.acquire(timeout=0.05)
+    clock.return_value += CONTENDED_S + 1
+    flood.append(turns.executor(owner="flood").submit(work))
+    assert begun.acquire(timeout=PATIENCE_S)
+    go.set()
+    for future in flood:
+        future.result(PATIENCE_S)
 
 
 @pytest.mark.parametrize("max_concurrency", [1, 2])
