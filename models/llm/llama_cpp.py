@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -33,6 +33,7 @@ from models.llm.base import (
     GenerationRequest,
     TokenUsage,
 )
+from models.llm.prompt_queue import PromptQueue
 from models.llm.structured_output.answer import (
     answer_grammar,
     cached_grammar,
@@ -73,6 +74,7 @@ class LlamaCppEngine(ChatEngine):
         self._threads = ThreadPoolExecutor(config.parallel, thread_name_prefix="llama")
         self._slots = Slots(config.parallel)
         self._grammars = GrammarCompiler()
+        self._prompts = PromptQueue()
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         if request.tools and not self.capabilities.tools:
@@ -82,51 +84,70 @@ class LlamaCppEngine(ChatEngine):
             grammar = cached_grammar(request)
             if grammar is None:
                 grammar = await self._grammars.run(request.owner, partial(_compile, request))
-        body = _to_body(request, grammar)
-        stream = ChunkStream(asyncio.get_running_loop())
-
-        def work_in_slot(body: Chunk, push: Callable[[Chunk], bool]) -> None:
-            with self._slots.take(request) as (slot, remembers):
-                body = {**body, "id_slot": slot, "cache_prompt": remembers}
-                self._server.handle_chat_completions(body, push)
-
-        work = self._threads.submit(stream.run, work_in_slot, body)
         reader = AnswerReader.of(request, grammar, self.capabilities.context_tokens, thinking=None)
         finish: FinishReason | None = None
-        try:
-            while chunks := await stream.take():
+        async with aclosing(self._chunks(request, _to_body(request, grammar))) as lists:
+            async for chunks in lists:
                 delta, ended = _read(chunks, reader)
                 finish = delta.finish_reason or finish  # may be a batch before the end
                 if ended:
                     delta += reader.finish(finish)
-                    await _end_of(stream)
+                    await lists.aclose()  # the next turn of the chat reuses the slot
                     yield delta
                     return
                 if delta.has_content:
                     yield replace(delta, finish_reason=None)
                 if reader.repeats_itself and delta.usage is not None:
-                    stream.close()
-                    await _end_of(stream)
+                    await lists.aclose()
                     yield GenerationDelta(finish_reason="tool_calls", usage=delta.usage)
                     return
-            raise EngineLost("llama.cpp ended without a finish reason")
-        finally:
-            stream.close()  # the thread sees it at the next chunk, and llama.cpp frees the slot
-            if not work.cancel():  # it does not wait for a thread any more
-                # Else the next request would wait behind prompts that are not wanted any more.
-                await asyncio.wrap_future(work)
+        raise EngineLost("llama.cpp ended without a finish reason")
+
+    async def _chunks(
+        self, request: GenerationRequest, body: Chunk
+    ) -> AsyncGenerator[list[Chunk], None]:
+        """What llama.cpp answers, over the pauses of a long prompt; closing it stops the work.
+
+        A prompt that was stopped continues in its slot, whose cache has its first batches.
+        """
+        cached: int | None = None  # tokens of an earlier turn
+        async with self._prompts.stream(request) as prompt:
+            while True:
+                stream = ChunkStream(asyncio.get_running_loop())
+                work = self._threads.submit(stream.run, partial(self._work_in_slot, request), body)
+                try:
+                    while chunks := await stream.take():
+                        last = chunks[-1]
+                        if "prompt_progress" not in last:
+                            await prompt.finish()
+                        elif prompt.must_pause:
+                            break
+                        elif cached is None:
+                            cached = last["prompt_progress"]["cache"]
+                        if "usage" in last and cached is not None:
+                            last["timings"]["cache_n"] = cached
+                        yield chunks
+                    else:
+                        return
+                finally:
+                    stream.close()  # the thread sees it at the next chunk
+                    if not work.cancel():  # it does not wait for a thread any more
+                        # Else the next request would wait behind prompts that nothing reads.
+                        await asyncio.wrap_future(work)
+                await prompt.pause()
+
+    def _work_in_slot(
+        self, request: GenerationRequest, body: Chunk, push: Callable[[Chunk], bool]
+    ) -> None:
+        with self._slots.take(request) as (slot, remembers):
+            body = {**body, "id_slot": slot, "cache_prompt": remembers}
+            self._server.handle_chat_completions(body, push)
 
 
 def _compile(request: GenerationRequest, budget: WorkBudget) -> Grammar | None:
     if grammar := answer_grammar(request, budget=budget):
         to_gbnf(grammar)  # up to 50 ms; cached for `_to_body`
     return grammar
-
-
-async def _end_of(stream: "ChunkStream") -> None:
-    """Waits until the thread has released its slot, which the next turn of the chat reuses."""
-    while await stream.take():
-        pass
 
 
 def start_server(config: LlamaCppConfig, path: str) -> Any:

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from models.errors import UnsupportedFeature, WeightsMissing
-from models.llm.base import ChatMessage, GenerationRequest
+from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest
 from models.llm.base import SamplingOptions as Sampling
 from models.llm.llama_cpp import LlamaCppEngine
+from models.llm.prompt_queue import LONG_CHARS, PromptQueue
 from models.weights.store import WeightStore
 from tests.models.llm.llama_cpp.smollm import SMOLLM
 from tests.patience import PATIENCE_S
@@ -20,15 +21,27 @@ pytestmark = pytest.mark.weights
 @pytest.fixture(scope="module")
 def engine(weights: WeightStore) -> LlamaCppEngine:
     """One slot, so that a slot which is not freed blocks the next request."""
-    config = SMOLLM.model_copy(update={"batch_tokens": 64})
+    return make_engine(weights, batch_tokens=64)
+
+
+@pytest.fixture(scope="module")
+def wide_engine(weights: WeightStore) -> LlamaCppEngine:
+    return make_engine(weights, batch_tokens=32, parallel=3)
+
+
+def make_engine(weights: WeightStore, **options: int) -> LlamaCppEngine:
     try:
-        return LlamaCppEngine(config, weights)
+        return LlamaCppEngine(SMOLLM.model_copy(update=options), weights)
     except WeightsMissing as error:
         pytest.skip(str(error))
 
 
 def ask(text: str, **sampling: Any) -> GenerationRequest:
     return GenerationRequest((ChatMessage("user", text),), Sampling(**sampling))
+
+
+async def collect(engine: LlamaCppEngine, request: GenerationRequest) -> list[GenerationDelta]:
+    return [delta async for delta in engine.generate(request)]
 
 
 async def text_of(engine: LlamaCppEngine, request: GenerationRequest) -> str:
@@ -86,6 +99,40 @@ async def test_cancelling_a_request_frees_its_slot_before_the_prompt_is_processe
     whole, cancelled, _ = server.stops  # a chunk for each batch of the prompt, and the answer's
     assert cancelled[-1] and cancelled.count(True) == 1
     assert len(cancelled) < len(whole) / 2
+
+
+async def test_a_long_prompt_pauses_for_a_short_one_of_another_tenant(
+    wide_engine: LlamaCppEngine,
+) -> None:
+    said = replace(ask("alpha " * 800, max_tokens=4, temperature=0.0), owner="long")
+    whole = await collect(wide_engine, said)
+    paused = asyncio.create_task(collect(wide_engine, replace(said, owner="another")))
+    await asyncio.sleep(0.1)
+    async with asyncio.timeout(PATIENCE_S):
+        short = replace(ask("Say hi", max_tokens=4), owner="short")
+        assert await collect(wide_engine, short)
+        assert not paused.done()
+        answer = await paused
+    assert "".join(one.text for one in answer) == "".join(one.text for one in whole)
+    assert answer[-1].usage == whole[-1].usage
+
+
+async def test_long_prompts_are_processed_one_at_a_time_of_tenants_in_turn() -> None:
+    queue = PromptQueue()
+    order: list[str] = []
+
+    async def read(owner: str, length: int) -> None:
+        async with queue.stream(replace(ask("x" * length), owner=owner)) as prompt:
+            order.append(owner)
+            await asyncio.sleep(0.01)
+            await prompt.finish()
+
+    begun = [asyncio.create_task(read("flood", LONG_CHARS + 1)) for _ in range(4)]
+    await asyncio.sleep(0)
+    begun += [asyncio.create_task(read("short", 1)), asyncio.create_task(read("long", 2000))]
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.gather(*begun)
+    assert order[:3] == ["flood", "short", "long"]
 
 
 async def test_a_request_that_waits_for_a_slot_can_be_cancelled(engine: LlamaCppEngine) -> None:
