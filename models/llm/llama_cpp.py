@@ -33,7 +33,7 @@ from models.llm.base import (
     GenerationRequest,
     TokenUsage,
 )
-from models.llm.prompt_queue import PromptQueue
+from models.llm.prompt_queue import LongPrompt, PromptQueue
 from models.llm.structured_output.answer import (
     answer_grammar,
     cached_grammar,
@@ -114,20 +114,19 @@ class LlamaCppEngine(ChatEngine):
         async with self._prompts.stream(request) as prompt:
             while True:
                 stream = ChunkStream(asyncio.get_running_loop())
-                work = self._threads.submit(stream.run, partial(self._work_in_slot, request), body)
+                run = partial(self._work_in_slot, request, prompt)
+                work = self._threads.submit(stream.run, run, body)
                 try:
                     while chunks := await stream.take():
                         last = chunks[-1]
                         if "prompt_progress" not in last:
                             await prompt.finish()
-                        elif prompt.must_pause:
-                            break
                         elif cached is None:
                             cached = last["prompt_progress"]["cache"]
                         if "usage" in last and cached is not None:
                             last["timings"]["cache_n"] = cached
                         yield chunks
-                    else:
+                    if not prompt.is_paused:
                         return
                 finally:
                     stream.close()  # the thread sees it at the next chunk
@@ -137,11 +136,18 @@ class LlamaCppEngine(ChatEngine):
                 await prompt.pause()
 
     def _work_in_slot(
-        self, request: GenerationRequest, body: Chunk, push: Callable[[Chunk], bool]
+        self,
+        request: GenerationRequest,
+        prompt: LongPrompt,
+        body: Chunk,
+        push: Callable[[Chunk], bool],
     ) -> None:
+        def push_or_pause(chunk: Chunk) -> bool:
+            return push(chunk) or ("prompt_progress" in chunk and prompt.pauses())
+
         with self._slots.take(request) as (slot, remembers):
             body = {**body, "id_slot": slot, "cache_prompt": remembers}
-            self._server.handle_chat_completions(body, push)
+            self._server.handle_chat_completions(body, push_or_pause)
 
 
 def _compile(request: GenerationRequest, budget: WorkBudget) -> Grammar | None:

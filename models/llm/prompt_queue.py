@@ -1,6 +1,7 @@
 """Long prompts of an engine that processes prompts in batches, in the order of their slots."""
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -26,28 +27,34 @@ class PromptQueue:
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._streams: dict[LongPrompt, float] = {}  # when they began, by time.monotonic
+        # When their prompts were processed, by time.monotonic: inf before, of short ones.
+        self._streams: dict[LongPrompt, float] = {}
 
     @asynccontextmanager
     async def stream(self, request: GenerationRequest) -> AsyncIterator["LongPrompt"]:
         """Around a stream; waits for the turn of a long prompt."""
-        length = sum(len(message.content or "") for message in request.messages)
+        is_long = sum(len(message.content or "") for message in request.messages) > LONG_CHARS
         async with AsyncExitStack() as places:
-            if length > LONG_CHARS:
+            if is_long:
                 turn = self._turns.setdefault(request.owner, asyncio.Lock())
                 await places.enter_async_context(turn)  # one place for each tenant in the queue
                 await places.enter_async_context(self._lock)
-            prompt = LongPrompt(self, request.owner, places if length > LONG_CHARS else None)
-            self._streams[prompt] = time.monotonic()
+            prompt = LongPrompt(self, request.owner, places if is_long else None)
+            self._streams[prompt] = time.monotonic() if is_long else math.inf
             try:
                 yield prompt
             finally:
                 del self._streams[prompt]
 
+    def finish(self, prompt: "LongPrompt") -> None:
+        """Its stream is new from now on."""
+        self._streams[prompt] = time.monotonic()
+
     def others_are_new(self, owner: str) -> bool:
-        """Whether a stream of another tenant has begun within NEW_S."""
+        """Whether a prompt of another tenant is processed, or was within NEW_S."""
         since = time.monotonic() - NEW_S
-        return any(one.owner != owner and at > since for one, at in self._streams.items())
+        streams = list(self._streams.items())  # other threads ask, too
+        return any(one.owner != owner and at > since for one, at in streams)
 
 
 class LongPrompt:
@@ -58,25 +65,31 @@ class LongPrompt:
         self._queue = queue
         self._places = places
         self._paused_s = 0.0
+        self._is_finished = False
+        self.is_paused = False
 
-    @property
-    def must_pause(self) -> bool:
-        """Whether to stop after this batch, and continue after `pause`."""
-        return (
+    def pauses(self) -> bool:
+        """Whether to stop after this batch, and continue after `pause`; in any thread."""
+        self.is_paused = (
             self._places is not None
             and self._paused_s < MOST_PAUSED_S
             and self._queue.others_are_new(self.owner)
         )
+        return self.is_paused
 
     async def pause(self) -> None:
         """Waits for the streams of other tenants."""
-        began = time.monotonic()
+        began, self.is_paused = time.monotonic(), False
         while time.monotonic() - began < MOST_PAUSED_S and self._queue.others_are_new(self.owner):
             await asyncio.sleep(_POLL_S)
         self._paused_s += time.monotonic() - began
 
     async def finish(self) -> None:
         """The prompt was processed: the next long one may begin."""
+        if self._is_finished:
+            return
+        self._is_finished = True
+        self._queue.finish(self)
         places, self._places = self._places, None
         if places is not None:
             await places.aclose()

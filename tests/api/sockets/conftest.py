@@ -66,7 +66,8 @@ async def serve(services: Services) -> AsyncIterator[SocketServer]:
     assert key is not None
     await services.infrastructure.database.run(_upgrade)
     app = create_app(services)
-    listener = HttpListener(app, "127.0.0.1", 0)
+    turns = services.infrastructure.admission.turns
+    listener = HttpListener(app, "127.0.0.1", 0, turns=turns)
     await listener.start()
     try:
         voice_id = (await services.speech.synthesis.pipeline.directory.voices())[0].voice.voice_id

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from api.http.turns import SLOTS
+from api.sockets.kernel import session as session_module
 from db.database import Database
 from db.errors import DatabaseError
 from deployments.gateway import connections
@@ -262,6 +264,55 @@ async def test_too_many_pings_or_fragments_close_the_connection(
             await client.socket.send(iter(["x"] * 30))
             await client.receive()
         assert client.socket.close_code == 1008
+
+
+async def test_frames_that_take_long_to_parse_wait_for_a_turn_in_the_event_loop(
+    shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "PARSE_S", 0.0)
+    monkeypatch.setattr(connections, "PARSED_BYTES", 64)
+    turns = shared_server.services.infrastructure.admission.turns
+    async with shared_server.tts() as client:
+        held = [await turns.take(f"10.0.0.{number}") for number in range(SLOTS)]
+        fragments = [b"\x01\x81\0\0\0\0{", *[b"\x00\x81\0\0\0\0 "] * 200, b"\x80\x81\0\0\0\0x"]
+        client.socket.transport.write(b"".join(fragments))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await client.receive()
+        for leave in held:
+            leave()
+        assert "error" in await client.receive()
+        assert await client.create()
+
+
+async def test_a_handshake_waits_for_a_turn_in_the_event_loop(
+    shared_server: SocketServer,
+) -> None:
+    turns = shared_server.services.infrastructure.admission.turns
+    held = [await turns.take(f"10.0.0.{number}") for number in range(SLOTS)]
+    opening = asyncio.create_task(connect(shared_server.url("/ws/tts")).__aenter__())
+    await asyncio.sleep(0.3)
+    assert not opening.done()
+    for leave in held:
+        leave()
+    async with asyncio.timeout(PATIENCE_S):
+        await (await opening).close()
+
+
+async def test_invalid_messages_pause_their_own_session_only(
+    shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "FAULT_PAUSE_S", 3600.0)
+    monkeypatch.setattr(session_module, "MOST_PAUSE_S", 3600.0)
+    async with shared_server.tts() as client, shared_server.tts() as other:
+        for _ in range(3):
+            await client.socket.send("?")
+        assert "error" in await client.receive()
+        assert "error" in await client.receive()
+        await other.create()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await client.receive()
 
 
 async def test_protocol_violations_stop_the_work_and_log_no_warnings(
