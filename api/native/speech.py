@@ -31,7 +31,7 @@ SpokenText = Annotated[
         min_length=1,
         max_length=TEXT_CHARACTERS,
         description="Its speech lasts at most 15 minutes. Costs its characters, or a third of the "
-        "letters that it is spoken with where digits and signs make that more.",
+        "letters that it is spoken with where digits, signs or short lines make that more.",
     ),
     NOT_BLANK,
 ]

@@ -11,20 +11,25 @@ from typing import Any, BinaryIO
 import pytest
 from fastapi import FastAPI
 
+from api.app import create_app
 from api.services import Services
 from configs.schema.voices import VoiceRef, VoicesConfig
 from models.audio import AudioChunk
 from models.tts.base import SynthesisRequest
+from pipelines.audio.effects import PARAGRAPH_PAUSE_S, SENTENCE_PAUSE_S
 from pipelines.errors import InvalidRequest
-from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
+from pipelines.text.spoken_length import LINE_PAUSE, SENTENCE_PAUSE, spoken_lengths
+from pipelines.tts.pipeline import LETTERS_PER_S, SpeechPipeline, SpeechRequest
 from tests.api.money import Books
 from tests.api.native.speech.test_stream import app_with, client_of
+from tests.api.replaced import with_synthesis
 from tests.patience import PATIENCE_S
-from tests.pipelines.stt.voiced import SAMPLE_RATE, VOICE, VoicedSpeaker, voiced
+from tests.pipelines.stt.voiced import SAMPLE_RATE, VOICE, VoicedSpeaker, speak, voiced
 
 Headers = dict[str, str]
 
 DIGITS = "777777777777777 " * 312  # 5,000 characters, 56 minutes when spoken
+LINES = "a\n" * 2500  # 5,000 characters, 39 minutes when spoken, most of them pauses
 CODE = "Your code is 777777777777, as I said."
 ORDINARY = "The harbour lay still. Nobody expected the ship, which came in at seven! " * 68
 PRICE = 15  # micro-USD a character
@@ -59,15 +64,22 @@ def app(services: Services, speaker: VoicedSpeaker) -> FastAPI:
 
 
 @pytest.mark.parametrize("path", DIALECTS)
-async def test_a_text_of_digits_that_would_be_spoken_too_long_is_refused_with_its_length(
-    path: str, app: FastAPI, speaker: VoicedSpeaker, auth: Headers, books: Books
+@pytest.mark.parametrize(("text", "length"), [(DIGITS, "about 56."), (LINES, "about 39.")])
+async def test_digits_and_short_lines_that_would_be_spoken_too_long_are_refused_with_their_length(
+    text: str,
+    length: str,
+    path: str,
+    app: FastAPI,
+    speaker: VoicedSpeaker,
+    auth: Headers,
+    books: Books,
 ) -> None:
     async with client_of(app) as client:
-        answer = await client.post(path, json=body_of(path, DIGITS), headers=auth)
+        answer = await client.post(path, json=body_of(path, text), headers=auth)
     assert answer.status_code == 400, answer.text
     assert "validation_error" in answer.text
     message = answer.json()["message"]
-    assert message.startswith("text:") and "about 56." in message and "at most 15 min" in message
+    assert message.startswith("text:") and length in message and "at most 15 min" in message
     assert speaker.calls == []
     assert await books.kinds() == []
 
@@ -79,15 +91,38 @@ async def test_the_longest_text_may_be_spoken_at_half_speed_but_not_half_a_text_
     numbers = "We counted 123456 birds. " * 100
     await speech.plan(SpeechRequest(ORDINARY, speed=0.5))
     await speech.plan(SpeechRequest(numbers))
-    with pytest.raises(InvalidRequest, match="about 15.4 min"):
+    with pytest.raises(InvalidRequest, match="about 16.3 min"):
         await speech.plan(SpeechRequest(numbers, speed=0.5))
+
+
+@pytest.mark.parametrize("speed", [0.5, 1.0])
+@pytest.mark.parametrize(
+    "text",
+    ["a\n" * 20, "No!\r\n" * 20, "Go. " * 20, "あ。" * 20, ORDINARY[:400], "a\u2028b\n\n" * 9],
+)
+async def test_no_text_of_short_lines_or_sentences_sounds_longer_than_counted(
+    text: str, speed: float
+) -> None:
+    speech = pipeline_of(VoicedSpeaker())
+    request = SpeechRequest(text, speed=speed)
+    plan = await speech.plan(request)
+    counted_s = sum(spoken_lengths(text, "en")) / LETTERS_PER_S / speed
+    spoken = await speak(speech, request)
+    assert spoken.audio.duration_s < 1.2 * counted_s
+    assert plan.letters >= sum(spoken_lengths(text, "en"))
+
+
+def test_pauses_are_counted_as_the_letters_that_could_be_spoken_in_them() -> None:
+    assert pytest.approx(PARAGRAPH_PAUSE_S * LETTERS_PER_S, abs=0.5) == LINE_PAUSE
+    assert SENTENCE_PAUSE_S * LETTERS_PER_S <= SENTENCE_PAUSE
 
 
 async def test_a_flush_may_be_as_long_as_as_many_requests_of_5000_characters() -> None:
     speech = pipeline_of(VoicedSpeaker())
     await speech.plan(SpeechRequest(ORDINARY * 10, speed=0.5))
-    with pytest.raises(InvalidRequest, match="at most 150 min"):
-        await speech.plan(SpeechRequest(DIGITS * 10))
+    for text in (DIGITS, LINES):
+        with pytest.raises(InvalidRequest, match="at most 150 min"):
+            await speech.plan(SpeechRequest(text * 10))
 
 
 @pytest.mark.parametrize("path", DIALECTS)
@@ -107,8 +142,29 @@ async def test_digits_cost_a_character_for_three_letters_that_they_are_spoken_wi
 
 
 @pytest.mark.parametrize("path", DIALECTS)
+async def test_short_lines_cost_a_third_of_the_letters_that_could_be_spoken_in_their_pauses(
+    path: str, app: FastAPI, auth: Headers, books: Books
+) -> None:
+    text = "a\n" * 30 + "a"
+    async with client_of(app) as client:
+        answer = await client.post(path, json=body_of(path, text), headers=auth)
+    assert answer.status_code == 200, answer.text
+    units = -(-sum(spoken_lengths(text, "en")) // 3)
+    assert units > 2.5 * len(text)
+    assert await books.charged("tts") == (units, units * PRICE)
+
+
+@pytest.mark.parametrize("path", DIALECTS)
 @pytest.mark.parametrize(
-    "text", ["It costs $5 – really!", "On 3 May 2024 we met 12 people at 10:30.", "Hello there."]
+    "text",
+    [
+        "It costs $5 – really!",
+        "On 3 May 2024 we met 12 people at 10:30.",
+        "Hello there.",
+        "“Are you coming?”\n“Yes.”\n“Good. Then we can leave at once.”\n“No! Wait.”\n\nHe waited.",
+        "Milk\nBread\nTwelve eggs\nA pound of butter\nApples\nTomatoes\nOlive oil",
+        "Shall I compare thee to a summer’s day?\nThou art more lovely and more temperate:",
+    ],
 )
 async def test_ordinary_text_costs_its_characters(
     path: str, text: str, app: FastAPI, auth: Headers, books: Books
@@ -150,6 +206,26 @@ class TenSeconds(VoicedSpeaker):
     async def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
         self.calls.append(request)
         yield AudioChunk(self.pcm, SAMPLE_RATE)
+
+
+async def test_speech_that_becomes_longer_than_its_bound_ends_and_costs_what_was_sent(
+    services: Services, auth: Headers, books: Books
+) -> None:
+    voices = VoicesConfig(defaults={"en": VoiceRef(engine="fake", key="v")}, longest_s=20)
+    pipeline = SpeechPipeline({"one": TenSeconds()}, voices)
+    app = create_app(with_synthesis(services, pipeline))
+    text = "This is a sentence. " * 9
+    async with client_of(app) as client:
+        whole = await client.post("/tts-synthesize", json={"text": text}, headers=auth)
+        assert (whole.status_code, whole.json()["error"]) == (400, "validation_error")
+        assert "lasts longer than 0.5 min" in whole.json()["message"]
+        assert await books.charged("tts") == (0, 0)
+        lines = await client.post("/tts-stream", json={"text": text}, headers=auth)
+    last = json.loads(lines.text.splitlines()[-1])
+    assert (last["type"], last["error"]) == ("error", "validation_error")
+    assert last["message"] == whole.json()["message"]
+    units, _ = await books.charged("tts")
+    assert 2 * len("This is a sentence.") <= units <= 3 * len("This is a sentence. ")
 
 
 @pytest.mark.parametrize("output_format", ["mp3", "wav"])
