@@ -212,7 +212,7 @@ async def synthesize(
     }
     if body.timestamps:
         answer["words"] = [word.as_json() for word in spoken.words]
-    return Base64Json("audio_base64", file.data, answer)
+    return Base64Json("audio_base64", file.file, answer)
 
 
 @router.post(

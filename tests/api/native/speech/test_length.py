@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any, BinaryIO
 
+import httpx
 import pytest
 from fastapi import FastAPI
 
@@ -20,6 +21,7 @@ from pipelines.audio.effects import PARAGRAPH_PAUSE_S, SENTENCE_PAUSE_S
 from pipelines.errors import InvalidRequest
 from pipelines.text.spoken_length import LINE_PAUSE, SENTENCE_PAUSE, spoken_lengths
 from pipelines.tts.pipeline import LETTERS_PER_S, SpeechPipeline, SpeechRequest
+from tests.api.disconnects import scope_of
 from tests.api.money import Books
 from tests.api.native.speech.test_stream import app_with, client_of
 from tests.api.replaced import with_synthesis
@@ -228,40 +230,100 @@ async def test_speech_that_becomes_longer_than_its_bound_ends_and_costs_what_was
     assert 2 * len("This is a sentence.") <= units <= 3 * len("This is a sentence. ")
 
 
-@pytest.mark.parametrize("output_format", ["mp3", "wav"])
+async def discard(app: FastAPI, request: httpx.Request) -> int:
+    """Receives the answer as a fast client does; returns the bytes of its body."""
+    body, received = request.read(), 0
+    unread = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Any:
+        return unread.pop() if unread else await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        nonlocal received
+        assert message.get("status", 200) == 200
+        received += len(message.get("body", b""))
+
+    await app(scope_of(request), receive, send)
+    return received
+
+
+INWORLD = {"voiceId": VOICE.voice_id}
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "is_keyed", "is_copied"),
+    [
+        ("/tts-synthesize", {"output_format": "mp3"}, False, False),
+        ("/tts-synthesize", {"output_format": "wav"}, True, True),
+        ("/tts/v1/voice", {"audioConfig": {"audioEncoding": "LINEAR16"}, **INWORLD}, True, False),
+        ("/tts/v1/voice", {"audioConfig": {"audioEncoding": "LINEAR16"}, **INWORLD}, False, True),
+    ],
+)
 async def test_memory_of_a_whole_answer_does_not_grow_with_its_length(
-    output_format: str, services: Services, auth: Headers
+    path: str,
+    options: dict[str, Any],
+    is_keyed: bool,
+    is_copied: bool,
+    services: Services,
+    auth: Headers,
+    books: Books,
 ) -> None:
-    """It was 2.5 MiB a second, in addition to the encoded answer."""
+    """It held the encoded answer, with a key or a webhook up to four copies of it."""
+    if is_copied:
+        await books.add_webhook("tts.completed")
     app = app_with(services, TenSeconds())
-    extra: list[float] = []
-    async with client_of(app) as client:
-        for sentences in (1, 6, 36):  # the first imports what is imported once
-            body = {"text": "This is a sentence. " * sentences, "output_format": output_format}
-            tracemalloc.start()
-            try:
-                answer = await client.post("/tts-synthesize", json=body, headers=auth)
-                peak = tracemalloc.get_traced_memory()[1]
-            finally:
-                tracemalloc.stop()
-            assert answer.json()["duration_seconds"] >= 10 * sentences
-            # This client holds the text and its parts; the server the file and its buffer.
-            extra.append((peak - 5 * len(answer.content)) / MIB)
-    assert extra[-1] < 25
+    peaks: list[float] = []
+    for sentences in (1, 6, 30):  # the first imports what is imported once
+        headers = {**auth, **({"Idempotency-Key": f"k{sentences}"} if is_keyed else {})}
+        body = {"text": "This is a sentence. " * sentences, **options}
+        request = httpx.Request("POST", f"http://test{path}", json=body, headers=headers)
+        tracemalloc.start()
+        try:
+            received = await discard(app, request)
+            peaks.append(tracemalloc.get_traced_memory()[1] / MIB)
+        finally:
+            tracemalloc.stop()
+        # The bytes of base64 for a second of MP3 are the fewest.
+        assert received >= 10 * sentences * 8000
+    assert peaks[2] - peaks[1] < 3
 
 
-async def test_a_whole_answer_that_finds_the_disk_full_is_unavailable_and_free(
-    app: FastAPI, auth: Headers, books: Books, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Temporary files find it full."""
+
     def on_a_full_disk(*_: object, **__: object) -> BinaryIO:
         return open("/dev/full", "w+b", buffering=MIB)
 
     monkeypatch.setattr("tempfile.TemporaryFile", on_a_full_disk)
-    monkeypatch.setattr("pipelines.tts.spool.IN_MEMORY_BYTES", 1)
+    monkeypatch.setattr("pipelines.temporary_files.IN_MEMORY_BYTES", 1)
+
+
+@pytest.mark.usefixtures("full_disk")
+async def test_a_whole_answer_that_finds_the_disk_full_is_unavailable_and_free(
+    app: FastAPI, auth: Headers, books: Books
+) -> None:
     async with client_of(app) as client:
         answer = await client.post("/tts-synthesize", json={"text": ORDINARY[:200]}, headers=auth)
     assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
     assert await books.charged("tts") == (0, 0)
+
+
+@pytest.mark.usefixtures("full_disk")
+async def test_a_stream_whose_copies_find_the_disk_full_is_whole_and_its_event_has_no_link(
+    app: FastAPI, auth: Headers, books: Books
+) -> None:
+    await books.add_webhook("tts.completed")
+    text = ORDINARY[:200].strip()
+    keyed = {**auth, "Idempotency-Key": "k"}
+    async with client_of(app) as client:
+        answer = await client.post("/tts-stream", json={"text": text}, headers=keyed)
+        again = await client.post("/tts-stream", json={"text": text}, headers=keyed)
+    assert json.loads(answer.text.splitlines()[-1]) == {"type": "complete"}
+    assert (again.status_code, again.json()["error"]) == (409, "idempotency_conflict")
+    assert await books.charged("tts") == (len(text), len(text) * PRICE)
+    (event,) = await books.events()
+    assert event["data"]["audio_url"] is None
 
 
 async def test_a_whole_answer_is_joined_and_encoded_in_threads_of_its_own() -> None:
