@@ -122,6 +122,10 @@ class PaidSpeech:
             with self._copying():
                 await asyncio.to_thread(self.copy.add, chunk.audio)
 
+    def count_made(self, chunk: SpokenChunk) -> None:
+        """Call it for a chunk of an answer that is sent when it is whole."""
+        self.charge.made = max(self.charge.made, self._share(chunk))
+
     async def complete(self, file: EncodedAudio | None = None) -> None:
         """Charges for the whole text, and writes `tts.completed` with a link to the audio.
 

@@ -180,26 +180,38 @@ class SpeechPipeline:
             return FirstChunkPolicy(ramp_up=ramp_up)
         return FirstChunkPolicy(fits, ramp_up, SLOW_SENTENCE_SLACK)
 
-    async def speak(self, plan: SpeechPlan, write: Callable[[AudioChunk], object]) -> Speech:
+    async def speak(
+        self,
+        plan: SpeechPlan,
+        write: Callable[[AudioChunk], object],
+        heard: Callable[[SpokenChunk], object] = lambda chunk: None,
+    ) -> Speech:
         """The whole text at once, its loudness measured over all of it; memory does not grow with
-        its length. `write` takes it in blocks, in a thread. Raises as `stream`."""
+        its length. `write` takes it in blocks, in a thread; `heard` gets each chunk before, as the
+        engine returns it. Raises as `stream`."""
         try:
-            return await self._speak(plan, write)
+            return await self._speak(plan, write, heard)
         except UnknownVoice:
             # The model was swapped since its description was cached: choose among its new voices.
-            return await self._speak(await self.plan(plan.request), write)
+            return await self._speak(await self.plan(plan.request), write, heard)
 
     def choose_watermark(self, voice: AvailableVoice) -> Watermark | None:
         """The watermark of speech in that voice; None when it is not to be marked."""
         return self._watermarker.choose(custom_voice=voice.custom is not None)
 
-    async def _speak(self, plan: SpeechPlan, write: Callable[[AudioChunk], object]) -> Speech:
+    async def _speak(
+        self,
+        plan: SpeechPlan,
+        write: Callable[[AudioChunk], object],
+        heard: Callable[[SpokenChunk], object],
+    ) -> Speech:
         words: list[TimedWord] = []
         loop = asyncio.get_running_loop()
         watermark = self.choose_watermark(plan.voice)
         with closing(SpeechSpool(is_enhanced=plan.request.enhance, watermark=watermark)) as spool:
             async with aclosing(self._open(plan, is_file=True)) as run:
                 while (chunk := await run.next_chunk()) is not None:
+                    heard(chunk)
                     await loop.run_in_executor(self._threads, spool.add, chunk.audio)
                     words += chunk.words
             if not spool.sample_rate:

@@ -223,6 +223,31 @@ async def test_a_disconnect_before_a_file_is_complete_is_not_charged(
     assert await books.kinds() == ["hold", "release"]
 
 
+async def test_more_hang_ups_in_an_hour_than_are_free_cost_the_speech_made_until_then(
+    services: Services, auth: Headers, books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop of requests that were left just before their answer had the models for nothing."""
+    allow_hangups(monkeypatch, services, 2)
+    for _ in range(4):
+        speaker = FailsAtWord("letters")
+        sent = httpx.Request(
+            "POST", "http://test/tts-synthesize", json={"text": TEXT}, headers=auth
+        )
+        await send_and_disconnect(app_with(services, speaker), sent, speaker.reached)
+        await services.platform.billing.wait_for_settlements()
+    assert await books.kinds() == ["hold", "release"] * 2 + ["hold", "capture"] * 2
+    units, cost = await books.charged("tts")
+    assert 2 * len("The harbour") < units <= 2 * TEXT.index(" letters")
+    assert cost == units * PRICE
+
+
+def allow_hangups(monkeypatch: pytest.MonkeyPatch, services: Services, number: int) -> None:
+    """So many are free in an hour."""
+    billing = services.platform.billing
+    prices = billing._prices.model_copy(update={"free_hangups_per_hour": number})
+    monkeypatch.setattr(billing, "_prices", prices)
+
+
 @pytest.mark.parametrize("path", PATHS)
 async def test_the_completed_event_has_a_url_of_the_audio(
     path: str, app: FastAPI, auth: Headers, books: Books
