@@ -364,6 +364,7 @@ async def open_voice(
         voicing.style,
         partial(open_inworld_encoder, encoding, audio.sample_rate_hertz),
         slow_encoder=encoding in SLOW,
+        is_whole=whole,
         operation=operation,
     )
 

@@ -111,11 +111,15 @@ class PaidSpeech:
     @property
     def has_sounded(self) -> bool:
         """Whether any chunk was counted."""
-        return self.charge.used > 0
+        return self.spoken_s > 0
 
-    async def count(self, chunk: SpokenChunk) -> None:
-        """Call it before the chunk is sent."""
-        self.charge.used = max(self.charge.used, self._share(chunk))
+    async def count(self, chunk: SpokenChunk, *, is_sent: bool = True) -> None:
+        """Call it before the chunk is sent, or is added to an answer that is sent when it is
+        whole."""
+        if is_sent:
+            self.charge.used = max(self.charge.used, self._share(chunk))
+        else:
+            self.count_made(chunk)
         self.spoken_s += chunk.audio.duration_s
         self.is_copied = self.is_copied and self.spoken_s <= COPY_S
         if self.copy is not None and self.is_copied:
@@ -123,7 +127,7 @@ class PaidSpeech:
                 await asyncio.to_thread(self.copy.add, chunk.audio)
 
     def count_made(self, chunk: SpokenChunk) -> None:
-        """Call it for a chunk of an answer that is sent when it is whole."""
+        """Call it for a chunk of a file that is given to `complete`."""
         self.charge.made = max(self.charge.made, self._share(chunk))
 
     async def complete(self, file: EncodedAudio | None = None) -> None:

@@ -300,11 +300,13 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("full_disk")
+@pytest.mark.parametrize("path", ["/tts-synthesize", "/tts/v1/voice"])
 async def test_a_whole_answer_that_finds_the_disk_full_is_unavailable_and_free(
-    app: FastAPI, auth: Headers, books: Books
+    path: str, app: FastAPI, auth: Headers, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("pipelines.temporary_files.IN_MEMORY_BYTES", 50_000)  # with chunks before
     async with client_of(app) as client:
-        answer = await client.post("/tts-synthesize", json={"text": ORDINARY[:200]}, headers=auth)
+        answer = await client.post(path, json=body_of(path, ORDINARY[:200]), headers=auth)
     assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
     assert await books.charged("tts") == (0, 0)
 
