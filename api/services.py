@@ -162,7 +162,7 @@ def build_services(
     encryption = Encryption(settings.secrets.data_keys)
     files = Files(settings, database, encryption)
     accounts = Accounts(database, settings.secrets, plans, settings.sign_up)
-    billing = Billing(database, plans.prices, encryption.encrypt_text)
+    billing = Billing(database, plans.prices, encryption.encrypt_text, limits)
     webhooks = Webhooks(database, encryption, settings)
     ports = (models.speakers, models.transcribers, models.chat_models)
     model_list = ModelList(*ports, problems=models.problems)

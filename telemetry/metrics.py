@@ -150,6 +150,12 @@ model_swap_failed = _gauge(
 ledger_seconds = _histogram("ledger_seconds", "Time of a ledger transaction", "kind", bins=_QUICK)
 charged_micro_usd = _counter("charged_micro_usd_total", "Micro-USD captured", "service")
 credit_refusals = _counter("credit_refusals_total", "Refusals for lack of credit", "service")
+hangups = _counter(
+    "hangups_total",
+    "Work that clients left before a whole answer: free, or charged",
+    "service",
+    "price",
+)
 holds_expired = _counter("holds_expired_total", "Holds that expired unsettled and were released")
 ledger_mismatches = _gauge("ledger_mismatches", "Accounts whose entries do not sum to the balance")
 

@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Coroutine
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -24,6 +25,8 @@ from pipelines.billing.idempotency import (
     IdempotencyStore,
     StoredAnswer,
 )
+from pipelines.errors import StorageUnavailable
+from pipelines.temporary_files import TemporaryFile
 from telemetry import metrics
 
 MAX_KEY_LENGTH = 255
@@ -169,14 +172,15 @@ class _RecordedAnswer(Response):
         self._status = 0
         self._kept_headers: list[list[str]] = []
         self._waiting: Message | None = None  # the start, until the first part of the body
-        self._parts: list[bytes] = []
+        self._sent = TemporaryFile()  # the body so far
         self._bytes = 0
         self._failed = False
         self._disconnected = False  # the client
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await self._answer(scope, self._body.receive, partial(self._record, send))
+            with closing(self._sent):
+                await self._answer(scope, self._body.receive, partial(self._record, send))
         finally:
             if not self._kept:
                 await self._claim.release()
@@ -216,11 +220,12 @@ class _RecordedAnswer(Response):
         if self._bytes > MAX_KEPT_BYTES:
             self._keeps_body = False
         if self._keeps_body:
-            self._parts.append(part)
-        else:
-            self._parts.clear()
+            try:
+                self._sent.write(part)
+            except StorageUnavailable:  # the work is done: it is answered all the same
+                self._keeps_body = False
 
     async def _keep(self) -> None:
-        body = b"".join(self._parts) if self._keeps_body else None
+        body = self._sent if self._keeps_body else None
         self._kept = True
         await self._claim.finish(StoredAnswer(self._status, self._kept_headers, body))

@@ -31,6 +31,8 @@ K = TypeVar("K")
 # Keys in the scope's state of a request.
 RELEASES = "release_admission"  # the calls that end its places in admission control
 PLACE = "place"  # the call that takes its place at a route, when its body is complete
+TAKEN = "taken_place"  # the call that gives that place back
+SENDING = "sending"  # the call that counts it as one whose whole answer is only sent
 RATE_WINDOW = "rate_window"
 
 REQUEST = "request"  # the kind of all requests
@@ -80,6 +82,10 @@ class AdmissionControl:
         for path, number in config.work_per_core.items():
             lasting = config.lasting_per_core.get(path, number)
             self._kinds[path] = _Limit(number * cores, lasting * cores, config.burst_s, clock())
+        self._sending = {
+            path: _Limit(number * cores, number * cores, config.burst_s, clock())
+            for path, number in config.work_per_core.items()
+        }
         self._clock = clock
 
     def enter(self, kind: str, workspace_id: int | None = None) -> Callable[[], None]:
@@ -98,6 +104,14 @@ class AdmissionControl:
             ended.enter_context(self.turns.working())
         ended.callback(lambda: limit.leave(self._clock(), workspace_id))
         return ended.close
+
+    def enter_sending(self, path: str, workspace_id: int) -> Callable[[], None] | None:
+        """The same for a request whose whole answer is only sent, and so needs disk alone; None
+        where there are as many as the route has places."""
+        limit = self._sending.get(path)
+        if limit is None or not limit.enter(self._clock(), workspace_id):
+            return None
+        return lambda: limit.leave(self._clock(), workspace_id)
 
     def enter_caller(self, caller: int | str) -> Callable[[], None]:
         """The same for a request of a workspace, or of an address if it needs no key.
@@ -333,7 +347,16 @@ def take_place(request: Request) -> None:
     """
     state = request.scope.get("state", {})
     if (enter := state.pop(PLACE, None)) is not None:
-        state[RELEASES].append(enter())
+        state[TAKEN] = enter()
+        state[RELEASES].append(state[TAKEN])
+
+
+def leave_place(state: dict[str, Any]) -> None:
+    """Gives the place at the route back when a whole answer begins: a slow reader of it keeps no
+    model from others. It keeps the place where too many such answers are on disk."""
+    if (leave := state.pop(TAKEN, None)) is not None and (sent := state[SENDING]()) is not None:
+        state[RELEASES].append(sent)
+        leave()
 
 
 def add_rate_headers(headers: MutableHeaders, state: dict[str, Any]) -> None:

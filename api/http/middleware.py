@@ -16,7 +16,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.http.bodies import SLOW_CLIENTS
 from api.http.errors import ApiError, error_response, to_api_error
 from api.http.ignored_fields import HEADER, IGNORED
-from api.http.limits import RELEASES, REQUEST, AdmissionControl, add_rate_headers, client_address
+from api.http.limits import (
+    RELEASES,
+    REQUEST,
+    AdmissionControl,
+    add_rate_headers,
+    client_address,
+    leave_place,
+)
 from api.http.turns import TURN
 from telemetry import metrics
 from telemetry.logs import request_id
@@ -69,6 +76,8 @@ class RequestFrame:
                 if status >= 400:
                     await self._admission.turns.delay_refusal()
                 headers = MutableHeaders(raw=message["headers"])
+                if "content-length" in headers:  # the answer is whole; a stream keeps its place
+                    leave_place(state)
                 headers["X-Request-Id"] = identity
                 add_rate_headers(headers, state)
                 if ignored := state.get(IGNORED):

@@ -14,7 +14,7 @@ from api.http.bodies import ErrorBody, parse_json, read_json
 from api.http.errors import ApiError
 from api.http.idempotency import answer_once
 from api.http.ignored_fields import note_ignored, shape_of, unknown_fields
-from api.http.limits import PLACE, RELEASES, client_address, take_place
+from api.http.limits import PLACE, RELEASES, SENDING, client_address, take_place
 from api.http.streaming import while_connected
 from api.http.turns import turn_of
 from api.http.uploads import UPLOAD_SPACE
@@ -180,6 +180,7 @@ def guarded_route(required: Scope | None, schemes: tuple[str, ...]) -> type[Stri
                 state = request.scope["state"]
                 state[RELEASES].append(admission.enter_caller(workspace_id))
                 state[PLACE] = partial(admission.enter, self.path, workspace_id)
+                state[SENDING] = partial(admission.enter_sending, self.path, workspace_id)
                 state[PLACE]()()  # no body is read for which there is no place now
                 if request.method == "POST" and "idempotency-key" in request.headers:
                     turn_of(request).leave()  # it reads the body, which may arrive slowly

@@ -6,7 +6,7 @@ import time
 from asyncio import FIRST_COMPLETED, Task, create_task, wait
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Coroutine
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any, Protocol, TypeVar
 
 import anyio
@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from api.http.errors import openai_error, to_api_error
+from pipelines.temporary_files import TemporaryFile
 
 logger = logging.getLogger(__name__)
 
@@ -127,24 +128,29 @@ class NdjsonStream(StreamedResponse):
 
 
 class Base64Json(StreamedResponse):
-    """A JSON object with one long field of base64, which is encoded while it is sent."""
+    """A JSON object with one long field of base64, which is read and encoded while it is sent."""
 
     media_type = "application/json"
 
-    def __init__(self, name: str, data: bytes | bytearray, others: dict[str, Any]) -> None:
-        """`others` are the other fields; at least one."""
+    def __init__(self, name: str, data: TemporaryFile, others: dict[str, Any]) -> None:
+        """Closes `data` at its end. `others` are the other fields; at least one."""
         self._head = f'{{"{name}":"'.encode()
         self._tail = f'",{json.dumps(others, separators=(",", ":"))[1:]}'.encode()
         super().__init__(self._frames_of(data))
-        length = len(self._head) + 4 * -(-len(data) // 3) + len(self._tail)
+        self._data = data
+        length = len(self._head) + 4 * -(-data.size // 3) + len(self._tail)
         self.headers["content-length"] = str(length)
 
-    async def _frames_of(self, data: bytes | bytearray) -> AsyncGenerator[bytes, None]:
-        ends = range(BASE64_STEP, len(data), BASE64_STEP)
-        frame = self._head + b64encode(data[:BASE64_STEP])
-        for start in ends:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with closing(self._data):
+            await super().__call__(scope, receive, send)
+
+    async def _frames_of(self, data: TemporaryFile) -> AsyncGenerator[bytes, None]:
+        blocks = data.blocks(BASE64_STEP)
+        frame = self._head + b64encode(next(blocks, b""))
+        for block in blocks:
             yield frame
-            frame = b64encode(data[start : start + BASE64_STEP])
+            frame = b64encode(block)
         yield frame + self._tail
 
 

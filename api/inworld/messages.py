@@ -33,6 +33,7 @@ from api.sockets.tts.events import (
 from pipelines.audio.encode.encoder import AudioEncoder, wav_header
 from pipelines.audio.encode.formats import EncoderFormat, open_encoder
 from pipelines.billing.billing import IdempotentOperation
+from pipelines.temporary_files import TemporaryFile
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import SpeechRequest
 from pipelines.tts.session import ContextVoice, EncodedChunk
@@ -363,27 +364,32 @@ async def open_voice(
         voicing.style,
         partial(open_inworld_encoder, encoding, audio.sample_rate_hertz),
         slow_encoder=encoding in SLOW,
+        is_whole=whole,
         operation=operation,
     )
 
 
 class WholeFile:
-    """All chunks of a text as one file. For LINEAR16 and WAV the chunks are PCM."""
+    """All chunks of a text as one file, not in memory. For LINEAR16 and WAV the chunks are PCM."""
 
     def __init__(self, encoding: InworldEncoding, sample_rate_hz: int) -> None:
         self._rate = sample_rate_hz
         self._head = len(wav_header(sample_rate_hz)) if encoding in WITH_HEADER else 0
-        self._data = bytearray(self._head)
+        self._file = TemporaryFile()
+        self._file.write(bytes(self._head))
 
     @property
     def is_empty(self) -> bool:
-        return len(self._data) == self._head
+        return self._file.size == self._head
 
     def add(self, data: bytes) -> None:
-        self._data += data
+        """Raises StorageUnavailable when the disk is full."""
+        self._file.write(data)
 
-    def finish(self) -> bytearray:
+    def finish(self) -> TemporaryFile:
         """The file, with its true length in the header."""
         if self._head:
-            self._data[: self._head] = wav_header(self._rate, len(self._data) - self._head)
-        return self._data
+            header = wav_header(self._rate, self._file.size - self._head)
+            self._file.seek(0)
+            self._file.write(header)
+        return self._file

@@ -30,6 +30,7 @@ from api.inworld.messages import (
 from api.native.speech import SpokenText
 from api.sockets.kernel.routes import socket_routes
 from pipelines.billing.billing import IdempotentOperation
+from pipelines.errors import StorageUnavailable
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.session import ContextVoice, EncodedChunk
 from pipelines.tts.shaping import TimedWord
@@ -115,14 +116,20 @@ async def list_voices(
 async def synthesize(
     body: InworldBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
-    """Returns the whole text as one file. The work stops if the client disconnects."""
+    """Returns the whole text as one file. The work stops if the client disconnects.
+
+    What was made until then is charged from the 21st time in an hour on.
+    """
     audio = body.audio_config
     voice = await _voice(body, speech.synthesis, principal.workspace_id, operation, whole=True)
     file = WholeFile(audio.audio_encoding, audio.sample_rate_hertz)
     words: list[TimedWord] = []
     async with aclosing(voice.speak(body.text, early_start=False)) as chunks:
         async for chunk in chunks:
-            file.add(chunk.data)
+            try:
+                file.add(chunk.data)
+            except StorageUnavailable as error:
+                await chunks.athrow(error)  # so that it is not charged
             words += chunk.words or ()
     if file.is_empty:
         raise ApiError("validation_error", NOTHING_SPOKEN, param="text")

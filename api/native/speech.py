@@ -31,7 +31,7 @@ SpokenText = Annotated[
         min_length=1,
         max_length=TEXT_CHARACTERS,
         description="Its speech lasts at most 15 minutes. Costs its characters, or a third of the "
-        "letters that it is spoken with where digits and signs make that more.",
+        "letters that it is spoken with where digits, signs or short lines make that more.",
     ),
     NOT_BLANK,
 ]
@@ -194,12 +194,15 @@ class LineWriter:
 async def synthesize(
     body: SynthesisBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
-    """Returns one file. If the client disconnects, the work stops and nothing is charged."""
+    """Returns one file. If the client disconnects, the work stops.
+
+    What was made until then is charged from the 21st time in an hour on.
+    """
     synthesis, workspace_id = speech.synthesis, principal.workspace_id
     plan = await synthesis.plan(body.to_request(workspace_id), workspace_id)
     writer = FileWriter(body.output_format)
     async with synthesis.pay(workspace_id, operation, plan) as paid:
-        spoken = await synthesis.pipeline.speak(plan, writer.add)
+        spoken = await synthesis.pipeline.speak(plan, writer.add, paid.count_made)
         file = await to_thread.run_sync(writer.finish)
         await paid.complete(file)
     answer: dict[str, Any] = {
@@ -212,7 +215,7 @@ async def synthesize(
     }
     if body.timestamps:
         answer["words"] = [word.as_json() for word in spoken.words]
-    return Base64Json("audio_base64", file.data, answer)
+    return Base64Json("audio_base64", file.file, answer)
 
 
 @router.post(

@@ -114,7 +114,9 @@ class TranscriptionFields(BaseModel):
 async def transcribe(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
-    """Transcribes a recording. If the client disconnects, the work stops; nothing is charged.
+    """Transcribes a recording. If the client disconnects, the work stops.
+
+    It is charged from the 21st time in an hour on.
 
     Without credit a large form is refused before it is read, any other before it is decoded.
     """

@@ -41,6 +41,8 @@ class Prices(StrictModel):
     tts_letters: int = Field(default=3, ge=3)  # that are spoken for the price of one character
     stt_second: int = Field(ge=0)
     custom_voice: int = Field(ge=0)
+    # Of a workspace: work that its clients leave before a whole answer; more is charged.
+    free_hangups_per_hour: int = Field(default=20, ge=0)
 
 
 class PlansConfig(StrictModel):

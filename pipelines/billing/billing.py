@@ -20,6 +20,7 @@ from db.database import Database, Transaction, utc_now
 from db.errors import DatabaseUnavailable
 from db.webhooks import EncryptText, NewEvent, add_event
 from pipelines.errors import SERVICE_FAULTS, InsufficientCredit, public_error
+from pipelines.limits.limits import SharedLimits
 from pipelines.tasks import TaskSet, keep_lease, retry
 from telemetry import metrics
 
@@ -33,6 +34,7 @@ Service = Literal["tts", "stt", "chat", "voice"]
 HOLD = timedelta(minutes=15)  # after which the hold of a process that died expires
 RENEW_AFTER_S = 200.0  # so that an outage of the database of ten minutes ends no hold
 SETTLE_WITHIN_S = 60.0  # how long the background retries while the database does not answer
+HOUR_S = 3600
 MICRO_USD = 1_000_000
 
 
@@ -66,8 +68,9 @@ class Charge:
     block releases the hold, records the event that `failed` makes of it, and is waited for. What
     fails by the caller's own act, such as the deletion of the voice that is speaking, is charged
     for `used`; so is a caller that disconnects (CancelledError, GeneratorExit, `leave`), in the
-    background. Otherwise the hold is released. A charge is settled once; later calls do nothing.
-    Until then its hold is renewed.
+    background. A caller that has received nothing of what was `made` is charged for that once it
+    has left so often in an hour. Otherwise the hold is released. A charge is settled once; later
+    calls do nothing. Until then its hold is renewed.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class Charge:
         self.micro_usd = billing.cost(service, units)
         self.operation = operation  # the same in every entry of the ledger
         self.used = 0  # units that the caller has received so far
+        self.made = 0  # units of work so far, for an answer that is sent when it is whole
         self._billing = billing
         self._failed = failed
         self.is_settled = False  # or it will be, in the background
@@ -131,9 +135,17 @@ class Charge:
             self._settle_later(self._release, *events)
 
     def leave(self) -> None:
-        """The caller has disconnected: charges for `used` in the background."""
-        if not self.is_settled:
-            self._settle_later(self._capture(self.used) if self.used > 0 else self._release)
+        """The caller has disconnected: charges for `used`, or perhaps for what was `made`, in the
+        background."""
+        if self.is_settled:
+            return
+        if self.used > 0:
+            self._settle_later(self._capture(self.used))
+        elif self.made > 0:
+            self.is_settled = True
+            self._billing.settle_abandoned(self, self._release, self._capture(self.made))
+        else:
+            self._settle_later(self._release)
 
     def mark_paid(self) -> None:
         """The work was charged before, when it was done but not answered: now it costs nothing.
@@ -155,6 +167,8 @@ class Charge:
             self.leave()
         elif error and self.used > 0 and public_error(error)[0] not in SERVICE_FAULTS:
             await self.capture_delivered(self.used)
+        elif error and self.made > 0 and public_error(error)[0] not in SERVICE_FAULTS:
+            self.leave()
         else:
             event = self._failed(error, self.operation) if error and self._failed else None
             await self.release(*([] if event is None else [event]))
@@ -186,9 +200,16 @@ class Charge:
 class Billing:
     """Prices, credit and charges of workspaces."""
 
-    def __init__(self, database: Database, prices: Prices, encrypt: EncryptText) -> None:
-        """`encrypt` is applied to the bodies of events."""
+    def __init__(
+        self,
+        database: Database,
+        prices: Prices,
+        encrypt: EncryptText,
+        limits: SharedLimits | None = None,
+    ) -> None:
+        """`encrypt` is applied to the bodies of events; `limits` counts work that callers left."""
         self._database = database
+        self._limits = limits or SharedLimits()
         self._prices = prices
         self._encrypt = encrypt
         self._tasks = TaskSet()
@@ -307,6 +328,18 @@ class Billing:
         """As `settle`, in the background, with retries while the database is down; the first
         attempt is the one that is `running`, if there is one."""
         self._tasks.start(self._settle_with_retries(charge, work, events, running))
+
+    def settle_abandoned(self, charge: Charge, free: Settlement, paid: Settlement) -> None:
+        """`free` or `paid` in the background, by how often the callers of the workspace left work
+        of which they received nothing. A client that is lost pays for nothing; one that hangs up
+        before each answer would have the models for nothing."""
+        self._tasks.start(self._settle_abandoned(charge, free, paid))
+
+    async def _settle_abandoned(self, charge: Charge, free: Settlement, paid: Settlement) -> None:
+        limit, key = self._prices.free_hangups_per_hour, f"hangups:{charge.workspace_id}"
+        is_free = (await self._limits.hit(key, limit, HOUR_S)).allowed
+        metrics.hangups.labels(charge.service, "free" if is_free else "charged").inc()
+        await self._settle_with_retries(charge, free if is_free else paid, (), None)
 
     async def _renew(self) -> bool:
         """Extends the holds of the open charges; False when there is none."""

@@ -26,6 +26,7 @@ from pipelines.errors import AnswerNotKept, NotFound, RequestRunning
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.tasks import TaskSet, keep_lease
+from pipelines.temporary_files import TemporaryFile
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class StoredAnswer:
 
     status: int
     headers: list[list[str]]
-    body: bytes | None
+    body: TemporaryFile | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +148,10 @@ class IdempotencyStore:
     async def keep(self, row: IdempotentAnswer, answer: StoredAnswer) -> None:
         """Raises StorageUnavailable or DatabaseUnavailable."""
         body, kept = answer.body, None
-        if body is not None and len(body) <= MAX_KEPT_BYTES:
-            content = _IN_ROW + body
-            if len(body) > ROW_BYTES:
+        if body is not None and body.size <= MAX_KEPT_BYTES:
+            if body.size <= ROW_BYTES:
+                content = _IN_ROW + b"".join(body.blocks(ROW_BYTES))
+            else:
                 lasts_s = KEPT_FOR.total_seconds()
                 file_id = await self._files.put(
                     row.workspace_id, "answer", "application/octet-stream", body, lasts_s

@@ -177,7 +177,13 @@ class ChatPipeline:
         check_results(earlier, request.generation.messages)
         async with AsyncExitStack() as undo:
             charge = await undo.enter_async_context(await self._hold(info, request, earlier))
-            first, rest = await _first_piece(model, info, request, earlier)
+            try:
+                first, rest = await _first_piece(model, info, request, earlier)
+            except asyncio.CancelledError:
+                budget = _history_budget(info, request.generation.sampling.max_tokens)
+                read = continued(earlier, request.generation.messages, budget)
+                charge.made = estimate_tokens(read)
+                raise
             undo.pop_all()
         return Completion(request, info.id, first, rest, self._history, charge)
 

@@ -8,7 +8,7 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
 from typing import ParamSpec, TypeVar
@@ -21,6 +21,7 @@ from db.database import BoundedThreadPool, Database, utc_now
 from db.files import StoredFile, delete_file, expire_these_files, expired_files, keep_file
 from pipelines.errors import NotFound, StorageUnavailable
 from pipelines.storage.encryption import OVERHEAD_BYTES, DecryptionError, Encryption
+from pipelines.temporary_files import TemporaryFile
 from telemetry import metrics
 
 logger = logging.getLogger(__name__)
@@ -64,19 +65,24 @@ class Files:
         await self._in_thread(self._try_out, f"{self._root}/{PROBE}{secrets.token_hex(8)}")
 
     async def put(
-        self, workspace_id: int, kind: str, media_type: str, data: bytes, lasts_s: float | None
+        self,
+        workspace_id: int,
+        kind: str,
+        media_type: str,
+        data: bytes | TemporaryFile,
+        lasts_s: float | None,
     ) -> str:
         """The id of the stored file; with `lasts_s` None it is kept until it is deleted.
 
         Raises StorageUnavailable or DatabaseUnavailable.
         """
-        now = utc_now()
+        now, size = utc_now(), len(data) if isinstance(data, bytes) else data.size
         file = StoredFile(
             id=f"file_{secrets.token_hex(16)}",
             workspace_id=workspace_id,
             kind=kind,
             media_type=media_type,
-            size=len(data),
+            size=size,
             expires_at=now + UNFINISHED,
             created_at=now,
         )
@@ -87,7 +93,7 @@ class Files:
             # The workspace was erased while the bytes were written.
             await self._delete(file)
             raise StorageUnavailable("the workspace of the file is gone")
-        metrics.stored_bytes.labels(kind).inc(len(data))
+        metrics.stored_bytes.labels(kind).inc(size)
         return file.id
 
     def url(self, file_id: str, workspace_id: int, lasts_s: float, place: str = "files") -> str:
@@ -230,22 +236,29 @@ class Files:
         if self._encryption.is_newest(self._store.cat_file(path, start=0, end=OVERHEAD_BYTES)):
             return False
         count = -(-file.size // PIECE_BYTES)
-        data = b"".join([self._read_piece(file, number) for number in range(count)])
-        self._store.pipe_file(path + DRAFT, self._encrypted(file, data))
+        pieces = [self._read_piece(file, number) for number in range(count)]
+        self._pipe(path + DRAFT, self._encrypted(file, pieces))
         self._store.mv(path + DRAFT, path)  # so that a reader never sees a part of it
         return True
 
-    def _write(self, file: StoredFile, data: bytes) -> None:
-        self._pipe(self._path(file), self._encrypted(file, data))
+    def _write(self, file: StoredFile, data: bytes | TemporaryFile) -> None:
+        pieces: Iterable[bytes]
+        if isinstance(data, TemporaryFile):
+            pieces = data.blocks(PIECE_BYTES)
+        else:
+            pieces = (data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES))
+        self._pipe(self._path(file), self._encrypted(file, pieces))
 
-    def _pipe(self, path: str, data: bytes) -> None:
+    def _pipe(self, path: str, pieces: Iterable[bytes]) -> None:
         try:
-            self._store.pipe_file(path, data)
+            with self._store.open(path, "wb") as file:
+                for piece in pieces:
+                    file.write(piece)
         except FileNotFoundError as error:  # the bucket or folder is missing
             raise OSError(f"{self._root} is not there") from error
 
     def _try_out(self, path: str) -> None:
-        self._pipe(path, PROBE.encode())
+        self._pipe(path, [PROBE.encode()])
         try:
             if self._store.cat_file(path) != PROBE.encode():
                 raise OSError("it returned other bytes than were written")
@@ -254,12 +267,9 @@ class Files:
         finally:
             self._remove_path(path)
 
-    def _encrypted(self, file: StoredFile, data: bytes) -> bytes:
-        sealed = bytearray()
-        for number, start in enumerate(range(0, len(data), PIECE_BYTES)):
-            piece = data[start : start + PIECE_BYTES]
-            sealed += self._encryption.encrypt(piece, _about(file, number))
-        return bytes(sealed)
+    def _encrypted(self, file: StoredFile, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        for number, piece in enumerate(pieces):
+            yield self._encryption.encrypt(piece, _about(file, number))
 
     def _read_piece(self, file: StoredFile, number: int) -> bytes:
         first = number * (PIECE_BYTES + OVERHEAD_BYTES)

@@ -88,13 +88,15 @@ class PaidTranscription:
         operation: IdempotentOperation | None,
         recording: DecodedRecording,
     ) -> Charge:
-        return await self.billing.hold(
+        charge = await self.billing.hold(
             workspace_id,
             "stt",
             _milliseconds(recording.duration_s),
             operation=operation,
             failed=partial(failure_event, "stt.failed"),
         )
+        charge.made = charge.units  # it is decoded, and recognised in some seconds
+        return charge
 
 
 def _milliseconds(seconds: float) -> int:

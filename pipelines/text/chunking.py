@@ -8,7 +8,7 @@ number or name and the word that belongs to it.
 
 import re
 import unicodedata
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import NamedTuple
@@ -20,12 +20,12 @@ from pipelines.text.normalisation.normaliser import normalise
 from pipelines.text.segmentation import (
     BLOCK,
     Paragraph,
-    clean,
     is_letter_start,
     is_speakable,
     paragraphs,
     sentence_spans,
 )
+from pipelines.text.spoken_length import DIGIT, WIDE_LETTER, spoken_length
 
 MAX_CHUNK_LENGTH = 300  # by `spoken_length`; quality and latency of engines are best below
 FULL = 160  # from here on a chunk may be a whole sentence
@@ -33,25 +33,10 @@ MIN_FIRST_LENGTH = 8
 _LONG = 120  # a shorter sentence of an unknown language is not cut between arbitrary words
 _NUMBER_SLACK = 2.0  # how much longer than its target a short chunk with numbers may be when spoken
 
-WIDE_LETTER = 3  # a Chinese, Japanese or Korean letter takes as long to speak as three others
-DIGIT = 6  # about as many letters as a digit is spoken with
-SIGN = 5  # "dollars", "percent", "slash", "at"
-MOST_LETTERS = 32  # that one digit or sign and the unit after it are spoken with: measured 29
-DOT = 16  # in addresses and abbreviations
-NAMED = 24  # a sign that espeak-ng reads by its name or its code: measured 22 with its pause
-SPELLED_W = 9  # "double-u" in English, "double vé" in French
-COUNTED = 5000  # characters whose spoken length is counted at once
 LONG_FIGURE = 5 * DIGIT  # long enough for a breath before it
 LEAST_TAIL = 12  # letters that the second part keeps at least
 _LOOK_BACK = 32  # characters searched for the start of a letter
 
-_WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
-_NAMED = "ʽ-˿ᴀ-ᶿ⁰-₟℀-ℕ℘-⅏∀-⋿\u0d58-\u0d5e\u0d70-\u0d78"
-_WS = ("ww", "WW", "Ww", "wW")  # in a row; in a word it is a sound, and alone a word of Polish
-_SPELLED = re.compile("[Ww]{2,}")
-_SAID_LONGER = re.compile(rf"(\d)|([{_NAMED}])|[$€£¥₹%&@/=#+]|{_WIDE.pattern}")
-_MAY_BE_LONG = re.compile(rf"[\d$€£¥₹₩₽%٪&@/=+°²³ºª¼-¾⅐-⅞Ⅰ-ↈ①-⓿{_NAMED}]")
-_SIGNS = frozenset("$€£¥₹%&@/=#+")
 _CLOSING_SIGNS = frozenset("$€£¥₹%")  # written after a figure as a word would be
 _GAP = re.compile(r"\s+|[，、；：。！？](?=[^\s”’」』）》\d])")
 _TOKEN = re.compile(r"\S{1,40}")
@@ -296,47 +281,6 @@ def _parts(spoken: str) -> Iterator[str]:
         rest = rest[cut:].strip()
     if rest:
         yield rest
-
-
-def spoken_length(text: str) -> int:
-    """The time to speak `text`, in letters of an alphabet."""
-    return _with_spelled(text) + sum(_letters(one) - 1 for one in _SAID_LONGER.finditer(text))
-
-
-def _with_spelled(text: str) -> int:
-    """The characters of `text`, more for each that is spelled."""
-    if not any(row in text for row in _WS):  # a tenth of the time of the expression
-        return len(text)
-    return len(text) + (SPELLED_W - 1) * sum(map(len, _SPELLED.findall(text)))
-
-
-def most_spoken(text: str) -> int:
-    """An upper bound of the spoken length of a text that is not normalised, without reading its
-    numbers: 10 µs for 1,000 characters.
-
-    Only abbreviations without a full stop exceed it, such as the French "Dr", up to 2.7 times.
-    """
-    wide = 0 if text.isascii() else len(_WIDE.findall(text))
-    signs = len(_MAY_BE_LONG.findall(text))
-    marks = MOST_LETTERS * signs + DOT * text.count(".")
-    return _with_spelled(text) + (WIDE_LETTER - 1) * wide + marks
-
-
-def spoken_lengths(text: str, language: str) -> Generator[int, None, None]:
-    """The spoken length of each COUNTED characters of a text that is not normalised.
-
-    Blocking: 8 ms a block, 0.25 s for one of numbers, which have to be written as words.
-    """
-    for start in range(0, len(text), COUNTED):
-        yield spoken_length(normalise(clean(text[start : start + COUNTED]), language))
-
-
-def _letters(match: re.Match[str]) -> int:
-    if match[1]:
-        return DIGIT
-    if match[2]:
-        return NAMED
-    return SIGN if match[0] in _SIGNS else WIDE_LETTER
 
 
 def best_cut(text: str, length: Length, language: str, worst: Rank = Rank.WORD) -> int | None:

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from pipelines.webhooks.events import WebhookEvents, failure_event
 logger = logging.getLogger(__name__)
 
 COPY_FORMAT: OutputFormat = "mp3"  # of the stored copy of a stream
-COPY_S = 3600.0  # a longer stream gets no copy, which is in memory until its end: 29 MB an hour
+COPY_S = 3600.0  # a longer stream gets no copy, which is on disk until its end: 29 MB an hour
 URL_LASTS_S = 24 * 3600.0
 
 
@@ -106,20 +106,29 @@ class PaidSpeech:
     voice_id: str
     copy: FileWriter | None  # stored if a webhook subscribes to `tts.completed`
     spoken_s: float = 0.0  # audio that was counted
+    is_copied: bool = True  # all of that audio, if there is a copy
 
     @property
     def has_sounded(self) -> bool:
         """Whether any chunk was counted."""
-        return self.charge.used > 0
+        return self.spoken_s > 0
 
-    async def count(self, chunk: SpokenChunk) -> None:
-        """Call it before the chunk is sent."""
-        # Cleaning may remove most of a long text: a chunk costs one character at least.
-        share = -(-chunk.text_end * self.charge.units // len(self.text))
-        self.charge.used = max(self.charge.used, share, 1)
+    async def count(self, chunk: SpokenChunk, *, is_sent: bool = True) -> None:
+        """Call it before the chunk is sent, or is added to an answer that is sent when it is
+        whole."""
+        if is_sent:
+            self.charge.used = max(self.charge.used, self._share(chunk))
+        else:
+            self.count_made(chunk)
         self.spoken_s += chunk.audio.duration_s
-        if self.copy is not None and self.spoken_s <= COPY_S:
-            await asyncio.to_thread(self.copy.add, chunk.audio)
+        self.is_copied = self.is_copied and self.spoken_s <= COPY_S
+        if self.copy is not None and self.is_copied:
+            with self._copying():
+                await asyncio.to_thread(self.copy.add, chunk.audio)
+
+    def count_made(self, chunk: SpokenChunk) -> None:
+        """Call it for a chunk of a file that is given to `complete`."""
+        self.charge.made = max(self.charge.made, self._share(chunk))
 
     async def complete(self, file: EncodedAudio | None = None) -> None:
         """Charges for the whole text, and writes `tts.completed` with a link to the audio.
@@ -130,11 +139,25 @@ class PaidSpeech:
         capture = self.charge.capture_delivered if file is None else self.charge.capture
         events: list[NewEvent] = []
         if self.copy is not None:
-            if file is None and self.spoken_s <= COPY_S:
-                file = await asyncio.to_thread(self.copy.finish)
+            if file is None and self.is_copied:
+                with self._copying():
+                    file = await asyncio.to_thread(self.copy.finish)
             url = None if file is None else await self._store(file)
             events.append(self._completed(file.duration_s if file else self.spoken_s, url))
         await capture(self.charge.units, *events)
+
+    @contextmanager
+    def _copying(self) -> Iterator[None]:
+        """A full disk costs the event its link, not the client its stream."""
+        try:
+            yield
+        except StorageUnavailable:
+            self.is_copied = False
+
+    def _share(self, chunk: SpokenChunk) -> int:
+        """The characters that the text costs up to the end of a chunk."""
+        # Cleaning may remove most of a long text: a chunk costs one character at least.
+        return max(-(-chunk.text_end * self.charge.units // len(self.text)), 1)
 
     async def _store(self, file: EncodedAudio) -> str | None:
         """A signed URL; None when the file cannot be stored, which does not fail the request."""
@@ -142,7 +165,7 @@ class PaidSpeech:
         media_type = CODECS[file.output_format].media_type
         try:
             file_id = await self.files.put(
-                workspace_id, "speech", media_type, file.data, URL_LASTS_S
+                workspace_id, "speech", media_type, file.file, URL_LASTS_S
             )
         except (StorageUnavailable, DatabaseError):
             logger.warning("speech_not_kept", exc_info=True)

@@ -19,16 +19,10 @@ from pipelines.errors import InvalidRequest, NothingToSpeak
 from pipelines.ports import TTSModel
 from pipelines.scheduling import DeadlineScheduler
 from pipelines.tasks import iterate_in_thread
-from pipelines.text.chunking import (
-    COUNTED,
-    FirstChunkPolicy,
-    TextChunk,
-    most_spoken,
-    read_chunks,
-    spoken_lengths,
-)
+from pipelines.text.chunking import FirstChunkPolicy, TextChunk, read_chunks
 from pipelines.text.language_detection import detect_language
 from pipelines.text.segmentation import clean
+from pipelines.text.spoken_length import COUNTED, most_spoken, spoken_lengths
 from pipelines.tts.pacing import FairScheduler, InFlightChunk, PlaybackClock, PrefetchWindow
 from pipelines.tts.shaping import (
     SpeechProcessor,
@@ -42,6 +36,7 @@ from pipelines.tts.voices import AvailableVoice, ReadyCustomVoices, VoiceDirecto
 
 FIRST_WORK_S = 0.3  # of the engine, for the first chunk of a stream
 LETTERS_PER_S = 18  # that voices speak
+BEYOND_LONGEST = 1.5  # times the longest speech: what is longer than counted ends there
 # Ramp-up: the largest growth from one of a stream's first chunks to the next. Short chunks cost
 # more for each second: many streams with short chunks could never get longer ones.
 MOST_GROWTH, LEAST_GROWTH = 3.0, 1.4
@@ -145,8 +140,7 @@ class SpeechPipeline:
     async def _count(self, request: SpeechRequest, language: str) -> int:
         """The letters that the text is spoken with, as `SpeechPlan.letters`. Raises InvalidRequest
         if the speech would be too long."""
-        characters = len(request.text)
-        longest_s = self._longest_s * max(1, characters / COUNTED)
+        characters, longest_s = len(request.text), self._longest_of(request)
         longest = longest_s * LETTERS_PER_S * request.speed
         if (most := most_spoken(request.text)) <= min(3 * characters, longest):
             return most
@@ -166,6 +160,10 @@ class SpeechPipeline:
             f"text: its speech would last about {minutes:.1f} min, and at most "
             f"{longest_s / 60:.0f} min are allowed: send it in parts"
         )
+
+    def _longest_of(self, request: SpeechRequest) -> float:
+        """How many seconds the speech may last, as counted."""
+        return self._longest_s * max(1, len(request.text) / COUNTED)
 
     def _first_chunk_policy(self, voice: AvailableVoice) -> FirstChunkPolicy | None:
         """The first-chunk policy: shorter chunks for a slow engine, or while streams starve.
@@ -189,26 +187,38 @@ class SpeechPipeline:
             return FirstChunkPolicy(ramp_up=ramp_up)
         return FirstChunkPolicy(fits, ramp_up, SLOW_SENTENCE_SLACK)
 
-    async def speak(self, plan: SpeechPlan, write: Callable[[AudioChunk], object]) -> Speech:
+    async def speak(
+        self,
+        plan: SpeechPlan,
+        write: Callable[[AudioChunk], object],
+        heard: Callable[[SpokenChunk], object] = lambda chunk: None,
+    ) -> Speech:
         """The whole text at once, its loudness measured over all of it; memory does not grow with
-        its length. `write` takes it in blocks, in a thread. Raises as `stream`."""
+        its length. `write` takes it in blocks, in a thread; `heard` gets each chunk before, as the
+        engine returns it. Raises as `stream`."""
         try:
-            return await self._speak(plan, write)
+            return await self._speak(plan, write, heard)
         except UnknownVoice:
             # The model was swapped since its description was cached: choose among its new voices.
-            return await self._speak(await self.plan(plan.request), write)
+            return await self._speak(await self.plan(plan.request), write, heard)
 
     def choose_watermark(self, voice: AvailableVoice) -> Watermark | None:
         """The watermark of speech in that voice; None when it is not to be marked."""
         return self._watermarker.choose(custom_voice=voice.custom is not None)
 
-    async def _speak(self, plan: SpeechPlan, write: Callable[[AudioChunk], object]) -> Speech:
+    async def _speak(
+        self,
+        plan: SpeechPlan,
+        write: Callable[[AudioChunk], object],
+        heard: Callable[[SpokenChunk], object],
+    ) -> Speech:
         words: list[TimedWord] = []
         loop, threads = asyncio.get_running_loop(), self._threads.executor(owner=plan.request.owner)
         watermark = self.choose_watermark(plan.voice)
         with closing(SpeechSpool(is_enhanced=plan.request.enhance, watermark=watermark)) as spool:
             async with aclosing(self._open(plan, is_file=True)) as run:
                 while (chunk := await run.next_chunk()) is not None:
+                    heard(chunk)
                     await loop.run_in_executor(threads, spool.add, chunk.audio)
                     words += chunk.words
             if not spool.sample_rate:
@@ -220,7 +230,8 @@ class SpeechPipeline:
     async def stream(self, plan: SpeechPlan) -> AsyncGenerator[SpokenChunk, None]:
         """Yields speech as soon as the engine returns it; closing it stops the work.
 
-        Raises EngineError, also after the first chunks, and InvalidRequest for silence only.
+        Raises EngineError, also after the first chunks, and InvalidRequest for silence only, or
+        after speech that became much longer than counted.
         """
         try:
             run, chunk = await self._start(plan)
@@ -265,7 +276,7 @@ class SpeechPipeline:
             ),
             lambda: scheduler.admit(clock, is_slow=2 * voice.model.real_time_factor >= CROWDED),
         )
-        return SynthesisRun(window, clock, processor)
+        return SynthesisRun(window, clock, processor, BEYOND_LONGEST * self._longest_of(request))
 
     def _send(self, plan: SpeechPlan, chunk: TextChunk, deadline_s: float) -> InFlightChunk:
         """Sends a text chunk to the engine. Raises EngineLost."""
@@ -293,17 +304,27 @@ class SynthesisRun:
     """The synthesis of one text; `aclose` stops the work."""
 
     def __init__(
-        self, window: PrefetchWindow, clock: PlaybackClock, processor: SpeechProcessor
+        self,
+        window: PrefetchWindow,
+        clock: PlaybackClock,
+        processor: SpeechProcessor,
+        most_s: float,
     ) -> None:
+        """`most_s` is the length of speech at which it ends with an error."""
         self._window = window
         self._clock = clock
         self._processor = processor
+        self._most_s = most_s
+        self._spoken_s = 0.0
         self._is_complete = False  # nothing more comes from the engine
         self._is_finished = False  # and the client has all of it
         clock.start()
 
     async def next_chunk(self) -> SpokenChunk | None:
-        """The next speech as soon as it is ready; None after the last. Raises EngineError."""
+        """The next speech as soon as it is ready; None after the last.
+
+        Raises EngineError, or InvalidRequest (the speech has become too long).
+        """
         self._clock.audio_taken()
         chunk: SpokenChunk | None = None
         while chunk is None and not self._is_complete:
@@ -320,6 +341,12 @@ class SynthesisRun:
         if chunk is None:
             self._is_finished = True
         else:
+            self._spoken_s += chunk.audio.duration_s
+            if self._spoken_s > self._most_s:
+                raise InvalidRequest(
+                    f"text: its speech lasts longer than {self._most_s / 60:.1f} min, where it "
+                    "was ended: send it in parts"
+                )
             self._clock.audio_sent(chunk.audio.duration_s)
         return chunk
 

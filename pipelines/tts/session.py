@@ -62,10 +62,11 @@ class ContextVoice:
         *,
         boost_volume: bool = False,
         slow_encoder: bool = False,
+        is_whole: bool = False,
         operation: IdempotentOperation | None = None,
     ) -> None:
         """`style` has the options of each text; a `slow_encoder` runs in a thread even for little
-        audio."""
+        audio; the audio of an answer that `is_whole` is sent at its end."""
         self.voice = voice
         self._synthesis = synthesis
         self._workspace_id = workspace_id
@@ -78,6 +79,7 @@ class ContextVoice:
         )
         self._make_encoder = make_encoder
         self._in_thread = slow_encoder
+        self._is_whole = is_whole
         self._boosts = boost_volume
         self._booster: StreamEnhancer | None = None  # created with the first audio
         self._rate = 0  # Hz, of the audio that it holds back
@@ -124,7 +126,7 @@ class ContextVoice:
             starts_at_s = self.spoken_s + pause_s
             async with aclosing(pipeline.stream(plan)) as chunks:
                 async for chunk in chunks:
-                    await paid.count(chunk)
+                    await paid.count(chunk, is_sent=not self._is_whole)
                     self._words += [_moved(word, starts_at_s, offset) for word in chunk.words]
                     audio = _after(pause_s, chunk.audio)
                     pause_s = 0.0

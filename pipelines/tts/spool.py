@@ -2,17 +2,14 @@
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
-from tempfile import SpooledTemporaryFile
 
 import numpy as np
 
 from models.audio import AudioChunk, Pcm
 from models.watermark.base import Watermark
 from pipelines.audio.effects import HighPass, enhance
-from pipelines.errors import StorageUnavailable
+from pipelines.temporary_files import TemporaryFile
 
-IN_MEMORY_BYTES = 2 * 2**20  # 22 s at 24 kHz; longer speech goes to a file without a name
 BLOCK_S = 2.0  # of audio; the limiter is 1.5 times as slow on minutes as on what fits a cache
 STEP_S = 0.02  # of work, after which other files have their turn in the same threads
 
@@ -27,7 +24,7 @@ class SpeechSpool:
         self.sample_rate = 0  # Hz, known with the first audio
         self._is_enhanced = is_enhanced
         self._watermark = watermark
-        self._file = SpooledTemporaryFile(IN_MEMORY_BYTES)
+        self._file = TemporaryFile()
 
     def add(self, audio: AudioChunk) -> None:
         """Takes 0.3 ms a second. Raises StorageUnavailable when the disk is full."""
@@ -35,11 +32,7 @@ class SpeechSpool:
             self.sample_rate = audio.sample_rate
             self._high_pass = HighPass(audio.sample_rate)
         pcm = self._high_pass.process(audio.pcm) if self._is_enhanced else audio.pcm
-        try:
-            self._file.write(pcm.tobytes())
-            self._file.flush()  # else a full disk would show while the speech is read
-        except OSError as error:
-            raise StorageUnavailable("there is no room for temporary files") from error
+        self._file.write(pcm.tobytes())
 
     def write_all(self, write: Callable[[AudioChunk], object]) -> Generator[None, None, None]:
         """Calls `write` with all of the speech; yields after each 20 ms of work."""
@@ -56,11 +49,8 @@ class SpeechSpool:
 
     def close(self) -> None:
         """Deletes the speech."""
-        with suppress(OSError):  # of a full disk, again
-            self._file.close()
+        self._file.close()
 
     def _blocks(self) -> Iterator[Pcm]:
-        self._file.seek(0)
-        size = round(BLOCK_S * self.sample_rate) * 4
-        while data := self._file.read(size):
+        for data in self._file.blocks(round(BLOCK_S * self.sample_rate) * 4):
             yield np.frombuffer(data, dtype=np.float32)

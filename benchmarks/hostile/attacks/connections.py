@@ -281,6 +281,24 @@ async def slow_stream_readers(attacker: Attacker) -> None:
 
 
 @attack("M4")
+async def readers_above_the_pace(attacker: Attacker) -> None:
+    """Readers just above the least pace: of WAV streams 6 KB a second, of whole answers 25 KB."""
+    keys = [await attacker.account("enterprise") for _ in range(4)]
+    body = json.dumps({"text": LONG_TEXT[:4900], "output_format": "wav"}).encode()
+
+    async def read(number: int) -> None:
+        path, pace = (("/tts-stream", 6000), ("/tts-synthesize", 25_000))[number % 2]
+        async with attacker.raw(slow=True) as connection:
+            key = keys[number // 2 % len(keys)]
+            kind, length = "application/json", len(body)
+            head = attacker.head("POST", path, key, Content_Type=kind, Content_Length=length)
+            await connection.send(head + body)
+            await connection.read_slowly(0.2, pace // 5)
+
+    await attacker.many(40, read)
+
+
+@attack("M4")
 async def slow_chat_readers(attacker: Attacker) -> None:
     """40 readers of chat streams that take a byte a second."""
     keys = [await attacker.account("enterprise") for _ in range(4)]

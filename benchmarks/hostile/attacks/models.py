@@ -4,6 +4,8 @@ import asyncio
 from io import BytesIO
 from itertools import cycle
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 from aiohttp import FormData
 
@@ -11,6 +13,7 @@ from benchmarks.hostile.attacker import Attacker, attack
 from benchmarks.hostile.audio import flac_of_tiny_blocks, opus_of_short_packets, repeated
 
 DIGITS = "777777777777777 " * 312  # 5,000 characters, of which 60,000 are spoken
+LINES = "a\n" * 2500
 SENTENCE = "The train to the coast leaves at nine, so be there early. "
 LONG_TEXT = (SENTENCE * 90)[:5000]
 
@@ -25,6 +28,63 @@ async def spoken_digits(attacker: Attacker) -> None:
         await attacker.post("/tts-synthesize", keys[number], json=body)
 
     await attacker.many(4, speak)
+
+
+@attack("C2")
+async def short_lines(attacker: Attacker) -> None:
+    """2,500 lines of one letter at speed 0.5, an hour of pauses, on every route of speech."""
+    keys = [await attacker.account() for _ in range(4)]
+    routes = cycle(("/tts-synthesize", "/tts-stream", "/tts/v1/voice", "/openai/v1/audio/speech"))
+
+    async def speak(number: int) -> None:
+        named = {"input": LINES} if "openai" in (path := next(routes)) else {"text": LINES}
+        body = {**named, "speed": 0.5, "voiceId": attacker.target.voice_id}
+        await attacker.post(path, keys[number], json=body)
+
+    await attacker.many(4, speak)
+
+
+@attack("C2")
+async def long_uncompressed_answers(attacker: Attacker) -> None:
+    """5,000 characters as WAV and LINEAR16 at 48 kHz, half with Idempotency-Keys, 32 at once."""
+    key = await attacker.account("enterprise")
+
+    async def speak(number: int) -> None:
+        audio = {"audioEncoding": "LINEAR16", "sampleRateHertz": 48_000, "speakingRate": 0.5}
+        body: dict[str, Any] = {"text": LONG_TEXT, "speed": 0.5, "output_format": "wav"}
+        path = ("/tts-synthesize", "/tts/v1/voice")[number % 2]
+        if number % 2:
+            body |= {"voiceId": attacker.target.voice_id, "audioConfig": audio}
+        headers = {"Idempotency-Key": uuid4().hex} if number % 4 < 2 else {}
+        await attacker.post(path, key, json=body, headers=headers)
+
+    await attacker.many(32, speak)
+
+
+@attack("M4")
+async def hang_ups(attacker: Attacker) -> None:
+    """Speech, transcripts and chats that are left shortly before their whole answer, 16 at once."""
+    key = await attacker.account("enterprise")
+    audio = await asyncio.to_thread(repeated, Path(attacker.target.clip), 120.0)
+
+    async def leave(number: int) -> None:
+        if number % 3 == 0:
+            asking = attacker.post("/tts-synthesize", key, json={"text": LONG_TEXT})
+        elif number % 3 == 1:
+            form = FormData()
+            form.add_field("audio", audio, filename="a.wav")
+            asking = attacker.post("/stt", key, data=form)
+        else:
+            messages = [{"role": "user", "content": SENTENCE * 60}]
+            body = {"messages": messages, "stream": False, "save_chat": False}
+            asking = attacker.post("/v1/chat/completions", key, json=body)
+        try:
+            async with asyncio.timeout(2):
+                await asking
+        except TimeoutError:
+            attacker.outcomes["left"] += 1
+
+    await attacker.many(16, leave)
 
 
 @attack("C2")

@@ -16,6 +16,7 @@ import numpy as np
 
 from configs.settings import BRAND
 from models.audio import AudioChunk, Pcm, StreamResampler, encode_mulaw, float_to_pcm16
+from pipelines.temporary_files import TemporaryFile
 
 OutputFormat = Literal["mp3", "wav", "ogg", "flac"]
 FileFormat = OutputFormat | Literal["aac"]
@@ -73,11 +74,16 @@ CODECS: Mapping[FileFormat, Codec] = {
 class EncodedAudio:
     """A whole file."""
 
-    data: bytes
+    file: TemporaryFile
     encoding: str
     output_format: OutputFormat
     sample_rate: int  # Hz that a decoder gives
     duration_s: float  # of what a decoder gives
+
+    @property
+    def data(self) -> bytes:
+        """All of it, in memory."""
+        return b"".join(self.file.blocks(2**20))
 
 
 class AudioEncoder(ABC):
@@ -150,7 +156,7 @@ class FileEncoder(AudioEncoder):
     """A file in a container, piece by piece; after a flush another file begins."""
 
     def __init__(
-        self, output_format: FileFormat, sample_rate: int, target: io.BytesIO | None = None
+        self, output_format: FileFormat, sample_rate: int, target: TemporaryFile | None = None
     ) -> None:
         """A file in a `target` has its true length in the header; a stream cannot."""
         self._codec = CODECS[output_format]
@@ -229,24 +235,25 @@ class FileEncoder(AudioEncoder):
 
 
 class FileWriter:
-    """Collects chunks into one whole file; blocking."""
+    """Collects chunks into one whole file, not in memory; blocking."""
 
     def __init__(self, output_format: OutputFormat) -> None:
         self._format = output_format
-        self._target = io.BytesIO()
+        self._target = TemporaryFile()
         self._encoder: FileEncoder | None = None
 
     def add(self, audio: AudioChunk) -> None:
+        """Raises StorageUnavailable when the disk is full."""
         if self._encoder is None:
             self._encoder = FileEncoder(self._format, audio.sample_rate, self._target)
         self._encoder.encode(audio)
 
     def finish(self) -> EncodedAudio:
-        """The file; some audio was added before."""
+        """The file; some audio was added before. Raises as `add`."""
         assert self._encoder is not None, "a file of no audio"
         self._encoder.flush()
         return EncodedAudio(
-            data=self._target.getvalue(),
+            file=self._target,
             encoding=CODECS[self._format].encoding,
             output_format=self._format,
             sample_rate=self._encoder.sample_rate,

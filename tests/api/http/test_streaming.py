@@ -15,6 +15,7 @@ from api.http.streaming import BASE64_STEP, Base64Json, EventStream, error_frame
 from api.native.chat.completions import DONE, CompletionFrames, answer_body
 from models.llm.base import GenerationDelta, TokenUsage
 from tests.patience import PATIENCE_S
+from tests.pipelines.storage.on_disk import written
 
 Message = MutableMapping[str, Any]
 
@@ -230,7 +231,7 @@ async def test_a_disconnect_before_the_first_frame_closes_the_source() -> None:
 async def test_base64_sent_in_parts_is_one_json_object_of_the_stated_length(length: int) -> None:
     data = bytes(index % 251 for index in range(length))
     others = {"words": [{"word": "né"}], "rate": 24_000}
-    answer = Base64Json("audio", data, others)
+    answer = Base64Json("audio", written(data), others)
     sent: list[Message] = []
 
     async def send(message: Message) -> None:

@@ -17,6 +17,7 @@ from pipelines.errors import InvalidAudio
 from pipelines.stt.file import DecodedRecording
 from tests.api.disconnects import send_and_disconnect
 from tests.api.money import Books
+from tests.api.native.speech.test_billing import allow_hangups
 from tests.hostile.audio_files import wav
 
 Headers = dict[str, str]
@@ -179,13 +180,18 @@ async def test_a_failed_transcription_is_not_charged_and_sends_a_failed_event(
     assert {**event["data"], "id": ""} == {"id": "", "error": "overloaded", "message": "busy"}
 
 
-async def test_a_disconnect_is_not_charged(
+@pytest.mark.parametrize("path", ["/stt", "/openai/v1/audio/transcriptions"])
+async def test_a_disconnect_is_not_charged_unless_more_were_than_are_free_in_an_hour(
+    path: str,
     app: FastAPI,
+    services: Services,
     auth: Headers,
     books: Books,
     speech_wav: bytes,
     transcribed_by: Callable[[Transcribe], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    allow_hangups(monkeypatch, services, 1)
     began = asyncio.Event()
 
     async def block(recording: DecodedRecording) -> None:
@@ -193,6 +199,11 @@ async def test_a_disconnect_is_not_charged(
         await asyncio.Event().wait()
 
     transcribed_by(block)
-    sent = httpx.Request("POST", "http://test/stt", files={"audio": speech_wav}, headers=auth)
-    assert await send_and_disconnect(app, sent, began) == 499
-    assert await books.kinds() == ["hold", "release"]
+    field = "audio" if path == "/stt" else "file"
+    for charged in ([], ["hold", "capture"]):
+        began.clear()
+        sent = httpx.Request("POST", f"http://test{path}", files={field: speech_wav}, headers=auth)
+        assert await send_and_disconnect(app, sent, began) == 499
+        assert await books.kinds() == ["hold", "release", *charged]
+    units, _ = await books.charged("stt")
+    assert units == (await books.entries())[-1].units > 0

@@ -94,12 +94,13 @@ async def test_a_client_that_stops_reading_loses_its_session_and_pays_for_what_w
     assert 0 < units < len(text)
 
 
+@pytest.mark.parametrize("text", ["777777777777777 " * 3125, "a\n" * 25_000])
 async def test_a_flush_that_would_be_spoken_too_long_gets_an_error_and_is_not_charged(
-    stt_server: SocketServer, books: Books
+    text: str, stt_server: SocketServer, books: Books
 ) -> None:
     async with stt_server.tts() as client:
         await client.create(context_id="c")
-        await client.send("send_text", text="777777777777777 " * 3125)
+        await client.send("send_text", text=text)
         error = await client.error("flush_context")
         assert error["context_id"] == "c"
         assert "its speech would last about" in error["message"] and "150 min" in error["message"]

@@ -10,9 +10,9 @@ from db.billing.ledger import discrepancies
 from db.billing.tables import LedgerEntry
 from db.database import Database
 from db.errors import DatabaseUnavailable
-from models.errors import EngineLost
+from models.errors import ContextLengthExceeded, EngineLost
 from models.llm.base import SamplingOptions
-from pipelines.chat.history import ChatHistory
+from pipelines.chat.history import ChatHistory, estimate_tokens
 from pipelines.chat.pipeline import ChatPipeline, ChatRequest
 from pipelines.errors import InsufficientCredit
 from tests.pipelines.chat.test_pipeline import (
@@ -112,8 +112,8 @@ async def test_a_chat_aborted_before_its_first_delta_is_sent_pays_for_that_delta
     assert (await settled(pipeline, database))[-1][:2] == ("capture", PROMPT + 1)
 
 
-async def test_a_chat_aborted_before_its_first_delta_exists_is_not_charged(
-    pipeline_of: Make, database: Database
+async def test_chats_aborted_before_their_first_delta_cost_the_prompt_once_they_are_many(
+    pipeline_of: Make, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Slow(ScriptedModel):
         began = asyncio.Event()
@@ -125,10 +125,31 @@ async def test_a_chat_aborted_before_its_first_delta_exists_is_not_charged(
 
     model = Slow([])
     pipeline = pipeline_of(model)
-    starting = asyncio.create_task(pipeline.start(ChatRequest(WORKSPACE, prompt("hi"))))
-    await model.began.wait()
-    starting.cancel()
-    await asyncio.wait([starting])
+    prices = pipeline._billing._prices.model_copy(update={"free_hangups_per_hour": 2})
+    monkeypatch.setattr(pipeline._billing, "_prices", prices)
+    request = ChatRequest(WORKSPACE, prompt("hello " * 100))
+    for _ in range(3):
+        model.began.clear()
+        starting = asyncio.create_task(pipeline.start(request))
+        await model.began.wait()
+        starting.cancel()
+        await asyncio.wait([starting])
+        entries = await settled(pipeline, database)
+    assert [kind for kind, *_ in entries] == ["hold", "release"] * 2 + ["hold", "capture"]
+    estimate = estimate_tokens(request.generation.messages)
+    assert entries[-1] == ("capture", estimate, estimate * PRICE)
+
+
+async def test_a_context_that_is_too_long_is_never_charged(
+    pipeline_of: Make, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = ScriptedModel([])
+    model.failure = ContextLengthExceeded("too long")
+    pipeline = pipeline_of(model)
+    prices = pipeline._billing._prices.model_copy(update={"free_hangups_per_hour": 0})
+    monkeypatch.setattr(pipeline._billing, "_prices", prices)
+    with pytest.raises(ContextLengthExceeded):
+        await pipeline.start(ChatRequest(WORKSPACE, prompt("hi")))
     assert [kind for kind, *_ in await settled(pipeline, database)] == ["hold", "release"]
 
 

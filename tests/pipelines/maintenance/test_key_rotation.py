@@ -3,7 +3,7 @@
 import asyncio
 import os
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -113,10 +113,10 @@ async def test_a_file_deleted_during_its_rotation_is_not_restored(
     files = files_in(tmp_path, database, Encryption([NEW, OLD]))
     loop, encrypt = asyncio.get_running_loop(), files._encrypted
 
-    def delete_meanwhile(file: StoredFile, data: bytes) -> bytes:
+    def delete_meanwhile(file: StoredFile, pieces: Iterable[bytes]) -> Iterator[bytes]:
         deleting = other.delete(workspace_id, file_id)
         asyncio.run_coroutine_threadsafe(deleting, loop).result(10)
-        return encrypt(file, data)
+        return encrypt(file, pieces)
 
     if not row_is_gone:  # the deletion has not reached the row yet
         monkeypatch.setattr("pipelines.storage.files.delete_file", lambda session, file_id: None)

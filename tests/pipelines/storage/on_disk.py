@@ -7,6 +7,7 @@ from pathlib import Path
 from db.database import Database
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
+from pipelines.temporary_files import TemporaryFile
 from tests.api.local_server import local_settings
 
 ENCRYPTION = Encryption([b64encode(b"k" * 32).decode()])
@@ -18,3 +19,10 @@ def files_in(place: Path | str, database: Database, encryption: Encryption = ENC
     settings = local_settings(Path())
     settings = replace(settings, storage_url=url, public_url="https://speech.example")
     return Files(settings, database, encryption)
+
+
+def written(data: bytes) -> TemporaryFile:
+    """A temporary file of that content."""
+    file = TemporaryFile()
+    file.write(data)
+    return file

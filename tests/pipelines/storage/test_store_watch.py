@@ -1,6 +1,7 @@
 """The probe of the file store reports failures at the start, and the recovery."""
 
 import asyncio
+import io
 import logging
 import time
 from collections.abc import Iterator
@@ -32,11 +33,12 @@ class Bucket(MemoryFileSystem):  # type: ignore[misc]
     error: ClassVar[Exception | None] = None
     hangs_s: ClassVar[float] = 0.0
 
-    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
-        time.sleep(type(self).hangs_s)
-        if (error := type(self).error) is not None:
-            raise error
-        super().pipe_file(path, value, mode=mode, **options)
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        if mode == "wb":
+            time.sleep(type(self).hangs_s)
+            if (error := type(self).error) is not None:
+                raise error
+        return super()._open(path, mode, **options)
 
 
 @pytest.fixture
@@ -81,7 +83,7 @@ async def test_the_error_of_a_failing_store_is_reported(
 
 
 async def test_lost_writes_are_reported(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Bucket, "pipe_file", lambda *_args, **_options: None)
+    monkeypatch.setattr(Bucket, "_open", lambda *_args, **_options: io.BytesIO())
     assert "does not have the file that was written" in await storage_problem(files)
 
 

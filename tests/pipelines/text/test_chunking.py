@@ -13,10 +13,10 @@ from pipelines.text.chunking import (
     FirstChunkPolicy,
     TextChunk,
     read_chunks,
-    spoken_length,
 )
 from pipelines.text.normalisation.normaliser import normalise
 from pipelines.text.segmentation import BLOCK, clean
+from pipelines.text.spoken_length import spoken_length
 from tests.cpu_time import cpu_units
 from tests.pipelines.text.sentence_corpus import HARD_CASES, split_sentences
 

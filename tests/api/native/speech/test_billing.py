@@ -33,12 +33,14 @@ from tests.api.disconnects import send_and_disconnect
 from tests.api.money import Books
 from tests.api.native.speech.test_stream import app_with, client_of
 from tests.patience import PATIENCE_S
-from tests.pipelines.stt.voiced import VoicedSpeaker
+from tests.pipelines.stt.voiced import VOICE, VoicedSpeaker
 
 Headers = dict[str, str]
 
 TEXT = "The harbour lay still. Nobody expected the ship at all! It carried letters and tea."
 PATHS = ["/tts-synthesize", "/tts-stream"]
+WHOLE = ["/tts-synthesize", "/tts/v1/voice"]
+ASKED = {"text": TEXT, "voiceId": VOICE.voice_id}
 PRICE = 15  # micro-USD a character
 
 
@@ -96,12 +98,16 @@ async def test_a_stream_whose_encoding_fails_is_not_charged(
     assert [event["event"] for event in await books.events()] == ["tts.failed"]
 
 
-@pytest.mark.parametrize(("path", "charged"), [("/tts-stream", True), ("/tts-synthesize", False)])
+@pytest.mark.parametrize(
+    ("path", "charged"),
+    [("/tts-stream", True), ("/tts-synthesize", False), ("/tts/v1/voice", False)],
+)
 async def test_speech_whose_voice_is_deleted_meanwhile_costs_what_was_sent(
     path: str, charged: bool, services: Services, auth: Headers, books: Books
 ) -> None:
     gone = VoiceNotFound("the voice was deleted")
-    answer = await post(app_with(services, FailsAtWord("letters", gone)), path, auth)
+    app = app_with(services, FailsAtWord("letters", gone))
+    answer = await post(app, path, auth, voiceId=VOICE.voice_id)
     assert "voice_not_found" in answer.text.splitlines()[-1]
     assert await books.kinds() == ["hold", "capture" if charged else "release"]
     units, _ = await books.charged("tts")
@@ -214,13 +220,38 @@ async def test_a_disconnect_from_a_stream_is_charged_for_the_synthesised_charact
     assert await books.events() == []
 
 
+@pytest.mark.parametrize("path", WHOLE)
 async def test_a_disconnect_before_a_file_is_complete_is_not_charged(
-    services: Services, auth: Headers, books: Books
+    path: str, services: Services, auth: Headers, books: Books
 ) -> None:
     speaker = FailsAtWord("letters")
-    sent = httpx.Request("POST", "http://test/tts-synthesize", json={"text": TEXT}, headers=auth)
+    sent = httpx.Request("POST", f"http://test{path}", json=ASKED, headers=auth)
     assert await send_and_disconnect(app_with(services, speaker), sent, speaker.reached) == 499
     assert await books.kinds() == ["hold", "release"]
+
+
+@pytest.mark.parametrize("path", WHOLE)
+async def test_more_hang_ups_in_an_hour_than_are_free_cost_the_speech_made_until_then(
+    path: str, services: Services, auth: Headers, books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop of requests that were left just before their answer had the models for nothing."""
+    allow_hangups(monkeypatch, services, 2)
+    for _ in range(4):
+        speaker = FailsAtWord("letters")
+        sent = httpx.Request("POST", f"http://test{path}", json=ASKED, headers=auth)
+        await send_and_disconnect(app_with(services, speaker), sent, speaker.reached)
+        await services.platform.billing.wait_for_settlements()
+    assert await books.kinds() == ["hold", "release"] * 2 + ["hold", "capture"] * 2
+    units, cost = await books.charged("tts")
+    assert 2 * len("The harbour") < units <= 2 * TEXT.index(" letters")
+    assert cost == units * PRICE
+
+
+def allow_hangups(monkeypatch: pytest.MonkeyPatch, services: Services, number: int) -> None:
+    """So many are free in an hour."""
+    billing = services.platform.billing
+    prices = billing._prices.model_copy(update={"free_hangups_per_hour": number})
+    monkeypatch.setattr(billing, "_prices", prices)
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -8,23 +8,30 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any, BinaryIO
 
+import httpx
 import pytest
 from fastapi import FastAPI
 
+from api.app import create_app
 from api.services import Services
 from configs.schema.voices import VoiceRef, VoicesConfig
 from models.audio import AudioChunk
 from models.tts.base import SynthesisRequest
+from pipelines.audio.effects import PARAGRAPH_PAUSE_S, SENTENCE_PAUSE_S
 from pipelines.errors import InvalidRequest
-from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
+from pipelines.text.spoken_length import LINE_PAUSE, SENTENCE_PAUSE, spoken_lengths
+from pipelines.tts.pipeline import LETTERS_PER_S, SpeechPipeline, SpeechRequest
+from tests.api.disconnects import scope_of
 from tests.api.money import Books
 from tests.api.native.speech.test_stream import app_with, client_of
+from tests.api.replaced import with_synthesis
 from tests.patience import PATIENCE_S
-from tests.pipelines.stt.voiced import SAMPLE_RATE, VOICE, VoicedSpeaker, voiced
+from tests.pipelines.stt.voiced import SAMPLE_RATE, VOICE, VoicedSpeaker, speak, voiced
 
 Headers = dict[str, str]
 
 DIGITS = "777777777777777 " * 312  # 5,000 characters, 56 minutes when spoken
+LINES = "a\n" * 2500  # 5,000 characters, 39 minutes when spoken, most of them pauses
 CODE = "Your code is 777777777777, as I said."
 ORDINARY = "The harbour lay still. Nobody expected the ship, which came in at seven! " * 68
 PRICE = 15  # micro-USD a character
@@ -59,15 +66,22 @@ def app(services: Services, speaker: VoicedSpeaker) -> FastAPI:
 
 
 @pytest.mark.parametrize("path", DIALECTS)
-async def test_a_text_of_digits_that_would_be_spoken_too_long_is_refused_with_its_length(
-    path: str, app: FastAPI, speaker: VoicedSpeaker, auth: Headers, books: Books
+@pytest.mark.parametrize(("text", "length"), [(DIGITS, "about 56."), (LINES, "about 39.")])
+async def test_digits_and_short_lines_that_would_be_spoken_too_long_are_refused_with_their_length(
+    text: str,
+    length: str,
+    path: str,
+    app: FastAPI,
+    speaker: VoicedSpeaker,
+    auth: Headers,
+    books: Books,
 ) -> None:
     async with client_of(app) as client:
-        answer = await client.post(path, json=body_of(path, DIGITS), headers=auth)
+        answer = await client.post(path, json=body_of(path, text), headers=auth)
     assert answer.status_code == 400, answer.text
     assert "validation_error" in answer.text
     message = answer.json()["message"]
-    assert message.startswith("text:") and "about 56." in message and "at most 15 min" in message
+    assert message.startswith("text:") and length in message and "at most 15 min" in message
     assert speaker.calls == []
     assert await books.kinds() == []
 
@@ -79,15 +93,38 @@ async def test_the_longest_text_may_be_spoken_at_half_speed_but_not_half_a_text_
     numbers = "We counted 123456 birds. " * 100
     await speech.plan(SpeechRequest(ORDINARY, speed=0.5))
     await speech.plan(SpeechRequest(numbers))
-    with pytest.raises(InvalidRequest, match="about 15.4 min"):
+    with pytest.raises(InvalidRequest, match="about 16.3 min"):
         await speech.plan(SpeechRequest(numbers, speed=0.5))
+
+
+@pytest.mark.parametrize("speed", [0.5, 1.0])
+@pytest.mark.parametrize(
+    "text",
+    ["a\n" * 20, "No!\r\n" * 20, "Go. " * 20, "あ。" * 20, ORDINARY[:400], "a\u2028b\n\n" * 9],
+)
+async def test_no_text_of_short_lines_or_sentences_sounds_longer_than_counted(
+    text: str, speed: float
+) -> None:
+    speech = pipeline_of(VoicedSpeaker())
+    request = SpeechRequest(text, speed=speed)
+    plan = await speech.plan(request)
+    counted_s = sum(spoken_lengths(text, "en")) / LETTERS_PER_S / speed
+    spoken = await speak(speech, request)
+    assert spoken.audio.duration_s < 1.2 * counted_s
+    assert plan.letters >= sum(spoken_lengths(text, "en"))
+
+
+def test_pauses_are_counted_as_the_letters_that_could_be_spoken_in_them() -> None:
+    assert pytest.approx(PARAGRAPH_PAUSE_S * LETTERS_PER_S, abs=0.5) == LINE_PAUSE
+    assert SENTENCE_PAUSE_S * LETTERS_PER_S <= SENTENCE_PAUSE
 
 
 async def test_a_flush_may_be_as_long_as_as_many_requests_of_5000_characters() -> None:
     speech = pipeline_of(VoicedSpeaker())
     await speech.plan(SpeechRequest(ORDINARY * 10, speed=0.5))
-    with pytest.raises(InvalidRequest, match="at most 150 min"):
-        await speech.plan(SpeechRequest(DIGITS * 10))
+    for text in (DIGITS, LINES):
+        with pytest.raises(InvalidRequest, match="at most 150 min"):
+            await speech.plan(SpeechRequest(text * 10))
 
 
 @pytest.mark.parametrize("path", DIALECTS)
@@ -107,8 +144,29 @@ async def test_digits_cost_a_character_for_three_letters_that_they_are_spoken_wi
 
 
 @pytest.mark.parametrize("path", DIALECTS)
+async def test_short_lines_cost_a_third_of_the_letters_that_could_be_spoken_in_their_pauses(
+    path: str, app: FastAPI, auth: Headers, books: Books
+) -> None:
+    text = "a\n" * 30 + "a"
+    async with client_of(app) as client:
+        answer = await client.post(path, json=body_of(path, text), headers=auth)
+    assert answer.status_code == 200, answer.text
+    units = -(-sum(spoken_lengths(text, "en")) // 3)
+    assert units > 2.5 * len(text)
+    assert await books.charged("tts") == (units, units * PRICE)
+
+
+@pytest.mark.parametrize("path", DIALECTS)
 @pytest.mark.parametrize(
-    "text", ["It costs $5 – really!", "On 3 May 2024 we met 12 people at 10:30.", "Hello there."]
+    "text",
+    [
+        "It costs $5 – really!",
+        "On 3 May 2024 we met 12 people at 10:30.",
+        "Hello there.",
+        "“Are you coming?”\n“Yes.”\n“Good. Then we can leave at once.”\n“No! Wait.”\n\nHe waited.",
+        "Milk\nBread\nTwelve eggs\nA pound of butter\nApples\nTomatoes\nOlive oil",
+        "Shall I compare thee to a summer’s day?\nThou art more lovely and more temperate:",
+    ],
 )
 async def test_ordinary_text_costs_its_characters(
     path: str, text: str, app: FastAPI, auth: Headers, books: Books
@@ -152,40 +210,122 @@ class TenSeconds(VoicedSpeaker):
         yield AudioChunk(self.pcm, SAMPLE_RATE)
 
 
-@pytest.mark.parametrize("output_format", ["mp3", "wav"])
-async def test_memory_of_a_whole_answer_does_not_grow_with_its_length(
-    output_format: str, services: Services, auth: Headers
+async def test_speech_that_becomes_longer_than_its_bound_ends_and_costs_what_was_sent(
+    services: Services, auth: Headers, books: Books
 ) -> None:
-    """It was 2.5 MiB a second, in addition to the encoded answer."""
-    app = app_with(services, TenSeconds())
-    extra: list[float] = []
+    voices = VoicesConfig(defaults={"en": VoiceRef(engine="fake", key="v")}, longest_s=20)
+    pipeline = SpeechPipeline({"one": TenSeconds()}, voices)
+    app = create_app(with_synthesis(services, pipeline))
+    text = "This is a sentence. " * 9
     async with client_of(app) as client:
-        for sentences in (1, 6, 36):  # the first imports what is imported once
-            body = {"text": "This is a sentence. " * sentences, "output_format": output_format}
-            tracemalloc.start()
-            try:
-                answer = await client.post("/tts-synthesize", json=body, headers=auth)
-                peak = tracemalloc.get_traced_memory()[1]
-            finally:
-                tracemalloc.stop()
-            assert answer.json()["duration_seconds"] >= 10 * sentences
-            # This client holds the text and its parts; the server the file and its buffer.
-            extra.append((peak - 5 * len(answer.content)) / MIB)
-    assert extra[-1] < 25
+        whole = await client.post("/tts-synthesize", json={"text": text}, headers=auth)
+        assert (whole.status_code, whole.json()["error"]) == (400, "validation_error")
+        assert "lasts longer than 0.5 min" in whole.json()["message"]
+        assert await books.charged("tts") == (0, 0)
+        lines = await client.post("/tts-stream", json={"text": text}, headers=auth)
+    last = json.loads(lines.text.splitlines()[-1])
+    assert (last["type"], last["error"]) == ("error", "validation_error")
+    assert last["message"] == whole.json()["message"]
+    units, _ = await books.charged("tts")
+    assert 2 * len("This is a sentence.") <= units <= 3 * len("This is a sentence. ")
 
 
-async def test_a_whole_answer_that_finds_the_disk_full_is_unavailable_and_free(
-    app: FastAPI, auth: Headers, books: Books, monkeypatch: pytest.MonkeyPatch
+async def discard(app: FastAPI, request: httpx.Request) -> int:
+    """Receives the answer as a fast client does; returns the bytes of its body."""
+    body, received = request.read(), 0
+    unread = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Any:
+        return unread.pop() if unread else await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        nonlocal received
+        assert message.get("status", 200) == 200
+        received += len(message.get("body", b""))
+
+    await app(scope_of(request), receive, send)
+    return received
+
+
+INWORLD = {"voiceId": VOICE.voice_id}
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "is_keyed", "is_copied"),
+    [
+        ("/tts-synthesize", {"output_format": "mp3"}, False, False),
+        ("/tts-synthesize", {"output_format": "wav"}, True, True),
+        ("/tts/v1/voice", {"audioConfig": {"audioEncoding": "LINEAR16"}, **INWORLD}, True, False),
+        ("/tts/v1/voice", {"audioConfig": {"audioEncoding": "LINEAR16"}, **INWORLD}, False, True),
+    ],
+)
+async def test_memory_of_a_whole_answer_does_not_grow_with_its_length(
+    path: str,
+    options: dict[str, Any],
+    is_keyed: bool,
+    is_copied: bool,
+    services: Services,
+    auth: Headers,
+    books: Books,
 ) -> None:
+    """It held the encoded answer, with a key or a webhook up to four copies of it."""
+    if is_copied:
+        await books.add_webhook("tts.completed")
+    app = app_with(services, TenSeconds())
+    peaks: list[float] = []
+    for sentences in (1, 6, 30):  # the first imports what is imported once
+        headers = {**auth, **({"Idempotency-Key": f"k{sentences}"} if is_keyed else {})}
+        body = {"text": "This is a sentence. " * sentences, **options}
+        request = httpx.Request("POST", f"http://test{path}", json=body, headers=headers)
+        tracemalloc.start()
+        try:
+            received = await discard(app, request)
+            peaks.append(tracemalloc.get_traced_memory()[1] / MIB)
+        finally:
+            tracemalloc.stop()
+        # The bytes of base64 for a second of MP3 are the fewest.
+        assert received >= 10 * sentences * 8000
+    assert peaks[2] - peaks[1] < 3
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Temporary files find it full."""
+
     def on_a_full_disk(*_: object, **__: object) -> BinaryIO:
         return open("/dev/full", "w+b", buffering=MIB)
 
     monkeypatch.setattr("tempfile.TemporaryFile", on_a_full_disk)
-    monkeypatch.setattr("pipelines.tts.spool.IN_MEMORY_BYTES", 1)
+    monkeypatch.setattr("pipelines.temporary_files.IN_MEMORY_BYTES", 1)
+
+
+@pytest.mark.usefixtures("full_disk")
+@pytest.mark.parametrize("path", ["/tts-synthesize", "/tts/v1/voice"])
+async def test_a_whole_answer_that_finds_the_disk_full_is_unavailable_and_free(
+    path: str, app: FastAPI, auth: Headers, books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.temporary_files.IN_MEMORY_BYTES", 50_000)  # with chunks before
     async with client_of(app) as client:
-        answer = await client.post("/tts-synthesize", json={"text": ORDINARY[:200]}, headers=auth)
+        answer = await client.post(path, json=body_of(path, ORDINARY[:200]), headers=auth)
     assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
     assert await books.charged("tts") == (0, 0)
+
+
+@pytest.mark.usefixtures("full_disk")
+async def test_a_stream_whose_copies_find_the_disk_full_is_whole_and_its_event_has_no_link(
+    app: FastAPI, auth: Headers, books: Books
+) -> None:
+    await books.add_webhook("tts.completed")
+    text = ORDINARY[:200].strip()
+    keyed = {**auth, "Idempotency-Key": "k"}
+    async with client_of(app) as client:
+        answer = await client.post("/tts-stream", json={"text": text}, headers=keyed)
+        again = await client.post("/tts-stream", json={"text": text}, headers=keyed)
+    assert json.loads(answer.text.splitlines()[-1]) == {"type": "complete"}
+    assert (again.status_code, again.json()["error"]) == (409, "idempotency_conflict")
+    assert await books.charged("tts") == (len(text), len(text) * PRICE)
+    (event,) = await books.events()
+    assert event["data"]["audio_url"] is None
 
 
 async def test_a_whole_answer_is_joined_and_encoded_in_threads_of_its_own() -> None:

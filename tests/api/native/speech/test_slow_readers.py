@@ -4,8 +4,9 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 
+import httpx
 import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -14,11 +15,12 @@ from api.services import Services
 from configs.schema.voices import VoiceRef, VoicesConfig
 from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan
 from pipelines.tts.shaping import SpokenChunk
+from tests.api.http.test_slow_bodies import limited
 from tests.api.money import Books
 from tests.api.replaced import with_synthesis
 from tests.deployments.gateway.raw_http import admission, serving
 from tests.patience import PATIENCE_S
-from tests.pipelines.stt.voiced import VoicedSpeaker
+from tests.pipelines.stt.voiced import VOICE, VoicedSpeaker
 
 TEXT = "Speech that is sent, and that its client does not read. " * 80
 
@@ -41,10 +43,11 @@ class Counted:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self.sent = 0
+        self.begun = self.sent = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def count(message: Message) -> None:
+            self.begun += message["type"] == "http.response.start"
             self.sent += bool(message.get("body"))
             await send(message)
 
@@ -57,7 +60,61 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("path", ["/tts-stream", "/openai/v1/audio/speech"])
+def slow_reader(port: int, path: str, auth: dict[str, str]) -> socket.socket:
+    """A client that asks for the speech of TEXT, uncompressed, and reads nothing."""
+    named = "input" if path.startswith("/openai") else "text"
+    inworld = {"voiceId": VOICE.voice_id, "audioConfig": {"audioEncoding": "LINEAR16"}}
+    others = inworld if path.startswith("/tts/") else {}
+    formats = {"output_format": "wav", "response_format": "wav"}
+    body = json.dumps({named: TEXT, **formats, **others}).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head += f"Authorization: {auth['Authorization']}\r\nContent-Length: {len(body)}\r\n\r\n"
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect(("127.0.0.1", port))
+    client.sendall(head.encode() + body)
+    return client
+
+
+@pytest.mark.parametrize(
+    ("path", "is_free"),
+    [("/tts-synthesize", True), ("/tts/v1/voice", True), ("/tts/v1/voice:stream", False)],
+)
+async def test_slow_readers_of_whole_answers_leave_their_places_to_others(
+    path: str,
+    is_free: bool,
+    services: Services,
+    auth: dict[str, str],
+    other_auth: dict[str, str],
+) -> None:
+    """A stream keeps its place: it is still being synthesised."""
+    voices = VoicesConfig(defaults={"en": VoiceRef(engine="fake", key="v")})
+    pipeline = SpeechPipeline({"one": VoicedSpeaker(sizes=(9600,))}, voices)
+    narrow = limited(
+        with_synthesis(services, pipeline), work_per_core={path: 2}, lasting_per_core={path: 2}
+    )
+    places = narrow.infrastructure.admission._kinds[path]
+    app = Counted(create_app(narrow))
+    async with serving(app) as listener, AsyncExitStack() as stack:
+        for number in (1, 2):
+            stack.enter_context(slow_reader(listener.port, path, auth))
+            await until(lambda number=number: app.begun == number)  # type: ignore[misc]
+        assert places._count == (0 if is_free else 2)
+        url = f"http://127.0.0.1:{listener.port}"
+        client = httpx.AsyncClient(base_url=url, timeout=PATIENCE_S)
+        await stack.enter_async_context(client)
+        asked = {"text": "Hello.", "voiceId": VOICE.voice_id}
+        answers = [await client.post(path, json=asked, headers=other_auth) for _ in range(3)]
+        assert {answer.status_code for answer in answers} == {200}
+        more = slow_reader(listener.port, path, auth)  # beyond the answers that are sent so
+        stack.enter_context(more)
+        if is_free:
+            await until(lambda: app.begun == 6)
+            assert places._count == 1
+    assert places._count == 0
+
+
+@pytest.mark.parametrize("path", ["/tts-stream", "/openai/v1/audio/speech", "/tts/v1/voice:stream"])
 async def test_a_stalled_stream_is_not_busy_then_ends_and_costs_what_was_sent(
     path: str, services: Services, auth: dict[str, str], books: Books
 ) -> None:
@@ -65,17 +122,9 @@ async def test_a_stalled_stream_is_not_busy_then_ends_and_costs_what_was_sent(
     voices = VoicesConfig(defaults={"en": VoiceRef(engine="fake", key="v")})
     pipeline = Recorded({"one": speaker}, voices)
     scheduler = pipeline._schedulers["one"]
-    named = "input" if path.startswith("/openai") else "text"
-    formats = {"output_format": "wav", "response_format": "wav"}
-    body = json.dumps({named: TEXT, **formats}).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-    head += f"Authorization: {auth['Authorization']}\r\nContent-Length: {len(body)}\r\n\r\n"
     app = Counted(create_app(with_synthesis(services, pipeline)))
     async with serving(app, admission(send_timeout_s=2.0)) as listener:
-        with socket.socket() as client:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            client.connect(("127.0.0.1", listener.port))
-            client.sendall(head.encode() + body)
+        with slow_reader(listener.port, path, auth):
             await until(lambda: len(scheduler.streams) == 1)
             (stream,) = scheduler.streams
             await until(lambda: stream.is_stalled)

@@ -1,0 +1,59 @@
+"""Temporary files for what may be too large for memory: without a name, gone with the process."""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from tempfile import SpooledTemporaryFile
+from threading import Lock
+
+from pipelines.errors import StorageUnavailable
+
+IN_MEMORY_BYTES = 2**20  # 11 s of speech, 2 minutes of MP3; more is on disk
+
+
+class TemporaryFile(SpooledTemporaryFile[bytes]):
+    """Bytes that are written, and read in blocks once they are complete; deleted by `close`, or
+    when nothing refers to them.
+
+    What was just written is in the page cache, so 256 KiB take 0.1 ms: the event loop may write
+    and read them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(IN_MEMORY_BYTES)
+        self._reading = Lock()
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:  # type: ignore[override]
+        """Raises StorageUnavailable when the disk is full."""
+        try:
+            written = super().write(data)
+            self.flush()  # else a full disk would show while the file is read
+        except OSError as error:
+            raise StorageUnavailable("there is no room for temporary files") from error
+        return written
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        with self._reading:
+            return self.seek(0, os.SEEK_END)
+
+    def blocks(self, size: int) -> Iterator[bytes]:
+        """All of it, in blocks of `size` bytes. Several threads may read at once."""
+        start = 0
+        while block := self._read(start, size):
+            yield block
+            start += len(block)
+
+    def close(self) -> None:
+        """Deletes it."""
+        with suppress(OSError):  # of a full disk, again
+            super().close()
+
+    def __del__(self) -> None:
+        self.close()  # without a warning: an answer that is not sent is not closed
+
+    def _read(self, start: int, size: int) -> bytes:
+        with self._reading:
+            self.seek(start)
+            return self.read(size)
