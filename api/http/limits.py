@@ -209,10 +209,11 @@ class RequestLimits:
 
     @contextmanager
     def _lookup(self, connection: HTTPConnection) -> Iterator[bool]:
-        """Around the look-up of a key; yields whether its address has used up those that fail.
+        """Around the look-up of a key or token; yields whether its address has used up those that
+        fail.
 
-        It is counted at once and uncounted when the key exists, so that many concurrent guesses do
-        not evade the limit.
+        It is counted at once and uncounted when it is valid, so that many concurrent guesses do not
+        evade the limit.
         """
         limit = self.admission.unknown_keys_per_minute
         hit = Hit(f"unknown-key:{client_address(connection)}", limit)
