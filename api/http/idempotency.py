@@ -4,10 +4,11 @@ import asyncio
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import closing
 from functools import partial
 from typing import Any
+from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -15,6 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from api.http.bodies import body_chunks
 from api.http.errors import CLOSE, ApiError
+from api.http.ignored_fields import HEADER, note_ignored, shown_ignored
 from api.http.uploads import multipart_boundary
 from pipelines.accounts.authentication import Principal
 from pipelines.billing.billing import IdempotentOperation
@@ -59,7 +61,7 @@ async def answer_once(
     body = _Body(request, principal, store.new_digest())
     claim = await store.claim(principal.workspace_id, _path_of(request), key)
     if isinstance(claim, FinishedRequest):
-        return await _replay(claim, body)
+        return await _replay(request, claim, body)
     request.state.operation = IdempotentOperation(claim.operation)
     body.claim = claim
     try:
@@ -80,7 +82,7 @@ def _path_of(request: Request) -> str:
     return f"sha256:{hashlib.sha256(path.encode()).hexdigest()}"
 
 
-async def _replay(finished: FinishedRequest, body: "_Body") -> Response:
+async def _replay(request: Request, finished: FinishedRequest, body: "_Body") -> Response:
     await body.read_rest()
     kept = await finished.answer_to(body.digest())
     if kept is None:
@@ -88,7 +90,10 @@ async def _replay(finished: FinishedRequest, body: "_Body") -> Response:
     metrics.idempotent_replays.inc()
     replayed = StreamingResponse(kept.body, kept.status, {"Content-Length": str(kept.size)})
     for name, value in kept.headers:
-        replayed.headers.append(name, value)
+        if name == HEADER:  # named again, or refused if this request is strict
+            note_ignored(request, map(unquote, value.split(", ")))
+        else:
+            replayed.headers.append(name, value)
     replayed.headers["Idempotency-Replayed"] = "true"
     return replayed
 
@@ -171,6 +176,7 @@ class _RecordedAnswer(Response):
         self._kept = False
         self._status = 0
         self._kept_headers: list[list[str]] = []
+        self._state: Mapping[str, Any] = {}  # of the request's scope
         self._waiting: Message | None = None  # the start, until the first part of the body
         self._sent = TemporaryFile()  # the body so far
         self._bytes = 0
@@ -178,6 +184,7 @@ class _RecordedAnswer(Response):
         self._disconnected = False  # the client
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._state = scope["state"]
         try:
             with closing(self._sent):
                 await self._answer(scope, self._body.receive, partial(self._record, send))
@@ -196,6 +203,8 @@ class _RecordedAnswer(Response):
                 for name, value in message["headers"]
                 if name.lower() not in _NOT_KEPT_HEADERS
             ]
+            if ignored := shown_ignored(self._state):
+                self._kept_headers.append([HEADER, ignored])
             return
         if message["type"] == "http.response.body":
             self._take(message.get("body", b""))

@@ -43,6 +43,11 @@ def note_ignored(request: Request, names: Iterable[str]) -> None:
             return
 
 
+def shown_ignored(state: Mapping[str, Any]) -> str:
+    """The header of the response, from the state of the scope; empty when nothing is ignored."""
+    return ", ".join(state.get(IGNORED, ()))
+
+
 def is_strict(request: Request) -> bool:
     preferences = ",".join(request.headers.getlist("prefer")).lower().split(",")
     return any(one.partition(";")[0].strip() == "handling=strict" for one in preferences)

@@ -116,12 +116,13 @@ class AdmissionControl:
     def enter_caller(self, caller: int | str) -> Callable[[], None]:
         """The same for a request of a workspace, or of an address if it needs no key.
 
-        A workspace has half of all requests at most, also while no other comes: else its stalled
-        bodies and slow readers would keep the next one out. So have all addresses without a key
-        together. Raises ApiError(concurrency_limit), or ApiError(overloaded).
+        A workspace has as many requests as are free at most, so half of all while no other comes:
+        else its stalled bodies and slow readers would keep the next one out. All addresses without
+        a key together have half. Raises ApiError(concurrency_limit), or ApiError(overloaded).
         """
         if isinstance(caller, int):
-            return self._enter_caller(caller, self._most_of_one, "workspace")
+            most = max(1, min(self._most_of_one, self._kinds[REQUEST].free))
+            return self._enter_caller(caller, most, "workspace")
         with ExitStack() as stack:
             stack.callback(self._enter_caller(caller, self._per_address, "address"))
             stack.callback(self._enter_caller(None, self._most_of_one, "keyless"))
@@ -141,7 +142,8 @@ class _Limit:
     The budget, in seconds, is spent while more than `sustained` are in progress. While several
     workspaces come, each takes at most half, and what one has above that does not count against
     the others: it began when it was alone, or in a burst. Nor does what one has above a quarter
-    count against those with less, so that two which flood do not keep a third out.
+    count against those with less, so that two which flood do not keep a third out. An eighth more
+    is for workspaces that have none, one each, so that four which flood do not keep a fifth out.
     """
 
     def __init__(self, burst: int, sustained: int, budget_s: float, now: float) -> None:
@@ -152,15 +154,21 @@ class _Limit:
         self._held: dict[int | None, int] = {}  # by workspace
         self._latest: dict[int | None, float] = {}  # when the last two workspaces came
 
+    @property
+    def free(self) -> int:
+        """Places, without regard to shares."""
+        return self._sustained - self._count
+
     def enter(self, now: float, workspace_id: int | None) -> bool:
         self._update_budget(now)
         allowed = self._burst if self._budget_s > 0 else self._sustained
         held, share = self._held.get(workspace_id, 0), allowed
         is_full = self._count >= allowed
         if workspace_id is not None and self._is_contended(now, workspace_id):
-            share = max(1, allowed // 2)
+            share, fair = max(1, allowed // 2), max(1, allowed // 4)
             if is_full:
-                fair = max(1, allowed // 4)
+                if not held:
+                    allowed += max(1, allowed // 8)
                 counted = fair if held < fair else share
                 is_full = sum(min(one, counted) for one in self._held.values()) >= allowed
         if is_full or held >= share:
@@ -176,12 +184,12 @@ class _Limit:
         _decrement(self._held, workspace_id)
 
     def _is_contended(self, now: float, workspace_id: int | None) -> bool:
-        """Whether another workspace has come lately, even if it was refused."""
+        """Whether another workspace has a place, or has come lately, even if it was refused."""
         self._latest.pop(workspace_id, None)
         self._latest[workspace_id] = now
         if len(self._latest) > 2:
             del self._latest[next(iter(self._latest))]
-        return any(
+        return len(self._held) > (workspace_id in self._held) or any(
             now - came < CONTENDED_S for one, came in self._latest.items() if one != workspace_id
         )
 
@@ -215,10 +223,11 @@ class RequestLimits:
 
     @contextmanager
     def _lookup(self, connection: HTTPConnection) -> Iterator[bool]:
-        """Around the look-up of a key; yields whether its address has used up those that fail.
+        """Around the look-up of a key or token; yields whether its address has used up those that
+        fail.
 
-        It is counted at once and uncounted when the key exists, so that many concurrent guesses do
-        not evade the limit.
+        It is counted at once and uncounted when it is valid, so that many concurrent guesses do not
+        evade the limit.
         """
         limit = self.admission.unknown_keys_per_minute
         hit = Hit(f"unknown-key:{client_address(connection)}", limit)

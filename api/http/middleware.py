@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.http.bodies import SLOW_CLIENTS
 from api.http.errors import ApiError, error_response, to_api_error
-from api.http.ignored_fields import HEADER, IGNORED
+from api.http.ignored_fields import HEADER, shown_ignored
 from api.http.limits import (
     RELEASES,
     REQUEST,
@@ -80,8 +80,8 @@ class RequestFrame:
                     leave_place(state)
                 headers["X-Request-Id"] = identity
                 add_rate_headers(headers, state)
-                if ignored := state.get(IGNORED):
-                    headers[HEADER] = ", ".join(ignored)
+                if ignored := shown_ignored(state):
+                    headers[HEADER] = ignored
             elif is_head and message["type"] == "http.response.body":
                 message = {**message, "body": b""}
             await send(message)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Literal, TypeVar, get_args
 from uuid import UUID
 
@@ -19,7 +20,7 @@ import jwt
 from sqlmodel import Session
 
 from configs.settings import Secrets
-from db.accounts import Workspace, key_by_digest, key_digests, note_refusal, touch_key
+from db.accounts import User, Workspace, key_by_digest, key_digests, note_refusal, touch_key
 from db.audit import audit
 from db.database import Database, utc_now
 from db.errors import DatabaseError
@@ -208,7 +209,8 @@ class _RefusedCredential(Unauthorized):
 
 
 Lookup = Callable[[], AbstractContextManager[bool]]
-"""Around the look-up of a key that is not cached; yields whether only existing keys may be."""
+"""Around the look-up of a key or token that is not cached; yields whether those that fail are over
+the limit."""
 
 
 def _unlimited() -> AbstractContextManager[bool]:
@@ -225,6 +227,7 @@ class Authenticator:
         self._digests: TtlCache[None, frozenset[bytes]] = TtlCache(
             lambda digests: max(DIGESTS_TTL_S, len(digests) / DIGESTS_PER_S), 1
         )
+        self._ended: set[TokenClaims] = set()  # only signed ones get here, so guesses do not
         self._audited: dict[tuple[int, str], float] = {}  # key and reason: monotonic seconds
         self._tasks = TaskSet()
 
@@ -253,7 +256,8 @@ class Authenticator:
         if credential.count(".") == 2 and len(credential) <= MAX_CREDENTIAL_LENGTH:
             claims = read_token(credential, self._secrets.token_keys)
             if claims is not None:
-                return await self._principals.get(claims, lambda: self._load_session(claims))
+                load = partial(self._load_session, claims, lookup)
+                return await self._principals.get(claims, load)
         raise Unauthorized(UNAUTHORIZED)
 
     def forget(self, key_id: int) -> None:
@@ -321,19 +325,31 @@ class Authenticator:
         except DatabaseError:
             logger.warning("use_not_noted", extra={"id": str(row_id)})
 
-    async def _load_session(self, claims: TokenClaims) -> Principal:
-        found = await self._database.read(owner_of_session, claims.user_id, claims.session_id)
-        if found is None:
-            raise Unauthorized(UNAUTHORIZED)
-        (user, workspace, login), now = found, utc_now()
-        if claims.session_id is None:
-            if user.tokens_since and claims.issued_at <= user.tokens_since.timestamp():
+    async def _load_session(self, claims: TokenClaims, lookup: Lookup) -> Principal:
+        with lookup() as is_limited:
+            # What has ended stays so: it is looked up once, and live tokens are never locked out.
+            if claims in self._ended:
+                raise TooManyUnknownKeys if is_limited else Unauthorized(UNAUTHORIZED)
+            arguments = (claims.user_id, claims.session_id)
+            found = await self._database.read(owner_of_session, *arguments)
+            if found is None or _has_ended(claims, found[0], found[2]):
+                if len(self._ended) >= MAX_REMEMBERED:
+                    self._ended.clear()
+                self._ended.add(claims)
                 raise Unauthorized(UNAUTHORIZED)
-        elif login is None or login.expires_at <= now:
-            raise Unauthorized(UNAUTHORIZED)
-        elif login.last_used_at is None or now - login.last_used_at > TOUCH_INTERVAL:
+        (_, workspace, login), now = found, utc_now()
+        if login is not None and (
+            login.last_used_at is None or now - login.last_used_at > TOUCH_INTERVAL
+        ):
             self._tasks.start(self._touch(touch_session, login.id, now))
         return replace(_principal(workspace, ALL_SCOPES, None), session_id=claims.session_id)
+
+
+def _has_ended(claims: TokenClaims, user: User, login: LoginSession | None) -> bool:
+    if claims.session_id is None:
+        since = user.tokens_since
+        return since is not None and claims.issued_at <= since.timestamp()
+    return login is None or login.expires_at <= utc_now()
 
 
 def _principal(

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from sqlmodel import Session
@@ -37,6 +37,8 @@ TOKENS_PER_MESSAGE = 8  # the template's own
 TOKENS_PER_TOOLS = 256  # for the instructions on calls
 TOKENS_PER_PROMPT = 64  # for instructions that a template adds by itself
 MB = 1_000_000
+
+M = TypeVar("M", ChatMessage, ChatEntry)
 
 
 class ChatEncryption:
@@ -116,12 +118,18 @@ class ChatHistory:
         workspace = session.get(Workspace, workspace_id)
         return self._plans.limits_of(workspace.plan if workspace else "").saved_chats_mb
 
-    async def load(self, workspace_id: int, chat_id: UUID) -> tuple[ChatMessage, ...]:
-        """The messages of a chat, oldest first. Raises ChatNotFound."""
-        _, entries, _ = await self.read(workspace_id, chat_id)
-        return tuple(
-            ChatMessage(cast(Role, entry.role), entry.content, entry.extra) for entry in entries
-        )
+    async def load(
+        self, workspace_id: int, chat_id: UUID, budget_tokens: int | None = None
+    ) -> tuple[ChatMessage, ...]:
+        """The messages of a chat, oldest first. Raises ChatNotFound.
+
+        With a budget only what `continued` can use of them: the instructions, the last turn, and
+        as many messages before it as fit. Nothing else is decrypted.
+        """
+        found = await self._database.read(read_chat, workspace_id, chat_id)
+        if found is None:
+            raise ChatNotFound
+        return await asyncio.to_thread(self._open_newest, *found[:2], budget_tokens)
 
     async def read(
         self, workspace_id: int, chat_id: UUID, page: int = 1, limit: int = ALL
@@ -152,6 +160,27 @@ class ChatHistory:
             entry.content, entry.extra = self._encryption.open_message(
                 chat.workspace_id, chat.id, entry.content, entry.extra
             )
+
+    def _open_newest(
+        self, chat: Chat, entries: list[ChatEntry], budget_tokens: int | None
+    ) -> tuple[ChatMessage, ...]:
+        def opened(entry: ChatEntry) -> ChatMessage:
+            stored = (entry.content, entry.extra)
+            texts = self._encryption.open_message(chat.workspace_id, chat.id, *stored)
+            return ChatMessage(cast(Role, entry.role), *texts)
+
+        if budget_tokens is None:
+            return tuple(map(opened, entries))
+        newest: list[ChatMessage] = []
+        used, has_turn = 0, False
+        for entry in reversed(entries):
+            if entry.role != "system":
+                newest.append(opened(entry))
+                used += estimate_tokens(newest[-1:])
+                has_turn = has_turn or entry.role == "user"
+                if has_turn and used > budget_tokens:
+                    break
+        return (*map(opened, _instructions(entries)), *reversed(newest))
 
     def _open_title(self, chat: Chat) -> None:
         chat.title = self._encryption.open_title(chat.workspace_id, chat.id, chat.title)
@@ -233,13 +262,15 @@ def _last_turn(messages: Sequence[ChatMessage]) -> int:
     return next(users, 0)
 
 
-def _instructions(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+def _instructions(messages: Sequence[M]) -> list[M]:
     """The last unbroken run of system messages."""
-    run: list[ChatMessage] = []
+    run: list[M] = []
     previous = ""
     for message in messages:
         if message.role == "system":
-            run = [*run, message] if previous == "system" else [message]
+            if previous != "system":
+                run = []
+            run.append(message)
         previous = message.role
     return run
 

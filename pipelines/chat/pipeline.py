@@ -173,7 +173,8 @@ class ChatPipeline:
         await self._history.check(workspace_id, request.chat_id, saves=saves)
         earlier: tuple[ChatMessage, ...] = ()
         if request.chat_id is not None:
-            earlier = await self._history.load(workspace_id, request.chat_id)
+            budget = _history_budget(info, request.generation.sampling.max_tokens)
+            earlier = await self._history.load(workspace_id, request.chat_id, budget)
         check_results(earlier, request.generation.messages)
         async with AsyncExitStack() as undo:
             charge = await undo.enter_async_context(await self._hold(info, request, earlier))

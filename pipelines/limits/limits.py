@@ -224,6 +224,10 @@ class SharedLimits:
         """Leases of this process."""
         return sum(map(len, self._held.values()))
 
+    def held_under(self, key: str) -> int:
+        """Those under one key."""
+        return len(self._held.get(key, ()))
+
     async def hit(
         self, key: str, limit: int, window_s: int = WINDOW_S, cost: int = 1
     ) -> RateWindow:
@@ -258,7 +262,7 @@ class SharedLimits:
             except StoreLost as error:
                 self._failed(error)
         if free is None:  # without the store: by the leases of this process
-            free = len(self._held.get(key, ())) < self._share(limit)
+            free = self.held_under(key) < self._share(limit)
         if not free:
             metrics.leases_refused.inc()
             return None

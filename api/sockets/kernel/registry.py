@@ -52,13 +52,15 @@ class SocketRegistry:
     async def admit(self, principal: Principal) -> Lease:
         """A lease for a session of the workspace, counted over all gateways.
 
-        Raises ApiError(concurrency_limit), or ApiError(overloaded).
+        A workspace has as many sessions of this process as are free at most: some are always left
+        for the next one. Raises ApiError(concurrency_limit), or ApiError(overloaded).
         """
-        if self._shared.held >= self._at_most:
+        key = f"sockets:{principal.workspace_id}"
+        if self._shared.held_under(key) >= self._at_most - self._shared.held:
             metrics.overload_refusals.labels("socket").inc()
             raise ApiError("overloaded", "too many sessions are open; try again in a moment")
         limit = self._plans.limits_of(principal.plan).concurrent_websockets
-        lease = await self._shared.acquire(f"sockets:{principal.workspace_id}", limit)
+        lease = await self._shared.acquire(key, limit)
         if lease is None:
             message = f"the plan allows {limit} WebSocket sessions at a time"
             raise ApiError("concurrency_limit", message)

@@ -8,7 +8,13 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from models.llm.structured_output.ast import Node, SchemaError, WorkBudget, post_order
+from models.llm.structured_output.ast import (
+    Node,
+    SchemaError,
+    SchemaTooLarge,
+    WorkBudget,
+    post_order,
+)
 from models.llm.structured_output.keywords import Schema, type_of
 
 MAX_PARSES = 16
@@ -99,10 +105,10 @@ class AmbiguityCheck:
         self._comparisons = 0
 
     def compare(self, alternatives: int) -> None:
-        """Counts the comparisons between this many alternatives. Raises SchemaError."""
+        """Counts the comparisons between this many alternatives. Raises SchemaTooLarge."""
         self._comparisons += alternatives**2
         if self._comparisons > MAX_COMPARISONS:
-            raise SchemaError("anyOf, oneOf: there are too many alternatives")
+            raise SchemaTooLarge("anyOf, oneOf: there are too many alternatives")
 
     def add(self, choice: Node, parts: list[tuple[Node, list[Alternative]]]) -> None:
         """Registers a choice and its parts, each with its alternatives."""

@@ -30,7 +30,8 @@ def answer_grammar(
 ) -> Grammar | None:
     """The grammar of the answer; None when it is not constrained. Cached by a digest.
 
-    Raises SchemaError for a schema that is not supported, or exceeds the budget.
+    Raises SchemaError for a schema that is not supported, SchemaTooLarge beyond a bound or the
+    budget. A refusal for the budget is not cached: on a busy machine the same work takes longer.
     """
     if not may_call_tools(request) and request.response_format is None:
         return None
@@ -40,9 +41,9 @@ def answer_grammar(
         try:
             place.append(_compile(request, bounds, GrammarBuilder(budget)))
         except SchemaError as error:
-            if budget.cancelled:
+            if budget.is_spent:
                 raise
-            place.append(SchemaError(str(error)))  # without its traceback, which holds the nodes
+            place.append(type(error)(str(error)))  # without its traceback, which holds the nodes
     return _kept(place)
 
 
@@ -81,7 +82,7 @@ def _with_place(place: str) -> Iterator[None]:
     try:
         yield
     except SchemaError as error:
-        raise SchemaError(f"{place}: {error}") from None
+        raise type(error)(f"{place}: {error}") from None
 
 
 Place = list[Grammar | SchemaError]  # empty until one of them is known
@@ -101,7 +102,7 @@ def _place(digest: bytes) -> Place:
 
 def _kept(place: Place) -> Grammar:
     if isinstance(place[0], SchemaError):
-        raise SchemaError(str(place[0]))
+        raise type(place[0])(str(place[0]))
     return place[0]
 
 

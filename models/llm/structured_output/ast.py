@@ -37,15 +37,20 @@ class SchemaError(InvalidEngineRequest):
     """A JSON schema that is not supported; the message has the place and the reason."""
 
 
+class SchemaTooLarge(SchemaError):
+    """A JSON schema beyond a bound of its size, or the budget of its compilation."""
+
+
 class WorkBudget:
     """The CPU time of the thread that compiles a grammar, since its schemas are a caller's.
 
-    Every loop over a schema spends steps. Any thread may set `cancelled`. With `rests` the thread
-    sleeps as long as it works, a millisecond at a time: it has the GIL, for which the streams wait.
+    Every loop over a schema spends steps. Any thread may set `cancelled`; `is_spent` is set when
+    the work was refused for its time, or cancelled. With `rests` the thread sleeps as long as it
+    works, a millisecond at a time: it has the GIL, for which the streams wait.
     """
 
     def __init__(self, cpu_s: float = MAX_CPU_S, *, rests: bool = False) -> None:
-        self.cancelled = False
+        self.cancelled = self.is_spent = False
         self._cpu_s = cpu_s
         self._rests = rests
         self._rested_at = 0.0  # CPU time of the thread
@@ -53,7 +58,7 @@ class WorkBudget:
         self._steps = 0  # since the clock was read, which takes as long as some steps
 
     def spend(self, steps: int = 1) -> None:
-        """Raises SchemaError when the time is spent, or the work is cancelled."""
+        """Raises SchemaTooLarge when the time is spent, or the work is cancelled."""
         self._steps += steps
         if self._steps < _STEPS_PER_LOOK and self._until is not None:
             return
@@ -61,7 +66,8 @@ class WorkBudget:
         if self._until is None:
             self._until, self._rested_at = now + self._cpu_s, now
         if self.cancelled or now > self._until:
-            raise SchemaError("it takes too long to compile; make it smaller")
+            self.is_spent = True
+            raise SchemaTooLarge("it takes too long to compile; make it smaller")
         if self._rests and now - self._rested_at > _WORK_S:
             time.sleep(now - self._rested_at)
             self._rested_at = now
@@ -158,7 +164,7 @@ EMPTY: Node = Sequence()
 
 
 class GrammarBuilder:
-    """Builds nodes; equal ones are the same object. Raises SchemaError when there are too many."""
+    """Builds nodes; equal ones are the same object. Raises SchemaTooLarge for too many."""
 
     def __init__(self, budget: WorkBudget) -> None:
         self.budget = budget
@@ -213,7 +219,7 @@ class GrammarBuilder:
         if (Repeat, item, least, most) not in self._nodes:
             self._repeats += max(least, 1) if math.isinf(most) else int(most)
         if self._repeats > MAX_REPEATS:
-            raise SchemaError("the schema allows too many repetitions")
+            raise SchemaTooLarge("the schema allows too many repetitions")
         return self._unique(_PART, Repeat, item, least, most)
 
     def optional(self, item: Node) -> Node:
@@ -241,7 +247,7 @@ class GrammarBuilder:
     def _grow(self, characters: int) -> None:
         self._size += characters
         if self._size > MAX_GRAMMAR_CHARS:
-            raise SchemaError("the schema is too large")
+            raise SchemaTooLarge("the schema is too large")
 
 
 class Grammar:

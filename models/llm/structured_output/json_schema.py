@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from models.llm.structured_output.ambiguity import Alternative, AmbiguityCheck, exclude_each_other
-from models.llm.structured_output.ast import EMPTY, GrammarBuilder, Node, SchemaError
+from models.llm.structured_output.ast import (
+    EMPTY,
+    GrammarBuilder,
+    Node,
+    SchemaError,
+    SchemaTooLarge,
+)
 from models.llm.structured_output.keywords import (
     Schema,
     as_schema,
@@ -59,7 +65,7 @@ class SchemaCompiler:
     def compile(self) -> Node:
         """Raises SchemaError."""
         if len(json.dumps(self._tree.root)) > MAX_SCHEMA_CHARS:
-            raise SchemaError(f"the schema has more than {MAX_SCHEMA_CHARS} characters")
+            raise SchemaTooLarge(f"the schema has more than {MAX_SCHEMA_CHARS} characters")
         node = self._schema(self._tree.root)
         self._ambiguity.check(node)
         return node
@@ -77,7 +83,7 @@ class SchemaCompiler:
     def _resolved(self, schema: Schema) -> Node:
         self._count += 1
         if self._count > MAX_SCHEMAS or self._depth >= MAX_DEPTH:
-            raise SchemaError("the schema is too large or too deep")
+            raise SchemaTooLarge("the schema is too large or too deep")
         self._depth += 1
         node = self._body(self._tree.resolved(schema))
         self._depth -= 1
@@ -120,7 +126,7 @@ class SchemaCompiler:
                 kept.append((whole, leaves))
                 number += len(leaves)
             if max(number, len(schema[key])) > MAX_LEAVES:
-                raise SchemaError(f"{key}: there are more than {MAX_LEAVES} alternatives")
+                raise SchemaTooLarge(f"{key}: there are more than {MAX_LEAVES} alternatives")
         if not kept:
             raise SchemaError(f"{key}: no value is allowed")
         self._ambiguity.compare(number)
@@ -148,7 +154,7 @@ class SchemaCompiler:
             if self._tree.alternatives(value) or name in required
         ]
         if len(named) > MAX_PROPERTIES:
-            raise SchemaError(f"properties: at most {MAX_PROPERTIES} are supported")
+            raise SchemaTooLarge(f"properties: at most {MAX_PROPERTIES} are supported")
         least, most = schema.get("minProperties", 0), schema.get("maxProperties")
         if not named:
             # An empty `properties` allows no property.
@@ -242,7 +248,7 @@ class SchemaCompiler:
     def _text(self, least: int, most: float) -> Node:
         """Any string of `least` to `most` characters."""
         if least > MAX_STRING:
-            raise SchemaError(f"minLength: at most {MAX_STRING} is supported")
+            raise SchemaTooLarge(f"minLength: at most {MAX_STRING} is supported")
         most = _whole_number(max(least, min(most, self._bounds.string)))
         return self._build.once(("text", least, most), lambda: self._any_text(least, most))
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from models.llm.structured_output.ast import SchemaError, WorkBudget
+from models.llm.structured_output.ast import SchemaError, SchemaTooLarge, WorkBudget
 from models.llm.structured_output.keywords import Schema, as_schema
 
 MAX_REFERENCES = 32  # in a chain of references
@@ -42,7 +42,7 @@ class SchemaTree:
         self._steps += 1
         self._budget.spend(4)
         if depth > MAX_REFERENCES or self._steps > MAX_STEPS:
-            raise SchemaError("$ref: it leads to itself, or through too many others")
+            raise SchemaTooLarge("$ref: it leads to itself, or through too many others")
         schema = as_schema(value)
         parts = [*schema.get("allOf", ())]
         if "$ref" in schema:
@@ -67,14 +67,14 @@ class SchemaTree:
         if key not in schema:
             return [] if schema.get("enum") == [] else [schema]
         if len(schema[key]) > MAX_LEAVES:
-            raise SchemaError(f"{key}: there are more than {MAX_LEAVES} alternatives")
+            raise SchemaTooLarge(f"{key}: there are more than {MAX_LEAVES} alternatives")
         base = {name: part for name, part in schema.items() if name != key}
         leaves: list[Schema] = []
         for part in schema[key]:
             inner = merged(base, as_schema(part)) if base else part
             leaves += self.alternatives(inner, (*path, reference))
             if len(leaves) > MAX_LEAVES:
-                raise SchemaError(f"{key}: there are too many alternatives")
+                raise SchemaTooLarge(f"{key}: there are too many alternatives")
         return leaves
 
 

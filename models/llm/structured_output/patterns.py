@@ -17,6 +17,7 @@ from models.llm.structured_output.ast import (
     Node,
     Ranges,
     SchemaError,
+    SchemaTooLarge,
     without,
 )
 
@@ -61,7 +62,7 @@ _REPEATS = (ops.MAX_REPEAT, ops.MIN_REPEAT)
 def compile_pattern(pattern: str, least: int, most: int | None, builder: GrammarBuilder) -> Node:
     """Strings of `least` to `most` characters that match the expression. Raises SchemaError."""
     if len(pattern) > MAX_PATTERN_CHARS:
-        raise SchemaError(f"pattern: at most {MAX_PATTERN_CHARS} characters are allowed")
+        raise SchemaTooLarge(f"pattern: at most {MAX_PATTERN_CHARS} characters are allowed")
     try:
         parsed = parser.parse(pattern)
     except (ValueError, RecursionError, OverflowError, re.error) as error:
@@ -75,7 +76,7 @@ def compile_pattern(pattern: str, least: int, most: int | None, builder: Grammar
             break
     else:
         if compiler.positions > MAX_POSITIONS:
-            raise SchemaError("pattern: it is too large")
+            raise SchemaTooLarge("pattern: it is too large")
         raise SchemaError("pattern: it allows more characters than maxLength")
     if shortest < least:
         raise SchemaError("pattern: it allows fewer characters than minLength")
@@ -132,7 +133,7 @@ class _PatternCompiler:
     def _repeat(self, least: int, most: Any, inner: Any) -> Part:
         most = max(least, self._unbounded) if most is ops.MAXREPEAT else int(most)
         if most > MAX_POSITIONS:
-            raise SchemaError("pattern: it repeats too often")
+            raise SchemaTooLarge("pattern: it repeats too often")
         if not most:
             return EMPTY, 0, 0
         if most > 1 and inner.getwidth()[0] == 0:

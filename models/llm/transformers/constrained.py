@@ -17,14 +17,13 @@ from models.llm.structured_output.answer import (
     may_call_tools,
     schema_of,
 )
-from models.llm.structured_output.ast import Grammar, SchemaError, WorkBudget
-from models.llm.structured_output.json_schema import WIDE
+from models.llm.structured_output.ast import Grammar, SchemaError, SchemaTooLarge, WorkBudget
+from models.llm.structured_output.json_schema import MAX_SCHEMA_CHARS, WIDE
 from models.llm.structured_output.notations import to_lark
 from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK
 
 Matcher: TypeAlias = Any  # llguidance.LLMatcher; the CPU profile does not install the library
 
-MOST_SCHEMA_CHARACTERS = 200_000
 # Without optional white space, which a model could write endlessly.
 JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
@@ -48,11 +47,12 @@ class ConstrainedAnswers:
     def constrain(
         self, request: GenerationRequest, budget: WorkBudget | None = None
     ) -> ConstrainedAnswer | None:
-        """None when the answer is not constrained. Raises UnsupportedFeature.
+        """None when the answer is not constrained. Raises UnsupportedFeature, SchemaTooLarge.
 
-        The grammar is our own, so that it and ParserState agree. Schemas that our compiler refuses
-        (such as with `patternProperties`) llguidance may compile by itself: such an answer obeys
-        its schema, but is cut off when its tokens are spent.
+        The grammar is our own, so that it and ParserState agree. Schemas that our compiler does not
+        support (such as with `patternProperties`) llguidance may compile by itself: such an answer
+        obeys its schema, but is cut off when its tokens are spent. Those that are too large it does
+        not get: nothing can cancel it, nor bound its CPU time.
 
         Takes some milliseconds, and up to a second for a large schema.
         """
@@ -63,9 +63,10 @@ class ConstrainedAnswers:
             matcher = self._matcher(to_lark(grammar, mark_is_token=self._mark_is_special))
             if not matcher.is_error():
                 return ConstrainedAnswer(matcher, grammar)
+        except SchemaTooLarge:
+            raise
         except SchemaError:
-            if budget is not None and budget.cancelled:
-                raise
+            pass
         matcher = self._matcher(self._grammar(request))
         if matcher.is_error():
             reason = matcher.get_error().splitlines()[0]
@@ -129,12 +130,11 @@ def _styled(schema: Any) -> Any:
     """Raises UnsupportedFeature."""
     if not isinstance(schema, dict):
         raise UnsupportedFeature("a schema is a JSON object")
+    if len(json.dumps(schema)) > MAX_SCHEMA_CHARS:
+        raise UnsupportedFeature(f"the schema has more than {MAX_SCHEMA_CHARS} characters")
     return {**schema, "x-guidance": JSON_STYLE}
 
 
 def _json(schema: Any) -> str:
     """Raises UnsupportedFeature."""
-    written = json.dumps(_styled(schema))
-    if len(written) > MOST_SCHEMA_CHARACTERS:
-        raise UnsupportedFeature("the schema is too long")
-    return f"%json {written}"
+    return f"%json {json.dumps(_styled(schema))}"

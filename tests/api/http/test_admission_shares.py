@@ -6,7 +6,7 @@ import pytest
 from fastapi import FastAPI
 
 from api.http.errors import ApiError
-from api.http.limits import CONTENDED_S, AdmissionControl
+from api.http.limits import CONTENDED_S, REQUEST, AdmissionControl
 from api.http.routing import StrictRoute
 from api.services import Services
 from tests.clock import Clock
@@ -58,8 +58,30 @@ def test_two_workspaces_that_flood_do_not_keep_a_third_and_a_fourth_out(
 ) -> None:
     floods = [admitted(admission, one) for one in (1, 2)]
     assert [len(flood) for flood in floods] == [8, 4]
-    assert [len(admitted(admission, one)) for one in (3, 4, 5)] == [2, 2, 0]
+    assert [len(admitted(admission, one)) for one in (3, 4)] == [2, 2]
     assert not admitted(admission, 1) and not admitted(admission, 2)
+
+
+def test_four_workspaces_that_share_every_place_leave_one_to_a_fifth(
+    admission: AdmissionControl,
+) -> None:
+    for _ in range(2):
+        for one in (1, 2, 3, 4):
+            admission.enter(PATH, one)
+    assert not any(admitted(admission, one) for one in (1, 2, 3, 4))
+    fifth = admitted(admission, 5)
+    assert len(fifth) == 1
+    assert not admitted(admission, 6)  # an eighth of the places, not one for each that comes
+    fifth[0]()
+    assert len(admitted(admission, 6)) == 1
+
+
+def test_places_that_are_held_for_longer_than_a_minute_are_shared_with_the_next_workspace(
+    admission: AdmissionControl, clock: Clock
+) -> None:
+    admitted(admission, 1)
+    clock.now += CONTENDED_S + 1
+    assert len(admitted(admission, 2)) == 2  # half of what is admitted after the burst
 
 
 def test_a_flood_does_not_refuse_a_steady_client_after_the_burst(
@@ -116,6 +138,27 @@ def test_every_post_that_makes_a_model_work_has_places(app: FastAPI, services: S
     assert {"/tts-synthesize", "/tts/v1/voice", "/openai/v1/audio/speech"} <= posts
     assert posts <= set(listed), f"configs/admission.yaml lacks {sorted(posts - set(listed))}"
     assert all(isinstance(route, StrictRoute) for route in app.routes if hasattr(route, "tags"))
+
+
+def test_workspaces_with_many_requests_leave_some_to_the_next(services: Services) -> None:
+    config = services.platform.request_limits.admission
+    admission = AdmissionControl(config.model_copy(update={"requests": 16}))
+
+    def flood(workspace_id: int) -> int:
+        count = 0
+        while True:
+            leave = admission.enter(REQUEST)
+            try:
+                admission.enter_caller(workspace_id)
+            except ApiError as refusal:
+                leave()
+                assert refusal.code == "concurrency_limit"
+                return count
+            count += 1
+
+    assert [flood(one) for one in (1, 2, 3, 4)] == [8, 4, 2, 1]
+    admission.enter(REQUEST)
+    admission.enter_caller(5)
 
 
 def test_requests_without_a_key_from_many_addresses_leave_half_of_the_places(

@@ -153,6 +153,21 @@ def _wav_file() -> bytes:
     return target.getvalue()
 
 
+async def test_a_replayed_answer_names_the_ignored_fields_and_a_strict_retry_is_refused(
+    client: httpx.AsyncClient, keyed: Headers
+) -> None:
+    path, body = "/tts-synthesize?pi%2Ctch=2", {**SPEECH, "voise": "x"}
+    first = await client.post(path, headers=keyed, json=body)
+    again = await client.post(path, headers=keyed, json=body)
+    assert first.status_code == again.status_code == 200
+    assert again.headers["idempotency-replayed"] == "true"
+    named = [one.headers.get_list("x-ignored-fields") for one in (first, again)]
+    assert named == [["pi%2Ctch, voise"]] * 2
+    strict = await client.post(path, headers={**keyed, "Prefer": "handling=strict"}, json=body)
+    assert (strict.status_code, strict.json()["error"]) == (400, "validation_error")
+    assert strict.json()["message"].startswith("pi%2Ctch: ")
+
+
 async def test_another_body_with_the_same_key_is_refused(
     client: httpx.AsyncClient, keyed: Headers
 ) -> None:

@@ -225,7 +225,8 @@ def services_at_capacity(services: Services, requests: int, work: int) -> Iterat
         update={"requests": requests, "work_per_core": {"/tts-synthesize": work}}
     )
     in_flight = AdmissionControl(config, cores=1)
-    release = [in_flight.enter("/tts-synthesize", workspace) for workspace in range(-work, 0)]
+    reserve = max(1, work // 8)  # one each for workspaces that have none
+    release = [in_flight.enter("/tts-synthesize", one) for one in range(-work - reserve, 0)]
     yield with_infrastructure(services, admission=in_flight)
     for one in release:
         one()

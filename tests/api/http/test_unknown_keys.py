@@ -7,7 +7,7 @@ import pytest
 
 from api.http.limits import RequestLimits
 from api.services import Services
-from db import accounts
+from db import accounts, sessions
 from pipelines.accounts.authentication import new_api_key
 
 Headers = dict[str, str]
@@ -75,6 +75,34 @@ async def test_valid_keys_behind_an_address_of_guesses_are_never_locked_out(
         assert (await plans(client, f"Bearer {one.json()['key']}")).status_code == 200
     assert (await client.get("/plans", headers=auth)).status_code == 200
     assert (await plans(client, f"Bearer {revoked['key']}")).status_code == 401
+
+
+async def test_ended_tokens_are_looked_up_once_and_count_as_unknown_keys(
+    client: httpx.AsyncClient, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Any] = []
+    look_up = sessions.owner_of_session
+
+    def counted(session: Any, *arguments: Any) -> Any:
+        found.append(arguments)
+        return look_up(session, *arguments)
+
+    monkeypatch.setattr("pipelines.accounts.authentication.owner_of_session", counted)
+    account = {"email": "ada@example.com", "password": "a long password"}
+    tokens = [(await client.post("/auth/signup", json=account)).json()["token"]]
+    for _ in range(2):
+        tokens.append((await client.post("/auth/login", json=account)).json()["token"])
+    ended, live, unused = (f"Bearer {token}" for token in tokens)
+    await client.post("/auth/logout", headers={"Authorization": ended})
+    assert (await plans(client, live)).status_code == 200
+    found.clear()
+    limit = limit_of(services)
+    statuses = [(await plans(client, ended)).status_code for _ in range(2 * limit)]
+    assert (len(found), statuses) == (1, [401] * limit + [429] * limit)
+
+    assert len(found) == 1
+    assert (await plans(client, unused)).status_code == 200  # not locked out with the ended one
+    assert (await plans(client, f"Bearer {new_api_key()}")).status_code == 429
 
 
 async def test_keys_that_exist_are_not_counted(

@@ -64,7 +64,7 @@ class SocketServer:
 async def serve(services: Services) -> AsyncIterator[SocketServer]:
     key = await services.platform.accounts.ensure_first_workspace()
     assert key is not None
-    await services.infrastructure.database.run(_upgrade)
+    await services.infrastructure.database.run(upgrade)
     app = create_app(services)
     turns = services.infrastructure.admission.turns
     listener = HttpListener(app, "127.0.0.1", 0, turns=turns)
@@ -76,7 +76,8 @@ async def serve(services: Services) -> AsyncIterator[SocketServer]:
         await listener.stop(services.infrastructure.sockets.drain(0, 1001, "the test is over"))
 
 
-def _upgrade(session: Session) -> None:
+def upgrade(session: Session) -> None:
+    """Puts every workspace on the plan with the most sockets."""
     for workspace in session.exec(select(Workspace)):
         workspace.plan = "enterprise"
 

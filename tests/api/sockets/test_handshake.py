@@ -1,5 +1,6 @@
 """The WebSocket handshake: an HTTP status and error for each reason of refusal."""
 
+from contextlib import AsyncExitStack
 from typing import Any
 
 import httpx
@@ -8,7 +9,7 @@ from websockets.exceptions import InvalidStatus
 
 from pipelines.accounts.service import Accounts
 from tests.api.sockets.client import connect
-from tests.api.sockets.conftest import SocketServer
+from tests.api.sockets.conftest import SocketServer, upgrade
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -30,6 +31,13 @@ async def new_key(server: SocketServer, scopes: list[str]) -> tuple[int, str]:
     principal = await accounts.authenticator.authenticate(server.key)
     made = await accounts.create_key(principal, "another", scopes, None)
     return made.row.id, made.key
+
+
+async def new_workspace(server: SocketServer, email: str) -> str:
+    """The token of its user; on the plan `enterprise`."""
+    signed_in = await server.services.platform.accounts.sign_up(email, "a long password", "", "")
+    await server.services.infrastructure.database.run(upgrade)
+    return signed_in.token
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -95,6 +103,27 @@ async def test_more_sockets_than_the_plan_allows_are_429(shared_server: SocketSe
     await shared_server.until_empty()
     async with connect(url):
         pass
+
+
+async def test_workspaces_that_open_all_the_sockets_they_can_leave_some_to_the_next(
+    shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shared_server.until_empty()
+    monkeypatch.setattr(shared_server.services.infrastructure.sockets, "_at_most", 16)
+    tokens = [await new_workspace(shared_server, f"flood{one}@example.com") for one in range(5)]
+    opened = [0] * 5
+    async with AsyncExitStack() as stack:
+        for one, token in enumerate(tokens):
+            while True:
+                try:
+                    await stack.enter_async_context(connect(shared_server.url("/ws/tts", token)))
+                except InvalidStatus as refusal:
+                    assert refusal.response.status_code == 503
+                    assert b'"overloaded"' in bytes(refusal.response.body or b"")
+                    break
+                opened[one] += 1
+    assert opened == [8, 4, 2, 1, 1]
+    await shared_server.until_empty()
 
 
 async def test_a_draining_server_refuses_handshakes_with_503(

@@ -2,7 +2,7 @@ import asyncio
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import UUID, uuid4
 
 import pytest
@@ -15,9 +15,9 @@ from db.chats import ChatEntry, append_to_chat, delete_chat, list_chats
 from db.database import Database
 from models.base import ModelInfo
 from models.errors import ContextLengthExceeded, EngineError, EngineLost
-from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, TokenUsage
+from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, Role, TokenUsage
 from pipelines.billing.billing import Billing
-from pipelines.chat.history import ChatHistory, continued
+from pipelines.chat.history import ChatEncryption, ChatHistory, continued
 from pipelines.chat.pipeline import ChatPipeline, ChatRequest, Completion
 from pipelines.errors import ChatNotFound, ModelNotFound
 from pipelines.storage.encryption import Encryption
@@ -283,6 +283,28 @@ async def test_history_beyond_the_context_is_shortened_and_sent_again(pipeline_o
     await answer(pipeline, ChatRequest(WORKSPACE, prompt("five"), chat_id=first.chat_id))
     contents = [m.content for m in model.prompts[-1]]
     assert contents in (["four", "good", "five"], ["five"])
+
+
+async def test_a_turn_decrypts_only_the_messages_that_may_fit_and_sends_the_same_prompt(
+    database: Database, monkeypatch: pytest.MonkeyPatch, pipeline_of: Make
+) -> None:
+    roles = ["system", *["user", "assistant"] * 50, "system", "system", *["user", "assistant"] * 50]
+    said = [ChatMessage(cast(Role, role), f"{at} {'x' * 90}") for at, role in enumerate(roles)]
+    history, chat_id = history_of(database), uuid4()
+    await history.save(WORKSPACE, chat_id, said[:-1], said[-1], "m", None, is_new=True)
+    opened: list[str] = []
+    open_message = ChatEncryption.open_message
+
+    def counted(*arguments: Any) -> Any:
+        opened.append(arguments[3])
+        return open_message(*arguments)
+
+    monkeypatch.setattr(ChatEncryption, "open_message", counted)
+    model = ScriptedModel(["good"], context_tokens=1000)
+    await answer(pipeline_of(model), ChatRequest(WORKSPACE, prompt("next"), chat_id=chat_id))
+    assert model.prompts == [continued(said, users("next"), 750)]
+    assert model.prompts[0][:2] == tuple(said[101:103])
+    assert len(model.prompts[0]) - 1 <= len(opened) <= len(model.prompts[0]) + 4
 
 
 async def test_messages_of_a_request_are_never_cut_to_fit_the_context(pipeline_of: Make) -> None:

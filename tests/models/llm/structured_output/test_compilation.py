@@ -1,9 +1,12 @@
 """Compiling callers' schemas: the queue, its turns and limits, cancellation, and the cache."""
 
 import asyncio
+import importlib
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -11,7 +14,7 @@ from models.errors import EngineOverloaded
 from models.llm.base import GenerationRequest
 from models.llm.structured_output import answer
 from models.llm.structured_output.answer import answer_grammar, cached_grammar
-from models.llm.structured_output.ast import SchemaError, WorkBudget
+from models.llm.structured_output.ast import SchemaError, SchemaTooLarge, WorkBudget
 from models.llm.structured_output.compilation import (
     MAX_OF_OWNER,
     MAX_WAITING,
@@ -166,3 +169,41 @@ def test_grammars_and_refusals_are_cached_but_not_those_of_a_caller_that_left(
     assert answer_grammar(good) is grammar is cached_grammar(good)
     with pytest.raises(SchemaError, match="not is not supported"):
         cached_grammar(bad)
+
+
+def test_a_schema_that_was_refused_for_its_cpu_time_is_compiled_when_it_comes_again() -> None:
+    request = asking(record({"busy": strings()}))
+    with pytest.raises(SchemaTooLarge, match="takes too long"):
+        answer_grammar(request, budget=WorkBudget(cpu_s=0.0))
+    assert cached_grammar(request) is None
+    assert answer_grammar(request) is cached_grammar(request) is not None
+
+
+TOO_LARGE = [
+    record({f"p{at}": {"type": "null"} for at in range(201)}),
+    {"anyOf": [{"const": at} for at in range(3600)]},
+    {"type": "string", "pattern": "(a{99}){99}"},
+    {"type": "string", "minLength": 2000},
+    {"enum": ["x" * 70_000]},
+]
+NOT_SUPPORTED = [{"patternProperties": {}}, {"type": "string", "pattern": "(?<=x)y"}]
+
+
+@pytest.mark.parametrize("schema", [*TOO_LARGE, *NOT_SUPPORTED])
+def test_llguidance_gets_schemas_that_are_not_supported_but_none_that_is_too_large(
+    schema: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = MagicMock()
+    monkeypatch.setitem(sys.modules, "llguidance", library)
+    monkeypatch.setitem(sys.modules, "llguidance.hf", library.hf)
+    name = "models.llm.transformers.constrained"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    library.LLMatcher.return_value.is_error.return_value = False
+    answers = importlib.import_module(name).ConstrainedAnswers(MagicMock(), 1, [0])
+    monkeypatch.delitem(sys.modules, name)
+    if schema in TOO_LARGE:
+        with pytest.raises(SchemaTooLarge):
+            answers.constrain(asking(schema))
+        assert not library.LLMatcher.called
+    else:
+        assert answers.constrain(asking(schema)).grammar is None
