@@ -226,10 +226,13 @@ async def test_a_route_without_places_refuses_before_the_body_is_read(
     services: Services, auth: Headers
 ) -> None:
     full = limited(services, work_per_core={"/tts-synthesize": 1})
-    leave = full.infrastructure.admission.enter("/tts-synthesize")
+    admission = full.infrastructure.admission
+    # The second place is for a workspace that has none.
+    leave = [admission.enter("/tts-synthesize", workspace_id) for workspace_id in (998, 999)]
     async with serving(full) as client, AsyncExitStack() as stack:
         (one,) = await stalled(client, "/tts-synthesize", auth, 1)
         stack.callback(one.close)
         answer = await asyncio.to_thread(one.recv, 4096)
         assert answer.startswith(b"HTTP/1.1 503 ")
-        leave()
+        for one_leaves in leave:
+            one_leaves()
