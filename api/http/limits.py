@@ -6,7 +6,6 @@ millisecond is backpressure that a client can act on; a queue would only make ev
 
 import hashlib
 import math
-import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -20,6 +19,7 @@ from starlette.requests import HTTPConnection, Request
 
 from api.http.errors import ApiError
 from api.http.turns import Turns, turn_of
+from configs import environment
 from configs.schema.platform import AdmissionConfig, PlansConfig
 from pipelines.accounts.authentication import Authenticator, Principal
 from pipelines.errors import TooManyUnknownKeys, Unauthorized
@@ -70,7 +70,7 @@ class AdmissionControl:
         cores: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        cores = cores or os.cpu_count() or 1
+        cores = cores or environment.cores()
         self.slow_clients = config.slow_clients
         self._per_address = config.requests_per_address
         self._most_of_one = max(1, config.requests // 2)
