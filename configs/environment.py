@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 T = TypeVar("T", bound=str)
 
+_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _DATABASES = ("sqlite", "postgres", "postgresql", "postgresql+psycopg")
 
@@ -134,6 +135,17 @@ def public_url(name: str, default: str) -> str:
     if not usable or re.search(r"[\s?#\\]", text):
         raise SettingsError(f"{name} is {text!r}, and has to be like https://speech.example.com")
     return text
+
+
+def cores() -> int:
+    """The cores that this process may use, by its affinity and the quota of its cgroup (v2): those
+    of the machine are more in a container."""
+    number = len(os.sched_getaffinity(0))
+    try:
+        quota, period = _CPU_MAX.read_text().split()
+        return max(1, min(number, math.ceil(int(quota) / int(period))))
+    except (OSError, ValueError):  # not in such a group, or `max` in place of a quota
+        return number
 
 
 def is_loopback(host: str) -> bool:

@@ -83,6 +83,7 @@ class Settings:
     public_url: str  # base URL of this service for clients, without a slash at the end
     webhooks: WebhookSettings
     trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For is trusted
+    storage_shared: bool = False  # a folder of `storage_url` is the same on every machine
     require_consent: ConsentNeeded = "off"  # for a custom voice
     watermark: WatermarkOf = "off"
     metrics_token: str | None = None  # of GET /metrics; None: only from the loopback
@@ -128,6 +129,7 @@ def load_settings(*, new: bool = True) -> Settings:
         redis_url=environment.redis_url("REDIS_URL"),
         trusted_proxies=_peer_networks(environment.networks("TRUSTED_PROXIES")),
         storage_url=environment.storage_url("STORAGE_URL", data_dir / "files"),
+        storage_shared=environment.choice("STORAGE_SHARED", ("off", "on"), "off") == "on",
         public_url=environment.public_url(
             "PUBLIC_URL", environment.address_on_this_machine(host, port)
         ),

@@ -21,6 +21,7 @@ from typing import Any
 import yaml
 
 from configs import environment
+from configs.environment import SettingsError
 from configs.load import explain
 from configs.settings import PROJECT_DIR, Settings
 from deployments.compat import RAY_SWITCHES, any_dashboard_agent_port, stop_late_node
@@ -160,9 +161,33 @@ _FAILED = ("DEPLOY_FAILED", "UNHEALTHY")
 
 
 def _reason(message: str) -> str:
-    """The sentence of ModelNotLoaded in Serve's message, which has Ray's tracebacks around it."""
-    sentences = re.findall(r"ModelNotLoaded: (.+)", message)
+    """The sentence of ModelNotLoaded or SettingsError in Serve's message, which has tracebacks of
+    Ray around it."""
+    sentences = re.findall(r"(?:ModelNotLoaded|SettingsError): (.+)", message)
     return sentences[-1].strip() if sentences else message.strip()
+
+
+def check_stores(settings: Settings) -> None:
+    """Raises SettingsError when several machines are in the cluster, and each would have a database
+    or files of its own: accounts, credit and recordings would be split without an error."""
+    import ray
+
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    machines = {(node["NodeManagerHostname"], node["NodeManagerAddress"]) for node in alive}
+    if len(machines) < 2:
+        return
+    found = []
+    if settings.database_url.startswith("sqlite"):
+        found.append("DATABASE_URL is SQLite: set it to one PostgreSQL database")
+    is_folder = settings.storage_url.startswith(("file://", "local://", "memory://"))
+    if is_folder and not settings.storage_shared:
+        found.append(
+            "STORAGE_URL is a folder: set it to an object store, or STORAGE_SHARED=on if the folder"
+            " is on a volume that every machine has mounted"
+        )
+    if found:
+        each = f"Ray has {len(machines)} machines, which would have data of their own"
+        raise SettingsError(f"{each}; {'; '.join(found)}")
 
 
 def entries(application: Config) -> list[Config]:

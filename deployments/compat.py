@@ -10,7 +10,6 @@ too; they have their own module, since they are most of the gateway's limits.
 
 import asyncio
 import inspect
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -18,7 +17,7 @@ from importlib.metadata import version
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
-from configs.environment import is_loopback
+from configs.environment import cores, is_loopback
 
 if TYPE_CHECKING:
     import uvicorn
@@ -36,7 +35,7 @@ RAY_SWITCHES = {
     "RAY_worker_niceness": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     # A replica requests a fraction of a core, for which Ray would limit OpenMP to one thread.
-    "OMP_NUM_THREADS": str(os.cpu_count() or 1),
+    "OMP_NUM_THREADS": str(cores()),
     # Otherwise each thread of a process has its own heap. Measured: with 2 heaps per process the
     # whole service under load takes 110 MB less, and the recogniser is as fast.
     "MALLOC_ARENA_MAX": "2",

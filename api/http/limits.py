@@ -6,7 +6,6 @@ millisecond is backpressure that a client can act on; a queue would only make ev
 
 import hashlib
 import math
-import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -20,6 +19,7 @@ from starlette.requests import HTTPConnection, Request
 
 from api.http.errors import ApiError
 from api.http.turns import Turns, turn_of
+from configs import environment
 from configs.schema.platform import AdmissionConfig, PlansConfig
 from pipelines.accounts.authentication import Authenticator, Principal
 from pipelines.errors import TooManyUnknownKeys, Unauthorized
@@ -72,7 +72,7 @@ class AdmissionControl:
         cores: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        cores = cores or os.cpu_count() or 1
+        cores = cores or environment.cores()
         self.slow_clients = config.slow_clients
         self._per_address = config.requests_per_address
         self._most_of_one = max(1, config.requests // 2)
@@ -280,7 +280,9 @@ class RequestLimits:
 
         Failures count for the address and for the account, so that neither one address can try
         many accounts nor many addresses one. An address that the account knows has a limit of its
-        own instead: the failures of others do not lock the owner out.
+        own instead: the failures of others do not lock the owner out. At an unknown address they do
+        so only as far as they come from the same block of addresses: when those of an account are
+        used up, each block still has a few.
         """
         address = client_address(request)
         account = hashlib.sha256(email.encode()).hexdigest()[:32]  # Redis learns no address
@@ -291,9 +293,12 @@ class RequestLimits:
                 failures = [_Attempts("login", f"login:{address}:{account}", limit)]
             else:
                 per_account = self.admission.failed_logins_per_account_and_hour
+                per_block = self.admission.failed_logins_per_block_and_hour
+                of_block = f"login-account:{account}:{block_of(address)}"
+                then = _Attempts("account", of_block, per_block, HOUR_S)
                 failures = [
                     _Attempts("login", f"login:{address}", limit),
-                    _Attempts("account", f"login-account:{account}", per_account, HOUR_S),
+                    _Attempts("account", f"login-account:{account}", per_account, HOUR_S, then),
                 ]
             async with self._counted(*failures):
                 turn_of(request).leave()
@@ -311,24 +316,27 @@ class RequestLimits:
     async def _counted(self, *attempts: "_Attempts") -> AsyncIterator[None]:
         """Counts before the password is hashed, and uncounts unless it was wrong or the attempt
         refused: concurrent attempts do not evade the limit."""
-        for one in attempts:
-            await self._count_attempt(one)
+        counted = [await self._count_attempt(one) for one in attempts]
         failure: Exception | None = None
         try:
             yield
         except Exception as error:  # any; only some judge the password
             failure = error
         if not isinstance(failure, Unauthorized | ApiError):
-            for one in attempts:
+            for one in counted:
                 await self.limits.hit(one.key, one.limit, one.window_s, cost=-1)
         if failure is not None:
             raise failure
 
-    async def _count_attempt(self, attempts: "_Attempts") -> None:
+    async def _count_attempt(self, attempts: "_Attempts") -> "_Attempts":
+        """Returns the attempts that it counted."""
         window = await self.limits.hit(attempts.key, attempts.limit, attempts.window_s)
         if not window.allowed:
+            if attempts.then is not None:
+                return await self._count_attempt(attempts.then)
             metrics.attempts_refused.labels(attempts.kind).inc()
             raise _refusal(window, ATTEMPTS[attempts.kind])
+        return attempts
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +347,7 @@ class _Attempts:
     key: str
     limit: int
     window_s: int = MINUTE_S
+    then: "_Attempts | None" = None  # that are counted when these are used up
 
 
 def _decrement(counts: dict[K, int], key: K) -> None:
@@ -406,6 +415,16 @@ def network_of(host: str) -> str:
     if address is None or isinstance(address, IPv4Address):
         return str(address or host)
     return str(ip_network((int(address), 64), strict=False))
+
+
+@lru_cache(1024)
+def block_of(address: str) -> str:
+    """The /8 of an IPv4 address, or the /16 of an IPv6 one or of a /64 network, of which some 250
+    are in use; `address` itself if it is neither."""
+    parsed = parse_address(address.partition("/")[0])
+    if parsed is None:
+        return address
+    return str(ip_network(f"{parsed}/{8 if parsed.version == 4 else 16}", strict=False))
 
 
 def _refusal(window: RateWindow, message: str) -> ApiError:

@@ -20,7 +20,7 @@ from telemetry.reports import MEDIA_TYPE, render
 
 router = make_router("health", public=True)
 
-_FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
+_FORWARDED = ("forwarded", "via", "x-forwarded-", "x-real-ip")  # beginnings of proxies' headers
 
 Part = Literal["limits", "files", "models"]
 
@@ -105,13 +105,15 @@ def _is_local(request: Request, settings: Settings) -> bool:
 
     A proxy on the machine has a loopback address too, and nginx adds no forwarding header unless
     configured to. It is detected by the name that clients use (`Host`), by HTTP/1.0, its default
-    towards servers, or by PUBLIC_URL, without which a proxy gives wrong addresses of files.
+    towards servers, by a hop's `Connection: upgrade`, which it is given for WebSockets, or by
+    PUBLIC_URL, without which a proxy gives wrong addresses of files.
     """
     peer = peer_address(request) if request.app.state.sees_clients else None
     return (
         peer is not None
         and peer.is_loopback
-        and not any(one in request.headers for one in _FORWARDED)
+        and not any(name.startswith(_FORWARDED) for name in request.headers)
+        and "upgrade" not in request.headers.get("connection", "").lower()
         and request.scope["http_version"] != "1.0"
         and is_loopback(_host_of(f"//{request.headers.get('host', '')}"))
         and is_loopback(_host_of(settings.public_url))

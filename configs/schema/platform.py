@@ -89,6 +89,7 @@ class AdmissionConfig(StrictModel):
     sign_ups_per_hour: PositiveInt
     failed_logins_per_minute: PositiveInt
     failed_logins_per_account_and_hour: PositiveInt
+    failed_logins_per_block_and_hour: PositiveInt = 3
     unknown_keys_per_minute: PositiveInt = 30
     requests_per_address: PositiveInt = 100  # in progress, of routes that need no key
     connections_per_address: PositiveInt = 1000

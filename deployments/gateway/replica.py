@@ -5,6 +5,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from configs.schema.serve import GatewayArgs
+from deployments.cluster import check_stores
 from deployments.compat import keep_replica_on_loopback
 from deployments.gateway.handles import ModelDirectory
 from deployments.model_index import cluster_reports
@@ -48,6 +49,7 @@ class Gateway:
 
         setup_logs()
         settings = load_settings()
+        await asyncio.to_thread(check_stores, settings)
         await asyncio.to_thread(delete_leftover_directories, UPLOAD_FOLDERS)
         # `make run` has done it, but not `serve run` or a rolling update.
         await asyncio.to_thread(upgrade, settings.database_url)

@@ -1,7 +1,6 @@
 """Text to speech: the pipeline behind files, streams and sockets."""
 
 import asyncio
-import os
 import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
@@ -9,6 +8,7 @@ from contextlib import aclosing, closing
 from dataclasses import dataclass, replace
 from functools import partial
 
+from configs.environment import cores
 from configs.schema.voices import VoicesConfig
 from models.audio import AudioChunk
 from models.errors import EngineLost, UnknownVoice
@@ -106,7 +106,7 @@ class SpeechPipeline:
         self._longest_s = voices.longest_s
         # For files and long counts, so that they leave the default threads to streams; by tenant,
         # so that a block of one waits for one block of another, and not for all that are waiting.
-        self._threads = DeadlineScheduler(os.cpu_count() or 1, "speech")
+        self._threads = DeadlineScheduler(cores(), "speech")
         self.directory = VoiceDirectory(models, voices, custom)
         self._schedulers: defaultdict[str, FairScheduler] = defaultdict(FairScheduler)
         self.levels = VoiceLevels()  # of synthesised speech; contexts update them too

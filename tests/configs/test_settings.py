@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from yarl import URL
 
-from configs.environment import SettingsError
+from configs.environment import SettingsError, cores
 from configs.settings import load_settings
 from pipelines.storage.encryption import Encryption
 from pipelines.webhooks.registration import Webhooks
@@ -18,6 +18,7 @@ VARIABLES = (
     *(
         "REQUIRE_CONSENT",
         "WATERMARK",
+        "STORAGE_SHARED",
         "SIGN_UP",
         "PLAN_CHANGES",
         "PLAN_WEBHOOK_URL",
@@ -207,10 +208,33 @@ def test_a_relative_storage_path_becomes_an_absolute_file_url(
     assert load_settings().storage_url == f"file://{Path('kept').absolute()}"
 
 
+def test_a_shared_folder_of_files_is_said_by_the_operator(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not load_settings().storage_shared
+    monkeypatch.setenv("STORAGE_SHARED", "on")
+    assert load_settings().storage_shared
+
+
+@pytest.mark.parametrize(
+    ("quota", "expected"),
+    [("200000 100000", 2), ("150000 100000", 2), ("10000 100000", 1), ("max 100000", 6), (None, 6)],
+)
+def test_the_cores_of_a_process_are_bounded_by_its_affinity_and_the_quota_of_its_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str | None, expected: int
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(6)))
+    monkeypatch.setattr("configs.environment._CPU_MAX", tmp_path / "cpu.max")
+    if quota is not None:
+        (tmp_path / "cpu.max").write_text(f"{quota}\n")
+    assert cores() == expected
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         ("PORT", "abc"),
+        ("STORAGE_SHARED", "yes"),
         ("SIGN_UP", "yes"),
         ("PLAN_CHANGES", "none"),
         ("PORT", "0"),

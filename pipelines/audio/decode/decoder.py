@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
+from configs.environment import cores
 from configs.settings import PROJECT_DIR
 from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
@@ -76,7 +77,7 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
         `timeout_s` is for one file and the start of the process; CPU time has its own limit.
         """
         self._process = DecoderProcess(timeout_s)
-        workers = workers or max(2, min(os.cpu_count() or 1, MOST_WORKERS))
+        workers = workers or max(2, min(cores(), MOST_WORKERS))
         self._slots = FairSlots(workers, max_waiting, "too many files wait to be decoded")
 
     async def start(self) -> None:

@@ -81,9 +81,21 @@ async def test_metrics_are_404_for_others_without_a_token(app: FastAPI, address:
     assert answer.json()["error"] == "not_found"
 
 
-async def test_metrics_are_404_through_a_local_proxy_without_a_token(app: FastAPI) -> None:
+@pytest.mark.parametrize(
+    "header",
+    [
+        ("X-Forwarded-For", "192.0.2.1"),
+        ("X-Forwarded-Proto", "https"),
+        ("Forwarded", "for=192.0.2.1"),
+        ("Via", "1.1 proxy"),
+        ("Connection", "upgrade"),  # nginx with HTTP/1.1 and sockets, and with its own `Host`
+    ],
+)
+async def test_metrics_are_404_through_a_local_proxy_without_a_token(
+    app: FastAPI, header: tuple[str, str]
+) -> None:
     async with scraper(app) as client:
-        answer = await client.get("/metrics", headers={"X-Forwarded-For": "192.0.2.1"})
+        answer = await client.get("/metrics", headers=dict([header]))
     assert answer.status_code == 404
 
 
