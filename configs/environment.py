@@ -140,7 +140,8 @@ def public_url(name: str, default: str) -> str:
 def cores() -> int:
     """The cores that this process may use, by its affinity and the quota of its cgroup (v2): those
     of the machine are more in a container."""
-    number = len(os.sched_getaffinity(0))
+    has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS
+    number = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     try:
         quota, period = _CPU_MAX.read_text().split()
         return max(1, min(number, math.ceil(int(quota) / int(period))))
