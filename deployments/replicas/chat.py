@@ -37,18 +37,26 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
     ) -> AsyncGenerator[GenerationDelta, None]:
         """The answer as a stream, for the request with the id `caller`. Raises EngineError."""
         with self.serving(caller) as engine:
-            try:
-                leave = await self._slots_of(engine).take(request.owner)
-            except Overloaded as error:
-                raise EngineOverloaded(str(error)) from None
-            try:
-                made = answer_timed(engine.generate(request))
-                deltas = coalesce(made, operator.add, PIECE_INTERVAL_S)
-                async with aclosing(deltas):
-                    async for delta in deltas:
-                        yield delta
-            finally:
-                leave()
+            made = answer_timed(self._generate(engine, request))
+            deltas = coalesce(made, operator.add, PIECE_INTERVAL_S)
+            async with aclosing(deltas):
+                async for delta in deltas:
+                    yield delta
+
+    async def _generate(
+        self, engine: ChatEngine, request: GenerationRequest
+    ) -> AsyncGenerator[GenerationDelta, None]:
+        """The engine's answer, in a slot that is free when the engine has ended, not the reader."""
+        try:
+            leave = await self._slots_of(engine).take(request.owner)
+        except Overloaded as error:
+            raise EngineOverloaded(str(error)) from None
+        try:
+            async with aclosing(engine.generate(request)) as deltas:
+                async for delta in deltas:
+                    yield delta
+        finally:
+            leave()
 
     def _slots_of(self, engine: ChatEngine) -> FairSlots:
         if engine not in self._slots:

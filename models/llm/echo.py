@@ -27,7 +27,10 @@ class EchoEngine(ChatEngine):
 
     def __init__(self, config: EchoConfig, weights: WeightStore) -> None:
         self.capabilities = ChatCapabilities(
-            context_tokens=config.context_tokens, languages=config.languages, tools=True
+            context_tokens=config.context_tokens,
+            languages=config.languages,
+            tools=True,
+            max_concurrency=64,
         )
         self._pause_s = config.pause_s
 

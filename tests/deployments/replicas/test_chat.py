@@ -1,0 +1,69 @@
+"""A chat replica gives its slots to tenants in turn; without Ray."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from deployments.replicas import chat
+from deployments.replicas.chat import ChatDeployment
+from models.errors import EngineOverloaded
+from models.llm.base import ChatMessage, GenerationRequest
+from tests.patience import PATIENCE_S
+
+
+@pytest.fixture
+async def replica() -> ChatDeployment:
+    """With two slots."""
+    made = ChatDeployment()
+    await made.reconfigure({"model": "llm/echo"})
+    engine = made.engine()
+    engine.capabilities = replace(engine.capabilities, max_concurrency=2)
+    return made
+
+
+async def ask(replica: ChatDeployment, owner: str, done: list[str]) -> None:
+    request = GenerationRequest((ChatMessage("user", "some words to say"),), owner=owner)
+    async for _ in replica.generate(request):
+        pass
+    done.append(owner)
+
+
+async def test_a_backlog_of_one_tenant_delays_another_by_one_answer(
+    replica: ChatDeployment,
+) -> None:
+    done: list[str] = []
+    asked = [asyncio.create_task(ask(replica, "flood", done)) for _ in range(9)]
+    await asyncio.sleep(0)
+    asked += [asyncio.create_task(ask(replica, "other", done)) for _ in range(2)]
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.gather(*asked)
+    assert done.index("other") <= 3 and done[:6].count("other") == 2
+
+
+async def test_an_answer_that_its_reader_does_not_take_frees_its_slot(
+    replica: ChatDeployment,
+) -> None:
+    request = GenerationRequest((ChatMessage("user", "some words to say"),), owner="slow")
+    stalled = [replica.generate(request) for _ in range(4)]
+    async with asyncio.timeout(PATIENCE_S):
+        for answer in stalled:
+            await anext(answer)
+        await ask(replica, "other", [])
+    for answer in stalled:
+        await answer.aclose()
+
+
+async def test_the_longest_queue_loses_a_request_when_too_many_wait(
+    replica: ChatDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chat, "MAX_WAITING", 3)
+    done: list[str] = []
+    asked = [asyncio.create_task(ask(replica, "flood", done)) for _ in range(6)]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(PATIENCE_S):
+        await ask(replica, "other", done)
+        ended = await asyncio.gather(*asked, return_exceptions=True)
+    refused = [one for one in ended if one is not None]
+    assert refused and all(isinstance(one, EngineOverloaded) for one in refused)
+    assert len(done) + len(refused) == 7
