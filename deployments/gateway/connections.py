@@ -9,6 +9,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
 from itertools import chain
@@ -46,8 +47,9 @@ PING_WINDOW_S = 5.0
 FRAGMENTS = 65_536  # limit per message
 PONG_ROOM_BYTES = 1 << 20  # unread data of a client, above which pongs are dropped
 # Frames of a socket are parsed in Python, so a client that sends small ones without end could fill
-# the event loop: 64 KiB of empty fragments take 150 ms. After PARSE_S it waits for a turn.
-PARSE_S = 0.002
+# the event loop: 64 KiB of empty fragments take 150 ms. After PARSE_S it waits for a turn, but not
+# for longer than MOST_WAIT_S: speech that is streamed would arrive too late behind a botnet.
+PARSE_S, MOST_WAIT_S = 0.002, 1.0
 PARSED_BYTES = 4096  # between two looks at the clock
 
 
@@ -372,11 +374,10 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
 
     async def _wait_for_turn(self, turns: Turns) -> None:
         spent_s, self._parsed_s = self._parsed_s, 0.0
-        try:
-            # By connection: behind a proxy all have one address.
-            await turns.pay(f"{self.client}", spent_s)
-        except Overloaded as error:
-            self._refuse(str(error), CloseCode.TRY_AGAIN_LATER)
+        with suppress(TimeoutError, Overloaded):
+            async with asyncio.timeout(MOST_WAIT_S):
+                # By connection: behind a proxy all have one address.
+                await turns.pay(f"{self.client}", spent_s)
         self._waiting = None
         if not self.transport.is_closing():
             data, self._unparsed = self._unparsed, b""
