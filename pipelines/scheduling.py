@@ -15,7 +15,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from pipelines.tasks import FairShares
+from pipelines.fair_queuing import FairShares
 
 T = TypeVar("T")
 R = TypeVar("R")  # what a scheduler keeps of work that runs

@@ -1,4 +1,4 @@
-"""Tools for asyncio: background tasks, fair slots, a TTL cache, deadlines, retries, leases.
+"""Tools for asyncio: background tasks, a TTL cache, deadlines, retries, leases.
 
 `iterate_in_thread` is the one place where the event loop iterates blocking generators.
 """
@@ -6,31 +6,21 @@
 import asyncio
 import contextvars
 import logging
-import math
 import time
-from collections import Counter, deque
 from collections.abc import (
     AsyncGenerator,
-    AsyncIterator,
     Awaitable,
     Callable,
-    Collection,
     Coroutine,
     Generator,
     Hashable,
-    Iterable,
     Iterator,
 )
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from pipelines.errors import Overloaded
-
 logger = logging.getLogger(__name__)
-
-Clock = Callable[[], float]
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -88,150 +78,6 @@ class TaskSet:
         if self._on_failure is not None and not task.cancelled():
             if (error := task.exception()) is not None:
                 self._on_failure(task, error)
-
-
-class FairShares:
-    """Whose turn it is of several owners (tenants) that use the same slots.
-
-    A free slot goes to the owner with the fewest slots, then to the one that has used them for the
-    shortest time (start-time fair queuing, Goyal, Vin and Cheng 1996), so that a backlog of one
-    owner delays another's work by no more than one piece of it. While owners contend, the last free
-    slot never goes to one that has a slot, and none gets more than `most` of them.
-    """
-
-    def __init__(
-        self, *, most: int | None = None, contended_s: float = math.inf, clock: Clock
-    ) -> None:
-        """Owners contend while two of them have asked within `contended_s`; by default always."""
-        self._most = most
-        self._contended_s = contended_s
-        self._clock = clock
-        self._taken: Counter[Hashable] = Counter()
-        self._used_s: dict[Hashable, float] = {}  # of this busy period
-        self._least_used_s = 0.0  # that of the last turn: a newcomer begins there
-        self._latest: dict[Hashable, float] = {}  # when the last two owners came
-
-    def next(self, owners: Collection[K], free: int, slots: int) -> K | None:
-        """The owner whose turn it is; None when none may take one of the `free` slots."""
-        ready: Iterable[K] = owners
-        if self._contend(owners):
-            is_last = free == 1 < slots
-            most = slots if self._most is None else self._most
-            ready = [
-                one
-                for one in owners
-                if self._taken[one] < most and not (is_last and self._taken[one])
-            ]
-        return min(ready, key=lambda one: (self._taken[one], self._used(one)), default=None)
-
-    def take(self, owner: Hashable) -> None:
-        self._taken[owner] += 1
-        self._least_used_s = self._used(owner)
-        self._latest.pop(owner, None)
-        self._latest[owner] = self._clock()
-        while len(self._latest) > 2:
-            del self._latest[next(iter(self._latest))]
-
-    def leave(self, owner: Hashable, used_s: float) -> None:
-        self._taken[owner] -= 1
-        self._used_s[owner] = self._used(owner) + used_s
-
-    def clear(self) -> None:
-        """Idle: no owner is ahead of another."""
-        self._taken.clear()
-        self._used_s.clear()
-        self._least_used_s = 0.0
-
-    def _contend(self, owners: Iterable[Hashable]) -> bool:
-        if math.isinf(self._contended_s):
-            return True
-        since = self._clock() - self._contended_s
-        return len({one for one, at in self._latest.items() if at > since}.union(owners)) > 1
-
-    def _used(self, owner: Hashable) -> float:
-        return max(self._used_s.get(owner, 0.0), self._least_used_s)
-
-
-class FairSlots:
-    """A number of slots for work, which owners get in turn (`FairShares`).
-
-    When more than `max_waiting` wait, the newest of the owner with the longest queue is refused
-    (longest queue drop, Suter et al. 1998): no owners keep another out.
-    """
-
-    def __init__(
-        self,
-        slots: int,
-        max_waiting: int,
-        refusal: str,
-        clock: Clock = time.monotonic,
-        *,
-        most: int | None = None,
-        contended_s: float = math.inf,
-    ) -> None:
-        """`refusal` is the message of Overloaded; `most` and `contended_s` are of FairShares."""
-        self._clock = clock
-        self._slots = self._free = slots
-        self._max_waiting = max_waiting
-        self._refusal = refusal
-        self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}
-        self._shares = FairShares(most=most, contended_s=contended_s, clock=clock)
-
-    @asynccontextmanager
-    async def slot(self, owner: Hashable) -> AsyncIterator[None]:
-        """Waits for a slot, and holds it for the block. Raises Overloaded."""
-        leave = await self.take(owner)
-        try:
-            yield
-        finally:
-            leave()
-
-    async def take(self, owner: Hashable) -> Callable[[], None]:
-        """Waits for a slot; returns the function that gives it back, once. Raises Overloaded."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(owner, deque()).append(turn)
-        self._fill()
-        if sum(map(len, self._waiting.values())) > self._max_waiting:
-            longest = max(self._waiting, key=lambda one: (len(self._waiting[one]), one == owner))
-            refused = self._remove(longest, -1)
-            if not refused.done():
-                refused.set_exception(Overloaded(self._refusal))
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn in self._waiting.get(owner, ()):
-                self._remove(owner, self._waiting[owner].index(turn))
-            elif not turn.cancelled() and turn.exception() is None:
-                self._leave(owner, 0.0)
-            raise
-        began = self._clock()
-        return lambda: self._leave(owner, self._clock() - began)
-
-    def _fill(self) -> None:
-        while self._free:
-            owner = self._shares.next(self._waiting, self._free, self._slots)
-            if owner is None:
-                return
-            turn = self._remove(owner, 0)
-            if not turn.cancelled():
-                self._free -= 1
-                self._shares.take(owner)
-                turn.set_result(None)
-
-    def _remove(self, owner: Hashable, at: int) -> "asyncio.Future[None]":
-        queue = self._waiting[owner]
-        turn = queue[at]
-        del queue[at]
-        if not queue:
-            del self._waiting[owner]
-        return turn
-
-    def _leave(self, owner: Hashable, used_s: float) -> None:
-        self._free += 1
-        self._shares.leave(owner, used_s)
-        self._fill()
-        if self._free == self._slots:
-            self._shares.clear()
 
 
 class TtlCache(Generic[K, V]):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from starlette.requests import HTTPConnection
 
-from pipelines.tasks import FairSlots
+from pipelines.fair_queuing import FairSlots
 from telemetry import metrics
 
 TURN = "turn"  # the key of its Turn in the scope's state of a request

@@ -12,7 +12,7 @@ from models.llm.base import ChatEngine, GenerationDelta, GenerationRequest, Toke
 from models.registry import CHAT
 from pipelines.chat.coalescing import coalesce
 from pipelines.errors import Overloaded
-from pipelines.tasks import FairSlots
+from pipelines.fair_queuing import FairSlots
 from telemetry import metrics
 
 # Sending a piece to another process costs as much CPU as a fifth of a token of a small model, on

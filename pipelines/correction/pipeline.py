@@ -22,8 +22,8 @@ from pipelines.correction.request import CorrectionRequest
 from pipelines.correction.rewriting import Rewriter, most_for
 from pipelines.correction.rules import CorrectionRules
 from pipelines.errors import InvalidRequest
+from pipelines.fair_queuing import FairSlots
 from pipelines.ports import ChatModel
-from pipelines.tasks import FairSlots
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Task sets, fair slots, the TTL cache, deadlines, retries and the renewal of leases."""
+"""Task sets, the TTL cache, deadlines, retries and the renewal of leases."""
 
 import asyncio
 import contextvars
@@ -7,16 +7,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pipelines.errors import Overloaded
 from pipelines.tasks import (
-    FairSlots,
     TaskSet,
     TtlCache,
     keep_lease,
     retry,
     within_deadline,
 )
-from tests.clock import Clock
 
 
 async def answer(after_s: float) -> str:
@@ -91,120 +88,6 @@ async def test_a_detached_task_does_not_see_the_context_of_its_request() -> None
     tasks = TaskSet()
     assert await tasks.start(seen()) == "first"
     assert await tasks.start(seen(), detached=True) == "none"
-
-
-class Work:
-    """Pieces of work of owners; each takes a slot until it is ended."""
-
-    def __init__(self, slots: int, max_waiting: int = 100) -> None:
-        self.clock = Clock()
-        self.slots = FairSlots(slots, max_waiting, "too much waits", self.clock)
-        self.began: list[str] = []
-        self.tasks: list[asyncio.Task[None]] = []
-        self._ends: list[asyncio.Event] = []
-
-    async def start(self, *owners: str) -> None:
-        for owner in owners:
-            self.tasks.append(asyncio.create_task(self._run(owner)))
-            await settle()
-
-    async def end(self, number: int, after_s: float = 1.0) -> None:
-        """Ends the piece of work that began as the `number`th, from 0."""
-        self.clock.now += after_s
-        self._ends[number].set()
-        await settle()
-
-    async def _run(self, owner: str) -> None:
-        async with self.slots.slot(owner):
-            end = asyncio.Event()
-            self.began.append(owner)
-            self._ends.append(end)
-            await end.wait()
-
-
-async def settle() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
-async def test_a_backlog_of_one_owner_delays_another_by_one_piece_of_work() -> None:
-    work = Work(1)
-    await work.start(*"aaaaa", *"bb")
-    for number in range(6):
-        await work.end(number)
-    assert "".join(work.began) == "ababaaa"
-
-
-async def test_an_owner_whose_work_takes_long_comes_after_those_whose_work_is_short() -> None:
-    work = Work(1)
-    await work.start(*"aaa", *"bbb")
-    await work.end(0, 10)
-    for number in range(1, 4):
-        await work.end(number, 0.1)
-    assert "".join(work.began) == "abbba"
-
-
-async def test_the_last_free_slot_is_kept_for_another_owner() -> None:
-    work = Work(2)
-    await work.start(*"aaa")
-    assert work.began == ["a"]
-    await work.start("b")
-    assert work.began == ["a", "b"]
-    await work.end(1)
-    assert work.began == ["a", "b"]
-    await work.end(0)
-    assert work.began == ["a", "b", "a"]
-
-
-async def test_a_full_queue_refuses_the_newest_of_the_owner_with_the_longest_queue() -> None:
-    work = Work(1, max_waiting=4)
-    await work.start(*"aaaaaa", *"bb", *"bc")  # the first is at work, and four of `a` wait
-
-    def refused() -> str:
-        failed = (task.done() and isinstance(task.exception(), Overloaded) for task in work.tasks)
-        return "".join("x" if one else "." for one in failed)
-
-    # The fifth `a` that waits, one for each of two `b`, the third `b`, and another `a` for `c`.
-    assert refused() == "..xxxx..x."
-    for number in range(5):
-        await work.end(number)
-    assert sorted(work.began) == sorted("aabbc") and work.slots._free == 1
-
-
-async def test_owners_that_fill_the_queue_do_not_keep_another_out() -> None:
-    work = Work(2, max_waiting=6)
-    await work.start(*"aaaaaa", *"bbbbbb", "c")
-    other = work.tasks[-1]
-    assert not other.done()
-    await work.end(0)
-    await work.end(1)
-    assert "c" in work.began
-
-
-async def test_work_that_is_refused_and_cancelled_at_once_takes_no_slot() -> None:
-    work = Work(1, max_waiting=1)
-    await work.start(*"aa")
-    work.tasks += [asyncio.create_task(work._run(owner)) for owner in "b"]
-    await asyncio.sleep(0)  # `a` waits, and is refused for `b` or the other way round
-    for task in work.tasks[1:]:
-        task.cancel()
-    await settle()
-    await work.end(0)
-    assert work.slots._free == 1 and not work.slots._waiting
-
-
-async def test_cancelled_work_frees_its_slot_or_its_place() -> None:
-    work = Work(1)
-    await work.start(*"aaab")
-    work.tasks[1].cancel()
-    await work.end(0)
-    assert work.began == ["a", "b"]
-    work.tasks[3].cancel()
-    work.tasks[2].cancel()  # in the moment in which it gets the slot, or before
-    await settle()
-    await work.start("c")
-    assert work.began[-1] == "c"
-    assert work.slots._free == 0
 
 
 async def test_an_expired_cache_value_is_loaded_again() -> None:

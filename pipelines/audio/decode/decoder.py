@@ -24,7 +24,7 @@ from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
 from pipelines.audio.decode.sandbox import Measure
 from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio, Overloaded, PipelineError
-from pipelines.tasks import FairSlots
+from pipelines.fair_queuing import FairSlots
 from telemetry import metrics
 
 logger = logging.getLogger(__name__)

@@ -302,8 +302,8 @@ async def test_a_handshake_waits_for_a_turn_in_the_event_loop(
 async def test_invalid_messages_pause_their_own_session_only(
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_module, "FAULT_PAUSE_S", 3600.0)
-    monkeypatch.setattr(session_module, "MOST_PAUSE_S", 3600.0)
+    monkeypatch.setattr(session_module, "FAULT_PAUSE_S", 3.0)
+    monkeypatch.setattr(session_module, "MOST_PAUSE_S", 3.0)
     async with shared_server.tts() as client, shared_server.tts() as other:
         for _ in range(3):
             await client.socket.send("?")
@@ -313,6 +313,7 @@ async def test_invalid_messages_pause_their_own_session_only(
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
                 await client.receive()
+    await shared_server.until_empty()
 
 
 async def test_protocol_violations_stop_the_work_and_log_no_warnings(

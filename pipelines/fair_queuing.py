@@ -1,0 +1,260 @@
+"""Fair queuing: owners get slots in turn, by the slots and the time that they have used."""
+
+import asyncio
+import heapq
+import math
+import time
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from pipelines.errors import Overloaded
+
+Clock = Callable[[], float]
+
+K = TypeVar("K", bound=Hashable)
+
+REMEMBERED = 1024  # entries without use before they are dropped together
+
+
+class FairShares:
+    """Whose turn it is of several owners (tenants) that use the same slots.
+
+    A free slot goes to the owner with the fewest slots, then to the one that has used them for the
+    shortest time (start-time fair queuing, Goyal, Vin and Cheng 1996), so that a backlog of one
+    owner delays another's work by no more than one piece of it. While owners contend, the last free
+    slot never goes to one that has a slot, and none gets more than `most` of them.
+    """
+
+    def __init__(
+        self, *, most: int | None = None, contended_s: float = math.inf, clock: Clock
+    ) -> None:
+        """Owners contend while two of them have asked within `contended_s`; by default always."""
+        self._most = most
+        self._contended_s = contended_s
+        self._clock = clock
+        self._taken: Counter[Hashable] = Counter()  # only owners that have slots
+        self._used_s: dict[Hashable, float] = {}  # of this busy period
+        self._most_remembered = REMEMBERED  # in it, until those that are like newcomers are dropped
+        self._least_used_s = 0.0  # that of the last turn: a newcomer begins there
+        self._latest: dict[Hashable, float] = {}  # when the last two owners came
+
+    @property
+    def holders(self) -> Collection[Hashable]:
+        """The owners that have slots."""
+        return self._taken.keys()
+
+    def next(self, owners: Collection[K], free: int, slots: int) -> K | None:
+        """The owner whose turn it is; None when none may take one of the `free` slots."""
+        ready: Iterable[K] = owners
+        if self._contend(owners):
+            is_last = free == 1 < slots
+            most = slots if self._most is None else self._most
+            ready = [
+                one
+                for one in owners
+                if self._taken[one] < most and not (is_last and self._taken[one])
+            ]
+        return min(ready, key=lambda one: (self._taken[one], self.used_s(one)), default=None)
+
+    def take(self, owner: Hashable) -> None:
+        self._taken[owner] += 1
+        self._least_used_s = self.used_s(owner)
+        self._latest.pop(owner, None)
+        self._latest[owner] = self._clock()
+        while len(self._latest) > 2:
+            del self._latest[next(iter(self._latest))]
+
+    def leave(self, owner: Hashable, used_s: float) -> None:
+        self._taken[owner] -= 1
+        if not self._taken[owner]:
+            del self._taken[owner]
+        self._used_s[owner] = self.used_s(owner) + used_s
+        if len(self._used_s) > self._most_remembered:
+            least_s = self._least_used_s
+            self._used_s = {one: used for one, used in self._used_s.items() if used > least_s}
+            self._most_remembered = 2 * len(self._used_s) + REMEMBERED
+
+    def clear(self) -> None:
+        """Idle: no owner is ahead of another."""
+        self._taken.clear()
+        self._used_s.clear()
+        self._least_used_s = 0.0
+
+    def _contend(self, owners: Iterable[Hashable]) -> bool:
+        if math.isinf(self._contended_s):
+            return True
+        since = self._clock() - self._contended_s
+        return len({one for one, at in self._latest.items() if at > since}.union(owners)) > 1
+
+    def used_s(self, owner: Hashable) -> float:
+        """The seconds of slots that count against the owner."""
+        return max(self._used_s.get(owner, 0.0), self._least_used_s)
+
+
+class FairSlots:
+    """A number of slots for work, which owners get in turn (`FairShares`).
+
+    When more than `max_waiting` wait, the newest of the owner with the longest queue is refused
+    (longest queue drop, Suter et al. 1998): no owners keep another out. A step takes logarithmic
+    time: 2,000 owners that wait took 2 s of the event loop when each turn looked at all of them.
+    """
+
+    def __init__(
+        self,
+        slots: int,
+        max_waiting: int,
+        refusal: str,
+        clock: Clock = time.monotonic,
+        *,
+        most: int | None = None,
+        contended_s: float = math.inf,
+    ) -> None:
+        """`refusal` is the message of Overloaded; `most` and `contended_s` are of FairShares."""
+        self._clock = clock
+        self._slots = self._free = slots
+        self._max_waiting = max_waiting
+        self._refusal = refusal
+        self._waiting = _Queues()
+        self._shares = FairShares(most=most, contended_s=contended_s, clock=clock)
+        # The owners that wait and have no slot: a heap of the time used, a number and the owner.
+        # Entries with another number than that of their owner are obsolete.
+        self._without: list[tuple[float, int, Hashable]] = []
+        self._numbers: dict[Hashable, int] = {}
+        self._number = 0
+
+    @asynccontextmanager
+    async def slot(self, owner: Hashable) -> AsyncIterator[None]:
+        """Waits for a slot, and holds it for the block. Raises Overloaded."""
+        leave = await self.take(owner)
+        try:
+            yield
+        finally:
+            leave()
+
+    async def take(self, owner: Hashable) -> Callable[[], None]:
+        """Waits for a slot; returns the function that gives it back, once. Raises Overloaded."""
+        if not self._waiting.number and self._free:  # without a queue, as nearly always
+            if self._shares.next((owner,), self._free, self._slots) is not None:
+                self._free -= 1
+                self._shares.take(owner)
+                return self._until_left(owner)
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(owner, turn)
+        self._line_up(owner)
+        self._fill()
+        if self._waiting.number > self._max_waiting:
+            longest = self._waiting.longest(owner)
+            refused = self._waiting.newest(longest)
+            self._remove(longest, refused)
+            if not refused.done():
+                refused.set_exception(Overloaded(self._refusal))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if self._waiting.has(owner, turn):
+                self._remove(owner, turn)
+            elif not turn.cancelled() and turn.exception() is None:
+                self._leave(owner, 0.0)
+            raise
+        return self._until_left(owner)
+
+    def _until_left(self, owner: Hashable) -> Callable[[], None]:
+        began = self._clock()
+        return lambda: self._leave(owner, self._clock() - began)
+
+    def _fill(self) -> None:
+        while self._free and (owner := self._next()) is not None:
+            turn = self._waiting.oldest(owner)
+            self._remove(owner, turn)
+            if not turn.cancelled():
+                self._free -= 1
+                self._shares.take(owner)
+                self._numbers.pop(owner, None)
+                turn.set_result(None)
+
+    def _next(self) -> Hashable | None:
+        """The owner whose turn it is; None when none may take a slot."""
+        while self._without:
+            _, number, owner = self._without[0]
+            if self._numbers.get(owner) == number:
+                return owner  # comes before all that have a slot
+            heapq.heappop(self._without)
+        ready = [one for one in self._shares.holders if one in self._waiting]
+        return self._shares.next(ready, self._free, self._slots)
+
+    def _line_up(self, owner: Hashable) -> None:
+        """To be called when the owner begins to wait, or has given back its last slot."""
+        if owner in self._shares.holders or owner in self._numbers or owner not in self._waiting:
+            return
+        self._number += 1
+        self._numbers[owner] = self._number
+        heapq.heappush(self._without, (self._shares.used_s(owner), self._number, owner))
+        if len(self._without) > 2 * len(self._numbers) + REMEMBERED:
+            self._without = [one for one in self._without if self._numbers.get(one[2]) == one[1]]
+            heapq.heapify(self._without)
+
+    def _remove(self, owner: Hashable, turn: "asyncio.Future[None]") -> None:
+        self._waiting.remove(owner, turn)
+        if owner not in self._waiting:
+            self._numbers.pop(owner, None)
+
+    def _leave(self, owner: Hashable, used_s: float) -> None:
+        self._free += 1
+        self._shares.leave(owner, used_s)
+        self._line_up(owner)
+        self._fill()
+        if self._free == self._slots:
+            self._shares.clear()
+
+
+class _Queues:
+    """The turns that wait, by owner, and the owners by the lengths of their queues."""
+
+    def __init__(self) -> None:
+        self.number = 0  # of turns
+        self._turns: dict[Hashable, OrderedDict[asyncio.Future[None], None]] = {}
+        self._owners: dict[int, OrderedDict[Hashable, None]] = {}  # by length
+        self._longest = 0
+
+    def __contains__(self, owner: Hashable) -> bool:
+        return owner in self._turns
+
+    def has(self, owner: Hashable, turn: "asyncio.Future[None]") -> bool:
+        return turn in self._turns.get(owner, ())
+
+    def oldest(self, owner: Hashable) -> "asyncio.Future[None]":
+        return next(iter(self._turns[owner]))
+
+    def newest(self, owner: Hashable) -> "asyncio.Future[None]":
+        return next(reversed(self._turns[owner]))
+
+    def longest(self, preferred: Hashable) -> Hashable:
+        """The owner with the longest queue, of several the preferred one."""
+        owners = self._owners[self._longest]
+        return preferred if preferred in owners else next(iter(owners))
+
+    def add(self, owner: Hashable, turn: "asyncio.Future[None]") -> None:
+        turns = self._turns.setdefault(owner, OrderedDict())
+        turns[turn] = None
+        self._resize(owner, len(turns) - 1, len(turns))
+
+    def remove(self, owner: Hashable, turn: "asyncio.Future[None]") -> None:
+        turns = self._turns[owner]
+        del turns[turn]
+        if not turns:
+            del self._turns[owner]
+        self._resize(owner, len(turns) + 1, len(turns))
+
+    def _resize(self, owner: Hashable, before: int, after: int) -> None:
+        self.number += after - before
+        if after:
+            self._owners.setdefault(after, OrderedDict())[owner] = None
+        if before:
+            del self._owners[before][owner]
+            if not self._owners[before]:
+                del self._owners[before]
+        self._longest = max(self._longest, after)
+        if self._longest not in self._owners:  # only the longest queue became one shorter
+            self._longest -= 1
