@@ -13,6 +13,7 @@ from configs.schema.models.tts import CsmConfig, MmsConfig, TTSConfig
 from configs.schema.serve import ModelsArgs, ModelUserConfig
 from configs.schema.voices import CustomVoicesConfig
 from configs.settings import PROJECT_DIR
+from deployments.replicas.chat import MAX_WAITING
 from models.weights.store import load_catalogue
 
 ADDED = "TTSClone"
@@ -84,11 +85,11 @@ def test_every_gpu_model_has_a_configuration_and_weights(name: str, shape: Any, 
     assert load_catalogue().artefacts[artefact].needed_by("gpu")
 
 
-def test_a_chat_replica_accepts_as_many_requests_as_it_generates_in_parallel() -> None:
+def test_a_chat_replica_accepts_more_requests_than_it_generates_for_fair_queuing() -> None:
     chat = on_gpu()["Chat"]
     config: ChatConfig = load_yaml(TypeAdapter(ChatConfig), chat["user_config"]["model"])
     assert isinstance(config, TransformersChatConfig)
-    assert chat["max_ongoing_requests"] == config.parallel
+    assert chat["max_ongoing_requests"] >= config.parallel + MAX_WAITING
 
 
 def test_the_non_commercial_mms_voices_are_commented_out_in_the_gpu_profile() -> None:

@@ -216,7 +216,10 @@ async def test_ids_of_another_workspace_are_answered_like_unknown_ids_with_every
     auth: Headers,
     credentials: list[Credential],
     services: Services,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    admission = services.platform.request_limits.admission
+    monkeypatch.setitem(admission.__dict__, "unknown_keys_per_minute", 1_000_000)
     mine = await resources_of(client, auth, services)
     for credential in credentials:
         for case in cases():
