@@ -43,9 +43,12 @@ uvicorn.run(app, port=int(sys.argv[1]), loop="uvloop", http="httptools", access_
 """
 SERVE_OURS = """
 import sys, time
+from dataclasses import replace
 from pathlib import Path
-from tests.api.local_server import serve_local
-with serve_local(Path(sys.argv[1])) as server:
+from tests.api.local_server import local_services, local_settings, serve_services
+# With a loopback name it shows its metrics without a token.
+settings = replace(local_settings(Path(sys.argv[1])), public_url="http://127.0.0.1")
+with serve_services(local_services(settings)) as server:
     print(server.url, server.key, flush=True)
     time.sleep(3600)
 """
