@@ -92,7 +92,8 @@ class LlamaCppEngine(ChatEngine):
                 finish = delta.finish_reason or finish  # may be a batch before the end
                 if ended:
                     delta += reader.finish(finish)
-                    await lists.aclose()  # the next turn of the chat reuses the slot
+                    async for _ in lists:  # to its end: the next turn of the chat reuses the slot
+                        pass
                     yield delta
                     return
                 if delta.has_content:
