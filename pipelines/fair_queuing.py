@@ -16,6 +16,24 @@ Clock = Callable[[], float]
 K = TypeVar("K", bound=Hashable)
 
 REMEMBERED = 1024  # entries without use before they are dropped together
+CONTENDED_S = 60.0  # for which an owner that came counts as one that may come again
+
+
+class RecentOwners:
+    """The last two owners that came, and when: two are enough to know whether there are others."""
+
+    def __init__(self) -> None:
+        self._came: dict[Hashable, float] = {}  # the latest last
+
+    def add(self, owner: Hashable, now: float) -> None:
+        self._came.pop(owner, None)
+        self._came[owner] = now
+        if len(self._came) > 2:
+            del self._came[next(iter(self._came))]
+
+    def within(self, seconds: float, now: float) -> set[Hashable]:
+        """Those of them that came in the last `seconds`."""
+        return {one for one, came in self._came.items() if now - came < seconds}
 
 
 class FairShares:
@@ -38,7 +56,7 @@ class FairShares:
         self._used_s: dict[Hashable, float] = {}  # of this busy period
         self._most_remembered = REMEMBERED  # in it, until those that are like newcomers are dropped
         self._least_used_s = 0.0  # that of the last turn: a newcomer begins there
-        self._latest: dict[Hashable, float] = {}  # when the last two owners came
+        self._recent = RecentOwners()
 
     @property
     def holders(self) -> Collection[Hashable]:
@@ -61,10 +79,7 @@ class FairShares:
     def take(self, owner: Hashable) -> None:
         self._taken[owner] += 1
         self._least_used_s = self.used_s(owner)
-        self._latest.pop(owner, None)
-        self._latest[owner] = self._clock()
-        while len(self._latest) > 2:
-            del self._latest[next(iter(self._latest))]
+        self._recent.add(owner, self._clock())
 
     def leave(self, owner: Hashable, used_s: float) -> None:
         self._taken[owner] -= 1
@@ -85,8 +100,7 @@ class FairShares:
     def _contend(self, owners: Iterable[Hashable]) -> bool:
         if math.isinf(self._contended_s):
             return True
-        since = self._clock() - self._contended_s
-        return len({one for one, at in self._latest.items() if at > since}.union(owners)) > 1
+        return len(self._recent.within(self._contended_s, self._clock()).union(owners)) > 1
 
     def used_s(self, owner: Hashable) -> float:
         """The seconds of slots that count against the owner."""

@@ -15,14 +15,12 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from pipelines.fair_queuing import FairShares
+from pipelines.fair_queuing import CONTENDED_S, FairShares
 
 T = TypeVar("T")
 R = TypeVar("R")  # what a scheduler keeps of work that runs
 
 TIGHT_S = 1.0  # with less time left, a request runs without those that have twice as much
-# For so long after requests of a second owner, none takes the last free slot if it has one.
-CONTENDED_S = 60.0
 
 
 class Scheduler(ABC, Generic[R]):

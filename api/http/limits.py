@@ -23,7 +23,8 @@ from configs import environment
 from configs.schema.platform import AdmissionConfig, PlansConfig
 from pipelines.accounts.authentication import Authenticator, Principal
 from pipelines.errors import TooManyUnknownKeys, Unauthorized
-from pipelines.limits.limits import Hit, RateWindow, SharedLimits, Windows
+from pipelines.fair_queuing import CONTENDED_S, RecentOwners
+from pipelines.limits.limits import HOUR_S, WINDOW_S, Hit, RateWindow, SharedLimits, Windows
 from telemetry import metrics
 
 K = TypeVar("K")
@@ -36,10 +37,8 @@ SENDING = "sending"  # the call that counts it as one whose whole answer is only
 RATE_WINDOW = "rate_window"
 
 REQUEST = "request"  # the kind of all requests
-CONTENDED_S = 60.0  # for which a workspace counts as a user of a route
 RECOVERY = 0.1  # seconds of burst budget regained per second without refusals
 CALM_S = 1.0  # after the last refusal; else the regained budget admits one too many again and again
-MINUTE_S, HOUR_S = 60, 3600
 NO_CREDENTIAL = (
     "no API key came; send the header `Authorization: Bearer <API key or token>`, or on a "
     "WebSocket the query parameter `apiKey`"
@@ -79,13 +78,12 @@ class AdmissionControl:
         self._callers: dict[int | str | None, int] = {}  # requests in progress
         self.turns = Turns(config.requests, OVERLOADED)
         self._kinds = {REQUEST: _Limit(config.requests, config.requests, config.burst_s, clock())}
+        self._sending: dict[str, _Limit] = {}
         for path, number in config.work_per_core.items():
             lasting = config.lasting_per_core.get(path, number)
             self._kinds[path] = _Limit(number * cores, lasting * cores, config.burst_s, clock())
-        self._sending = {
-            path: _Limit(number * cores, number * cores, config.burst_s, clock())
-            for path, number in config.work_per_core.items()
-        }
+            most = number * cores
+            self._sending[path] = _Limit(most, most, config.burst_s, clock())
         self._clock = clock
 
     def enter(self, kind: str, workspace_id: int | None = None) -> Callable[[], None]:
@@ -152,7 +150,7 @@ class _Limit:
         self._count, self._updated = 0, now
         self._refused = float("-inf")
         self._held: dict[int | None, int] = {}  # by workspace
-        self._latest: dict[int | None, float] = {}  # when the last two workspaces came
+        self._recent = RecentOwners()
 
     @property
     def free(self) -> int:
@@ -185,13 +183,9 @@ class _Limit:
 
     def _is_contended(self, now: float, workspace_id: int | None) -> bool:
         """Whether another workspace has a place, or has come lately, even if it was refused."""
-        self._latest.pop(workspace_id, None)
-        self._latest[workspace_id] = now
-        if len(self._latest) > 2:
-            del self._latest[next(iter(self._latest))]
-        return len(self._held) > (workspace_id in self._held) or any(
-            now - came < CONTENDED_S for one, came in self._latest.items() if one != workspace_id
-        )
+        self._recent.add(workspace_id, now)
+        others = self._recent.within(CONTENDED_S, now) | self._held.keys()
+        return len(others - {workspace_id}) > 0
 
     def _update_budget(self, now: float) -> None:
         if self._burst == self._sustained:
@@ -346,7 +340,7 @@ class _Attempts:
     kind: str  # a key of ATTEMPTS
     key: str
     limit: int
-    window_s: int = MINUTE_S
+    window_s: int = WINDOW_S
     then: "_Attempts | None" = None  # that are counted when these are used up
 
 

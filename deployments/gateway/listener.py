@@ -13,6 +13,7 @@ from typing import Any, cast
 import uvicorn
 from starlette.types import ASGIApp
 
+from api.http.limits import OVERLOADED
 from api.http.turns import Turns
 from configs.load import load_yaml
 from configs.schema.platform import AdmissionConfig
@@ -57,7 +58,7 @@ class HttpListener:
             HttpConnection,
             limits=ClientLimits(
                 admission,
-                turns or Turns(admission.requests, "too many connections wait"),
+                turns or Turns(admission.requests, OVERLOADED),
                 tuple(map(ip_network, trusted_proxies)),
             ),
         )

@@ -12,16 +12,13 @@ from models.llm.base import ChatEngine, GenerationDelta, GenerationRequest, Toke
 from models.registry import CHAT
 from pipelines.chat.coalescing import coalesce
 from pipelines.errors import Overloaded
-from pipelines.fair_queuing import FairSlots
+from pipelines.fair_queuing import CONTENDED_S, FairSlots
 from telemetry import metrics
 
 # Sending a piece to another process costs as much CPU as a fifth of a token of a small model, on
 # the cores that compute tokens. About 16 pieces per second still look like typing.
 PIECE_INTERVAL_S = 0.06
-
-
 MAX_WAITING = 64  # requests without a slot
-CONTENDED_S = 60.0  # for so long after requests of a second tenant, none has over half of the slots
 
 
 class ChatDeployment(ModelDeployment[ChatEngine]):

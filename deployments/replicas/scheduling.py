@@ -1,7 +1,8 @@
-"""The scheduler of transcription: batches of utterances by priority, with ageing."""
+"""The scheduler of transcription: batches of speech by tenant and priority, with ageing."""
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,6 +18,7 @@ from models.stt.base import (
     Transcript,
     TranscriptionRequest,
 )
+from pipelines.fair_queuing import CONTENDED_S, FairShares
 from pipelines.scheduling import Scheduler
 from pipelines.tasks import TaskSet
 from telemetry import metrics
@@ -53,11 +55,30 @@ class _WaitingRequest:
         return replace(self.request, retry_within_s=left_s)
 
 
-class PriorityBatcher(Scheduler[int]):
-    """Keeps every slot of an engine busy with the most urgent waiting requests.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Batch:
+    requests: list[_WaitingRequest]  # of the same urgency
+    owner: str  # whose turn it is; the others come along
+    since: float
 
-    Batches form only of requests that queued while all slots were busy: alone, a request is done
-    sooner. Used from one event loop.
+    @property
+    def urgency(self) -> int:
+        return self.requests[0].request.urgency
+
+    @property
+    def share(self) -> float:
+        """The part of its work that is the owner's."""
+        mine = sum(one.request.owner == self.owner for one in self.requests)
+        return mine / len(self.requests)
+
+
+class PriorityBatcher(Scheduler[_Batch]):
+    """Keeps every slot of an engine busy with waiting requests: of owners (tenants) in turn, of one
+    owner the most urgent first.
+
+    Without turns, files that one tenant sent and left kept the transcript of another waiting for a
+    minute. Batches form only of requests that queued while all slots were busy: alone, a request is
+    done sooner. Used from one event loop.
     """
 
     def __init__(
@@ -72,26 +93,28 @@ class PriorityBatcher(Scheduler[int]):
         self._max_batch_size = max_batch_size
         self._run = run
         self._waiting: list[_WaitingRequest] = []
+        self._shares = FairShares(contended_s=CONTENDED_S, clock=clock)
+        self._served: dict[str, float] = {}  # when the owner's last batch of files began
         self._tasks = TaskSet()
         self._live_at = float("-inf")
 
     async def submit(self, request: TranscriptionRequest) -> Transcript:
         """The transcript of one request. Raises EngineError.
 
-        EngineOverloaded when too many wait, or when an interim would be too late. A request whose
-        caller is cancelled is not decoded, unless its batch has begun.
+        EngineOverloaded when an interim would be too late, or when too many wait: then the newest
+        of the owner with most of them is refused. A request whose caller is cancelled is not
+        decoded, unless its batch has begun.
         """
         now = self.clock()
         if request.urgency < FILE:
             self._live_at = now
-        if len(self._waiting) >= CAPACITY:
-            metrics.stt_dropped.inc()
-            raise EngineOverloaded("too many utterances wait")
-        if request.urgency == INTERIM and self._finals_are_late(now):
+        if request.urgency == INTERIM and self._finals_are_late(now, request.owner):
             metrics.stt_dropped.inc()
             raise EngineOverloaded("final transcripts wait; interims are dropped")
         mine = _WaitingRequest(request, now)
         self._waiting.append(mine)
+        if len(self._waiting) > CAPACITY:
+            self._drop_newest()
         try:
             self._fill()
             return await mine.answer
@@ -99,63 +122,88 @@ class PriorityBatcher(Scheduler[int]):
             if mine in self._waiting:  # its caller was cancelled
                 self._waiting.remove(mine)
 
-    def _finals_are_late(self, now: float) -> bool:
+    def _finals_are_late(self, now: float, owner: str) -> bool:
         return any(
             one.request.urgency <= SPECULATIVE and now - one.since > CROWDED_S
             for one in self._waiting
+            if one.request.owner == owner
         )
 
     def _start_next(self, free: int) -> bool:
         batch = self._take(free)
-        if not batch:
+        if batch is None:
             return False
-        urgency = batch[0].request.urgency
-        self._running.append(urgency)
-        self._tasks.start(self._answer(batch)).add_done_callback(partial(self._freed, urgency))
+        self._running.append(batch)
+        self._shares.take(batch.owner)
+        if batch.urgency == FILE:
+            self._served[batch.owner] = batch.since
+        answering = self._tasks.start(self._answer(batch.requests))
+        answering.add_done_callback(partial(self._freed, batch))
         return True
 
-    def _freed(self, urgency: int, task: "asyncio.Task[None]") -> None:
-        self._running.remove(urgency)
-        self._fill()
-
-    def _take(self, free: int) -> list[_WaitingRequest]:
-        """Takes the most urgent request, and similar ones when many wait."""
+    def _freed(self, batch: _Batch, task: "asyncio.Task[None]") -> None:
+        self._running.remove(batch)
         now = self.clock()
+        self._shares.leave(batch.owner, (now - batch.since) * batch.share)
+        self._fill()
+        if not self._running:
+            self._shares.clear()
+            self._served.clear()
+
+    def _take(self, free: int) -> _Batch | None:
+        """Takes the most urgent request of the owner whose turn it is, and similar ones when many
+        wait.
+        """
+        now, slots = self.clock(), self._max_concurrency()
         self._drop_late(now)
         ready = sorted(self._waiting, key=lambda one: one.rank(now))
-        if free == 1 and self._max_concurrency() > 1 and now - self._live_at < LIVE_S:
-            ready = [
-                one
-                for one in ready
-                if one.request.urgency < FILE or now - one.since >= FILE_PATIENCE_S
-            ]
         if not self._room_for_interim():
             ready = [one for one in ready if one.request.urgency != INTERIM]
-        if not ready:
-            return []
-        first = ready[0]
-        size = min(self._max_batch_size(), max(1, len(ready) // self._max_concurrency()))
+        urgent = [one for one in ready if self._is_urgent(one, now)]
+        if urgent or (free == 1 < slots and now - self._live_at < LIVE_S):
+            ready = urgent
+        owner = self._shares.next({one.request.owner for one in ready}, free, slots)
+        if owner is None:
+            return None
+        first = next(one for one in ready if one.request.owner == owner)
+        size = min(self._max_batch_size(), max(1, len(ready) // slots))
         if first.request.urgency == INTERIM:
             size = 1  # so that a final that arrives meanwhile waits for at most one
-        batch = [one for one in ready if _alike(first.request, one.request)][:size]
-        for one in batch:
+        alike = [one for one in ready if _alike(first.request, one.request)]
+        alike.sort(key=lambda one: one.request.owner != owner)  # stable: the others by rank
+        batch = _Batch(alike[:size], owner, now)
+        for one in batch.requests:
             self._waiting.remove(one)
             name = URGENCY_NAMES[one.request.urgency]
             metrics.stt_queue_seconds.labels(name).observe(now - one.since)
         return batch
 
+    def _is_urgent(self, one: _WaitingRequest, now: float) -> bool:
+        """Whether it comes before files, which do when their owner was not served for long."""
+        served = self._served.get(one.request.owner, one.since)
+        return one.request.urgency < FILE or now - max(served, one.since) >= FILE_PATIENCE_S
+
     def _room_for_interim(self) -> bool:
         """Whether an interim would leave a slot for a final, and delay no other live text."""
-        live = sum(urgency < FILE for urgency in self._running)
+        live = sum(batch.urgency < FILE for batch in self._running)
         return live < max(1, self._max_concurrency() - 1)
 
     def _drop_late(self, now: float) -> None:
         for one in list(self._waiting):
             if one.request.urgency == INTERIM and now - one.since > LATE_S:
-                self._waiting.remove(one)
-                metrics.stt_dropped.inc()
-                if not one.answer.done():
-                    one.answer.set_exception(EngineOverloaded("the interim text would be late"))
+                self._drop(one, "the interim text would be late")
+
+    def _drop_newest(self) -> None:
+        waiting = Counter(one.request.owner for one in self._waiting)
+        most = max(waiting.values())
+        newest = next(one for one in reversed(self._waiting) if waiting[one.request.owner] == most)
+        self._drop(newest, "too many utterances wait")
+
+    def _drop(self, one: _WaitingRequest, reason: str) -> None:
+        self._waiting.remove(one)
+        metrics.stt_dropped.inc()
+        if not one.answer.done():
+            one.answer.set_exception(EngineOverloaded(reason))
 
     async def _answer(self, batch: list[_WaitingRequest]) -> None:
         results: Sequence[Transcript | Exception]

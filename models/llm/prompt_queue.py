@@ -27,34 +27,29 @@ class PromptQueue:
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        # When their prompts were processed, by time.monotonic: inf before, of short ones.
-        self._streams: dict[LongPrompt, float] = {}
+        self._streams: set[LongPrompt] = set()
 
     @asynccontextmanager
     async def stream(self, request: GenerationRequest) -> AsyncIterator["LongPrompt"]:
         """Around a stream; waits for the turn of a long prompt."""
-        is_long = sum(len(message.content or "") for message in request.messages) > LONG_CHARS
+        is_long = sum(len(message.content) for message in request.messages) > LONG_CHARS
         async with AsyncExitStack() as places:
             if is_long:
                 turn = self._turns.setdefault(request.owner, asyncio.Lock())
                 await places.enter_async_context(turn)  # one place for each tenant in the queue
                 await places.enter_async_context(self._lock)
             prompt = LongPrompt(self, request.owner, places if is_long else None)
-            self._streams[prompt] = time.monotonic() if is_long else math.inf
+            self._streams.add(prompt)
             try:
                 yield prompt
             finally:
-                del self._streams[prompt]
-
-    def finish(self, prompt: "LongPrompt") -> None:
-        """Its stream is new from now on."""
-        self._streams[prompt] = time.monotonic()
+                self._streams.remove(prompt)
 
     def others_are_new(self, owner: str) -> bool:
         """Whether a prompt of another tenant is processed, or was within NEW_S."""
         since = time.monotonic() - NEW_S
-        streams = list(self._streams.items())  # other threads ask, too
-        return any(one.owner != owner and at > since for one, at in streams)
+        streams = list(self._streams)  # other threads ask, too
+        return any(one.owner != owner and one.processed_at > since for one in streams)
 
 
 class LongPrompt:
@@ -62,11 +57,11 @@ class LongPrompt:
 
     def __init__(self, queue: PromptQueue, owner: str, places: AsyncExitStack | None) -> None:
         self.owner = owner
-        self._queue = queue
-        self._places = places
-        self._paused_s = 0.0
-        self._is_finished = False
+        self.processed_at = math.inf  # by time.monotonic; inf before
         self.is_paused = False
+        self._queue = queue
+        self._places = places  # of a long one that is processed
+        self._paused_s = 0.0
 
     def pauses(self) -> bool:
         """Whether to stop after this batch, and continue after `pause`; in any thread."""
@@ -86,10 +81,9 @@ class LongPrompt:
 
     async def finish(self) -> None:
         """The prompt was processed: the next long one may begin."""
-        if self._is_finished:
+        if self.processed_at < math.inf:
             return
-        self._is_finished = True
-        self._queue.finish(self)
+        self.processed_at = time.monotonic()
         places, self._places = self._places, None
         if places is not None:
             await places.aclose()

@@ -39,6 +39,7 @@ class TranscriptionRequest:
     expected_times: int = 1  # last utterances in a row in that language; more add weight
     options: DecodingOptions = DecodingOptions()
     urgency: int = FINAL
+    owner: str = ""  # the tenant: replicas share their time fairly between tenants
     retry_within_s: float | None = None  # until then a doubtful text is decoded again; None: always
     # Windows (start, end), in samples, of which the replica adds the speaker embeddings.
     voice_windows: tuple[tuple[int, int], ...] = ()

@@ -20,7 +20,7 @@ from db.database import Database, Transaction, utc_now
 from db.errors import DatabaseUnavailable
 from db.webhooks import EncryptText, NewEvent, add_event
 from pipelines.errors import SERVICE_FAULTS, InsufficientCredit, public_error
-from pipelines.limits.limits import SharedLimits
+from pipelines.limits.limits import HOUR_S, SharedLimits
 from pipelines.tasks import TaskSet, keep_lease, retry
 from telemetry import metrics
 
@@ -34,7 +34,6 @@ Service = Literal["tts", "stt", "chat", "voice"]
 HOLD = timedelta(minutes=15)  # after which the hold of a process that died expires
 RENEW_AFTER_S = 200.0  # so that an outage of the database of ten minutes ends no hold
 SETTLE_WITHIN_S = 60.0  # how long the background retries while the database does not answer
-HOUR_S = 3600
 MICRO_USD = 1_000_000
 
 

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-WINDOW_S = 60
+WINDOW_S, HOUR_S = 60, 3600
 LEASE_S = 30.0  # the leases of a dead process expire after this
 RENEW_S = 10.0
 PROBE_S = 1.0

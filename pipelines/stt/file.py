@@ -96,6 +96,7 @@ class DecodedRecording:
     duration_s: float
     request: FileRequest  # with the engine's codes of languages
     profile: DecodingProfile
+    owner: str = ""  # the tenant
 
 
 class TranscriptionPipeline:
@@ -135,6 +136,7 @@ class TranscriptionPipeline:
             audio.duration_s,
             replace(request, language=language, languages=languages),
             self.profiles[request.profile],
+            str(owner),
         )
 
     async def transcribe(self, recording: DecodedRecording) -> FileTranscript:
@@ -264,6 +266,7 @@ class _FileDecoding:
                     words=request.words or request.speakers,
                 ),
                 urgency=urgency,
+                owner=self.recording.owner,
                 voice_windows=self.speech[segment],
             )
         )

@@ -64,6 +64,7 @@ class SessionOptions:
     utterance_end_ms: int = 500
     interim_ms: int | None = None  # None: no interims
     no_speech_threshold: float = 0.6
+    owner: str = ""  # the tenant
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,6 +382,7 @@ class LiveSession:
                 no_speech_threshold=self._options.no_speech_threshold, words=urgency != INTERIM
             ),
             urgency=urgency,
+            owner=self._options.owner,
             retry_within_s=wanted_in_s + self._limits.retry_within_s,
         )
         return self._tasks.start(self._transcribe(request))

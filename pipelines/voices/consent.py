@@ -76,8 +76,12 @@ class Consent:
             raise InvalidRequest(WRONG)
         return ConsentSentence(language, text, tuple(words), expires)
 
-    async def find(self, sentence: ConsentSentence, openings: Sequence[Pcm]) -> tuple[int, Pcm]:
-        """The index of the file that begins with it, and its audio; `openings` are 16 kHz signals.
+    async def find(
+        self, sentence: ConsentSentence, openings: Sequence[Pcm], owner: str = ""
+    ) -> tuple[int, Pcm]:
+        """The index of the file that begins with it, and its audio.
+
+        `openings` are 16 kHz signals; `owner` is the tenant.
 
         Raises InvalidRequest or EngineError.
         """
@@ -88,6 +92,7 @@ class Consent:
                 language=sentence.language,
                 options=DecodingOptions(words=True),
                 urgency=FILE,
+                owner=owner,
             )
             transcript = await self._stt.transcribe(request)
             heard = " ".join(segment.text for segment in transcript.segments)

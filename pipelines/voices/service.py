@@ -138,7 +138,9 @@ class CustomVoices:
         language = None if new.language is None else await self._known_language(new.language)
         checked = await self._checker.check(files, principal.workspace_id)
         if sentence is not None:
-            place, said = await self._consent.find(sentence, checked.openings)
+            place, said = await self._consent.find(
+                sentence, checked.openings, str(principal.workspace_id)
+            )
             await self._checker.check_speaker(said, checked, place, self._consent.min_similarity)
         voice_id = _new_id(operation)
         voice = Voice(
@@ -147,7 +149,7 @@ class CustomVoices:
             name=new.name,
             name_key=key_of(new.name),
             description=new.description,
-            language=language or await self._detect_language(checked),
+            language=language or await self._detect_language(checked, str(principal.workspace_id)),
             accent=None if new.language is None else accent_of(new.language),
             gender=new.gender,
             pitch_hz=checked.pitch_hz,
@@ -301,10 +303,10 @@ class CustomVoices:
             f"language: {language[:40]!r} is not among those of custom voices: {', '.join(known)}"
         )
 
-    async def _detect_language(self, checked: CheckedSamples) -> str:
+    async def _detect_language(self, checked: CheckedSamples, owner: str) -> str:
         """The language of the samples if custom voices support it; else English."""
         known = (await self._directory.custom_voice_model(self._engine)).languages
-        request = TranscriptionRequest(pcm=checked.excerpt, urgency=FILE)
+        request = TranscriptionRequest(pcm=checked.excerpt, urgency=FILE, owner=owner)
         try:
             heard = iso_code((await self._stt.transcribe(request)).language)
         except EngineError:  # no reason to refuse the voice

@@ -9,7 +9,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from pipelines.scheduling import CONTENDED_S, DeadlineScheduler, RequestExecutor
+from pipelines.fair_queuing import CONTENDED_S
+from pipelines.scheduling import DeadlineScheduler, RequestExecutor
 from pipelines.tasks import iterate_in_thread
 from tests.patience import PATIENCE_S
 

@@ -195,6 +195,7 @@ class SttConversation:
                 utterance_end_ms=config.utterance_end_ms,
                 interim_ms=config.interim_results_frequency,
                 no_speech_threshold=config.no_speech_threshold,
+                owner=str(self._session.principal.workspace_id),
             ),
             self._emit,
         )

@@ -6,9 +6,10 @@ import pytest
 from fastapi import FastAPI
 
 from api.http.errors import ApiError
-from api.http.limits import CONTENDED_S, REQUEST, AdmissionControl
+from api.http.limits import REQUEST, AdmissionControl
 from api.http.routing import StrictRoute
 from api.services import Services
+from pipelines.fair_queuing import CONTENDED_S
 from tests.clock import Clock
 
 PATH = "/tts-synthesize"
@@ -121,7 +122,7 @@ def test_places_are_free_after_every_workspace_has_left(admission: AdmissionCont
         for end in admitted(admission, workspace_id):
             end()
     limit = admission._kinds[PATH]
-    assert (limit._count, len(limit._held), len(limit._latest) <= 2) == (0, 0, True)
+    assert (limit._count, len(limit._held), len(limit._recent._came) <= 2) == (0, 0, True)
 
 
 def test_every_post_that_makes_a_model_work_has_places(app: FastAPI, services: Services) -> None:

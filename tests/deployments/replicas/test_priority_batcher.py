@@ -46,10 +46,10 @@ class Engine:
         ]
 
     def submit(
-        self, name: str, urgency: int = FINAL, seconds: float = 1
+        self, name: str, urgency: int = FINAL, seconds: float = 1, owner: str = ""
     ) -> asyncio.Task[Transcript]:
         pcm = np.ones(int(seconds * STT_SAMPLE_RATE), np.float32)
-        request = TranscriptionRequest(pcm, name, urgency=urgency)
+        request = TranscriptionRequest(pcm, name, urgency=urgency, owner=owner)
         return asyncio.create_task(self.queue.submit(request))
 
     async def release_all(self) -> None:
@@ -289,4 +289,88 @@ async def test_a_full_queue_refuses_requests(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(EngineError, match="too many"):
         await engine.submit("one more")
     await engine.release_all()
+    await asyncio.gather(*tasks)
+
+
+async def test_files_of_one_tenant_delay_those_of_another_by_one() -> None:
+    engine = Engine(batch_size=1)
+    tasks = [engine.submit(f"many {number}", FILE, owner="a") for number in range(4)]
+    await settle()
+    engine.now += 60  # waiting long does not put a backlog before a newcomer
+    tasks += [engine.submit(f"few {number}", FILE, owner="b") for number in range(2)]
+    for at in range(6):
+        await settle()
+        engine.now += 1
+        engine.gates[at].set()
+    await asyncio.gather(*tasks)
+    order = [one for batch in engine.batches for one in batch]
+    assert order.index("few 0") == 2 and order.index("few 1") <= 4
+
+
+async def test_tenants_take_turns_by_the_time_that_they_have_used() -> None:
+    engine = Engine(batch_size=1)
+    tasks = [engine.submit(f"long {number}", owner="a") for number in range(3)]
+    tasks += [engine.submit(f"short {number}", owner="b") for number in range(3)]
+    for at in range(6):
+        await settle()
+        engine.now += 10 if "long" in str(engine.batches[at]) else 1
+        engine.gates[at].set()
+    await asyncio.gather(*tasks)
+    order = [one for batch in engine.batches for one in batch]
+    assert order == ["long 0", "short 0", "short 1", "short 2", "long 1", "long 2"]
+
+
+async def test_one_slot_stays_free_of_a_tenant_while_another_comes() -> None:
+    engine = Engine(concurrency=2, batch_size=1)
+    tasks = [engine.submit("other", owner="b")]
+    await settle()
+    engine.gates[0].set()
+    await settle()
+    tasks += [engine.submit(f"many {number}", owner="a") for number in range(3)]
+    await settle()
+    assert engine.batches == [["other"], ["many 0"]]
+    tasks.append(engine.submit("other again", owner="b"))
+    await settle()
+    assert engine.batches[2:] == [["other again"]]
+    await engine.release_all()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_full_queue_refuses_the_tenant_that_fills_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scheduling, "CAPACITY", 3)
+    engine = Engine()
+    tasks = [engine.submit(f"{number}", owner="a") for number in range(4)]
+    await settle()
+    tasks.append(engine.submit("other", owner="b"))
+    await settle()
+    await engine.release_all()
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [isinstance(one, EngineOverloaded) for one in answers] == [False] * 3 + [True, False]
+
+
+async def test_late_finals_of_a_tenant_do_not_drop_the_interims_of_another() -> None:
+    engine = Engine(batch_size=1)
+    tasks = [engine.submit(f"{number}", owner="a") for number in range(3)]
+    await settle()
+    engine.now += 1
+    tasks.append(engine.submit("interim", INTERIM, owner="b"))
+    await settle()
+    engine.gates[0].set()
+    await settle()
+    assert engine.batches[1] == ["interim"]
+    await engine.release_all()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_batch_of_several_tenants_is_full() -> None:
+    engine = Engine()
+    tasks = [engine.submit("blocker", owner="a")]
+    await settle()
+    tasks += [engine.submit(f"{owner}{number}", owner=owner) for owner in "ab" for number in (1, 2)]
+    await settle()
+    engine.now += 1
+    await engine.release_all()
+    assert engine.batches == [["blocker"], ["b1", "b2", "a1", "a2"]]
     await asyncio.gather(*tasks)
