@@ -1,6 +1,7 @@
 """Transcription of files by the scripted engine."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from pipelines.stt.file import IN_FLIGHT, FileRequest, FileTranscript, Transcrip
 from tests.hostile.audio_files import tone, wav
 from tests.local_ports import LocalSTTModel
 from tests.models.sounds import speak, wordless
+from tests.patience import PATIENCE_S
 
 
 class LoudnessVAD(VADEngine):
@@ -175,6 +177,36 @@ async def test_an_error_of_the_engine_reaches_the_caller(
     transcriber.error = EngineLost("gone")
     with pytest.raises(EngineLost):
         await transcribe(pipeline, write(tmp_path / "0", tone(90)), FileRequest(language="en"))
+
+
+async def test_recordings_of_one_tenant_do_not_delay_that_of_another(
+    decoder: AudioDecoder,
+    transcriber: RecordingTranscriber,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    release = threading.Event()
+
+    class SlowForMinutes(LoudnessVAD):
+        def probabilities(self, pcm: np.ndarray) -> Probabilities:
+            if len(pcm) > 16_000 * 2:
+                assert release.wait(PATIENCE_S)
+            return super().probabilities(pcm)
+
+    monkeypatch.setattr("pipelines.stt.file.cores", lambda: 2)
+    pipeline = TranscriptionPipeline(transcriber, decoder, SlowForMinutes(), load_profiles())
+    short, long = write(tmp_path / "0", tone(1)), write(tmp_path / "1", tone(3))
+    for owner in (1, 2):  # for a minute from now on, none of them takes the last free thread
+        await pipeline.transcribe(await pipeline.open(short, FileRequest(), owner))
+    opened = [await pipeline.open(long, FileRequest(), 1) for _ in range(20)]
+    greedy = [asyncio.create_task(pipeline.transcribe(one)) for one in opened]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(PATIENCE_S):
+        await pipeline.transcribe(await pipeline.open(short, FileRequest(), 2))
+    assert not any(task.done() for task in greedy)
+    release.set()
+    await asyncio.gather(*greedy)
+    assert {one.owner for one in transcriber.requests} == {"1", "2"}
 
 
 def test_every_profile_of_the_interface_is_configured(pipeline: TranscriptionPipeline) -> None:
