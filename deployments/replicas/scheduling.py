@@ -160,12 +160,14 @@ class PriorityBatcher(Scheduler[_Batch]):
         if not self._room_for_interim():
             ready = [one for one in ready if one.request.urgency != INTERIM]
         urgent = [one for one in ready if self._is_urgent(one, now)]
-        if urgent or (free == 1 < slots and now - self._live_at < LIVE_S):
+        first = self._first(urgent, free, slots)
+        if first is not None:
             ready = urgent
-        owner = self._shares.next({one.request.owner for one in ready}, free, slots)
-        if owner is None:
+        elif not (free == 1 < slots and now - self._live_at < LIVE_S):
+            first = self._first(ready, free, slots)
+        if first is None:
             return None
-        first = next(one for one in ready if one.request.owner == owner)
+        owner = first.request.owner
         size = min(self._max_batch_size(), max(1, len(ready) // slots))
         if first.request.urgency == INTERIM:
             size = 1  # so that a final that arrives meanwhile waits for at most one
@@ -177,6 +179,20 @@ class PriorityBatcher(Scheduler[_Batch]):
             name = URGENCY_NAMES[one.request.urgency]
             metrics.stt_queue_seconds.labels(name).observe(now - one.since)
         return batch
+
+    def _first(self, ready: list[_WaitingRequest], free: int, slots: int) -> _WaitingRequest | None:
+        """The request whose turn it is.
+
+        Only files leave the last slot to other owners, so that no final waits for an interim of its
+        own session.
+        """
+        firsts: dict[str, _WaitingRequest] = {}
+        for one in ready:
+            firsts.setdefault(one.request.owner, one)
+        owner = self._shares.next(firsts, slots, slots)
+        if owner is not None and firsts[owner].request.urgency == FILE:
+            owner = self._shares.next(firsts, free, slots)
+        return None if owner is None else firsts[owner]
 
     def _is_urgent(self, one: _WaitingRequest, now: float) -> bool:
         """Whether it comes before files, which do when their owner was not served for long."""

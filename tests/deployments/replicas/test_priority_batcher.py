@@ -320,16 +320,30 @@ async def test_tenants_take_turns_by_the_time_that_they_have_used() -> None:
     assert order == ["long 0", "short 0", "short 1", "short 2", "long 1", "long 2"]
 
 
-async def test_one_slot_stays_free_of_a_tenant_while_another_comes() -> None:
+async def test_a_final_does_not_wait_for_an_interim_of_its_session_while_others_come() -> None:
+    engine = Engine(concurrency=2)
+    tasks = [engine.submit("other", FILE, owner="b")]
+    await settle()
+    engine.gates[0].set()
+    await settle()
+    tasks += [engine.submit("interim", INTERIM, owner="a"), engine.submit("final", owner="a")]
+    await settle()
+    assert engine.batches[1:] == [["interim"], ["final"]]
+    await engine.release_all()
+    await asyncio.gather(*tasks)
+
+
+async def test_one_slot_stays_free_of_files_of_a_tenant_while_another_comes() -> None:
     engine = Engine(concurrency=2, batch_size=1)
     tasks = [engine.submit("other", owner="b")]
     await settle()
     engine.gates[0].set()
     await settle()
-    tasks += [engine.submit(f"many {number}", owner="a") for number in range(3)]
+    engine.now += 30
+    tasks += [engine.submit(f"many {number}", FILE, owner="a") for number in range(3)]
     await settle()
     assert engine.batches == [["other"], ["many 0"]]
-    tasks.append(engine.submit("other again", owner="b"))
+    tasks.append(engine.submit("other again", FILE, owner="b"))
     await settle()
     assert engine.batches[2:] == [["other again"]]
     await engine.release_all()
