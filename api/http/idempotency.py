@@ -17,6 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 from api.http.bodies import body_chunks
 from api.http.errors import CLOSE, ApiError
 from api.http.ignored_fields import HEADER, note_ignored, shown_ignored
+from api.http.turns import turn_of
 from api.http.uploads import multipart_boundary
 from pipelines.accounts.authentication import Principal
 from pipelines.billing.billing import IdempotentOperation
@@ -60,6 +61,7 @@ async def answer_once(
         raise ApiError("validation_error", message)
     body = _Body(request, principal, store.new_digest())
     claim = await store.claim(principal.workspace_id, _path_of(request), key)
+    turn_of(request).leave()  # the body may arrive slowly
     if isinstance(claim, FinishedRequest):
         return await _replay(request, claim, body)
     request.state.operation = IdempotentOperation(claim.operation)
@@ -84,6 +86,7 @@ def _path_of(request: Request) -> str:
 
 async def _replay(request: Request, finished: FinishedRequest, body: "_Body") -> Response:
     await body.read_rest()
+    await turn_of(request).take()  # no model does it
     kept = await finished.answer_to(body.digest())
     if kept is None:
         raise ApiError("idempotency_mismatch", MISMATCH)

@@ -140,8 +140,9 @@ class _Limit:
     The budget, in seconds, is spent while more than `sustained` are in progress. While several
     workspaces come, each takes at most half, and what one has above that does not count against
     the others: it began when it was alone, or in a burst. Nor does what one has above a quarter
-    count against those with less, so that two which flood do not keep a third out. An eighth more
-    is for workspaces that have none, one each, so that four which flood do not keep a fifth out.
+    count against those with less, so that two which flood do not keep a third out. An eighth of
+    `burst` more is for workspaces that have none, one each, so that four which flood do not keep a
+    fifth out, even where one or two are sustained.
     """
 
     def __init__(self, burst: int, sustained: int, budget_s: float, now: float) -> None:
@@ -166,7 +167,7 @@ class _Limit:
             share, fair = max(1, allowed // 2), max(1, allowed // 4)
             if is_full:
                 if not held:
-                    allowed += max(1, allowed // 8)
+                    allowed += max(1, self._burst // 8)
                 counted = fair if held < fair else share
                 is_full = sum(min(one, counted) for one in self._held.values()) >= allowed
         if is_full or held >= share:

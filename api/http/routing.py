@@ -183,7 +183,6 @@ def guarded_route(required: Scope | None, schemes: tuple[str, ...]) -> type[Stri
                 state[SENDING] = partial(admission.enter_sending, self.path, workspace_id)
                 state[PLACE]()()  # no body is read for which there is no place now
                 if request.method == "POST" and "idempotency-key" in request.headers:
-                    turn_of(request).leave()  # it reads the body, which may arrive slowly
                     return await answer_once(request, infrastructure.idempotency, principal, handle)
                 return await handle(request)
 

@@ -100,6 +100,10 @@ class Turn:
         self._began = loop.time()
         self._expiry = loop.call_later(LONGEST_S, self.leave)
 
+    async def pay(self, spent_s: float) -> None:
+        """Waits after work of that length that was done without it. Raises Overloaded."""
+        await self._turns.pay(self._address, spent_s)
+
     def leave(self, *, is_end: bool = False) -> None:
         """Does nothing when it is not held; `is_end`: of the request."""
         give_back, self._give_back = self._give_back, None

@@ -7,6 +7,7 @@ files have no path that the decoder's process could open.
 
 import logging
 import sys
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -25,6 +26,7 @@ from api.http.bodies import body_chunks, declared_bytes
 from api.http.errors import CLOSE, ApiError, first_fault
 from api.http.ignored_fields import form_fields, note_ignored
 from api.http.limits import take_place
+from api.http.turns import turn_of
 from pipelines.temporary_directories import temporary_directory_in_thread
 from telemetry import metrics
 
@@ -183,8 +185,9 @@ async def receive_form(
         receiver = _Receiver(limits, folder)
         try:
             parser = MultipartParser(boundary, receiver.callbacks())  # type: ignore[arg-type]
-            received = 0
+            received, spent_s = 0, 0.0
             async for chunk in body_chunks(request, is_upload=True):
+                began = time.perf_counter()
                 received += len(chunk)
                 if received > limits.max_body_bytes:
                     raise _too_large(limits)
@@ -193,8 +196,11 @@ async def receive_form(
                     before_large = None
                 take(len(chunk))
                 parser.write(chunk)
+                spent_s += time.perf_counter() - began
                 if receiver.waiting_bytes >= WRITE_BYTES:
                     await run_in_threadpool(receiver.write)
+                    await turn_of(request).pay(spent_s)
+                    spent_s = 0.0
             parser.finalize()
             await run_in_threadpool(receiver.write)
         except (MultipartParseError, UnicodeDecodeError) as error:

@@ -41,6 +41,7 @@ BUSY = 0.3  # of a core; a replica that uses less counts as idle
 SAMPLE_S = 0.005
 IDLE_S = 0.05  # without work: the previous work has ended
 QUIET_S = 3.0  # without work: the warm-up has ended
+WARM_UP_S = 180.0  # at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,12 +228,12 @@ def cpu_s(pid: int) -> float:
     return total / 1e9
 
 
-def busy_moments(pid: int, until: float) -> list[float]:
+def busy_moments(pid: int, until: float, sample_s: float = SAMPLE_S) -> list[float]:
     """Samples a process; returns the times at which it had been busy."""
     moments = []
     before, at = cpu_s(pid), time.monotonic()
     while at < until:
-        time.sleep(SAMPLE_S)
+        time.sleep(sample_s)
         now, used = time.monotonic(), cpu_s(pid)
         if used - before > BUSY * (now - at):
             moments.append(now)
@@ -241,8 +242,12 @@ def busy_moments(pid: int, until: float) -> list[float]:
 
 
 def wait_until_idle(pid: int) -> None:
-    """Waits until a replica that has just started ends its warm-up, which serves no client."""
-    while busy_moments(pid, time.monotonic() + QUIET_S):
+    """Waits until a replica that has just started ends its warm-up, which serves no client.
+
+    By samples long enough for the answer to a health check, which is no warm-up.
+    """
+    until = time.monotonic() + WARM_UP_S
+    while time.monotonic() < until and busy_moments(pid, time.monotonic() + QUIET_S, QUIET_S / 3):
         pass
 
 

@@ -35,6 +35,7 @@ RESERVED_FILES = 256  # file descriptors for databases, models, decoders and upl
 HEAD_S = 10.0  # timeout for the head of a request, such as a handshake
 REST_S = 60.0  # timeout for the rest of a body that no route reads
 LINGER_S = 2.0  # for which a connection stays open after its head was refused
+DISCARD_PAUSE_S = 0.02  # after each read of what nothing needs: a client may send 1 GB a second
 # httptools joins the pieces of a header, in time quadratic in its length: 61 s for 100 MB.
 HEAD_BYTES = 65_536
 HEAD_TOO_LARGE = ("headers_too_large", f"the head has over {HEAD_BYTES} bytes")
@@ -121,6 +122,7 @@ class HttpConnection(HttpToolsProtocol):
     _reader_timer: asyncio.TimerHandle | None = None
     _has_room = True
     _answered = False  # by `_answer`: whatever the client still sends is discarded
+    _discards = False  # and waits until it reads more to discard
     _in_head = True  # from the end of a request to the end of the head of the next one
     _overhead = 0  # bytes since the last byte of a body: heads, chunk extensions, trailers
     _unsent = 0  # bytes, when the reader was last checked
@@ -153,6 +155,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self._answered:
+            self._pause_discarding()
             return
         room = len(data)
         if self._in_head:
@@ -250,6 +253,8 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._overhead = 0
+        if self.cycle.response_complete:
+            self._pause_discarding()
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -288,6 +293,17 @@ class HttpConnection(HttpToolsProtocol):
     def _bad_head(self, code: str, message: str) -> None:
         self._refusal = ApiError(code, message)
         raise _BadHead
+
+    def _pause_discarding(self) -> None:
+        if not self._discards and not self.transport.is_closing():
+            self._discards = True
+            self.transport.pause_reading()
+            self.loop.call_later(DISCARD_PAUSE_S, self._resume_discarding)
+
+    def _resume_discarding(self) -> None:
+        self._discards = False
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def _watch_reader(self) -> None:
         config = self._limits.config.slow_clients

@@ -13,7 +13,10 @@ from models.llm.base import GenerationRequest
 # more than a token a batch.
 LONG_CHARS = 1000
 NEW_S = 2.0  # for which the streams of other tenants are not disturbed
-MOST_PAUSED_S = 5.0
+# A long prompt pauses for as many times the work of long prompts, its own and of those before it
+# that were cancelled: clients that left after 2 s kept the chat of another waiting for 18 s.
+PAUSES = 2.0
+MOST_OWED_S = 5.0
 _POLL_S = 0.02
 
 
@@ -28,6 +31,7 @@ class PromptQueue:
         self._lock = asyncio.Lock()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._streams: set[LongPrompt] = set()
+        self._owed_s = 0.0  # of pauses, by the long prompts to the streams of other tenants
 
     @asynccontextmanager
     async def stream(self, request: GenerationRequest) -> AsyncIterator["LongPrompt"]:
@@ -38,18 +42,34 @@ class PromptQueue:
                 turn = self._turns.setdefault(request.owner, asyncio.Lock())
                 await places.enter_async_context(turn)  # one place for each tenant in the queue
                 await places.enter_async_context(self._lock)
+                await self.pause(request.owner)
             prompt = LongPrompt(self, request.owner, places if is_long else None)
             self._streams.add(prompt)
             try:
                 yield prompt
             finally:
+                prompt.note_work()
                 self._streams.remove(prompt)
 
-    def others_are_new(self, owner: str) -> bool:
-        """Whether a prompt of another tenant is processed, or was within NEW_S."""
+    def owe(self, worked_s: float) -> None:
+        """To be called when a long prompt has worked; in any thread."""
+        self._owed_s = min(self._owed_s + PAUSES * worked_s, MOST_OWED_S)
+
+    def owes(self, owner: str) -> bool:
+        """Whether a prompt of another tenant is processed, or was within NEW_S, and is owed a pause
+        of the owner's; in any thread."""
         since = time.monotonic() - NEW_S
-        streams = list(self._streams)  # other threads ask, too
-        return any(one.owner != owner and one.processed_at > since for one in streams)
+        streams = list(self._streams)
+        others = any(one.owner != owner and one.processed_at > since for one in streams)
+        return others and self._owed_s > 0
+
+    async def pause(self, owner: str) -> None:
+        """Waits for the streams of other tenants."""
+        while self.owes(owner):
+            began = time.monotonic()
+            await asyncio.sleep(_POLL_S)
+            self._owed_s -= time.monotonic() - began
+        self._owed_s = 0.0
 
 
 class LongPrompt:
@@ -61,29 +81,33 @@ class LongPrompt:
         self.is_paused = False
         self._queue = queue
         self._places = places  # of a long one that is processed
-        self._paused_s = 0.0
+        self._works_since = time.monotonic()
 
     def pauses(self) -> bool:
         """Whether to stop after this batch, and continue after `pause`; in any thread."""
-        self.is_paused = (
-            self._places is not None
-            and self._paused_s < MOST_PAUSED_S
-            and self._queue.others_are_new(self.owner)
-        )
+        self.note_work()
+        self.is_paused = self._places is not None and self._queue.owes(self.owner)
         return self.is_paused
 
     async def pause(self) -> None:
         """Waits for the streams of other tenants."""
-        began, self.is_paused = time.monotonic(), False
-        while time.monotonic() - began < MOST_PAUSED_S and self._queue.others_are_new(self.owner):
-            await asyncio.sleep(_POLL_S)
-        self._paused_s += time.monotonic() - began
+        self.is_paused = False
+        await self._queue.pause(self.owner)
+        self._works_since = time.monotonic()
 
     async def finish(self) -> None:
         """The prompt was processed: the next long one may begin."""
         if self.processed_at < math.inf:
             return
+        self.note_work()
         self.processed_at = time.monotonic()
         places, self._places = self._places, None
         if places is not None:
             await places.aclose()
+
+    def note_work(self) -> None:
+        """At the end of a batch, and of the work."""
+        if self._places is not None:
+            now = time.monotonic()
+            self._queue.owe(now - self._works_since)
+            self._works_since = now

@@ -77,6 +77,23 @@ def test_four_workspaces_that_share_every_place_leave_one_to_a_fifth(
     assert len(admitted(admission, 6)) == 1
 
 
+def test_four_workspaces_leave_one_place_to_a_fifth_of_a_route_that_sustains_two(
+    services: Services, clock: Clock
+) -> None:
+    """As one with whole answers on two cores does: four accounts had speech refused for others."""
+    config = services.platform.request_limits.admission.model_copy(
+        update={"work_per_core": {PATH: 32}, "lasting_per_core": {PATH: 2}, "burst_s": 1.0}
+    )
+    admission = AdmissionControl(config, cores=1, clock=clock)
+    floods = {one: admitted(admission, one) for one in (1, 2, 3, 4)}
+    clock.now += 2
+    for one, ends in floods.items():
+        for end in ends:
+            end()
+        admitted(admission, one)
+    assert len(admitted(admission, 5)) == 1
+
+
 def test_places_that_are_held_for_longer_than_a_minute_are_shared_with_the_next_workspace(
     admission: AdmissionControl, clock: Clock
 ) -> None:

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from api.http.errors import ApiError
+from api.http.turns import TURN, Turns
 from api.http.uploads import (
     UPLOAD_SPACE,
     MultipartForm,
@@ -55,6 +56,7 @@ class Upload:
             "method": "POST",
             "path": "/stt",
             "headers": [(name.encode(), value.encode()) for name, value in fields.items()],
+            "state": {TURN: Turns(10, "full").of("10.0.0.1")},
         }
         self.request = Request(scope, self._receive)
 

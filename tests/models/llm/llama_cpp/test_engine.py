@@ -135,6 +135,33 @@ async def test_long_prompts_are_processed_one_at_a_time_of_tenants_in_turn() -> 
     assert order[:3] == ["flood", "short", "long"]
 
 
+async def test_long_prompts_that_are_cancelled_in_turn_leave_room_for_a_new_one() -> None:
+    """Each was cancelled in its first batch, and so the next one kept every other prompt out."""
+    queue = PromptQueue()
+    running = 0
+
+    async def flood() -> None:
+        nonlocal running
+        async with queue.stream(replace(ask("x" * 2000), owner="flood")):
+            running += 1
+            try:
+                await asyncio.sleep(0.1)
+            finally:
+                running -= 1
+
+    floods = [asyncio.create_task(flood()) for _ in range(4)]
+    await asyncio.sleep(0.05)
+    free = 0
+    async with queue.stream(replace(ask("Hi"), owner="short")) as short:
+        for _ in range(10):
+            await asyncio.sleep(0.02)
+            free += not running
+        assert 3 <= free < 10
+        await short.finish()
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.gather(*floods)
+
+
 async def test_a_request_that_waits_for_a_slot_can_be_cancelled(engine: LlamaCppEngine) -> None:
     first = engine.generate(ask("Tell a very long story."))
     await anext(first)
