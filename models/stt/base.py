@@ -40,6 +40,7 @@ class TranscriptionRequest:
     options: DecodingOptions = DecodingOptions()
     urgency: int = FINAL
     owner: str = ""  # the tenant: replicas share their time fairly between tenants
+    is_live: bool = False  # of a session; the speech of files leaves a slot to other tenants
     retry_within_s: float | None = None  # until then a doubtful text is decoded again; None: always
     # Windows (start, end), in samples, of which the replica adds the speaker embeddings.
     voice_windows: tuple[tuple[int, int], ...] = ()

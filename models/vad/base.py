@@ -44,7 +44,9 @@ class VADEngine(Engine, ABC):
     def probabilities(self, pcm: Pcm) -> Probabilities:
         """The probabilities of a whole signal; an incomplete last frame is padded with silence."""
         size, stream = self.capabilities.frame_samples, self.start_stream()
-        frames = np.pad(pcm, (0, -len(pcm) % size)).reshape(-1, size)
-        batches = range(0, len(frames), BATCH_FRAMES)
-        parts = [stream.accept_many(frames[at : at + BATCH_FRAMES]) for at in batches]
+        batches = range(0, len(pcm), BATCH_FRAMES * size)
+        parts = [
+            stream.accept_many(np.pad(block, (0, -len(block) % size)).reshape(-1, size))
+            for block in (pcm[at : at + BATCH_FRAMES * size] for at in batches)
+        ]
         return np.concatenate([np.zeros(0, np.float32), *parts])

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from scipy.signal import butter, sosfiltfilt
+from scipy.signal import butter, sosfilt, sosfilt_zi
 
 from configs.environment import cores
 from configs.schema.transcription import DecodingProfile, ProfileName
@@ -42,6 +42,7 @@ from pipelines.text.language_names import LanguageNames, engine_codes, iso_code,
 
 IN_FLIGHT = 2  # concurrent calls of one file to the engine; other segments wait here
 MIN_FILTER_SAMPLES = 64  # a filter needs some signal to settle in
+FILTER_BLOCK = 1 << 18  # samples
 UNSPACED_LANGUAGES = frozenset({"zh", "yue", "ja", "th", "lo", "my"})
 FALLBACK_LANGUAGE = "en"  # of a file without speech
 PROMPT_CHARACTERS = 700  # about as much as an engine uses
@@ -197,8 +198,7 @@ class TranscriptionPipeline:
         """Filters the signal, and finds its speech; blocking."""
         pcm, profile = recording.pcm, recording.profile
         if profile.band_pass_hz and len(pcm) > MIN_FILTER_SAMPLES:
-            sos = butter(4, profile.band_pass_hz, "bandpass", fs=STT_SAMPLE_RATE, output="sos")
-            pcm = np.asarray(sosfiltfilt(sos, pcm), np.float32)
+            pcm = band_passed(pcm, profile.band_pass_hz)
         probabilities = self._vad.probabilities(pcm)
         speech = find_speech_segments(
             probabilities,
@@ -232,19 +232,20 @@ class _FileDecoding:
         When it is not given, that of the first segment with words is used for all.
         """
         language, left = self.recording.request.language, deque(self.speech)
+        urgency = FINAL if len(left) == 1 else FILE
         while language is None and left:
             segment = left.popleft()
-            transcript = await self._transcribe(segment, None)
+            transcript = await self._transcribe(segment, None, urgency)
             if transcript.segments:
                 language = transcript.language
                 if self.recording.profile.terms.get(language):  # the terms of the detected language
-                    transcript = await self._transcribe(segment, language)
+                    transcript = await self._transcribe(segment, language, urgency)
             yield segment, language or FALLBACK_LANGUAGE, transcript
         slots = asyncio.Semaphore(IN_FLIGHT)
 
         async def transcribe_in_turn(segment: SpeechSegment) -> Transcript:
             async with slots:
-                return await self._transcribe(segment, language, FILE)
+                return await self._transcribe(segment, language, urgency)
 
         tasks = [asyncio.create_task(transcribe_in_turn(one)) for one in left]
         try:
@@ -256,7 +257,7 @@ class _FileDecoding:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _transcribe(
-        self, segment: SpeechSegment, language: str | None, urgency: int = FINAL
+        self, segment: SpeechSegment, language: str | None, urgency: int
     ) -> Transcript:
         request, profile = self.recording.request, self.recording.profile
         terms = ", ".join(profile.terms.get(language or "", ()))
@@ -276,6 +277,22 @@ class _FileDecoding:
                 voice_windows=self.speech[segment],
             )
         )
+
+
+def band_passed(pcm: Pcm, band_hz: tuple[float, float]) -> Pcm:
+    """The signal, float32 [n] at 16 kHz, through a Butterworth filter forwards and backwards, so
+    without a shift of phase.
+
+    In blocks: the float64 of a whole file of ten minutes took 0.4 GB.
+    """
+    sos = butter(4, band_hz, "bandpass", fs=STT_SAMPLE_RATE, output="sos")
+    filtered = np.array(pcm, np.float32)
+    for signal in (filtered, filtered[::-1]):
+        state = sosfilt_zi(sos) * signal[0]
+        for at in range(0, len(signal), FILTER_BLOCK):
+            block, state = sosfilt(sos, signal[at : at + FILTER_BLOCK], zi=state)
+            signal[at : at + FILTER_BLOCK] = block
+    return filtered
 
 
 def known_language(language: str, known: Sequence[str], field: str) -> str:

@@ -383,6 +383,7 @@ class LiveSession:
             ),
             urgency=urgency,
             owner=self._options.owner,
+            is_live=True,
             retry_within_s=wanted_in_s + self._limits.retry_within_s,
         )
         return self._tasks.start(self._transcribe(request))

@@ -46,10 +46,17 @@ class Engine:
         ]
 
     def submit(
-        self, name: str, urgency: int = FINAL, seconds: float = 1, owner: str = ""
+        self,
+        name: str,
+        urgency: int = FINAL,
+        seconds: float = 1,
+        owner: str = "",
+        *,
+        is_live: bool | None = None,
     ) -> asyncio.Task[Transcript]:
         pcm = np.ones(int(seconds * STT_SAMPLE_RATE), np.float32)
-        request = TranscriptionRequest(pcm, name, urgency=urgency, owner=owner)
+        is_live = urgency < FILE if is_live is None else is_live
+        request = TranscriptionRequest(pcm, name, urgency=urgency, owner=owner, is_live=is_live)
         return asyncio.create_task(self.queue.submit(request))
 
     async def release_all(self) -> None:
@@ -348,6 +355,40 @@ async def test_one_slot_stays_free_of_files_of_a_tenant_while_another_comes() ->
     assert engine.batches[2:] == [["other again"]]
     await engine.release_all()
     await asyncio.gather(*tasks)
+
+
+async def test_short_files_of_a_tenant_leave_one_slot_free_too() -> None:
+    engine = Engine(concurrency=2, batch_size=1)
+    tasks = [engine.submit("other", owner="b")]
+    await settle()
+    engine.gates[0].set()
+    await settle()
+    tasks += [engine.submit(f"short {number}", owner="a", is_live=False) for number in range(3)]
+    await settle()
+    assert engine.batches == [["other"], ["short 0"]]
+    await engine.release_all()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_batch_of_files_is_as_large_as_the_engine_is_fast() -> None:
+    """Nothing interrupts it: three files of 17 s took 15 s of two cores."""
+    engine = Engine(batch_size=4)
+    tasks = [engine.submit("first", FILE, seconds=10)]
+    await settle()
+    tasks += [engine.submit(f"{number}", FILE, seconds=10) for number in range(4)]
+    await settle()
+    engine.now += 1.4
+    engine.gates[0].set()
+    await settle()
+    assert engine.batches[1] == ["0", "1"]
+    engine.now += 0.1
+    engine.gates[1].set()
+    await settle()
+    tasks += [engine.submit(f"{number}", FILE, seconds=10) for number in (4, 5)]
+    await settle()
+    await engine.release_all()
+    await asyncio.gather(*tasks)
+    assert engine.batches[2:] == [["2", "3"], ["4", "5"]]
 
 
 async def test_a_full_queue_refuses_the_tenant_that_fills_it(

@@ -7,17 +7,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.signal import butter, sosfiltfilt
 
 from configs.schema.transcription import DecodingProfile, load_profiles
 from models.base import ModelInfo
 from models.errors import EngineLost, WeightsMissing
 from models.registry import STT, VAD, load, load_model
-from models.stt.base import Segment, Transcript, TranscriptionRequest
+from models.stt.base import FILE, FINAL, Segment, Transcript, TranscriptionRequest
 from models.vad.base import Probabilities, VADCapabilities, VADEngine, VADStream
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.errors import InvalidRequest
-from pipelines.stt.file import IN_FLIGHT, FileRequest, FileTranscript, TranscriptionPipeline
+from pipelines.stt.file import (
+    IN_FLIGHT,
+    FileRequest,
+    FileTranscript,
+    TranscriptionPipeline,
+    band_passed,
+)
 from tests.hostile.audio_files import tone, wav
 from tests.local_ports import LocalSTTModel
 from tests.models.sounds import speak, wordless
@@ -138,6 +145,28 @@ async def test_a_long_file_has_a_limited_number_of_calls_in_flight(
     await transcribe(pipeline, path, FileRequest(language="en"))
     assert len(transcriber.requests) > 5
     assert transcriber.most_in_flight == IN_FLIGHT
+
+
+async def test_the_speech_of_a_file_is_urgent_only_when_it_is_short(
+    pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
+) -> None:
+    """The first utterances of long files, of 30 s each, kept live speech waiting for seconds."""
+    pieces = [silence(1), tone(1), silence(3)]
+    await transcribe(pipeline, write(tmp_path / "0", *pieces), FileRequest())
+    await transcribe(pipeline, write(tmp_path / "1", *pieces * 2), FileRequest())
+    assert [one.urgency for one in transcriber.requests] == [FINAL, FILE, FILE]
+    assert not any(one.is_live for one in transcriber.requests)
+
+
+@pytest.mark.parametrize("seconds", [0.5, 3.0, 40.0])
+def test_the_band_pass_filter_by_blocks_is_that_of_the_whole_signal(seconds: float) -> None:
+    pcm = np.random.default_rng(0).normal(0, 0.1, int(seconds * 16_000)).astype(np.float32)
+    sos = butter(4, (300.0, 3400.0), "bandpass", fs=16_000, output="sos")
+    whole = sosfiltfilt(sos, pcm)
+    inner = slice(1600, -1600)  # near its ends, a filter depends on how the signal is continued
+    found = band_passed(pcm, (300.0, 3400.0))
+    assert np.abs(found - whole)[inner].max() < 1e-4
+    assert np.abs(found - whole).max() < 0.2
 
 
 async def test_a_profile_sets_the_beam_size_and_the_initial_prompt(
