@@ -3,6 +3,7 @@
 With `Prefer: handling=strict` (RFC 7240) they are a validation error instead.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +22,9 @@ IGNORED = "ignored_fields"  # key in the scope's state: the names, in order
 HEADER = "X-Ignored-Fields"
 MOST_NAMES = 20
 MOST_CHARACTERS = 64  # of a name
+MOST_BYTES = 2000  # of the header: a character of a name may take 12
+_SEPARATE = ", "
+_PREFERENCE = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"?)+')  # commas in quotes separate nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +42,26 @@ def note_ignored(request: Request, names: Iterable[str]) -> None:
         shown = quote(name[:MOST_CHARACTERS], safe="[]")
         if is_strict(request):
             raise ApiError("validation_error", f"{shown}: no field has this name", param=shown)
-        noted[shown] = None
-        if len(noted) >= MOST_NAMES:
+        if shown in noted:
+            continue
+        taken = sum(len(one) + len(_SEPARATE) for one in noted)
+        if len(noted) == MOST_NAMES or taken + len(shown) > MOST_BYTES:
             return
+        noted[shown] = None
 
 
 def shown_ignored(state: Mapping[str, Any]) -> str:
     """The header of the response, from the state of the scope; empty when nothing is ignored."""
-    return ", ".join(state.get(IGNORED, ()))
+    return _SEPARATE.join(state.get(IGNORED, ()))
 
 
 def is_strict(request: Request) -> bool:
-    preferences = ",".join(request.headers.getlist("prefer")).lower().split(",")
-    return any(one.partition(";")[0].strip() == "handling=strict" for one in preferences)
+    """Whether the first preference for `handling`, of all headers `Prefer`, is `strict`."""
+    for one in _PREFERENCE.findall(",".join(request.headers.getlist("prefer")).lower()):
+        name, _, value = one.partition(";")[0].partition("=")
+        if name.strip() == "handling":
+            return value.strip() in ("strict", '"strict"')
+    return False
 
 
 def form_fields(request: Request) -> Mapping[str, Any] | None:

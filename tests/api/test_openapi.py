@@ -12,6 +12,7 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from api.app import routed_app
+from api.http.ignored_fields import HEADER
 from tests.api.local_server import Server, serve_local
 
 # Paths with rules that a schema cannot express: malformed addresses, expiry in the past, bytes
@@ -64,6 +65,13 @@ async def test_every_operation_documents_its_errors_with_our_envelope(
                 assert schema == {"$ref": "#/components/schemas/ErrorBody"}, (method, path)
             is_public = operation.get("security") == []
             assert is_public or "401" in responses, (method, path)
+
+
+async def test_the_header_of_ignored_fields_and_its_strict_form_are_described(
+    client: httpx.AsyncClient,
+) -> None:
+    description = (await client.get("/openapi.json")).json()["info"]["description"]
+    assert f"`{HEADER}`" in description and "`Prefer: handling=strict`" in description
 
 
 async def test_only_listed_operations_are_public(client: httpx.AsyncClient) -> None:

@@ -1,15 +1,20 @@
 """Fields that the service does not know are named in the response, or refused on request."""
 
-import json
 from typing import Any
 
 import httpx
 import pytest
+from starlette.requests import Request
+
+from api.http.ignored_fields import is_strict
+from api.inworld import messages as inworld
+from api.sockets.stt.events import parse_client_event
+from api.sockets.tts.events import check_message, parse_message
 
 Headers = dict[str, str]
 
 HEADER = "X-Ignored-Fields"
-STRICT = {"Prefer": "return=minimal, handling=strict; x=y"}
+STRICT = {"Prefer": 'return="minimal", handling="strict"; x=y'}
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "stream": False}
 AUDIO = {"files": {"audio": b"no audio"}}
 
@@ -113,4 +118,39 @@ async def test_the_header_is_bounded_and_holds_no_characters_of_other_headers(
     assert answer.status_code == 400 and "set-cookie" not in answer.headers
     shown = answer.headers[HEADER].split(", ")
     assert len(shown) == 20 and shown[0] == "a%0D%0ASet-Cookie%3A%20b"
-    assert shown[2] == "l" * 64 and len(json.dumps(shown)) < 2000
+    assert shown[2] == "l" * 64
+    wide = {f"{number:02}" + "\U0001f600" * 100: 1 for number in range(20)}
+    answer = await client.post("/tts-synthesize?a=1&b=1", headers=auth, json=wide)
+    shown = answer.headers[HEADER].split(", ")
+    assert shown == ["a", "b", *(f"{number:02}" + "%F0%9F%98%80" * 62 for number in range(2))]
+    many = {f"field{number}": 1 for number in range(20)}
+    answer = await client.post("/tts-synthesize?a=1&b=1", headers=auth, json=many)
+    assert answer.headers[HEADER].split(", ") == ["a", "b", *list(many)[:18]]
+
+
+@pytest.mark.parametrize(
+    ("sent", "strict"),
+    [
+        (['handling="strict"'], True),
+        (['Handling = "STRICT" ; x="a,b"'], True),
+        (["return=minimal", 'wait=10, foo="a\\"; b", handling="strict"; x'], True),
+        (["return=minimal", "respond-async", "handling=strict"], True),
+        (["handling=lenient"], False),
+        (["handling=lenient, handling=strict"], False),  # the first counts (RFC 7240, 2)
+        (['foo="a, handling=strict"'], False),
+        (['foo="\\", handling=strict, "'], False),
+        (["foo; handling=strict", 'handling="strictly"', "handling"], False),
+        (['foo="' + '"' * 20_001 + "\\", ""], False),
+    ],
+)
+def test_strict_handling_is_recognised_in_any_form_of_the_header(
+    sent: list[str], strict: bool
+) -> None:
+    headers = [(b"prefer", one.encode()) for one in sent]
+    assert is_strict(Request({"type": "http", "headers": headers})) is strict
+
+
+def test_unknown_fields_of_messages_on_sockets_are_ignored() -> None:
+    parse_client_event('{"type": "stop", "voise": "x"}')
+    check_message(*parse_message('{"send_text": {"text": "a", "voise": "x"}}'))
+    inworld.parse_message({"contextId": "c", "voise": 1, "send_text": {"text": "a", "voise": 1}})
