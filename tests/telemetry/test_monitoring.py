@@ -10,6 +10,7 @@ import pytest
 import yaml
 from prometheus_client import Counter, Gauge, Histogram
 
+from configs.settings import PROJECT_DIR
 from telemetry import metrics
 from telemetry.reports import REPORT_AGE
 
@@ -77,6 +78,14 @@ def test_every_alert_uses_existing_metrics_and_has_a_summary(rule: dict[str, obj
     assert isinstance(annotations, dict) and annotations["summary"]
     assert set(re.findall(r"\$labels\.(\w+)", annotations["summary"])) <= grouped
     assert rule["labels"] in ({"severity": "page"}, {"severity": "ticket"})
+
+
+def test_the_alerts_are_those_that_the_documentation_names() -> None:
+    pages = [page.read_text(encoding="utf-8") for page in (PROJECT_DIR / "docs").glob("*.md")]
+    (row,) = [line for page in pages for line in page.splitlines() if "| `alerts.yaml` |" in line]
+    names = {rule["alert"] for rule in rules()}
+    assert set(re.findall(r"`([A-Z]\w+)`", row)) == names
+    assert {name for page in pages for name in re.findall(r"alert `(\w+)`", page)} <= names
 
 
 def test_every_metric_is_on_the_dashboard() -> None:
