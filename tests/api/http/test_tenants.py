@@ -1,6 +1,7 @@
 """Isolation of tenants: on every route, data of one workspace does not exist for another."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 from uuid import uuid4
@@ -15,6 +16,7 @@ from configs.settings import Settings
 from db.sessions import begin_session
 from pipelines.accounts.authentication import ALL_SCOPES, SCOPES
 from pipelines.accounts.service import Origin, new_session
+from tests.api.ended_credentials import ended_credentials
 from tests.api.native.voices import voice_making
 from tests.api.replaced import with_request_limits
 from tests.plans import raise_plans
@@ -33,6 +35,7 @@ UNKNOWN_IDS: Ids = {
     **dict.fromkeys(
         ("chat_id", "voice_id", "voiceId", "webhook_id", "delivery_id", "session_id"), str(uuid4())
     ),
+    "voice.id": str(uuid4()),
     "key_id": "1",
     "voice": "Unknown",
 }
@@ -40,9 +43,18 @@ IN_BODIES: dict[str, list[str]] = {
     "chat_id": [CHAT, f"/openai{CHAT}"],
     "voice_id": ["/tts-synthesize", "/tts-stream"],
     "voice": ["/tts-synthesize", "/tts-stream", "/openai/v1/audio/speech"],
+    "voice.id": ["/openai/v1/audio/speech"],
     "voiceId": [INWORLD, f"{INWORLD}:stream"],
 }
 """Fields of bodies that name an object of a workspace, and their paths; the method is POST."""
+
+ID_FIELD = re.compile("(_ids?|Ids?)$|^(ids?|voices?|workspace)$")
+FREE_FIELDS = {  # what looks like one in a body and is none
+    "plan_id",  # not owned by a workspace
+    "workspace",  # in what the operator's payment system signs
+    "messages[].tool_call_id",  # the caller's own name, not looked up
+    "messages[].tool_calls[].id",
+}
 
 BODIES: dict[Operation, dict[str, Any]] = {
     ("PATCH", "/webhooks/{webhook_id}"): {"events": ["tts.failed"]},
@@ -72,11 +84,12 @@ class Credential:
     name: str
     headers: Headers
     scopes: frozenset[str] | None = ALL_SCOPES  # None: it has ended
+    within: str = "/"  # the paths that take it
 
     def refusal(self, operation: Operation) -> tuple[int, str | None]:
         """The status, and the error if that is not one of the object."""
         needed = SCOPE_OF[operation]
-        if self.scopes is None:
+        if self.scopes is None or not operation[1].startswith(self.within):
             return 401, "unauthorized"
         if needed is not None and needed not in self.scopes:
             return 403, "insufficient_scope"
@@ -85,6 +98,36 @@ class Credential:
 
 def ids_in(path: str) -> set[str]:
     return set(re.findall(r"{(\w+)}", path)) - PLATFORM_IDS - SIGNED_IDS
+
+
+def id_fields(
+    schema: dict[str, Any], schemas: dict[str, Any], place: str = "", within: tuple[str, ...] = ()
+) -> Iterator[str]:
+    """Where a body may hold ids, also in its objects, lists and alternatives: `voice.id`."""
+    name = schema.get("$ref", "").rpartition("/")[2]
+    if name and name not in within:
+        yield from id_fields(schemas[name], schemas, place, (*within, name))
+    for one in (part for key in ("anyOf", "oneOf", "allOf") for part in schema.get(key, ())):
+        yield from id_fields(one, schemas, place, within)
+    for one in (schema.get("items"), schema.get("additionalProperties")):
+        if isinstance(one, dict):
+            yield from id_fields(one, schemas, f"{place}[]", within)
+    for field, inner in schema.get("properties", {}).items():
+        inside = f"{place}.{field}" if place else field
+        if ID_FIELD.search(field):
+            yield inside
+        yield from id_fields(inner, schemas, inside, within)
+
+
+def ids_in_bodies(document: dict[str, Any]) -> set[tuple[str, str]]:
+    """The fields and paths of all bodies, JSON and forms."""
+    return {
+        (field, path)
+        for path, methods in document["paths"].items()
+        for operation in methods.values()
+        for content in operation.get("requestBody", {}).get("content", {}).values()
+        for field in id_fields(content["schema"], document["components"]["schemas"])
+    }
 
 
 def cases() -> list[Case]:
@@ -106,31 +149,33 @@ def services(services: Services) -> Services:
 
 @pytest.fixture
 async def credentials(
-    client: httpx.AsyncClient, other_auth: Headers, settings: Settings
+    client: httpx.AsyncClient, other_auth: Headers, settings: Settings, services: Services
 ) -> list[Credential]:
-    """Every kind of key and token of another workspace."""
+    """Every kind of key and token of another workspace, and none."""
     raise_plans(settings.database_url)
 
-    async def key(scopes: list[str]) -> tuple[int, Headers]:
+    async def key(scopes: list[str]) -> str:
         body = {"name": "key", "scopes": scopes}
-        made = (await client.post("/developer/api", headers=other_auth, json=body)).json()
-        return made["id"], {"Authorization": f"Bearer {made['key']}"}
+        made = await client.post("/developer/api", headers=other_auth, json=body)
+        return cast(str, made.json()["key"])
 
-    deleted_id, deleted = await key(list(SCOPES))
-    await client.delete(f"/developer/api/{deleted_id}", headers=other_auth)
-    log_in = {"email": "other@example.com", "password": "other password"}
-    token = (await client.post("/auth/login", json=log_in)).json()["token"]
-    ended = {"Authorization": f"Bearer {token}"}
-    assert (await client.post("/auth/logout", headers=ended)).status_code == 200
+    def bearer(credential: str) -> Headers:
+        return {"Authorization": f"Bearer {credential}"}
+
+    every = await key(list(SCOPES))
     return [
         Credential("token", other_auth),
-        Credential("key of every scope", (await key(list(SCOPES)))[1]),
+        Credential("key of every scope", bearer(every)),
+        Credential("key as Basic", {"Authorization": f"Basic {every}"}, within="/tts/v1/"),
         *[
-            Credential(f"key of {scope}", (await key([scope]))[1], frozenset({scope}))
+            Credential(f"key of {scope}", bearer(await key([scope])), frozenset({scope}))
             for scope in SCOPES
         ],
-        Credential("deleted key", deleted, None),
-        Credential("token of an ended session", ended, None),
+        Credential("no key", {}, None),
+        *[
+            Credential(name, bearer(ended), None)
+            for name, ended in (await ended_credentials(services)).items()
+        ],
     ]
 
 
@@ -160,6 +205,7 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
         "chat_id": chat["chat_id"],
         "voice_id": voice["id"],
         "voiceId": voice["id"],
+        "voice.id": voice["id"],
         "voice": voice["name"],
         "key_id": key["id"],
         "webhook_id": webhook,
@@ -174,7 +220,11 @@ async def send(
     method, path, field = case
     body = BODIES.get((method, path))
     if field is not None:
-        body = {**(body or {}), field: ids[field]}
+        name, *inner = field.split(".")
+        value: Any = ids[field]
+        for one in reversed(inner):
+            value = {one: value}
+        body = {**(body or {}), name: value}
     answer = await client.request(method, path.format(**ids), headers=headers, json=body)
     if "json" not in answer.headers["content-type"] or len(answer.text.splitlines()) > 1:
         return answer.status_code, {}
@@ -197,18 +247,26 @@ def test_every_id_parameter_of_the_api_is_covered_here() -> None:
         for one in operation.get("parameters", [])
         if one["in"] != "path"
     }
-    assert not [name for name in in_queries if re.search("_id$|Id$|voice", name)]
-    in_bodies = {
-        (name, path)
-        for path, methods in DOCUMENT["paths"].items()
-        for body in [str([one.get("requestBody") for one in methods.values()])]
-        for schema in re.findall(r"#/components/schemas/(\w+)", body)
-        for name in DOCUMENT["components"]["schemas"][schema].get("properties", {})
-        if re.search("_id$|Id$|^voice$", name)
-    }
+    assert not [name for name in in_queries if ID_FIELD.search(name) or "voice" in name]
     known = {(name, path) for name, paths in IN_BODIES.items() for path in paths}
-    unknown = {one for one in in_bodies if one[0] not in PLATFORM_IDS} - known
-    assert not unknown, f"try them in IN_BODIES: {unknown}"
+    found = {one for one in ids_in_bodies(DOCUMENT) if one[0] not in FREE_FIELDS}
+    assert found == known, f"try them in IN_BODIES: {found - known}"
+
+
+def test_ids_are_found_in_nested_objects_lists_alternatives_and_forms() -> None:
+    form = {"properties": {"chat_id": {"type": "string"}, "text": {}}}
+    body = {"anyOf": [{"$ref": "#/components/schemas/Body"}, {"type": "null"}]}
+    contents = {"multipart/form-data": {"schema": form}, "application/json": {"schema": body}}
+    voice = {"oneOf": [{"type": "string"}, {"type": "object", "properties": {"id": {}}}]}
+    parts = {"items": {"properties": {"keyIds": {}, "part": {"$ref": "#/components/schemas/Body"}}}}
+    found = ids_in_bodies(
+        {
+            "paths": {"/new": {"put": {"requestBody": {"content": contents}}}},
+            "components": {"schemas": {"Body": {"properties": {"voice": voice, "parts": parts}}}},
+        }
+    )
+    names = {"chat_id", "voice", "voice.id", "parts[].keyIds"}
+    assert found == {(name, "/new") for name in names}
 
 
 async def test_ids_of_another_workspace_are_answered_like_unknown_ids_with_every_kind_of_key(
@@ -230,6 +288,22 @@ async def test_ids_of_another_workspace_are_answered_like_unknown_ids_with_every
             assert error is None or error in str(theirs[1]), (credential.name, case)
     for case in cases():
         assert (await send(client, auth, case, mine))[0] == 200, case
+
+
+async def test_ids_of_ones_own_beside_one_of_another_workspace_are_answered_like_an_unknown_one(
+    client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
+) -> None:
+    mine, theirs = [await resources_of(client, one, services) for one in (auth, other_auth)]
+    crossed = set()
+    for case in cases():
+        if len(names := ids_in(case[1])) > 1:
+            for headers, own, foreign in ((auth, mine, theirs), (other_auth, theirs, mine)):
+                for name in names:
+                    mixed = await send(client, headers, case, {**own, name: foreign[name]})
+                    never = await send(client, headers, case, {**own, name: UNKNOWN_IDS[name]})
+                    assert (mixed[0], never) == (404, mixed), (name, case)
+                    crossed.add(name)
+    assert crossed == {"webhook_id", "delivery_id"}
 
 
 async def test_a_stored_file_is_found_by_its_signature_only_with_every_kind_of_key(

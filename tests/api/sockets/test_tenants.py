@@ -1,13 +1,16 @@
 """Isolation of tenants: on every socket, voices of one workspace do not exist for another."""
 
+from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 from uuid import uuid4
 
 import pytest
 from starlette.routing import WebSocketRoute
 
 from api.app import routed_app
-from pipelines.accounts.authentication import SCOPES
+from pipelines.accounts.authentication import ALL_SCOPES, SCOPES
+from tests.api.ended_credentials import ended_credentials
 from tests.api.inworld.socket_client import PATH as INWORLD
 from tests.api.inworld.socket_client import InworldClient
 from tests.api.sockets.client import TtsClient, connect
@@ -21,23 +24,54 @@ SCOPE_OF = {"/ws/tts": "tts", INWORLD: "tts", "/ws/stt": "stt"}
 WITHOUT_IDS = {"/ws/stt", "/{path:path}"}
 
 
-async def credentials(server: SocketServer) -> dict[str, tuple[str, set[str] | None]]:
-    """Every kind of key and token of another workspace, with its scopes; None: it has ended."""
+@dataclass(frozen=True)
+class Credential:
+    """A kind of key or token, in the query or a header."""
+
+    name: str
+    key: str = ""
+    scopes: frozenset[str] | None = ALL_SCOPES  # None: it has ended
+    headers: dict[str, str] = field(default_factory=dict)
+    paths: frozenset[str] = frozenset(SCOPE_OF)  # that take it
+
+    def url(self, server: SocketServer, path: str) -> str:
+        query = f"?apiKey={quote(self.key)}" if self.key else ""
+        return f"ws://{server.address}{path}{query}"
+
+    def refusal(self, path: str) -> tuple[int, str] | None:
+        if self.scopes is None or path not in self.paths:
+            return 401, "unauthorized"
+        return None if SCOPE_OF[path] in self.scopes else (403, "insufficient_scope")
+
+
+async def credentials(server: SocketServer) -> list[Credential]:
+    """Every kind of key and token of another workspace, and none."""
     accounts = server.services.platform.accounts
     token = (await accounts.sign_up("other@example.com", "a long password", "", "")).token
     principal = await accounts.authenticator.authenticate(token)
-    made: dict[str, tuple[str, set[str] | None]] = {"token": (token, set(SCOPES))}
-    kinds: dict[str, list[str]] = {"every scope": [*SCOPES], **{one: [one] for one in SCOPES}}
-    for name, scopes in kinds.items():
-        made[name] = ((await accounts.create_key(principal, name, scopes, None)).key, set(scopes))
-    deleted = await accounts.create_key(principal, "deleted", list(SCOPES), None)
-    await accounts.delete_key(principal, deleted.row.id)
-    return made | {"deleted": (deleted.key, None)}
+    every = (await accounts.create_key(principal, "every scope", list(SCOPES))).key
+    keys = {one: (await accounts.create_key(principal, one, [one])).key for one in SCOPES}
+    basic = {"Authorization": f"Basic {every}"}
+    return [
+        Credential("token", token),
+        Credential("key of every scope", every),
+        Credential("key in a header", headers={"Authorization": f"Bearer {every}"}),
+        Credential("key as Basic", headers=basic, paths=frozenset({INWORLD})),
+        *[Credential(f"key of {one}", key, frozenset({one})) for one, key in keys.items()],
+        Credential("no key", scopes=None),
+        *[
+            Credential(name, ended, None)
+            for name, ended in (await ended_credentials(server.services)).items()
+        ],
+    ]
 
 
-async def error_of(server: SocketServer, path: str, key: str, voice: str) -> dict[str, Any]:
+async def error_of(
+    server: SocketServer, path: str, credential: Credential, voice: str
+) -> dict[str, Any]:
     """The error for a voice on a socket of its own."""
-    async with connect(server.url(path, key)) as socket:
+    url, headers = credential.url(server, path), credential.headers
+    async with connect(url, additional_headers=headers) as socket:
         if path == INWORLD:
             return await InworldClient(socket, voice).error("create", "c", voiceId=voice)
         client = TtsClient(socket, voice)
@@ -56,13 +90,13 @@ async def test_voices_of_another_workspace_are_answered_like_unknown_ones_with_e
 ) -> None:
     server = shared_server
     ready = await ready_voice(server, "Of the first workspace")
-    for name, (key, scopes) in (await credentials(server)).items():
-        for path, scope in SCOPE_OF.items():
-            if scopes is None or scope not in scopes:
-                status = (await refused(server.url(path, key))).status_code
-                assert status == (401 if scopes is None else 403), (name, path)
+    for one in await credentials(server):
+        for path in SCOPE_OF:
+            if refusal := one.refusal(path):
+                answer = await refused(one.url(server, path), additional_headers=one.headers)
+                assert (answer.status_code, answer.json()["error"]) == refusal, (one.name, path)
             elif path not in WITHOUT_IDS:
-                never = await error_of(server, path, key, str(uuid4()))
+                never = await error_of(server, path, one, str(uuid4()))
                 for voice in (str(ready.id), ready.name):
-                    assert await error_of(server, path, key, voice) == never, (name, path)
+                    assert await error_of(server, path, one, voice) == never, (one.name, path)
             await server.until_empty()
