@@ -76,7 +76,12 @@ class Result:
     @property
     def damage(self) -> list[str]:
         """The expectations that were not met, apart from those of the client."""
-        failed = [name for name, seen in self.outcomes.items() if any("failed" in s for s in seen)]
+        failed = [
+            f"{name} ({outcome})"
+            for name, seen in self.outcomes.items()
+            for outcome in seen
+            if "failed" in outcome
+        ]
         return [
             text
             for missed, text in (

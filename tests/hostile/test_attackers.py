@@ -3,13 +3,15 @@
 Latency is left out: a test may run beside others. `make bench-hostile ARGS=--all` measures it.
 """
 
+import resource
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from benchmarks.hostile.attacker import ATTACKS
+from benchmarks.hostile.attacker import ATTACKS, Attacker, Target
+from benchmarks.hostile.attacks import connections
 from benchmarks.hostile.program import attacked, hostile_service
 from tests.promises.conftest import config_without_weights
 
@@ -22,6 +24,23 @@ LEAST_ATTACKERS = 25
 def test_there_are_at_least_25_attackers_and_each_says_what_it_does() -> None:
     assert len(ATTACKS) >= LEAST_ATTACKERS
     assert all(one.text for one in ATTACKS.values())
+
+
+async def test_an_attack_with_fewer_connections_than_it_says_has_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    attacker, counts = Attacker(Target("http://127.0.0.1:1", "", "", "")), list[int]()
+
+    async def many(count: int, work: object) -> None:
+        counts.append(count)
+
+    monkeypatch.setattr(attacker, "many", many)
+    for files in (1024, 20_000, resource.RLIM_INFINITY):
+        with monkeypatch.context() as patch:
+            patch.setattr(resource, "getrlimit", lambda _, most=files: (most, most))
+            await connections.idle_connections(attacker)
+    assert counts == [524, 10_000, 10_000]
+    assert attacker.outcomes == {"failed: 524 connections only": 1}
 
 
 async def test_cheap_attackers_at_once_cause_no_refusal_failure_or_loss(tmp_path: Path) -> None:
