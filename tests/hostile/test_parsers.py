@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.errors import PipelineError
 from tests.hostile.fuzz import parsers
-from tests.hostile.fuzz.mutations import mutated
+from tests.hostile.fuzz.mutations import MOST_BYTES, mutated
 from tests.hostile.fuzz.parsers import PARSERS, seeds
 
 CRASHES = Path(parsers.__file__).parent / "crashes"
@@ -20,6 +21,7 @@ KEPT = sorted(path for path in CRASHES.glob("*/*") if path.is_file())
 @pytest.mark.parametrize("name", PARSERS)
 def test_valid_inputs_and_those_near_them_are_parsed_or_refused(name: str) -> None:
     for seed in seeds(name):
+        assert len(seed) <= MOST_BYTES  # no longer one is changed as a whole
         PARSERS[name](seed)
 
     @settings(max_examples=60)
@@ -33,6 +35,12 @@ def test_valid_inputs_and_those_near_them_are_parsed_or_refused(name: str) -> No
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: f"{path.parent.name} {path.name[-12:]}")
 def test_an_input_that_once_failed_is_parsed_or_refused(path: Path) -> None:
     PARSERS[path.parent.name](path.read_bytes())
+
+
+def test_a_seed_reaches_each_limit_of_the_decoder() -> None:
+    for message, data in parsers.beyond_limits():
+        with pytest.raises(PipelineError, match=message):
+            parsers.decode_within_limits(data)
 
 
 @given(st.binary(max_size=300))

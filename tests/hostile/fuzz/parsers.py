@@ -8,12 +8,14 @@ import asyncio
 import base64
 import io
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import islice
 from random import Random
 from typing import Any, get_args
+from unittest.mock import patch
 
 import numpy as np
 from jsonschema import Draft202012Validator as Validator  # type: ignore[import-untyped]
@@ -31,14 +33,14 @@ from models.llm.structured_output.ast import Grammar, GrammarBuilder, SchemaErro
 from models.llm.structured_output.json_schema import SchemaCompiler
 from models.llm.structured_output.notations import to_gbnf
 from models.llm.structured_output.parser_state import ParserState
+from pipelines.audio.decode import worker
 from pipelines.audio.decode.decoder import HEAD_BYTES, sniff
 from pipelines.audio.decode.stream import LiveAudio, LiveSampleRate, decode_base64
-from pipelines.audio.decode.worker import decode
 from pipelines.errors import InvalidAudio, PipelineError
 from pipelines.text.chunking import read_chunks
 from pipelines.text.normalisation.normaliser import normalise
 from pipelines.text.segmentation import clean
-from tests.hostile.audio_files import CONTAINERS, encode, tone
+from tests.hostile.audio_files import CONTAINERS, encode, tone, wav
 from tests.hostile.fuzz.http_requests import read_requests
 from tests.models.llm.structured_output import gbnf_samples
 from tests.models.llm.structured_output.schemas import GOOD
@@ -50,7 +52,16 @@ LONGEST = 80
 RATES: tuple[LiveSampleRate, ...] = get_args(LiveSampleRate)
 BOUNDARY = b"frontier"
 FORM_LIMITS = UploadLimits(max_files=3, max_fields=5, max_file_bytes=20_000)
-MAX_SECONDS = 20.0
+MAX_SECONDS = 0.25
+AUDIO_LIMITS: dict[str, Any] = {  # of the decoder, so low that a few KB reach each
+    "CODEC_SLACK_S": 0.05,
+    "MAX_PCM_BYTES": 64 * 2**10,
+    "MAX_STEPS_PER_S": 100,
+    "FREE_STEPS": 10,
+    "BLOCK_SAMPLES": 1024,
+}
+MAX_CPU_S = 1.0  # of a file within them; the worker's own limit would end this process
+AUDIO_RATE = 16_000  # Hz
 TEXTS = 2  # sampled of each grammar
 
 
@@ -251,16 +262,42 @@ def live_audio(data: bytes) -> None:
 def audio_file(data: bytes) -> None:
     """A file in the format that it begins with, by FFmpeg in this process."""
     with suppress(PipelineError):
-        job = {
-            "format": sniff(data[:HEAD_BYTES]),
-            "sample_rate": 16_000,
-            "max_seconds": MAX_SECONDS,
-        }
-        target = io.BytesIO()
-        decoded = decode(job, io.BytesIO(data), target)
-        pcm = np.frombuffer(target.getvalue(), np.float32)
-        assert np.isfinite(pcm).all() and (np.abs(pcm) <= 1).all()
-        assert decoded["duration_s"] <= MAX_SECONDS + 1
+        decode_within_limits(data)
+
+
+def decode_within_limits(data: bytes) -> None:
+    """Neither what is decoded nor what is written before a refusal exceeds a limit.
+
+    Raises PipelineError.
+    """
+    job = {
+        "format": sniff(data[:HEAD_BYTES]),
+        "sample_rate": AUDIO_RATE,
+        "max_seconds": MAX_SECONDS,
+    }
+    target, frames, began = io.BytesIO(), list[Any](), time.thread_time()
+    read_frames = worker._frames
+
+    def counted(*arguments: Any) -> Iterator[Any]:
+        for frame in read_frames(*arguments):
+            frames.append((frame.samples, frame.sample_rate, frame.layout.nb_channels))
+            yield frame
+
+    longest_s = MAX_SECONDS + AUDIO_LIMITS["CODEC_SLACK_S"]
+    with patch.multiple(worker, _frames=counted, **AUDIO_LIMITS):
+        try:
+            decoded = worker.decode(job, io.BytesIO(data), target)
+            assert decoded["duration_s"] <= longest_s
+            decoded_bytes = sum(4 * samples * channels for samples, _, channels in frames)
+            assert decoded_bytes <= AUDIO_LIMITS["MAX_PCM_BYTES"]
+        finally:
+            assert time.thread_time() - began <= MAX_CPU_S
+            seconds = sum(samples / max(rate, 1) for samples, rate, _ in frames)
+            steps = AUDIO_LIMITS["FREE_STEPS"] + AUDIO_LIMITS["MAX_STEPS_PER_S"] * seconds
+            assert len(frames) <= steps, (len(frames), seconds)
+            pcm = np.frombuffer(target.getvalue(), np.float32)
+            assert len(pcm) <= longest_s * AUDIO_RATE + 1, len(pcm)
+            assert np.isfinite(pcm).all() and (np.abs(pcm) <= 1).all()
 
 
 PARSERS: dict[str, Callable[[bytes], None]] = {
@@ -327,10 +364,31 @@ def _message_seeds() -> Iterator[bytes]:
         yield json.dumps(message).encode()
 
 
-def _audio_seeds() -> Iterator[bytes]:
+def _whole_files() -> Iterator[bytes]:
     for kind in CONTAINERS:
         rate = 48_000 if kind in ("ogg", "webm") else 16_000
-        yield encode(kind, tone(0.1, rate), rate)
+        options = {"metadata_header_padding": "0"} if kind == "flac" else {}  # of 8 KB
+        yield encode(kind, tone(0.1, rate), rate, **options)
+
+
+def beyond_limits() -> Iterator[tuple[str, bytes]]:
+    """Files that the decoder refuses, and a part of the message, for each of its limits."""
+    quiet = np.zeros(AUDIO_RATE // 4, np.float32)
+    yield "longer than", wav(bytes(1600), rate=4000, bits=8)
+    yield "longer than", encode("mp3", tone(0.4))
+    yield "longer than", encode("ogg", tone(0.4, 48_000), 48_000)
+    yield "decodes to more", encode("flac", quiet, layout="7.1", metadata_header_padding="0")
+    yield "too many pieces", encode("ogg", tone(0.2, 48_000), 48_000, frame_duration="2.5")
+    yield "sample rate", wav(bytes(800), rate=worker.MIN_RATE_HZ - 1)
+    yield "sample rate", wav(bytes(800), rate=worker.MAX_RATE_HZ + 1)
+    yield "channels", wav(bytes(900), channels=worker.MAX_CHANNELS + 1)
+    yield "not numbers", wav(b"\xff" * 800, code=3, bits=32)
+    yield "no audio", wav(b"")
+
+
+def _audio_seeds() -> Iterator[bytes]:
+    yield from _whole_files()
+    yield from (data for _, data in beyond_limits())
 
 
 def _live_seeds() -> Iterator[bytes]:
@@ -346,7 +404,7 @@ _SEEDS: dict[str, Callable[[], Iterator[bytes]]] = {
     "json-schema-text": lambda: (json.dumps(schema).encode() for schema in GOOD.values()),
     "text": _text_seeds,
     "socket-message": _message_seeds,
-    "sniffing": lambda: (file[:HEAD_BYTES] for file in _audio_seeds()),
+    "sniffing": lambda: (file[:HEAD_BYTES] for file in _whole_files()),
     "live-audio": _live_seeds,
     "audio-file": _audio_seeds,
 }
