@@ -31,7 +31,7 @@ LATE_S = 0.1  # an interim that waited longer is dropped
 CROWDED_S = 0.3  # while a text waits longer, new interims are refused
 LIVE_S = 10.0  # for this long after a live request, files leave one slot free…
 FILE_PATIENCE_S = 6.0  # …except those that waited this long, so that they do not starve
-BATCH_S = 3.0  # of a batch of files: nothing interrupts it; three of 17 s took 15 s of two cores
+BATCH_S = 3.0  # of a batch: nothing interrupts it, and three of 17 s took 15 s of two cores
 
 URGENCY_NAMES = {FINAL: "final", SPECULATIVE: "speculative", INTERIM: "interim", FILE: "file"}
 
@@ -103,7 +103,7 @@ class PriorityBatcher(Scheduler[_Batch]):
         self._served: dict[str, float] = {}  # when the owner's last batch of files began
         self._tasks = TaskSet()
         self._live_at = float("-inf")
-        self._pace_s = 0.0  # that the last batch of files took for a sample of it
+        self._pace_s = 0.0  # that the last batch took for a sample of it
 
     async def submit(self, request: TranscriptionRequest) -> Transcript:
         """The transcript of one request. Raises EngineError.
@@ -152,8 +152,7 @@ class PriorityBatcher(Scheduler[_Batch]):
         self._running.remove(batch)
         now = self.clock()
         self._shares.leave(batch.owner, (now - batch.since) * batch.share)
-        if batch.urgency == FILE:
-            self._pace_s = (now - batch.since) / max(1, batch.samples)
+        self._pace_s = (now - batch.since) / max(1, batch.samples)
         self._fill()
         if not self._running:
             self._shares.clear()
@@ -182,9 +181,8 @@ class PriorityBatcher(Scheduler[_Batch]):
             size = 1  # so that a final that arrives meanwhile waits for at most one
         alike = [one for one in ready if _alike(first.request, one.request)]
         alike.sort(key=lambda one: one.request.owner != owner)  # stable: the others by rank
-        if first.request.urgency == FILE:
-            lengths = accumulate(len(one.request.pcm) * self._pace_s for one in alike)
-            size = min(size, max(1, sum(length <= BATCH_S for length in lengths)))
+        lengths = accumulate(len(one.request.pcm) * self._pace_s for one in alike)
+        size = min(size, max(1, sum(length <= BATCH_S for length in lengths)))
         batch = _Batch(alike[:size], owner, now)
         for one in batch.requests:
             self._waiting.remove(one)
@@ -195,14 +193,15 @@ class PriorityBatcher(Scheduler[_Batch]):
     def _first(self, ready: list[_WaitingRequest], free: int, slots: int) -> _WaitingRequest | None:
         """The request whose turn it is.
 
-        Only live speech may take the last slot beside others of its owner, so that no final waits
-        for an interim of its own session.
+        Only live speech may take the last slot beside interims of its owner: no final waits for an
+        interim of its own session.
         """
         firsts: dict[str, _WaitingRequest] = {}
         for one in ready:
             firsts.setdefault(one.request.owner, one)
         owner = self._shares.next(firsts, slots, slots)
-        if owner is not None and not firsts[owner].request.is_live:
+        running = [batch.urgency for batch in self._running if batch.owner == owner]
+        if owner is not None and not (firsts[owner].request.is_live and {*running} <= {INTERIM}):
             owner = self._shares.next(firsts, free, slots)
         return None if owner is None else firsts[owner]
 

@@ -25,7 +25,11 @@ class HibariEngine(TTSEngine):
     """The voice inside the installed package; its pronunciation rules need no GPL code."""
 
     capabilities = TTSCapabilities(
-        sample_rate=SAMPLE_RATE, languages=("en",), word_times=True, native_speed=True
+        sample_rate=SAMPLE_RATE,
+        languages=("en",),
+        word_times=True,
+        native_speed=True,
+        max_concurrency=2,  # one of them for the sentence of a tenant beside long ones of another
     )
 
     def __init__(self, config: HibariConfig, weights: WeightStore) -> None:

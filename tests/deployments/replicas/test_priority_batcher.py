@@ -370,7 +370,20 @@ async def test_short_files_of_a_tenant_leave_one_slot_free_too() -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_a_batch_of_files_is_as_large_as_the_engine_is_fast() -> None:
+async def test_finals_of_a_tenant_leave_one_slot_free_too_while_another_comes() -> None:
+    engine = Engine(concurrency=2, batch_size=1)
+    tasks = [engine.submit("other", owner="b")]
+    await settle()
+    engine.gates[0].set()
+    await settle()
+    tasks += [engine.submit(f"many {number}", owner="a") for number in range(3)]
+    await settle()
+    assert engine.batches == [["other"], ["many 0"]]
+    await engine.release_all()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_batch_is_as_large_as_the_engine_is_fast() -> None:
     """Nothing interrupts it: three files of 17 s took 15 s of two cores."""
     engine = Engine(batch_size=4)
     tasks = [engine.submit("first", FILE, seconds=10)]
@@ -425,7 +438,7 @@ async def test_a_batch_of_several_tenants_is_full() -> None:
     await settle()
     tasks += [engine.submit(f"{owner}{number}", owner=owner) for owner in "ab" for number in (1, 2)]
     await settle()
-    engine.now += 1
+    engine.now += 0.5
     await engine.release_all()
     assert engine.batches == [["blocker"], ["b1", "b2", "a1", "a2"]]
     await asyncio.gather(*tasks)
