@@ -234,7 +234,7 @@ def build_services(
             database=database,
             files=files,
             idempotency=IdempotencyStore(
-                database, encryption, files, settings.secrets.api_key_pepper
+                database, encryption, files, settings.secrets.api_key_pepper, limits
             ),
             models=model_list,
             limits=limits,

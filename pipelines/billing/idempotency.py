@@ -23,6 +23,7 @@ from db.idempotency import (
     renew_answer,
 )
 from pipelines.errors import AnswerNotKept, NotFound, RequestRunning
+from pipelines.limits.limits import SharedLimits
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.tasks import TaskSet, keep_lease
@@ -35,6 +36,8 @@ LEASE = timedelta(seconds=60)  # after which a request whose process died may ru
 RENEW_AFTER_S = 20.0
 ROW_BYTES = 64 * 1024  # larger bodies go to the store of files
 MAX_KEPT_BYTES = 64 * 2**20  # of larger responses only their completion is stored
+MAX_DAILY_BYTES = 256 * 2**20  # of one workspace; of its further responses, the same
+DAY_S = int(KEPT_FOR.total_seconds())
 
 _IN_ROW, _IN_FILE = b"r", b"f"
 
@@ -114,13 +117,19 @@ class IdempotencyStore:
     """Stores responses encrypted: small ones in their row, large ones in the store of files."""
 
     def __init__(
-        self, database: Database, encryption: Encryption, files: Files, digest_key: str
+        self,
+        database: Database,
+        encryption: Encryption,
+        files: Files,
+        digest_key: str,
+        limits: SharedLimits | None = None,
     ) -> None:
-        """`digest_key` keeps texts from being guessed by their digests."""
+        """`digest_key` keeps texts from being guessed by their digests; `limits` counts bytes."""
         self._database = database
         self._encryption = encryption
         self._files = files
         self._digest_key = digest_key.encode()
+        self._limits = limits or SharedLimits()
         self._releasing = TaskSet()
 
     async def claim(self, workspace_id: int, path: str, key: str) -> Claim | FinishedRequest:
@@ -148,17 +157,22 @@ class IdempotencyStore:
     async def keep(self, row: IdempotentAnswer, answer: StoredAnswer) -> None:
         """Raises StorageUnavailable or DatabaseUnavailable."""
         body, kept = answer.body, None
-        if body is not None and body.size <= MAX_KEPT_BYTES:
+        if body is not None and await self._has_room(row.workspace_id, body.size):
             if body.size <= ROW_BYTES:
                 content = _IN_ROW + b"".join(body.blocks(ROW_BYTES))
             else:
-                lasts_s = KEPT_FOR.total_seconds()
                 file_id = await self._files.put(
-                    row.workspace_id, "answer", "application/octet-stream", body, lasts_s
+                    row.workspace_id, "answer", "application/octet-stream", body, DAY_S
                 )
                 content = _IN_FILE + file_id.encode()
             kept = self._encryption.encrypt(content, _about(row))
         await self._database.run(finish_answer, row, answer.status, answer.headers, kept)
+
+    async def _has_room(self, workspace_id: int, size: int) -> bool:
+        if size > MAX_KEPT_BYTES:
+            return False
+        key = f"answer-bytes:{workspace_id}"
+        return (await self._limits.hit(key, MAX_DAILY_BYTES, DAY_S, size)).allowed
 
     async def open(self, row: IdempotentAnswer) -> KeptAnswer:
         """The stored response of a finished row. Raises as `FinishedRequest.answer_to`."""

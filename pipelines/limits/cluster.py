@@ -50,7 +50,7 @@ class RequestCounter:
         blocks = {}
         for key, (hit, window) in newest.items():
             block = window.remaining // BLOCKS if is_alone else 0
-            if window.allowed and hit.cost > 0 and block > 0:
+            if window.allowed and hit.cost == 1 and block > 0:  # gateways spend them by one
                 self._windows.hit(replace(hit, cost=block))
                 blocks[key] = block
         return windows, blocks

@@ -10,6 +10,7 @@ from sqlmodel import Session, col, select, update
 from db.database import Database, utc_now
 from db.idempotency import IdempotentAnswer
 from db.retention import AT_ONCE, delete_older
+from pipelines.billing import idempotency
 from pipelines.billing.idempotency import (
     LEASE,
     ROW_BYTES,
@@ -18,7 +19,7 @@ from pipelines.billing.idempotency import (
     IdempotencyStore,
     StoredAnswer,
 )
-from pipelines.errors import RequestRunning
+from pipelines.errors import AnswerNotKept, RequestRunning
 from pipelines.storage.files import PIECE_BYTES
 from tests.db.test_chats import add_workspace
 from tests.pipelines.storage.on_disk import ENCRYPTION, files_in, written
@@ -107,6 +108,23 @@ async def test_the_claim_of_a_dead_process_is_refused_to_another_body_and_kept_f
     assert isinstance(again, Claim) and again.operation == dead.operation
     assert await again.bind(b"first")
     await again.release()
+
+
+async def test_beyond_the_bytes_of_a_day_only_the_completion_is_stored(
+    store: IdempotencyStore, workspace_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idempotency, "MAX_DAILY_BYTES", 25)
+    for key in ("one", "two", "three"):
+        got = await store.claim(workspace_id, "/tts-synthesize", key)
+        assert isinstance(got, Claim) and await got.bind(b"digest")
+        await got.finish(StoredAnswer(200, HEADERS, written(b"a" * 10)))
+        kept = await store.claim(workspace_id, "/tts-synthesize", key)
+        assert isinstance(kept, FinishedRequest)
+        if key == "three":
+            with pytest.raises(AnswerNotKept):
+                await kept.answer_to(b"digest")
+        else:
+            assert await kept.answer_to(b"digest") is not None
 
 
 async def test_expired_keys_are_deleted_in_batches(database: Database, workspace_id: int) -> None:

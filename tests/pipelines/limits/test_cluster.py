@@ -77,6 +77,12 @@ async def test_a_lone_gateway_decides_most_hits_without_a_call() -> None:
     assert wire.calls.count("hits") < 25
 
 
+async def test_a_hit_of_a_higher_cost_takes_no_block_which_it_could_not_spend() -> None:
+    async with gateway(Wire()) as one:
+        windows = [await one.hit("bytes", 1000, cost=100) for _ in range(11)]
+    assert [window.remaining for window in windows] == [*range(900, -1, -100), 0]
+
+
 async def test_two_gateways_together_admit_exactly_the_limit() -> None:
     wire = Wire()
     async with gateway(wire) as first, gateway(wire) as second:
