@@ -151,8 +151,9 @@ async def create_voice(
 ) -> CustomVoice:
     """The recordings are checked before the response; the voice takes minutes to build.
 
-    Its price is held until it is ready, and released if it cannot be built. Without credit, or at
-    the plan's limit of voices, large forms are refused before they are read.
+    Its price is held until it is ready, and released if it cannot be built. Without credit,
+    or at the plan's limit of voices, large forms are refused before they are read. Recordings that
+    fail the checks are charged from the 21st time in an hour on.
     """
     rules = voices.custom.rules
     limits = UploadLimits(max_files=rules.max_files)
@@ -234,7 +235,7 @@ async def read_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep) 
 
 @router.delete("/voices/{voice_id}", summary="Delete a custom voice")
 async def delete_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep) -> Done:
-    """Also deletes its recordings. An unfinished voice is cancelled and not charged."""
+    """Also deletes its recordings. An unfinished voice is cancelled, and costs its progress."""
     await voices.custom.delete(principal, voice_id)
     return Done(message="the voice is deleted")
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import chain, count
@@ -334,10 +335,38 @@ class Billing:
         before each answer would have the models for nothing."""
         self._tasks.start(self._settle_abandoned(charge, free, paid))
 
-    async def _settle_abandoned(self, charge: Charge, free: Settlement, paid: Settlement) -> None:
-        limit, key = self._prices.free_hangups_per_hour, f"hangups:{charge.workspace_id}"
+    @asynccontextmanager
+    async def counted_failure(
+        self, workspace_id: int, service: Service, units: int
+    ) -> AsyncIterator[None]:
+        """Around work that precedes its hold, such as decoding. When its caller leaves it, or it
+        fails by the caller's own act, it counts as an answer that was left: as often, `units` are
+        charged in the background."""
+        try:
+            yield
+        except BaseException as error:
+            if not isinstance(error, Exception) or public_error(error)[0] not in SERVICE_FAULTS:
+                self._tasks.start(self._charge_failure(workspace_id, service, units))
+            raise
+
+    async def _charge_failure(self, workspace_id: int, service: Service, units: int) -> None:
+        if await self._count_abandoned(workspace_id, service):
+            return
+        try:
+            charge = await self.hold(workspace_id, service, units)
+        except (InsufficientCredit, DatabaseUnavailable):
+            return  # the next request needs credit before its work
+        await charge.capture_delivered(units)
+
+    async def _count_abandoned(self, workspace_id: int, service: Service) -> bool:
+        """Whether the work that its caller left is free."""
+        limit, key = self._prices.free_hangups_per_hour, f"hangups:{workspace_id}"
         is_free = (await self._limits.hit(key, limit, HOUR_S)).allowed
-        metrics.hangups.labels(charge.service, "free" if is_free else "charged").inc()
+        metrics.hangups.labels(service, "free" if is_free else "charged").inc()
+        return is_free
+
+    async def _settle_abandoned(self, charge: Charge, free: Settlement, paid: Settlement) -> None:
+        is_free = await self._count_abandoned(charge.workspace_id, charge.service)
         await self._settle_with_retries(charge, free if is_free else paid, (), None)
 
     async def _renew(self) -> bool:

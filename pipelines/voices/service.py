@@ -45,11 +45,13 @@ from pipelines.voices.consent import Consent, ConsentSentence
 from pipelines.voices.queue import HOLD
 from pipelines.voices.report import ReportError, VoiceReport
 from pipelines.voices.voice_object import VoiceGenderGiven, VoiceStatus, voice_event
+from telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
 UNCLAIMED_S = 600.0  # until samples expire that no voice refers to yet
 FALLBACK_LANGUAGE = "en"
+LEAST_SHARE = 0.05  # of the price, for a voice that is deleted once a job has begun it
 _ONCE = uuid5(NAMESPACE_URL, "urn:antiphon:voice-asked-for-once")
 REPORT_URL_TTL_S = 3600.0
 NO_REPORT = "there is no report of this voice"
@@ -136,6 +138,19 @@ class CustomVoices:
         sentence = self._spoken_consent(principal, new)
         await self._database.read(self._check_room, principal.workspace_id)
         language = None if new.language is None else await self._known_language(new.language)
+        least_ms = round(self.rules.min_total_seconds * 1000)
+        async with self._billing.counted_failure(principal.workspace_id, "stt", least_ms):
+            return await self._create(principal, new, files, operation, sentence, language)
+
+    async def _create(
+        self,
+        principal: Principal,
+        new: NewVoice,
+        files: Sequence[SampleFile],
+        operation: IdempotentOperation | None,
+        sentence: ConsentSentence | None,
+        language: str | None,
+    ) -> Voice:
         checked = await self._checker.check(files, principal.workspace_id)
         if sentence is not None:
             place, said = await self._consent.find(
@@ -232,12 +247,12 @@ class CustomVoices:
             raise NotFound(NO_REPORT) from None
 
     async def delete(self, principal: Principal, voice_id: str) -> None:
-        """Deletes it with its files; one in progress is cancelled, and not charged.
+        """Deletes it with its files. One in progress is cancelled, and charged for its progress.
 
         Raises VoiceNotFound.
         """
-        identity = _parse(voice_id)
-        digest, files = await self._database.run(_delete, principal, identity)
+        identity, price = _parse(voice_id), self._billing.cost("voice", 1)
+        digest, files = await self._database.run(_delete, principal, identity, price)
         self._ready_voices.forget(identity, digest)
         await self._delete_files(principal.workspace_id, identity, files)
 
@@ -389,8 +404,10 @@ def _new_id(operation: IdempotentOperation | None) -> UUID:
     return uuid4() if operation is None else uuid5(_ONCE, operation.name)
 
 
-def _delete(session: Session, principal: Principal, voice_id: UUID) -> tuple[str | None, list[str]]:
-    """The digest of its pack, and its files. Releases the hold of its price."""
+def _delete(
+    session: Session, principal: Principal, voice_id: UUID, price: int
+) -> tuple[str | None, list[str]]:
+    """The digest of its pack, and its files. Settles the hold of its `price`."""
     workspace_id = principal.workspace_id
     # Locked before its voices, as in the erasure: no deadlocks.
     lock_workspace(session, workspace_id, shared=True)
@@ -401,7 +418,11 @@ def _delete(session: Session, principal: Principal, voice_id: UUID) -> tuple[str
     expire_these_files(session, files, utc_now())
     status = voice.status
     voices.delete_voice(session, voice)
-    if status == "processing":
+    if status == "processing" and (voice.attempt or voice.progress):
+        cost = round(price * max(voice.progress, LEAST_SHARE))
+        charged = ledger.capture(session, workspace_id, voice.operation, "voice", cost, 0)
+        metrics.charged_micro_usd.labels("voice").inc(charged.charged)
+    elif status == "processing":
         ledger.release(session, workspace_id, voice.operation, "voice")
     audit(
         session, workspace_id, "voice.deleted", principal.actor, str(voice_id), {"status": status}
