@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 from models.base import ModelInfo
 from models.errors import ContextLengthExceeded, EngineLost
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, TokenUsage
+from models.llm.structured_output.ast import SchemaTooSlow
 from pipelines.billing.billing import Billing, Charge, IdempotentOperation
 from pipelines.chat.history import (
     ChatHistory,
@@ -180,7 +181,7 @@ class ChatPipeline:
             charge = await undo.enter_async_context(await self._hold(info, request, earlier))
             try:
                 first, rest = await _first_piece(model, info, request, earlier)
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, SchemaTooSlow):  # after work of the model
                 budget = _history_budget(info, request.generation.sampling.max_tokens)
                 read = continued(earlier, request.generation.messages, budget)
                 charge.made = estimate_tokens(read)

@@ -1,10 +1,13 @@
 """Structured output: the grammar of a whole answer, which is free text, JSON, or tool calls."""
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
+from time import monotonic
 from typing import Any
 
 from models.llm.base import GenerationRequest
@@ -14,6 +17,8 @@ from models.llm.structured_output.ast import (
     GrammarBuilder,
     Node,
     SchemaError,
+    SchemaTooLarge,
+    SchemaTooSlow,
     WorkBudget,
 )
 from models.llm.structured_output.json_schema import NARROW, Bounds, SchemaCompiler
@@ -21,6 +26,7 @@ from models.llm.structured_output.notations import MAX_REMEMBERED
 from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK
 
 MAX_CALLS = 8  # in one answer
+REFUSED_S = 60.0  # in which a schema that spent its CPU time is not compiled again
 SCHEMA = "response_format.json_schema.schema"
 NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
 
@@ -30,27 +36,31 @@ def answer_grammar(
 ) -> Grammar | None:
     """The grammar of the answer; None when it is not constrained. Cached by a digest.
 
-    Raises SchemaError for a schema that is not supported, SchemaTooLarge beyond a bound or the
-    budget. A refusal for the budget is not cached: on a busy machine the same work takes longer.
+    Raises SchemaError for a schema that is not supported, SchemaTooLarge beyond a bound, or
+    SchemaTooSlow beyond the budget. Such a refusal is cached as SchemaTooLarge, and for REFUSED_S
+    only: on a busy machine the same work takes longer.
     """
     if not may_call_tools(request) and request.response_format is None:
         return None
     place = _place_of(request, bounds)
-    if not place:
-        budget = budget or WorkBudget()
-        try:
-            place.append(_compile(request, bounds, GrammarBuilder(budget)))
-        except SchemaError as error:
-            if budget.is_spent:
-                raise
-            place.append(type(error)(str(error)))  # without its traceback, which holds the nodes
-    return _kept(place)
+    if (known := place.known()) is not None:
+        return known
+    budget = budget or WorkBudget()
+    try:
+        place.found = grammar = _compile(request, bounds, GrammarBuilder(budget))
+    except SchemaTooSlow as error:
+        if not budget.cancelled:
+            place.found, place.until = SchemaTooLarge(str(error)), monotonic() + REFUSED_S
+        raise
+    except SchemaError as error:
+        place.found = type(error)(str(error))  # without its traceback, which holds the nodes
+        raise
+    return grammar
 
 
 def cached_grammar(request: GenerationRequest, bounds: Bounds = NARROW) -> Grammar | None:
     """The grammar if it was compiled before, else None. Raises SchemaError if it was refused."""
-    place = _place_of(request, bounds)
-    return _kept(place) if place else None
+    return _place_of(request, bounds).known()
 
 
 def may_call_tools(request: GenerationRequest) -> bool:
@@ -85,25 +95,32 @@ def _with_place(place: str) -> Iterator[None]:
         raise type(error)(f"{place}: {error}") from None
 
 
-Place = list[Grammar | SchemaError]  # empty until one of them is known
+@dataclass(slots=True)
+class _Place:
+    """What is known of a digest."""
+
+    found: Grammar | SchemaError | None = None
+    until: float = math.inf  # monotonic seconds
+
+    def known(self) -> Grammar | None:
+        """Raises SchemaError if it was refused."""
+        if self.until <= monotonic():
+            self.found, self.until = None, math.inf
+        if isinstance(self.found, SchemaError):
+            raise type(self.found)(str(self.found))
+        return self.found
 
 
-def _place_of(request: GenerationRequest, bounds: Bounds) -> Place:
+def _place_of(request: GenerationRequest, bounds: Bounds) -> _Place:
     choice = (request.tool_choice, request.called_tool, request.parallel_tool_calls)
     asked = json.dumps((request.tools, choice, request.response_format, repr(bounds)))
     return _place(sha256(asked.encode()).digest())
 
 
 @lru_cache(maxsize=MAX_REMEMBERED)
-def _place(digest: bytes) -> Place:
+def _place(digest: bytes) -> _Place:
     del digest
-    return []
-
-
-def _kept(place: Place) -> Grammar:
-    if isinstance(place[0], SchemaError):
-        raise type(place[0])(str(place[0]))
-    return place[0]
+    return _Place()
 
 
 def _compile(request: GenerationRequest, bounds: Bounds, build: GrammarBuilder) -> Grammar:

@@ -41,6 +41,10 @@ class SchemaTooLarge(SchemaError):
     """A JSON schema beyond a bound of its size, or the budget of its compilation."""
 
 
+class SchemaTooSlow(SchemaTooLarge):
+    """A JSON schema whose compilation has taken the CPU time of its budget."""
+
+
 class WorkBudget:
     """The CPU time of the thread that compiles a grammar, since its schemas are a caller's.
 
@@ -58,7 +62,7 @@ class WorkBudget:
         self._steps = 0  # since the clock was read, which takes as long as some steps
 
     def spend(self, steps: int = 1) -> None:
-        """Raises SchemaTooLarge when the time is spent, or the work is cancelled."""
+        """Raises SchemaTooSlow when the time is spent, or the work is cancelled."""
         self._steps += steps
         if self._steps < _STEPS_PER_LOOK and self._until is not None:
             return
@@ -67,7 +71,7 @@ class WorkBudget:
             self._until, self._rested_at = now + self._cpu_s, now
         if self.cancelled or now > self._until:
             self.is_spent = True
-            raise SchemaTooLarge("it takes too long to compile; make it smaller")
+            raise SchemaTooSlow("it takes too long to compile; make it smaller")
         if self._rests and now - self._rested_at > _WORK_S:
             time.sleep(now - self._rested_at)
             self._rested_at = now

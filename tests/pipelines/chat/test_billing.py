@@ -12,6 +12,7 @@ from db.database import Database
 from db.errors import DatabaseUnavailable
 from models.errors import ContextLengthExceeded, EngineLost
 from models.llm.base import SamplingOptions
+from models.llm.structured_output.ast import SchemaTooSlow
 from pipelines.chat.history import ChatHistory, estimate_tokens
 from pipelines.chat.pipeline import ChatPipeline, ChatRequest
 from pipelines.errors import InsufficientCredit
@@ -138,6 +139,23 @@ async def test_chats_aborted_before_their_first_delta_cost_the_prompt_once_they_
     assert [kind for kind, *_ in entries] == ["hold", "release"] * 2 + ["hold", "capture"]
     estimate = estimate_tokens(request.generation.messages)
     assert entries[-1] == ("capture", estimate, estimate * PRICE)
+
+
+async def test_schemas_that_spend_their_cpu_time_cost_the_prompt_once_they_are_many(
+    pipeline_of: Make, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = ScriptedModel([])
+    model.failure = SchemaTooSlow("it takes too long to compile")
+    pipeline = pipeline_of(model)
+    prices = pipeline._billing._prices.model_copy(update={"free_hangups_per_hour": 1})
+    monkeypatch.setattr(pipeline._billing, "_prices", prices)
+    request = ChatRequest(WORKSPACE, prompt("hello " * 100))
+    for _ in range(2):
+        with pytest.raises(SchemaTooSlow):
+            await pipeline.start(request)
+        entries = await settled(pipeline, database)
+    assert [kind for kind, *_ in entries] == ["hold", "release", "hold", "capture"]
+    assert entries[-1][1] == estimate_tokens(request.generation.messages)
 
 
 async def test_a_context_that_is_too_long_is_never_charged(

@@ -4,6 +4,7 @@ import asyncio
 import importlib
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import MagicMock
@@ -13,8 +14,8 @@ import pytest
 from models.errors import EngineOverloaded
 from models.llm.base import GenerationRequest
 from models.llm.structured_output import answer
-from models.llm.structured_output.answer import answer_grammar, cached_grammar
-from models.llm.structured_output.ast import SchemaError, SchemaTooLarge, WorkBudget
+from models.llm.structured_output.answer import REFUSED_S, answer_grammar, cached_grammar
+from models.llm.structured_output.ast import SchemaError, SchemaTooLarge, SchemaTooSlow, WorkBudget
 from models.llm.structured_output.compilation import (
     MAX_OF_OWNER,
     MAX_WAITING,
@@ -171,10 +172,18 @@ def test_grammars_and_refusals_are_cached_but_not_those_of_a_caller_that_left(
         cached_grammar(bad)
 
 
-def test_a_schema_that_was_refused_for_its_cpu_time_is_compiled_when_it_comes_again() -> None:
+def test_a_schema_that_spent_its_cpu_time_is_refused_at_once_for_a_while_and_then_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     request = asking(record({"busy": strings()}))
-    with pytest.raises(SchemaTooLarge, match="takes too long"):
+    with pytest.raises(SchemaTooSlow, match="takes too long"):
         answer_grammar(request, budget=WorkBudget(cpu_s=0.0))
+    for again in (answer_grammar, cached_grammar):
+        with pytest.raises(SchemaTooLarge, match="takes too long") as refusal:
+            again(request)
+        assert not isinstance(refusal.value, SchemaTooSlow)  # it took no time
+    now = time.monotonic()
+    monkeypatch.setattr(answer, "monotonic", lambda: now + REFUSED_S)
     assert cached_grammar(request) is None
     assert answer_grammar(request) is cached_grammar(request) is not None
 
