@@ -152,7 +152,7 @@ charged_micro_usd = _counter("charged_micro_usd_total", "Micro-USD captured", "s
 credit_refusals = _counter("credit_refusals_total", "Refusals for lack of credit", "service")
 hangups = _counter(
     "hangups_total",
-    "Work that clients left before a whole answer: free, or charged",
+    "Work that clients left, or made fail, before a whole answer: free, or charged",
     "service",
     "price",
 )

@@ -49,7 +49,7 @@ async def verify(request: Request, principal: PrincipalDep, speech: SpeechDep) -
     A negative result proves nothing: earlier speech, or that of other services, has no watermark.
     It costs nothing, but needs a workspace with credit.
     """
-    check = partial(speech.billing.check_credit, principal.workspace_id, "stt", 1)
+    check = partial(speech.transcription.check_credit, principal.workspace_id)
     async with receive_form(request, before_large=check) as form:
         audio = form.file("audio")
         await check()

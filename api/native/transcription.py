@@ -120,7 +120,7 @@ async def transcribe(
 
     Without credit a large form is refused before it is read, any other before it is decoded.
     """
-    check = partial(speech.billing.check_credit, principal.workspace_id, "stt", 1, operation)
+    check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
     async with receive_form(request, before_large=check) as form:
         audio = form.file("audio")
         fields = validated(TranscriptionFields, form.fields)

@@ -127,7 +127,7 @@ async def create_transcription(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
     """Transcribes a recording. If the client disconnects, it stops; what was sent is charged."""
-    check = partial(speech.billing.check_credit, principal.workspace_id, "stt", 1, operation)
+    check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
     async with receive_form(request, LIMITS, check) as form:
         path = form.file("file").path
         fields = validated(OpenAITranscriptionFields, fields_by_name(form))

@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import AsyncGenerator, Hashable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -125,18 +125,24 @@ class TranscriptionPipeline:
         return [name_language(code) for code in sorted(await self._known())]
 
     async def open(
-        self, path: Path, request: FileRequest, owner: Hashable = ""
+        self,
+        path: Path,
+        request: FileRequest,
+        owner: Hashable = "",
+        decoding: AbstractAsyncContextManager[None] | None = None,
     ) -> DecodedRecording:
         """Decodes the file `path`, which lies in a temporary directory; then its length is known.
 
-        Raises PipelineError or EngineError. Owners take turns (`AudioDecoder.decode`).
+        It is decoded within `decoding`. Owners take turns (`AudioDecoder.decode`). Raises
+        PipelineError or EngineError.
         """
         language, languages = request.language, request.languages
         if language is not None or languages:
             known = await self._known()
             language = None if language is None else known_language(language, known, "language")
             languages = tuple(known_language(one, known, "languages") for one in languages)
-        audio = await self._decoder.decode(path, owner=owner)
+        async with decoding or nullcontext():
+            audio = await self._decoder.decode(path, owner=owner)
         return DecodedRecording(
             audio.pcm,
             audio.duration_s,

@@ -1,7 +1,7 @@
 """Paid transcription of files: the charge and the webhook events around it."""
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,8 @@ from pipelines.webhooks.events import WebhookEvents, failure_event
 
 T = TypeVar("T")
 
+LEAST_MS = 10_000  # of audio: the price that a file needs before it is decoded, or may fail for
+
 
 @dataclass(frozen=True, slots=True)
 class PaidTranscription:
@@ -36,13 +38,19 @@ class PaidTranscription:
         path: Path,
         asked: FileRequest,
     ) -> DecodedRecording:
-        """As `TranscriptionPipeline.open`, where there is credit for the shortest file.
+        """As `TranscriptionPipeline.open`, where there is credit for LEAST_MS.
 
         Sends `stt.failed` when the service fails. Raises InsufficientCredit too.
         """
-        await self.billing.check_credit(workspace_id, "stt", 1, operation)
+        await self.check_credit(workspace_id, operation)
         async with self.events.recording(workspace_id, "stt.failed"):
-            return await self.pipeline.open(path, asked, workspace_id)
+            return await self.pipeline.open(path, asked, workspace_id, self._counted(workspace_id))
+
+    async def check_credit(
+        self, workspace_id: int, operation: IdempotentOperation | None = None
+    ) -> None:
+        """Before a file is decoded. Raises InsufficientCredit or DatabaseUnavailable."""
+        await self.billing.check_credit(workspace_id, "stt", LEAST_MS, operation)
 
     async def transcribe(
         self,
@@ -88,15 +96,19 @@ class PaidTranscription:
         operation: IdempotentOperation | None,
         recording: DecodedRecording,
     ) -> Charge:
-        charge = await self.billing.hold(
-            workspace_id,
-            "stt",
-            _milliseconds(recording.duration_s),
-            operation=operation,
-            failed=partial(failure_event, "stt.failed"),
-        )
+        async with self._counted(workspace_id):  # without the credit it was decoded for nothing
+            charge = await self.billing.hold(
+                workspace_id,
+                "stt",
+                _milliseconds(recording.duration_s),
+                operation=operation,
+                failed=partial(failure_event, "stt.failed"),
+            )
         charge.made = charge.units  # it is decoded, and recognised in some seconds
         return charge
+
+    def _counted(self, workspace_id: int) -> AbstractAsyncContextManager[None]:
+        return self.billing.counted_failure(workspace_id, "stt", LEAST_MS)
 
 
 def _milliseconds(seconds: float) -> int:

@@ -72,15 +72,14 @@ async def test_without_credit_nothing_is_transcribed(
     client: httpx.AsyncClient,
     auth: Headers,
     books: Books,
-    speech_wav: bytes,
     transcribed_by: Callable[[Transcribe], None],
 ) -> None:
     async def transcribe(recording: DecodedRecording) -> None:
         raise AssertionError("transcribed")
 
     transcribed_by(transcribe)
-    await books.set_credit(100)  # one second of audio
-    answer = await client.post("/stt", headers=auth, files={"audio": speech_wav})
+    await books.set_credit(1000)  # ten seconds of audio
+    answer = await client.post("/stt", headers=auth, files={"audio": wav(bytes(2 * 16_000 * 11))})
     assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_credit")
     assert await books.kinds() == []
 
@@ -90,7 +89,7 @@ async def test_without_credit_nothing_is_transcribed(
     [("/stt", "audio"), ("/audio/verify", "audio"), ("/openai/v1/audio/transcriptions", "file")],
 )
 @pytest.mark.parametrize("size", [1000, 2**21])
-async def test_without_credit_no_file_is_decoded_and_no_large_one_is_received(
+async def test_without_credit_for_ten_seconds_no_file_is_decoded_and_no_large_one_is_received(
     client: httpx.AsyncClient,
     auth: Headers,
     books: Books,
@@ -115,7 +114,7 @@ async def test_without_credit_no_file_is_decoded_and_no_large_one_is_received(
         yield b"\r\n--x--\r\n"
 
     monkeypatch.setattr(services.speech.decoder, "decode", decode)
-    await books.set_credit(0)
+    await books.set_credit(999)
     headers = {**auth, "Content-Type": "multipart/form-data; boundary=x"}
     answer = await client.post(path, headers=headers, content=body())
     code = answer.json()["error"]
@@ -158,6 +157,27 @@ async def test_a_file_that_is_not_audio_is_not_charged(
     answer = await client.post("/stt", headers=auth, files={"audio": b"RIFF" * 100})
     assert answer.status_code == 400
     assert await books.kinds() == []
+
+
+@pytest.mark.parametrize(("failure", "status"), [("not audio", 400), ("no credit", 403)])
+async def test_more_decodes_in_an_hour_that_fail_than_are_free_cost_ten_seconds(
+    failure: str,
+    status: int,
+    client: httpx.AsyncClient,
+    auth: Headers,
+    books: Books,
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    allow_hangups(monkeypatch, services, 1)
+    audio = b"RIFF" * 100 if failure == "not audio" else wav(bytes(2 * 16_000 * 31))
+    await books.set_credit(3000)
+    for language, expected in (("xx", 400), ("", status), ("", status)):
+        files, data = {"audio": audio}, {"language": language}
+        answer = await client.post("/stt", headers=auth, files=files, data=data)
+        assert answer.status_code == expected
+    assert await books.kinds() == ["hold", "capture"]  # an unknown language needs no decoding
+    assert await books.charged("stt") == (10_000, 1000)
 
 
 async def test_a_failed_transcription_is_not_charged_and_sends_a_failed_event(
