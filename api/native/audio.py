@@ -7,7 +7,7 @@ from fastapi import Request
 from pydantic import Field
 
 from api.http.bodies import Shown, rounded
-from api.http.routing import PrincipalDep, SpeechDep, make_router
+from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import while_connected
 from api.http.uploads import form_schema, receive_form
 
@@ -43,15 +43,18 @@ class Verification(Shown):
     summary="Detect the watermark in a recording",
     openapi_extra=form_schema("audio"),
 )
-async def verify(request: Request, principal: PrincipalDep, speech: SpeechDep) -> Verification:
+async def verify(
+    request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
+) -> Verification:
     """Detects speech that instances of this service watermarked; 404 if WATERMARK is off.
 
     A negative result proves nothing: earlier speech, or that of other services, has no watermark.
-    It costs nothing, but needs a workspace with credit.
+    It costs as much as a transcription.
     """
-    check = partial(speech.transcription.check_credit, principal.workspace_id)
+    check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
     async with receive_form(request, before_large=check) as form:
         audio = form.file("audio")
-        await check()
-        work = speech.watermarks.verify(speech.decoder, audio.path, principal.workspace_id)
+        work = speech.transcription.verify(
+            principal.workspace_id, operation, audio.path, speech.decoder, speech.watermarks
+        )
         return Verification.model_validate(await while_connected(request.receive, work))

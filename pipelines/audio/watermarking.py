@@ -1,16 +1,14 @@
 """Watermarks speech by the setting WATERMARK, and detects the watermark in recordings."""
 
 import asyncio
-from collections.abc import Hashable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 from configs.settings import WatermarkOf
 from models.vad.base import VAD_SAMPLE_RATE, VADEngine
 from models.watermark.base import Watermark
-from pipelines.audio.decode.decoder import AudioDecoder, DecodedAudio
+from pipelines.audio.decode.decoder import DecodedAudio
 from pipelines.errors import NotFound
+from pipelines.scheduling import DeadlineScheduler
 
 DETECTION_THRESHOLD = 0.5  # likelihood of a watermark; see benchmarks/tts/watermark.py
 SPEECH_PROBABILITY = 0.5  # of a frame
@@ -53,30 +51,28 @@ class Watermarker:
         watermark: Watermark | None = None,
         vad: VADEngine | None = None,
     ) -> None:
-        """Without a watermark engine nothing is marked; `vad` finds speech for `verify`."""
+        """Without a watermark engine nothing is marked; `vad` finds speech for `detect`."""
         self._of = of
         self._watermark = watermark
         self._vad = vad
         # One thread: a long file takes a core for 20 s, also after its client has disconnected.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="verify")
+        self._threads = DeadlineScheduler(1, "verify")
 
     def choose(self, *, custom_voice: bool) -> Watermark | None:
         """The watermark of speech in such a voice; None when it is not marked."""
         is_marked = self._of == "all" or (self._of == "clones" and custom_voice)
         return self._watermark if is_marked else None
 
-    async def verify(
-        self, decoder: AudioDecoder, path: Path, owner: Hashable = ""
-    ) -> WatermarkDetection:
-        """Looks for the mark in a file of a temporary directory.
-
-        Raises NotFound when watermarking is off, and as AudioDecoder.decode.
-        """
+    def check_on(self) -> None:
+        """Raises NotFound when watermarking is off."""
         if self._watermark is None or self._vad is None:
             raise NotFound("this service does not watermark speech: WATERMARK is off")
-        audio = await decoder.decode(path, owner=owner)
+
+    async def detect(self, audio: DecodedAudio, owner: str = "") -> WatermarkDetection:
+        """Looks for the mark; owners (tenants) take turns. Not before `check_on`."""
+        assert self._watermark is not None and self._vad is not None
         found = await asyncio.get_running_loop().run_in_executor(
-            self._thread, _detect, self._watermark, self._vad, audio
+            self._threads.executor(owner=owner), _detect, self._watermark, self._vad, audio
         )
         return WatermarkDetection(audio.duration_s, found)
 

@@ -1,4 +1,4 @@
-"""Paid transcription of files: the charge and the webhook events around it."""
+"""Paid transcription and verification of files: the charge and the webhook events around them."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from db.webhooks import NewEvent
-from pipelines.billing.billing import Billing, Charge, IdempotentOperation
+from pipelines.audio.decode.decoder import AudioDecoder
+from pipelines.audio.watermarking import WatermarkDetection, Watermarker
+from pipelines.billing.billing import Billing, Charge, FailureEvent, IdempotentOperation
 from pipelines.stt.file import (
     DecodedRecording,
     FileRequest,
@@ -20,12 +22,13 @@ from pipelines.webhooks.events import WebhookEvents, failure_event
 
 T = TypeVar("T")
 
+_FAILED: FailureEvent = partial(failure_event, "stt.failed")
 LEAST_MS = 10_000  # of audio: the price that a file needs before it is decoded, or may fail for
 
 
 @dataclass(frozen=True, slots=True)
 class PaidTranscription:
-    """Transcription of files with its charge and its webhook events."""
+    """Transcription and verification of files, with their charge and webhook events."""
 
     pipeline: TranscriptionPipeline
     billing: Billing
@@ -66,7 +69,8 @@ class PaidTranscription:
         `TranscriptionPipeline.open` and `transcribe`, InsufficientCredit or DatabaseUnavailable.
         """
         recording = await self.open(workspace_id, operation, path, asked)
-        async with await self._charge(workspace_id, operation, recording) as charge:
+        charging = self._charge(workspace_id, operation, recording.duration_s, _FAILED)
+        async with await charging as charge:
             transcript = await self.pipeline.transcribe(recording)
             answer = to_answer(transcript)  # before the charge: its failure is not charged
             await charge.capture(
@@ -81,7 +85,8 @@ class PaidTranscription:
         recording: DecodedRecording,
     ) -> AsyncGenerator[HeardText | FileTranscript, None]:
         """As `TranscriptionPipeline.stream`; closing it early charges for the audio so far."""
-        async with await self._charge(workspace_id, operation, recording) as charge:
+        charging = self._charge(workspace_id, operation, recording.duration_s, _FAILED)
+        async with await charging as charge:
             async with aclosing(self.pipeline.stream(recording)) as heard:
                 async for item in heard:
                     if isinstance(item, HeardText):
@@ -90,21 +95,44 @@ class PaidTranscription:
                         await charge.capture_delivered(charge.units, _completed(charge, item))
                     yield item
 
+    async def verify(
+        self,
+        workspace_id: int,
+        operation: IdempotentOperation | None,
+        path: Path,
+        decoder: AudioDecoder,
+        watermarks: Watermarker,
+    ) -> WatermarkDetection:
+        """What `watermarks` detects in a file, at the price of its transcription.
+
+        Raises NotFound when watermarking is off, InsufficientCredit, DatabaseUnavailable, and as
+        AudioDecoder.decode.
+        """
+        await self.check_credit(workspace_id, operation)
+        watermarks.check_on()
+        async with self._counted(workspace_id):
+            audio = await decoder.decode(path, owner=workspace_id)
+        async with await self._charge(workspace_id, operation, audio.duration_s) as charge:
+            found = await watermarks.detect(audio, str(workspace_id))
+            await charge.capture(charge.units)
+        return found
+
     async def _charge(
         self,
         workspace_id: int,
         operation: IdempotentOperation | None,
-        recording: DecodedRecording,
+        duration_s: float,
+        failed: FailureEvent | None = None,
     ) -> Charge:
         async with self._counted(workspace_id):  # without the credit it was decoded for nothing
             charge = await self.billing.hold(
                 workspace_id,
                 "stt",
-                _milliseconds(recording.duration_s),
+                _milliseconds(duration_s),
                 operation=operation,
-                failed=partial(failure_event, "stt.failed"),
+                failed=failed,
             )
-        charge.made = charge.units  # it is decoded, and recognised in some seconds
+        charge.made = charge.units  # it is decoded, and worked on for some seconds
         return charge
 
     def _counted(self, workspace_id: int) -> AbstractAsyncContextManager[None]:

@@ -9,6 +9,7 @@ from api.app import create_app
 from api.services import Services
 from models.vad.base import VADEngine
 from pipelines.audio.watermarking import Watermarker
+from tests.api.money import Books
 from tests.api.replaced import with_speech
 from tests.pipelines.audio.test_watermarking import FakeDetector, FakeWatermark
 from tests.pipelines.voices.recordings import recording, wav
@@ -24,7 +25,9 @@ async def test_watermark_verification_is_404_without_watermarking(
     assert (answer.status_code, answer.json()["error"]) == (404, "not_found")
 
 
-async def test_watermark_verification_reports_stretches(auth: Headers, services: Services) -> None:
+async def test_watermark_verification_reports_stretches_and_costs_as_a_transcription(
+    auth: Headers, services: Services, books: Books
+) -> None:
     vad = cast(VADEngine, FakeDetector())
     app = create_app(with_speech(services, watermarks=Watermarker("all", FakeWatermark(), vad)))
     transport = httpx.ASGITransport(app=app)
@@ -48,3 +51,5 @@ async def test_watermark_verification_reports_stretches(auth: Headers, services:
         ):
             answer = await client.post("/audio/verify", headers=auth, files=part)
             assert (answer.status_code, answer.json()["error"]) == (400, error)
+    assert await books.kinds() == ["hold", "capture"]
+    assert await books.charged("stt") == (8000, 800)

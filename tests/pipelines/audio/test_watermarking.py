@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from dataclasses import replace
-from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -14,7 +13,7 @@ from configs.settings import WatermarkOf
 from models.audio import Pcm
 from models.vad.base import VADCapabilities, VADEngine
 from models.watermark.base import Watermark
-from pipelines.audio.decode.decoder import AudioDecoder, DecodedAudio
+from pipelines.audio.decode.decoder import DecodedAudio
 from pipelines.audio.watermarking import Watermarker
 from pipelines.errors import NotFound
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
@@ -112,14 +111,10 @@ async def test_the_setting_selects_the_voices_that_are_watermarked() -> None:
         assert Watermarker(cast(WatermarkOf, of)).choose(custom_voice=True) is None
 
 
-class FakeDecoder:
-    """Decodes every file to parts of 4 s; `loud` says which have speech."""
-
-    def __init__(self, *loud: bool) -> None:
-        self._pcm = np.repeat(np.array(loud, np.float32), 4 * 16_000)
-
-    async def decode(self, path: Path, owner: object = "") -> DecodedAudio:
-        return DecodedAudio(self._pcm, 16_000, len(self._pcm) / 16_000, "wav")
+def decoded(*loud: bool) -> DecodedAudio:
+    """Parts of 4 s; `loud` says which have speech."""
+    pcm = np.repeat(np.array(loud, np.float32), 4 * 16_000)
+    return DecodedAudio(pcm, 16_000, len(pcm) / 16_000, "wav")
 
 
 @pytest.mark.parametrize(
@@ -131,15 +126,15 @@ async def test_a_watermark_is_verified_in_speech_segments_only(
 ) -> None:
     vad = cast(VADEngine, FakeDetector())
     watermarker = Watermarker("all", FakeWatermark(), vad)
-    verdict = await watermarker.verify(cast(AudioDecoder, FakeDecoder(*loud)), Path("unused"))
+    verdict = await watermarker.detect(decoded(*loud))
     assert (verdict.likelihood, len(verdict.segments)) == (likelihood, segments)
     assert verdict.is_marked is (likelihood > 0.5)
 
 
-async def test_verification_raises_not_found_without_a_watermark_or_when_it_is_off() -> None:
+def test_verification_raises_not_found_without_a_watermark_or_when_it_is_off() -> None:
     for watermarker in (Watermarker("all"), Watermarker("off", FakeWatermark())):
         with pytest.raises(NotFound):
-            await watermarker.verify(cast(AudioDecoder, FakeDecoder(True)), Path("unused"))
+            watermarker.check_on()
 
 
 class SlowDetector(FakeDetector):
@@ -161,12 +156,29 @@ class SlowDetector(FakeDetector):
 async def test_a_cancelled_verification_holds_its_slot_until_its_thread_ends() -> None:
     vad = SlowDetector()
     watermarker = Watermarker("all", FakeWatermark(), cast(VADEngine, vad))
-    decoder = cast(AudioDecoder, FakeDecoder(True))
-    first = asyncio.create_task(watermarker.verify(decoder, Path("unused")))
+    first = asyncio.create_task(watermarker.detect(decoded(True)))
     assert await asyncio.to_thread(vad.started.wait, 10)
     first.cancel()
-    others = [asyncio.create_task(watermarker.verify(decoder, Path("unused"))) for _ in range(3)]
+    others = [asyncio.create_task(watermarker.detect(decoded(True))) for _ in range(3)]
     await asyncio.sleep(0.05)
     vad.go.set()
     assert len(await asyncio.gather(*others)) == 3
     assert vad.most == 1
+
+
+async def test_a_tenant_waits_for_one_verification_of_another_at_most() -> None:
+    vad = SlowDetector()
+    watermarker = Watermarker("all", FakeWatermark(), cast(VADEngine, vad))
+    done: list[str] = []
+
+    async def verify(owner: str) -> None:
+        await watermarker.detect(decoded(True), owner)
+        done.append(owner)
+
+    hostile = [asyncio.create_task(verify("hostile")) for _ in range(5)]
+    assert await asyncio.to_thread(vad.started.wait, 10)
+    other = asyncio.create_task(verify("other"))
+    await asyncio.sleep(0.05)
+    vad.go.set()
+    await asyncio.gather(*hostile, other)
+    assert "other" in done[:2]
