@@ -166,7 +166,9 @@ limiter_degraded = _gauge("limiter_degraded", "1 while the twin replaces the lim
 leases_live = _gauge("leases_live", "Leases of sockets and jobs in use")
 leases_refused = _counter("leases_refused_total", "Sockets and jobs over the plan's limit")
 attempts_refused = _counter(
-    "attempts_refused_total", "Sign-ups, logins, unknown keys and webhooks over their limit", "kind"
+    "attempts_refused_total",
+    "Sign-ups, logins, unknown and new keys, and webhooks over their limit",
+    "kind",
 )
 
 # Custom voices.

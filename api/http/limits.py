@@ -59,6 +59,7 @@ ATTEMPTS = {
     "account": "too many failed logins of this account from addresses that it does not know",
     "key": "too many unknown API keys from this address",
     "webhook": "too many tests and redeliveries of webhooks of this workspace",
+    "new_key": "too many new API keys of this workspace",
 }
 
 
@@ -264,6 +265,14 @@ class RequestLimits:
         limit = self.admission.webhook_sends_per_minute
         key = f"webhook-sends:{principal.workspace_id}"
         await self._count_attempt(_Attempts("webhook", key, limit))
+
+    async def count_new_key(self, principal: Principal) -> None:
+        """To be called before an API key is created, whose rows stay when it is deleted.
+
+        Raises ApiError(rate_limited).
+        """
+        limit, key = self.admission.new_keys_per_hour, f"new-keys:{principal.workspace_id}"
+        await self._count_attempt(_Attempts("new_key", key, limit, HOUR_S))
 
     @asynccontextmanager
     async def counted_login(

@@ -321,6 +321,7 @@ async def create_key(body: NewApiKey, principal: PrincipalDep, platform: Platfor
     """A new key has no scope that its creator lacks, and expires no later than its creator."""
     if body.expires_at is not None and body.expires_at <= utc_now():
         raise InvalidRequest("expires_at: must be in the future")
+    await platform.request_limits.count_new_key(principal)
     scopes = None if body.scopes is None else list(map(str, body.scopes))
     new = await platform.accounts.create_key(principal, body.name, scopes, body.expires_at)
     return CreatedKey(**dict(ListedKey.model_validate(new.row)), key=new.key)

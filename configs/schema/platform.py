@@ -94,6 +94,7 @@ class AdmissionConfig(StrictModel):
     requests_per_address: PositiveInt = 100  # in progress, of routes that need no key
     connections_per_address: PositiveInt = 1000
     webhook_sends_per_minute: PositiveInt = 30  # tests and redeliveries of one workspace
+    new_keys_per_hour: PositiveInt = 100  # API keys that one workspace creates
     slow_clients: SlowClients = SlowClients()
 
 

@@ -10,11 +10,14 @@ import httpx
 import jwt
 import pytest
 
+from api.app import create_app
 from api.services import Services
 from db.database import utc_now
 from pipelines.accounts import authentication
 from pipelines.accounts.authentication import new_api_key
 from pipelines.errors import Unauthorized
+from tests.api.native.speech.test_stream import client_of
+from tests.api.replaced import with_request_limits
 from tests.clock import WallClock
 from tests.patience import PATIENCE_S
 
@@ -157,6 +160,22 @@ async def test_a_revoked_key_is_refused(client: httpx.AsyncClient, auth: dict[st
     assert (await client.get("/plans", headers=headers)).status_code == 401
     again = await client.delete(f"/developer/api/{created['id']}", headers=auth)
     assert again.status_code == 404
+
+
+async def test_new_keys_have_a_rate_limit_for_each_workspace(
+    services: Services, auth: dict[str, str], other_auth: dict[str, str]
+) -> None:
+    """Created and deleted in a loop, each left its audit entries for ever."""
+    admission = services.platform.request_limits.admission
+    few = admission.model_copy(update={"new_keys_per_hour": 2})
+    async with client_of(create_app(with_request_limits(services, admission=few))) as client:
+        for _ in range(2):
+            created = await new_key(client, auth)
+            await client.delete(f"/developer/api/{created['id']}", headers=auth)
+        refused = await client.post("/developer/api", headers=auth, json={"name": "k"})
+        assert (refused.status_code, refused.json()["error"]) == (429, "rate_limited")
+        assert 60 < int(refused.headers["Retry-After"]) <= 3600
+        await new_key(client, other_auth)
 
 
 async def test_a_revoked_key_is_refused_by_other_replicas_within_five_seconds(
