@@ -17,10 +17,9 @@ from db.database import utc_now
 from db.voices.voices import Voice
 from pipelines.billing.billing import IdempotentOperation
 from pipelines.voices.checks import SampleFile
-from pipelines.voices.service import LEAST_SHARE, NewVoice
+from pipelines.voices.service import NewVoice
 from tests.api.disconnects import send_and_disconnect
 from tests.api.money import books_of
-from tests.api.native.speech.test_billing import allow_hangups
 from tests.api.native.voices.voice_making import PACK, PRICE, claim, create, finish, post, queue_of
 from tests.pipelines.voices.recordings import good_files, recording, wav
 
@@ -133,19 +132,6 @@ async def test_a_bad_recording_is_refused_without_a_charge_or_stored_files(
     assert (await client.get("/voices", headers=auth)).json()["pagination"]["total"] == 0
     assert await (await books_of(services, auth)).kinds() == []
     assert stored_files(tmp_path) == []
-
-
-async def test_more_bad_recordings_in_an_hour_than_are_free_cost_the_shortest_that_are_needed(
-    client: httpx.AsyncClient, auth: Headers, services: Services, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Their checks had the decoder and the models for nothing."""
-    allow_hangups(monkeypatch, services, 1)
-    files = (*good_files()[:2], ("broken.wav", wav(recording(4, 5))))
-    for _ in range(2):
-        assert (await post(client, auth, files)).status_code == 400
-    books = await books_of(services, auth)
-    assert await books.kinds() == ["hold", "capture"]
-    assert (await books.charged("stt"))[0] == 120_000
 
 
 async def test_a_voice_that_is_not_ready_cannot_be_used_for_speech(
@@ -321,44 +307,6 @@ async def test_a_disconnect_during_the_upload_creates_no_voice(
     assert (await client.get("/voices", headers=auth)).json()["data"] == []
     assert await (await books_of(services, auth)).kinds() == []
     assert stored_files(tmp_path) == []
-
-
-@pytest.mark.parametrize(("progress", "share"), [(0.0, LEAST_SHARE), (0.7, 0.7)])
-async def test_a_voice_deleted_during_fitting_costs_its_progress_and_its_files_are_deleted(
-    progress: float,
-    share: float,
-    client: httpx.AsyncClient,
-    auth: Headers,
-    services: Services,
-    tmp_path: Path,
-) -> None:
-    """Voices that were deleted just before their end had two cores for nothing."""
-    books = await books_of(services, auth)
-    voice = await create(client, auth)
-    queue, work = queue_of(services), await claim(services)
-    samples = await queue.samples(work)
-    assert samples == [content for _, content in good_files()]
-    assert await queue.keep_checkpoint(work, b"half of it")
-    assert await queue.renew(work, progress)
-    assert len(stored_files(tmp_path)) == 4
-    assert (await client.delete(f"/voices/{voice['id']}", headers=auth)).status_code == 200
-    assert stored_files(tmp_path) == []
-    assert not await queue.renew(work, progress=0.8)
-    assert not await queue.publish(work, "tone", PACK, 0.9, b"{}")
-    assert not await queue.fail(work, "x", "y")
-    assert stored_files(tmp_path) == []
-    assert await books.kinds() == ["hold", "capture"]
-    assert await books.charged("voice") == (0, share * PRICE)
-    assert (await client.get(f"/voices/{voice['id']}", headers=auth)).status_code == 404
-
-
-async def test_a_voice_deleted_before_its_fitting_is_not_charged(
-    client: httpx.AsyncClient, auth: Headers, services: Services
-) -> None:
-    books = await books_of(services, auth)
-    voice = await create(client, auth)
-    assert (await client.delete(f"/voices/{voice['id']}", headers=auth)).status_code == 200
-    assert await books.kinds() == ["hold", "release"]
 
 
 async def test_a_deleted_voice_is_not_found_or_listed_and_its_files_are_deleted(
