@@ -16,6 +16,7 @@ from deployments.voice_jobs import attempt as attempt_module
 from deployments.voice_jobs.attempt import AttemptResult, FitAttempt, Forecast
 from deployments.voice_jobs.evaluators import evaluators_for, run_shared
 from pipelines.errors import InvalidAudio, VoiceNotFound
+from pipelines.voices.service import LEAST_SHARE
 from tests.deployments.voice_jobs.slow_voices import SlowFit
 from tests.deployments.voice_jobs.voice_backend import local_backend
 from tests.patience import PATIENCE_S
@@ -112,7 +113,9 @@ async def test_unusable_recordings_fail_the_voice_at_the_last_attempt(
     assert (found.error, found.reason) == ("invalid_audio", "files[0] holds no speech")
 
 
-async def test_deleting_a_voice_ends_its_attempt_without_a_charge(backend: VoiceBackend) -> None:
+async def test_deleting_a_voice_ends_its_attempt_and_costs_its_progress(
+    backend: VoiceBackend,
+) -> None:
     voice = await backend.add()
     gate = Gate(at=9)
     running = asyncio.create_task(attempt(backend, await claim(backend), gate).run())
@@ -122,7 +125,7 @@ async def test_deleting_a_voice_ends_its_attempt_without_a_charge(backend: Voice
         assert await running == "gone"
     with pytest.raises(VoiceNotFound):
         await backend.voices.get(backend.principal, str(voice.id))
-    assert await backend.spent() == 0
+    assert LEAST_SHARE * PRICE <= await backend.spent() < PRICE
 
 
 async def test_an_attempt_ends_when_its_lease_is_taken_over(backend: VoiceBackend) -> None:

@@ -25,10 +25,11 @@ from deployments.voice_jobs.job_client import (
 )
 from deployments.voice_jobs.watch import STALLED_S, StallMonitor, Watch
 from pipelines.voices.queue import VoiceQueue
+from pipelines.voices.service import LEAST_SHARE
 from telemetry.metrics import REGISTRY
 from tests.deployments.voice_jobs.voice_backend import local_backend
 from tests.patience import PATIENCE_S
-from tests.pipelines.voices.test_queue import CONFIG, MADE, VoiceBackend
+from tests.pipelines.voices.test_queue import CONFIG, MADE, PLANS, VoiceBackend
 
 
 @pytest.fixture
@@ -227,7 +228,7 @@ async def test_a_job_whose_voice_was_deleted_is_stopped(backend: VoiceBackend) -
         await jobs.until(1)
         await backend.voices.delete(backend.principal, str(voice.id))
         await until_true(lambda: stopped(jobs, 1))
-    assert await backend.spent() == 0
+    assert await backend.spent() == LEAST_SHARE * PLANS.prices.custom_voice
 
 
 async def stopped(jobs: FakeJobs, count: int) -> bool:
