@@ -40,6 +40,7 @@ from pipelines.storage.files import Files
 from pipelines.stt.file import TranscriptionPipeline
 from pipelines.stt.paid import PaidTranscription
 from pipelines.stt.session import LiveTranscriptionPipeline
+from pipelines.tasks import TtlCache
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.tts.voices import ReadyCustomVoices, VoiceDirectory
@@ -111,6 +112,8 @@ class InfrastructureServices:
     uploads: UploadSpace
     sockets: SocketRegistry
     reports: OwnReports = field(default_factory=OwnReports)  # what GET /metrics shows
+    # Shared by the probes of a second: else a flood of them would fill the database's queue.
+    pings: TtlCache[None, None] = field(default_factory=lambda: TtlCache(1.0, 1))
 
 
 @dataclass(frozen=True, slots=True)

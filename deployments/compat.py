@@ -4,7 +4,7 @@ Neither library guarantees them. A guard raises Incompatible with the missing na
 monkey patch without effect. `untested_versions` reports installed versions that differ from the
 tested ones.
 
-The protocols of `deployments.gateway.connections` subclass uvicorn's and depend on private parts,
+The protocols of `deployments.gateway` subclass uvicorn's and depend on private parts,
 too; they have their own module, since they are most of the gateway's limits.
 """
 

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from api.http.bodies import body_chunks
+from api.http.bodies import MAX_JSON_BYTES, body_chunks
 from api.http.errors import CLOSE, ApiError
 from api.http.ignored_fields import HEADER, note_ignored, shown_ignored
 from api.http.turns import turn_of
@@ -34,7 +34,7 @@ from telemetry import metrics
 
 MAX_KEY_LENGTH = 255
 MAX_PATH_LENGTH = 200
-MAX_BODY_BYTES = 300 * 2**20  # more than any route reads
+MAX_FORM_BYTES = 300 * 2**20  # more than any route reads
 
 _KEY = re.compile(r"[\x21-\x7e][\x20-\x7e]*")
 # A stream that ends with an error is not stored: like any failed request, it may be repeated.
@@ -140,8 +140,11 @@ class _Body:
         """What the route did not read. Raises ApiError or ClientDisconnect."""
         if self._ended:
             return
-        async for _ in body_chunks(Request(self._scope, self.receive), is_upload=True):
-            if self._bytes > MAX_BODY_BYTES:
+        request = Request(self._scope, self.receive)
+        is_form = multipart_boundary(request) is not None
+        most = MAX_FORM_BYTES if is_form else MAX_JSON_BYTES
+        async for _ in body_chunks(request, is_upload=is_form):
+            if self._bytes > most:
                 raise ApiError("file_too_large", "the body is too large", headers=CLOSE)
 
     def digest(self) -> bytes:

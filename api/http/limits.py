@@ -7,7 +7,7 @@ millisecond is backpressure that a client can act on; a queue would only make ev
 import hashlib
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -30,6 +30,7 @@ from telemetry import metrics
 K = TypeVar("K")
 
 # Keys in the scope's state of a request.
+UNKNOWN = "unknown"  # key in the scope's state: ends the count of a request without a known key
 RELEASES = "release_admission"  # the calls that end its places in admission control
 PLACE = "place"  # the call that takes its place at a route, when its body is complete
 TAKEN = "taken_place"  # the call that gives that place back
@@ -76,7 +77,8 @@ class AdmissionControl:
         self.slow_clients = config.slow_clients
         self._per_address = config.requests_per_address
         self._most_of_one = max(1, config.requests // 2)
-        self._callers: dict[int | str | None, int] = {}  # requests in progress
+        self._most_unknown = max(1, config.requests // 8)
+        self._callers: dict[Hashable, int] = {}  # requests in progress
         self.turns = Turns(config.requests, OVERLOADED)
         self._kinds = {REQUEST: _Limit(config.requests, config.requests, config.burst_s, clock())}
         self._sending: dict[str, _Limit] = {}
@@ -127,7 +129,19 @@ class AdmissionControl:
             stack.callback(self._enter_caller(None, self._most_of_one, "keyless"))
             return stack.pop_all().close
 
-    def _enter_caller(self, caller: int | str | None, most: int, kind: str) -> Callable[[], None]:
+    def enter_unknown(self, address: str) -> Callable[[], None]:
+        """The same for a request of an address until its key is known; may be called again.
+
+        Else delayed refusals of one address would take all places. The loopback may be a proxy.
+        """
+        parsed = parse_address(address)
+        if parsed is None or parsed.is_loopback:
+            return lambda: None
+        with ExitStack() as stack:
+            stack.callback(self._enter_caller((UNKNOWN, address), self._most_unknown, "address"))
+            return stack.pop_all().close
+
+    def _enter_caller(self, caller: Hashable, most: int, kind: str) -> Callable[[], None]:
         if (count := self._callers.get(caller, 0)) >= most:
             metrics.overload_refusals.labels(kind).inc()
             raise ApiError(*_FULL[kind])

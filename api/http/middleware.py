@@ -19,6 +19,7 @@ from api.http.ignored_fields import HEADER, shown_ignored
 from api.http.limits import (
     RELEASES,
     REQUEST,
+    UNKNOWN,
     AdmissionControl,
     add_rate_headers,
     client_address,
@@ -91,8 +92,11 @@ class RequestFrame:
         state[RELEASES], state[SLOW_CLIENTS] = releases, self._admission.slow_clients
         try:
             if scope["path"] not in QUIET_PATHS:
+                address = client_address(Request(scope))
+                state[UNKNOWN] = self._admission.enter_unknown(address)
+                releases.append(state[UNKNOWN])
                 releases.append(self._admission.enter(REQUEST))
-                await turn.take()
+            await turn.take()
             if "\0" in scope["path"] or b"%00" in scope["query_string"]:
                 raise ApiError("validation_error", "the address holds U+0000")
             await self._app(scope, receive, send_framed)

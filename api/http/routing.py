@@ -14,7 +14,7 @@ from api.http.bodies import ErrorBody, parse_json, read_json
 from api.http.errors import ApiError
 from api.http.idempotency import answer_once
 from api.http.ignored_fields import note_ignored, shape_of, unknown_fields
-from api.http.limits import PLACE, RELEASES, SENDING, client_address, take_place
+from api.http.limits import PLACE, RELEASES, SENDING, UNKNOWN, client_address, take_place
 from api.http.streaming import while_connected
 from api.http.turns import turn_of
 from api.http.uploads import UPLOAD_SPACE
@@ -172,6 +172,7 @@ def guarded_route(required: Scope | None, schemes: tuple[str, ...]) -> type[Stri
                 credential = credential_of(request, schemes)
                 principal = await limits.authenticate(request, authenticator, credential)
                 request.state.principal = principal
+                request.scope["state"][UNKNOWN]()
                 uploads = partial(infrastructure.uploads.of, principal.workspace_id)
                 setattr(request.state, UPLOAD_SPACE, uploads)
                 await limits.count_request(request, principal)

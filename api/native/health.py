@@ -67,7 +67,7 @@ async def readyz(
     still serves, and `GET /models` has the reason."""
     if infrastructure.sockets.draining:
         raise ApiError("unavailable", "not ready: this server is stopping")
-    await infrastructure.database.ping()
+    await infrastructure.pings.get(None, infrastructure.database.ping)
     if missing := await infrastructure.models.missing(models.split(",") if models else ()):
         raise ApiError("unavailable", f"not ready: {', '.join(missing)}")
     problems = infrastructure.models.problems

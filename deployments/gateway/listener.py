@@ -23,7 +23,8 @@ from deployments.compat import (
     new_protocol,
     without_signal_handlers,
 )
-from deployments.gateway.connections import ClientLimits, HttpConnection, WebSocketConnection
+from deployments.gateway.connections import ClientLimits, HttpConnection
+from deployments.gateway.socket_connections import WebSocketConnection
 
 logger = logging.getLogger(__name__)
 

@@ -105,6 +105,20 @@ async def test_a_stalled_body_is_408_in_the_envelope_and_its_connection_is_close
     assert metrics.slow_clients.labels("body")._value.get() == before + 1
 
 
+async def test_a_stalled_repetition_has_the_time_of_its_kind_of_body(
+    services: Services, auth: Headers
+) -> None:
+    """The body of a repeated POST is read to be compared, JSON as uploads were: for minutes."""
+    limits = SlowClients(json_s=0.2, upload_s=3600)
+    async with serving(limited(services, slow_clients=limits)) as client:
+        repeated = {**auth, "Idempotency-Key": "a"}
+        body = {"url": "https://example.com/", "events": ["tts.completed"]}
+        assert (await client.post("/webhooks", headers=repeated, json=body)).status_code == 201
+        (one,) = await stalled(client, "/webhooks", repeated, 1)
+        with closing(one):
+            assert (await until_closed(one)).startswith(b"HTTP/1.1 408 ")
+
+
 @pytest.mark.parametrize(
     ("path", "more"),
     [

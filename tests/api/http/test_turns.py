@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from api.http import turns
-from api.http.limits import AdmissionControl
+from api.http.limits import UNKNOWN, AdmissionControl
 from api.http.middleware import RequestFrame
 from api.http.turns import SLOTS, turn_of
 from api.services import Services
@@ -125,6 +125,47 @@ async def test_a_request_that_waits_for_long_loses_its_turn(
         assert await get(admission, rounds, "10.0.0.2") == 200
     answered.set()
     assert await asyncio.gather(*waiting) == [200] * 8
+
+
+async def test_wrong_keys_and_paths_of_an_address_leave_places_to_others(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their refusals are delayed, and could hold every place of all requests."""
+    monkeypatch.setattr(turns, "DELAY_S", 3600.0)
+    config = services.platform.request_limits.admission.model_copy(update={"requests": 16})
+    admission = AdmissionControl(config)
+
+    async def refuse(request: Request) -> Response:
+        return Response(status_code=404)
+
+    with admission.turns.working():
+        calls = [asyncio.create_task(get(admission, refuse, "10.0.0.1")) for _ in range(16)]
+        await asyncio.wait(calls, timeout=0.5)
+        async with asyncio.timeout(PATIENCE_S):
+            assert await get(admission, rounds, "10.0.0.2") == 200
+    for one in calls:
+        one.cancel()
+
+
+async def test_known_requests_of_an_address_are_not_limited_as_unknown(
+    services: Services,
+) -> None:
+    config = services.platform.request_limits.admission.model_copy(update={"requests": 16})
+    admission = AdmissionControl(config)
+    ended = asyncio.Event()
+
+    async def know(request: Request) -> Response:
+        turn_of(request).leave()
+        request.scope["state"][UNKNOWN]()
+        await ended.wait()
+        return Response()
+
+    calls = []
+    for _ in range(10):
+        calls.append(asyncio.create_task(get(admission, know, "10.0.0.1")))
+        await asyncio.sleep(0.01)
+    ended.set()
+    assert await asyncio.gather(*calls) == [200] * 10
 
 
 @pytest.mark.parametrize("works", [True, False])

@@ -1,11 +1,14 @@
 """Plans, models and health."""
 
+import asyncio
+
 import httpx
 import pytest
 
 from api.services import Services
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
+from db.database import Database
 from models.base import ModelInfo
 from models.errors import EngineLost
 from tests.local_ports import LocalChatModel
@@ -76,6 +79,23 @@ async def test_a_lost_model_is_unavailable_and_readiness_is_503(
         "tone,echo": 503,
         "none": 404,
     }
+
+
+async def test_probes_at_once_share_one_look_at_the_database(
+    client: httpx.AsyncClient, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """600 of them filled the queue of the database, and paying requests were refused."""
+    looks = 0
+
+    async def ping(_: Database) -> None:
+        nonlocal looks
+        looks += 1
+        await asyncio.sleep(0.05)
+
+    monkeypatch.setattr(Database, "ping", ping)
+    answers = await asyncio.gather(*(client.get("/readyz") for _ in range(50)))
+    assert {one.status_code for one in answers} == {200}
+    assert looks == 1
 
 
 async def test_requests_and_readiness_are_503_without_the_database(

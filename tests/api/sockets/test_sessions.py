@@ -15,7 +15,7 @@ from api.http.turns import SLOTS
 from api.sockets.kernel import session as session_module
 from db.database import Database
 from db.errors import DatabaseError
-from deployments.gateway import connections
+from deployments.gateway import connections, socket_connections
 from pipelines.accounts import authentication
 from pipelines.accounts.service import Accounts
 from pipelines.errors import Unauthorized
@@ -252,11 +252,11 @@ async def test_too_many_pings_or_fragments_close_the_connection(
 ) -> None:
     async with shared_server.tts() as client:
         with pytest.raises(ConnectionClosed):
-            for _ in range(3 * connections.PINGS):
+            for _ in range(3 * socket_connections.PINGS):
                 await client.socket.ping()
             await client.receive()
         assert client.socket.close_code == 1008
-    monkeypatch.setattr(connections, "FRAGMENTS", 10)
+    monkeypatch.setattr(socket_connections, "FRAGMENTS", 10)
     async with shared_server.tts() as client:
         await client.socket.send(iter(["x"] * 9))
         assert "error" in await client.receive()
@@ -269,8 +269,8 @@ async def test_too_many_pings_or_fragments_close_the_connection(
 async def test_frames_that_take_long_to_parse_wait_for_a_turn_in_the_event_loop(
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "PARSE_S", 0.0)
-    monkeypatch.setattr(connections, "PARSED_BYTES", 64)
+    monkeypatch.setattr(socket_connections, "PARSE_S", 0.0)
+    monkeypatch.setattr(socket_connections, "PARSED_BYTES", 64)
     turns = shared_server.services.infrastructure.admission.turns
     async with shared_server.tts() as client:
         held = [await turns.take(f"10.0.0.{number}") for number in range(SLOTS)]
@@ -333,7 +333,7 @@ async def test_protocol_violations_stop_the_work_and_log_no_warnings(
             if expected == 1007:
                 await client.socket.send(b"\xff\xfe", text=True)
             else:
-                client.socket.transport.write(b"\x89\x80\0\0\0\0" * (connections.PINGS + 1))
+                client.socket.transport.write(b"\x89\x80\0\0\0\0" * (socket_connections.PINGS + 1))
             await wait_until(lambda session=session: session.ended)
             await shared_server.until_empty()
             with pytest.raises(ConnectionClosed):
@@ -359,7 +359,7 @@ async def test_the_session_of_a_lost_client_ends_at_once(
         (session,) = shared_server.services.infrastructure.sockets.live
         await wait_until(lambda: session.waiting_bytes > 200_000)
         (connection,) = shared_server.listener._server.server_state.connections
-        assert isinstance(connection, connections.WebSocketConnection)
+        assert isinstance(connection, socket_connections.WebSocketConnection)
         if how == "half-closes":
             socket.transport.write_eof()
         else:

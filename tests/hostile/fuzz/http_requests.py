@@ -9,7 +9,8 @@ import uvicorn
 from api.http.turns import Turns
 from configs.load import load_yaml
 from configs.schema.platform import AdmissionConfig
-from deployments.gateway.connections import ClientLimits, HttpConnection, WebSocketConnection
+from deployments.gateway.connections import ClientLimits, HttpConnection
+from deployments.gateway.socket_connections import WebSocketConnection
 
 TURNS = 12  # of the event loop after each piece: enough for a request that does not wait
 
