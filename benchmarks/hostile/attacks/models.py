@@ -11,11 +11,26 @@ from aiohttp import FormData
 
 from benchmarks.hostile.attacker import Attacker, attack
 from benchmarks.hostile.audio import flac_of_tiny_blocks, opus_of_short_packets, repeated
+from benchmarks.hostile.bystander import Bystander
 
 DIGITS = "777777777777777 " * 312  # 5,000 characters, of which 60,000 are spoken
 LINES = "a\n" * 2500
 SENTENCE = "The train to the coast leaves at nine, so be there early. "
 LONG_TEXT = (SENTENCE * 90)[:5000]
+
+
+@attack()
+async def equal_neighbours(attacker: Attacker) -> None:
+    """No attack: two clients that behave as well. What it costs to share the machine fairly."""
+    clip = await asyncio.to_thread(Path(attacker.target.clip).read_bytes)
+
+    async def live(_: int) -> None:
+        key = await attacker.account("enterprise")
+        seen = await Bystander(attacker.target, key, clip).run(20)
+        attacker.outcomes.update(seen.refused)
+        attacker.outcomes["rounds"] += len(seen.took["plans"])
+
+    await attacker.many(2, live)
 
 
 @attack("C2")
