@@ -75,14 +75,22 @@ class ListedDelivery:
     attempts: list[DeliveryAttempt]  # first to last
 
 
+Due = tuple[UUID, UUID, int]
+"""Ids of a delivery, its webhook and its workspace."""
+
+
 def due(
     session: Session,
     now: datetime,
     busy_webhooks: Collection[UUID],
     busy_workspaces: Collection[int],
-) -> list[tuple[UUID, UUID, int]]:
+) -> list[Due]:
     """Ids of due deliveries, their webhooks and workspaces, the longest due first; without busy
-    webhooks and workspaces."""
+    webhooks and workspaces.
+
+    Of more than SEEN_AT_ONCE, those that are due for the longest and for the shortest time: what
+    has just come is seen before a backlog, however long that is.
+    """
     query = (
         select(Delivery.id, Delivery.webhook_id, Webhook.workspace_id)
         .join(Webhook, col(Webhook.id) == col(Delivery.webhook_id))
@@ -92,10 +100,13 @@ def due(
             col(Delivery.webhook_id).not_in(list(busy_webhooks)),
             col(Webhook.workspace_id).not_in(list(busy_workspaces)),
         )
-        .order_by(col(Delivery.next_at))
         .limit(SEEN_AT_ONCE)
     )
-    return list(session.exec(query))
+    oldest = list(session.exec(query.order_by(col(Delivery.next_at))))
+    if len(oldest) < SEEN_AT_ONCE:
+        return oldest
+    newest = reversed(list(session.exec(query.order_by(col(Delivery.next_at).desc()))))
+    return list(dict.fromkeys([*oldest, *newest]))
 
 
 def _due(now: datetime) -> tuple[ColumnElement[bool], ...]:

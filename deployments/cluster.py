@@ -162,9 +162,10 @@ _FAILED = ("DEPLOY_FAILED", "UNHEALTHY")
 
 def _reason(message: str) -> str:
     """The sentence of ModelNotLoaded or SettingsError in Serve's message, which has tracebacks of
-    Ray around it."""
+    Ray around it; else its last line, as of a process that was killed."""
     sentences = re.findall(r"(?:ModelNotLoaded|SettingsError): (.+)", message)
-    return sentences[-1].strip() if sentences else message.strip()
+    lines = sentences or message.strip().splitlines() or ["no reason is known"]
+    return str(lines[-1]).strip()
 
 
 def check_stores(settings: Settings) -> None:

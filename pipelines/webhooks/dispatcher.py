@@ -9,13 +9,15 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from uuid import UUID
 
 from db import deliveries
 from db.database import Database, utc_now
-from db.deliveries import AttemptResult, Claimed
+from db.deliveries import AttemptResult, Claimed, Due
 from db.errors import DatabaseError
 from db.webhooks import Webhook, body_about
+from pipelines.fair_queuing import FairShares
 from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.tasks import retry
 from pipelines.webhooks.registration import secret_about
@@ -68,6 +70,7 @@ class WebhookDispatcher:
         self._now = now
         self._running: dict[asyncio.Task[None], Claimed] = {}  # attempts
         self._slow: dict[int, datetime] = {}  # workspaces, and until when they count as slow
+        self._shares = FairShares(clock=time.monotonic)  # of places, between workspaces
         self._wake = asyncio.Event()
         self._next_backlog = 0.0
 
@@ -92,7 +95,11 @@ class WebhookDispatcher:
             task.cancel()
 
     async def start_due(self) -> int:
-        """Starts due attempts within the limits; returns how many. Raises DatabaseError."""
+        """Starts due attempts within the limits; returns how many. Raises DatabaseError.
+
+        Workspaces take turns, by the places and the time that they have used: backlogs of hundreds
+        of workspaces delay what another one sends by an attempt, not by all of theirs.
+        """
         now = self._now()
         self._slow = {one: until for one, until in self._slow.items() if until > now}
         places = _Places((one.webhook for one in self._running.values()), self._slow)
@@ -102,9 +109,8 @@ class WebhookDispatcher:
         known = places.workspaces.keys() | self._slow.keys()
         full_workspaces = [one for one in known if not places.free_for(one)]
         chosen: list[UUID] = []
-        for delivery_id, hook, workspace in await self._database.read(
-            deliveries.due, now, full_hooks, full_workspaces
-        ):
+        due = await self._database.read(deliveries.due, now, full_hooks, full_workspaces)
+        for delivery_id, hook, workspace in self._in_turn(due, places):
             if places.hooks[hook] < AT_ONCE_FOR_ONE and places.free_for(workspace):
                 places.take(hook, workspace)
                 chosen.append(delivery_id)
@@ -116,11 +122,26 @@ class WebhookDispatcher:
         for one in claimed:
             task = asyncio.create_task(self._deliver(one))
             self._running[task] = one
-            task.add_done_callback(self._ended)
+            self._shares.take(one.webhook.workspace_id)
+            task.add_done_callback(partial(self._ended, time.monotonic()))
         return len(claimed)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        del self._running[task]
+    def _in_turn(self, due: list[Due], places: "_Places") -> list[Due]:
+        """The deliveries by the turns of their workspaces."""
+        before = Counter(places.workspaces)
+        turns: list[tuple[int, float, int, Due]] = []
+        for one in due:
+            workspace = one[2]
+            used_s = self._shares.used_s(workspace)
+            turns.append((before[workspace], used_s, len(turns), one))
+            before[workspace] += 1
+        return [one for *_, one in sorted(turns)]
+
+    def _ended(self, began: float, task: asyncio.Task[None]) -> None:
+        claimed = self._running.pop(task)
+        self._shares.leave(claimed.webhook.workspace_id, time.monotonic() - began)
+        if not self._running:
+            self._shares.clear()
         self._wake.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             # Its lease expires, and it is tried again.

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from db import deliveries
 from db.deliveries import AttemptResult, backlog
+from pipelines.webhooks import dispatcher
 from pipelines.webhooks.dispatcher import (
     AT_ONCE,
     AT_ONCE_FOR_ONE,
@@ -31,12 +33,13 @@ class HangingSender(Sender):
     """In place of the network: an attempt times out at once, or hangs until `release` is set."""
 
     hangs: bool = False
+    result: AttemptResult = AttemptResult(None, "timeout", 15_000)
     release: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def post(self, url: str, headers: dict[str, str], body: bytes) -> AttemptResult:
         if self.hangs:
             await self.release.wait()
-        return AttemptResult(None, "timeout", 15_000)
+        return self.result
 
 
 @pytest.fixture
@@ -113,6 +116,35 @@ async def test_workspaces_with_slow_receivers_share_few_places_for_ten_minutes(
     crowd.clock.advance(seconds=SLOW_FOR.total_seconds())
     await start_all(crowd)
     assert held_by(crowd).total() > 2 * AT_ONCE_SLOW
+    sender.release.set()
+    await settle(crowd.dispatcher)
+
+
+async def test_backlogs_of_many_workspaces_delay_what_another_one_sends_by_one_attempt(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their receivers answer just in time not to count as slow."""
+    monkeypatch.setattr(dispatcher, "AT_ONCE", 8)
+    monkeypatch.setattr(deliveries, "SEEN_AT_ONCE", 20)
+    sender = HangingSender(hangs=True, result=AttemptResult(200, None, 3900))
+    crowd = replace(tenant, dispatcher=tenant.another_dispatcher(sender=sender))
+    await tenants_with_deliveries(crowd, 12, "https://example.com/hook", events=3)
+    await start_all(crowd)
+    for _ in range(3):
+        sender.release.set()
+        await settle(crowd.dispatcher)
+        sender.release.clear()
+        await start_all(crowd)
+    assert held_by(crowd).total() == 8
+    await crowd.register("https://example.com/honest")
+    await crowd.emit()
+    crowd.clock.advance(seconds=1)
+    first = next(iter(crowd.dispatcher._running))
+    sender.release.set()
+    await asyncio.wait([first])
+    sender.release.clear()
+    await start_all(crowd)
+    assert crowd.principal.workspace_id in held_by(crowd)
     sender.release.set()
     await settle(crowd.dispatcher)
 
