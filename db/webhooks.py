@@ -81,7 +81,13 @@ class Delivery(SQLModel, table=True):
 
     __table_args__ = (
         UniqueConstraint("event_id", "webhook_id"),
-        Index("ix_delivery_status_next_at", "status", "next_at"),
+        Index(
+            "ix_delivery_pending",
+            "webhook_id",
+            "next_at",
+            sqlite_where=text("status = 'pending'"),
+            postgresql_where=text("status = 'pending'"),
+        ),
         Index("ix_delivery_webhook_id_created_at", "webhook_id", "created_at"),
     )
 

@@ -9,12 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import partial
 from uuid import UUID
 
 from db import deliveries
 from db.database import Database, utc_now
-from db.deliveries import AttemptResult, Claimed, Due
+from db.deliveries import AttemptResult, Claimed
 from db.errors import DatabaseError
 from db.webhooks import Webhook, body_about
 from pipelines.fair_queuing import FairShares
@@ -36,6 +35,7 @@ SLOW_S = 4.0  # an attempt that takes longer, whatever its outcome, puts its wor
 SLOW_FOR = timedelta(minutes=10)  # for this time among those
 AT_ONCE_SLOW = 64  # that share these places
 MAX_SLOW = 1000  # workspaces that are remembered
+STORING_S = 0.05  # counts against a workspace for each attempt: refused addresses take no time
 LEASE = timedelta(seconds=30)  # an attempt and storing its outcome take at most half of it
 STOP_S = 16.0  # for attempts that run when the worker stops; each ends within 15 s
 BACKLOG_S = 10.0
@@ -45,6 +45,8 @@ WAITS_S = (0.0, 5.0, *(60.0 * minutes for minutes in _MINUTES))
 JITTER = 0.2  # of a wait, so that deliveries that failed together are not retried together
 LONGEST_RETRY_AFTER_S = 3600.0
 GIVE_UP_AFTER = timedelta(days=5)
+
+Due = tuple[UUID, UUID, int]  # a delivery, its webhook and workspace
 
 
 class WebhookDispatcher:
@@ -69,8 +71,8 @@ class WebhookDispatcher:
         self._scale = time_scale
         self._now = now
         self._running: dict[asyncio.Task[None], Claimed] = {}  # attempts
+        self._shares = FairShares(clock=time.monotonic)  # of workspaces
         self._slow: dict[int, datetime] = {}  # workspaces, and until when they count as slow
-        self._shares = FairShares(clock=time.monotonic)  # of places, between workspaces
         self._wake = asyncio.Event()
         self._next_backlog = 0.0
 
@@ -95,22 +97,15 @@ class WebhookDispatcher:
             task.cancel()
 
     async def start_due(self) -> int:
-        """Starts due attempts within the limits; returns how many. Raises DatabaseError.
-
-        Workspaces take turns, by the places and the time that they have used: backlogs of hundreds
-        of workspaces delay what another one sends by an attempt, not by all of theirs.
-        """
+        """Starts due attempts within the limits; returns how many. Raises DatabaseError."""
         now = self._now()
         self._slow = {one: until for one, until in self._slow.items() if until > now}
         places = _Places((one.webhook for one in self._running.values()), self._slow)
         if not places.free:
             return 0
-        full_hooks = [one for one, count in places.hooks.items() if count >= AT_ONCE_FOR_ONE]
-        known = places.workspaces.keys() | self._slow.keys()
-        full_workspaces = [one for one in known if not places.free_for(one)]
+        due = await self._database.read(deliveries.due, now)
         chosen: list[UUID] = []
-        due = await self._database.read(deliveries.due, now, full_hooks, full_workspaces)
-        for delivery_id, hook, workspace in self._in_turn(due, places):
+        for delivery_id, hook, workspace in self._in_turn(due, places.workspaces):
             if places.hooks[hook] < AT_ONCE_FOR_ONE and places.free_for(workspace):
                 places.take(hook, workspace)
                 chosen.append(delivery_id)
@@ -123,25 +118,24 @@ class WebhookDispatcher:
             task = asyncio.create_task(self._deliver(one))
             self._running[task] = one
             self._shares.take(one.webhook.workspace_id)
-            task.add_done_callback(partial(self._ended, time.monotonic()))
+            task.add_done_callback(self._ended)
         return len(claimed)
 
-    def _in_turn(self, due: list[Due], places: "_Places") -> list[Due]:
-        """The deliveries by the turns of their workspaces."""
-        before = Counter(places.workspaces)
+    def _in_turn(self, due: Iterable[Due], running: Counter[int]) -> list[Due]:
+        """Workspaces in turn as by `FairShares`, of each the longest due first.
+
+        One that has no place and used few comes before the backlog of hundreds of others.
+        """
+        places = Counter(running)
         turns: list[tuple[int, float, int, Due]] = []
         for one in due:
-            workspace = one[2]
-            used_s = self._shares.used_s(workspace)
-            turns.append((before[workspace], used_s, len(turns), one))
-            before[workspace] += 1
+            *_, workspace = one
+            turns.append((places[workspace], self._shares.used_s(workspace), len(turns), one))
+            places[workspace] += 1
         return [one for *_, one in sorted(turns)]
 
-    def _ended(self, began: float, task: asyncio.Task[None]) -> None:
-        claimed = self._running.pop(task)
-        self._shares.leave(claimed.webhook.workspace_id, time.monotonic() - began)
-        if not self._running:
-            self._shares.clear()
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._running[task]
         self._wake.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             # Its lease expires, and it is tried again.
@@ -157,6 +151,7 @@ class WebhookDispatcher:
             if not attempt.is_gone:
                 number = claimed.delivery.attempt + 1
                 wait_s = next_wait_s(number, attempt.retry_after_s, self._scale)
+        self._shares.leave(claimed.webhook.workspace_id, STORING_S + attempt.milliseconds / 1000)
         if attempt.milliseconds >= SLOW_S * 1000:
             self._note_slow(claimed.webhook.workspace_id)
         self._count(claimed, attempt)
