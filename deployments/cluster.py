@@ -162,10 +162,9 @@ _FAILED = ("DEPLOY_FAILED", "UNHEALTHY")
 
 def _reason(message: str) -> str:
     """The sentence of ModelNotLoaded or SettingsError in Serve's message, which has tracebacks of
-    Ray around it; else its last line, as of a process that was killed."""
+    Ray around it."""
     sentences = re.findall(r"(?:ModelNotLoaded|SettingsError): (.+)", message)
-    lines = sentences or message.strip().splitlines() or ["no reason is known"]
-    return str(lines[-1]).strip()
+    return sentences[-1].strip() if sentences else message.strip()
 
 
 def check_stores(settings: Settings) -> None:

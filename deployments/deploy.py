@@ -22,7 +22,6 @@ from models.weights.store import WeightStore
 
 TIMEOUT_S = 600.0  # a large model on a GPU loads for minutes
 POLL_S = 0.5
-ANSWER_S = 30.0  # for the gateway to be ready after the models
 GIB = 1 << 30
 REPORTED_S = 8.0  # gateways ask every 5 s for failed swaps, which replicas report at once
 
@@ -40,10 +39,8 @@ def deploy(file: Path, *, only_check: bool = False) -> str:
         if problems := check(config):
             raise ValueError("\n".join(problems))
     dashboard = cluster.dashboard()
-    running = cluster.applications(dashboard)
-    changes, swapped = differences(running, config)
-    before = [one.get("deployed_app_config") or {} for one in running.values()]
-    if problem := memory_problem(config, swapped, {"applications": before}):
+    changes, swapped = differences(cluster.applications(dashboard), config)
+    if problem := memory_problem(config, swapped):
         raise ValueError(problem)
     sys.stdout.write("".join(f"{line}\n" for line in changes or ["nothing changes"]))
     sys.stdout.flush()
@@ -74,11 +71,7 @@ def wait(dashboard: str, names: set[str]) -> None:
 
 def check_swaps(settings: Settings) -> None:
     """Raises ValueError when a replica keeps its previous model, since Serve does not know it."""
-    deadline = time.monotonic() + ANSWER_S
-    while (report := readyz(f"{local_url(settings)}/readyz")) is None:
-        if time.monotonic() > deadline:
-            raise ValueError("deployed, but GET /readyz is not 200: it or the logs say why")
-        time.sleep(POLL_S)
+    report = readyz(f"{local_url(settings)}/readyz") or {}
     if "models" in report.get("degraded", ()):
         reasons = report.get("models") or {"a deployment": "GET /models has the reason"}
         lines = [f"{name} keeps its previous model: {why}" for name, why in reasons.items()]
@@ -111,37 +104,27 @@ def model_problems(config: Config) -> list[str]:
     return found
 
 
-def memory_problem(config: Config, swapped: set[str], running: Config) -> str | None:
-    """Whether the weights of `swapped` models, and of replicas that `running` does not have, fit in
-    memory, beside those that run now.
+def memory_problem(config: Config, changed: set[str]) -> str | None:
+    """Whether the weights of the `changed` models fit in memory, beside those that run now.
 
     Weights are the least that a model needs, so this refuses only what cannot work. Those of models
     on a GPU are not counted, nor is the memory of other machines known.
     """
-    store, need, before = WeightStore(weights_dir()), 0, models_of(running)
-    changed = []
-    for name, (kind, entry) in models_of(config).items():
-        resources, replicas = entry.get("ray_actor_options") or {}, _replicas(entry)
-        if name not in swapped and name in before:
-            replicas -= _replicas(before[name][1])
-        if replicas > 0 and not resources.get("num_gpus"):
-            changed.append(name)
+    store, need = WeightStore(weights_dir()), 0
+    for kind, entry in (model for name, model in models_of(config).items() if name in changed):
+        resources, scaling = entry.get("ray_actor_options") or {}, entry.get("autoscaling_config")
+        if not resources.get("num_gpus"):
             shape = load_yaml(TypeAdapter(kind.config), entry["user_config"]["model"])
             size = sum(store.artefact(one).size_bytes for one in artefacts_of(shape))
-            need += max(size, int(resources.get("memory") or 0)) * replicas
+            replicas = scaling.get("min_replicas", 1) if scaling else entry.get("num_replicas", 1)
+            size = max(size, int(resources.get("memory") or 0))
+            need += size * (replicas if isinstance(replicas, int) else 1)
     if need <= (free := free_bytes()):
         return None
     return (
         f"the weights of {', '.join(sorted(changed))} need {need / GIB:.1f} GiB of memory beside"
         f" what runs, and {free / GIB:.1f} GiB are free"
     )
-
-
-def _replicas(entry: Config) -> int:
-    """The least number of them."""
-    scaling = entry.get("autoscaling_config")
-    number = scaling.get("min_replicas", 1) if scaling else entry.get("num_replicas", 1)
-    return number if isinstance(number, int) else 1
 
 
 def differences(running: dict[str, Any], config: Config) -> tuple[list[str], set[str]]:

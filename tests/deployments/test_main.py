@@ -6,16 +6,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import nullcontext
-from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-import yaml
 
 from configs.settings import PROJECT_DIR, load_settings
-from deployments import main as program
-from deployments.main import announce, doubts, readyz, wait_until_ready
+from deployments.main import announce, doubts, readyz
 from tests.servers import free_port
 
 
@@ -111,46 +108,6 @@ def test_the_start_prints_who_can_sign_up_and_who_changes_plans(
     output = capsys.readouterr().out
     assert f"Sign-up    {sign_up} (SIGN_UP)" in output
     assert f"Plans      {plan_changes} (PLAN_CHANGES)" in output
-
-
-def test_a_misspelt_option_of_a_deployment_stops_the_start(tmp_path: Path) -> None:
-    config = yaml.safe_load((PROJECT_DIR / "serve_config.yaml").read_text())
-    config["applications"][0]["deployments"][0]["max_ongoing_reqests"] = 3
-    file = tmp_path / "serve.yaml"
-    file.write_text(yaml.safe_dump(config))
-    status, _, errors = run_program(tmp_path, "--config", str(file))
-    assert status == 1
-    assert "unknown option: applications." in errors and "max_ongoing_reqests" in errors
-
-
-@pytest.mark.parametrize("works", [True, False])
-def test_a_model_that_is_not_ready_in_time_takes_only_itself_out(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    works: bool,
-) -> None:
-    class Gateway(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200 if works and self.path == "/healthz" else 503)
-            self.end_headers()
-            self.wfile.write(b"{}")
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    monkeypatch.setattr(program, "READY_TIMEOUT_S", 0.5)
-    monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
-    with ThreadingHTTPServer(("127.0.0.1", 0), Gateway) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("PORT", str(server.server_port))
-        failed: set[str] = set()
-        models = {"Chat", "STT"}
-        with nullcontext() if works else pytest.raises(TimeoutError):
-            wait_until_ready(load_settings(), "http://127.0.0.1:1", {"Chat"}, models, failed)
-        server.shutdown()
-    assert failed == ({"Chat"} if works else set())
-    assert ("Chat is not available yet" in capsys.readouterr().out) == works
 
 
 @pytest.mark.parametrize(
