@@ -14,7 +14,7 @@ from configs.settings import Settings, load_settings, weights_dir
 from deployments import cluster
 from deployments.cluster import Config, entries
 from deployments.config_check import MODELS_BUILDER, application_problems, flat, option_problems
-from deployments.main import local_url, readyz
+from deployments.main import ask, local_url
 from deployments.memory import free_bytes
 from models.errors import EngineError
 from models.registry import CHAT, STT, TTS, EngineKind, artefacts_of
@@ -23,6 +23,7 @@ from models.weights.store import WeightStore
 TIMEOUT_S = 600.0  # a large model on a GPU loads for minutes
 POLL_S = 0.5
 GIB = 1 << 30
+ANSWER_S = 15.0
 REPORTED_S = 8.0  # gateways ask every 5 s for failed swaps, which replicas report at once
 
 
@@ -70,8 +71,16 @@ def wait(dashboard: str, names: set[str]) -> None:
 
 
 def check_swaps(settings: Settings) -> None:
-    """Raises ValueError when a replica keeps its previous model, since Serve does not know it."""
-    report = readyz(f"{local_url(settings)}/readyz") or {}
+    """Raises ValueError when a replica keeps its previous model, since Serve does not know it, or
+    when the gateway does not say within ANSWER_S that it is ready: one that is replaced may not."""
+    url, deadline = f"{local_url(settings)}/readyz", time.monotonic() + ANSWER_S
+    while (answer := ask(url)) is None or answer[0] != 200:
+        if time.monotonic() > deadline:
+            if answer is None:
+                raise ValueError(f"the gateway does not answer at {url}")
+            raise ValueError(f"the gateway answers {answer[0]}: {answer[1].get('message')}")
+        time.sleep(POLL_S)
+    report = answer[1]
     if "models" in report.get("degraded", ()):
         reasons = report.get("models") or {"a deployment": "GET /models has the reason"}
         lines = [f"{name} keeps its previous model: {why}" for name, why in reasons.items()]

@@ -14,6 +14,7 @@ from http.client import HTTPException
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
+from urllib.error import HTTPError
 
 from configs.environment import SettingsError, address_on_this_machine, listens_everywhere
 from configs.load import load_yaml
@@ -141,10 +142,20 @@ def wait_until_ready(
 
 def readyz(url: str) -> dict[str, Any] | None:
     """The gateway's readiness report; None while it is not ready, or for another program."""
+    answer = ask(url)
+    return answer[1] if answer is not None and answer[0] == 200 else None
+
+
+def ask(url: str) -> tuple[int, dict[str, Any]] | None:
+    """The gateway's status and body, also of an error; None without an answer in JSON."""
     try:
-        with urllib.request.urlopen(url, timeout=5) as response:
-            report: dict[str, Any] = json.load(response)
-            return report
+        try:
+            response = urllib.request.urlopen(url, timeout=5)
+        except HTTPError as error:  # is the response, too
+            response = error
+        with response:
+            body = json.load(response)
+            return (response.status, body) if isinstance(body, dict) else None
     except (OSError, HTTPException, ValueError):
         return None
 

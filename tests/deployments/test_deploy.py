@@ -32,6 +32,7 @@ class Cluster(ThreadingHTTPServer):
         self.status = "RUNNING"
         self.deployments: dict[str, Any] = {}
         self.ready: dict[str, Any] = {"status": "ok", "degraded": []}
+        self.ready_statuses = [200]  # of the next answers; the last one stays
         self.headers: list[str | None] = []
 
     def state(self) -> dict[str, Any]:
@@ -53,15 +54,17 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.headers.append(self.headers["Authorization"])
         ready = self.path == "/readyz"
-        self._answer(self.server.ready if ready else {"applications": self.server.state()})
+        statuses = self.server.ready_statuses if ready else [200]
+        status = statuses.pop(0) if len(statuses) > 1 else statuses[0]
+        self._answer(self.server.ready if ready else {"applications": self.server.state()}, status)
 
     def do_PUT(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.deployed.append(json.loads(body))
         self._answer({})
 
-    def _answer(self, value: dict[str, Any]) -> None:
-        self.send_response(200)
+    def _answer(self, value: dict[str, Any], status: int = 200) -> None:
+        self.send_response(status)
         self.end_headers()
         self.wfile.write(json.dumps(value).encode())
 
@@ -83,6 +86,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
             monkeypatch.delenv(name)
         monkeypatch.delenv("DATABASE_URL", raising=False)
         monkeypatch.setattr(command, "REPORTED_S", 0.0)
+        monkeypatch.setattr(command, "ANSWER_S", 0.3)
         monkeypatch.setattr(command, "POLL_S", 0.01)
         asyncio.run(prepare_database(load_settings()))
         server.deployed.append(config_without_weights())
@@ -301,6 +305,35 @@ def test_a_replica_that_cannot_take_its_model_ends_the_command_with_the_reason(
     config = config_without_weights()
     entry(config, "TTSFast")["user_config"] = {"model": "tts/tone_low"}
     assert refused(capsys, write(tmp_path, config)) == message
+
+
+def test_a_gateway_that_is_not_ready_ends_the_command_with_its_reason(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.ready = {"success": False, "error": "unavailable", "message": "not ready: STT"}
+    cluster.ready_statuses = [503]
+    message = refused(capsys, write(tmp_path, config_without_weights()))
+    assert message == "the gateway answers 503: not ready: STT"
+
+
+def test_a_gateway_that_does_not_answer_ends_the_command(
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PORT", "1")
+    message = refused(capsys, write(tmp_path, config_without_weights()))
+    assert message == "the gateway does not answer at http://127.0.0.1:1/readyz"
+
+
+def test_a_swap_that_failed_is_seen_once_the_gateway_is_ready_again(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.ready = {"status": "degraded", "degraded": ["models"], "models": SWAPPED}
+    cluster.ready_statuses = [503, 503, 200]
+    message = refused(capsys, write(tmp_path, config_without_weights()))
+    assert message.startswith("TTSFast keeps its previous model: ")
 
 
 def test_a_replica_that_cannot_start_ends_the_command_with_its_last_sentence(
