@@ -153,7 +153,7 @@ def failures(state: dict[str, Any]) -> dict[str, str]:
                 for deployment, status in application["deployments"].items()
                 if status["status"] in _FAILED
             }
-            found |= reasons or {name: application["message"].strip()}
+            found |= reasons or {name: _reason(application["message"])}
     return found
 
 
@@ -162,9 +162,9 @@ _FAILED = ("DEPLOY_FAILED", "UNHEALTHY")
 
 def _reason(message: str) -> str:
     """The sentence of ModelNotLoaded or SettingsError in Serve's message, which has tracebacks of
-    Ray around it."""
+    Ray around it, or its last line: that of a replica that died."""
     sentences = re.findall(r"(?:ModelNotLoaded|SettingsError): (.+)", message)
-    return sentences[-1].strip() if sentences else message.strip()
+    return (sentences or message.strip().splitlines() or ["no reason is given"])[-1].strip()
 
 
 def check_stores(settings: Settings) -> None:

@@ -115,14 +115,15 @@ def wait_until_ready(
 ) -> None:
     """Waits until the models `wanted` answer, but for `failed`.
 
-    Says which of all `models` cannot be loaded, and adds them to `failed`. Raises RuntimeError when
-    another part of the service cannot start, or TimeoutError.
+    Says which of all `models` cannot be loaded, or not in time, and adds them to `failed`. Raises
+    RuntimeError when another part of the service cannot start, or TimeoutError.
     """
+    url = local_url(settings)
     deadline = time.monotonic() + READY_TIMEOUT_S
     next_look = time.monotonic() + 5
     while time.monotonic() < deadline:
         names = ",".join(sorted(wanted - failed))
-        if readyz(f"{local_url(settings)}/{f'readyz?models={names}' if names else 'healthz'}"):
+        if readyz(f"{url}/{f'readyz?models={names}' if names else 'healthz'}"):
             return
         if time.monotonic() > next_look:
             next_look = time.monotonic() + 5
@@ -137,7 +138,17 @@ def wait_until_ready(
                     failed.add(name)
                     say(f"{name} is not available: {why}")
         time.sleep(0.1)
-    raise TimeoutError(f"not ready after {READY_TIMEOUT_S} s; the Ray dashboard's logs say more")
+    late = f"not ready after {READY_TIMEOUT_S} s; the Ray dashboard's logs say more"
+    if not readyz(f"{url}/healthz"):
+        raise TimeoutError(f"the gateway is {late}")
+    for name in sorted(wanted - failed):
+        status, body = ask(f"{url}/readyz?models={name}") or (503, {})
+        if status != 200:
+            message = body.get("message", name)
+            if name not in message:  # the database, or the gateway stops
+                raise TimeoutError(f"{late}: {message}")
+            failed.add(name)
+            say(f"{name} is not available: {late}")
 
 
 def readyz(url: str) -> dict[str, Any] | None:

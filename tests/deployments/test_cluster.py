@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from configs.settings import PROJECT_DIR
-from deployments.cluster import first_stage, first_voice, second_stage
+from deployments.cluster import failures, first_stage, first_voice, second_stage
 from tests.servers import free_port
 
 # Raises once what Ray raises when a node needs more than 30 s, then starts one for real.
@@ -82,6 +82,26 @@ def test_the_second_stage_excludes_only_the_voices_application() -> None:
     names = [one["name"] for one in second_stage(config)["applications"]]
     assert config == before
     assert [one["name"] for one in config["applications"]] == [*names, "voices"]
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (
+            "The deployment failed to start 3 times in a row. Error:\nTraceback (most recent call"
+            " last):\n  File \"a.py\", line 1\nThe actor is dead: its process has died. \n\n",
+            "The actor is dead: its process has died.",
+        ),
+        ("Error:\nmodels.errors.ModelNotLoaded: tts/a: no file\n  at b", "tts/a: no file"),
+        (" \n", "no reason is given"),
+    ],
+)
+def test_a_failure_is_one_line(message: str, reason: str) -> None:
+    dead = {"status": "UNHEALTHY", "message": message}
+    state: dict[str, Any] = {"models": {**dead, "deployments": {"STT": dead}}}
+    assert failures(state) == {"models/STT": reason}
+    state["models"]["deployments"] = {}
+    assert failures(state) == {"models": reason}
 
 
 @pytest.mark.ray

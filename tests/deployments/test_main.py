@@ -1,5 +1,6 @@
 """How the program behind `make run` reports invalid settings before it starts anything."""
 
+import json
 import os
 import socket
 import subprocess
@@ -8,11 +9,13 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from configs.settings import PROJECT_DIR, load_settings
-from deployments.main import announce, doubts, readyz
+from deployments import main as program
+from deployments.main import announce, doubts, readyz, wait_until_ready
 from tests.servers import free_port
 
 
@@ -136,3 +139,70 @@ def test_degraded_stores_are_read_from_readyz(body: bytes, expected: list[str] |
         assert (None if response is None else response.get("degraded", [])) == expected
         answering.join()
     assert readyz(url) is None  # the server has ended
+
+
+class Service(HTTPServer):
+    """Serve's API and a gateway on one port, where the models but for `down` answer."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.down: set[str] = set()
+        self.message = "not ready: {}"
+        self.gateway_status = 200
+        self.applications: dict[str, Any] = {}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Service
+
+    def do_GET(self) -> None:
+        path, _, asked = self.path.partition("?models=")
+        missing = sorted(self.server.down & set(asked.split(",")))
+        body: dict[str, Any] = {"message": self.server.message.format(", ".join(missing))}
+        if path.startswith("/api"):
+            body = {"applications": self.server.applications}
+        self.send_response(503 if missing else self.server.gateway_status)
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    monkeypatch.setattr(program, "READY_TIMEOUT_S", 0.3)
+    monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
+    monkeypatch.setenv("HOST", "127.0.0.1")
+    with Service() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("PORT", str(server.server_port))
+        yield server
+        server.shutdown()
+
+
+def wait(service: Service, failed: set[str]) -> None:
+    names = {"Chat", "STT", "TTS"}
+    dashboard = f"http://127.0.0.1:{service.server_port}"
+    wait_until_ready(load_settings(), dashboard, names, names, failed)
+
+
+def test_a_model_that_hangs_at_the_start_takes_only_itself_out(
+    service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.down, failed = {"STT"}, set[str]()
+    wait(service, failed)
+    late = "not ready after 0.3 s; the Ray dashboard's logs say more"
+    assert (failed, capsys.readouterr().out) == ({"STT"}, f"STT is not available: {late}\n")
+
+
+def test_a_gateway_that_is_late_ends_the_start(service: Service) -> None:
+    service.gateway_status = 500
+    with pytest.raises(TimeoutError, match=r"^the gateway is not ready after 0.3 s; "):
+        wait(service, set())
+
+
+def test_a_database_that_does_not_answer_is_not_taken_for_models(service: Service) -> None:
+    service.down, service.message = {"Chat", "STT", "TTS"}, "the database does not answer in time"
+    with pytest.raises(TimeoutError, match="say more: the database does not answer in time$"):
+        wait(service, set())
