@@ -27,7 +27,7 @@ from db.migrate import upgrade
 from deployments import cluster
 from deployments.cluster import first_stage, first_voice, model_names, second_stage
 from deployments.compat import untested_versions
-from deployments.config_check import application_problems
+from deployments.config_check import application_problems, option_problems
 from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
 from pipelines.accounts.service import Accounts
 
@@ -49,6 +49,8 @@ def main() -> None:
     try:
         settings = load_settings()
         cluster.prepare_environment(settings)
+        if problems := option_problems(config):  # imports Ray, hence not earlier
+            parser.error("--config: " + "\n".join(problems))
         try_to_listen(settings)
         first_key = asyncio.run(prepare_database(settings))
     except (ValueError, DatabaseError) as error:

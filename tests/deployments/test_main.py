@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from configs.settings import PROJECT_DIR, load_settings
 from deployments import main as program
 from deployments.main import announce, doubts, readyz, wait_until_ready
+from tests.promises.conftest import config_without_weights
 from tests.servers import free_port
 
 
@@ -73,6 +75,17 @@ def test_a_missing_or_bad_config_file_is_a_usage_error(tmp_path: Path, text: str
         file.write_text(text)
     status, _, errors = run_program(tmp_path, "--config", str(file))
     assert status == 2 and "--config: " in errors and "Traceback" not in errors, errors
+
+
+def test_a_misspelt_option_is_a_usage_error(tmp_path: Path) -> None:
+    file, config = tmp_path / "serve.yaml", config_without_weights()
+    config["applications"][0]["deployments"][0]["max_ongoing_reqests"] = 8
+    file.write_text(yaml.safe_dump(config))
+    closed = "postgresql://a:b@127.0.0.1:1/c"  # ends a start that does not check
+    status, output, errors = run_program(tmp_path, "--config", str(file), DATABASE_URL=closed)
+    assert (status, output) == (2, "") and "Traceback" not in errors, errors
+    option = "applications.gateway.deployments.Gateway.max_ongoing_reqests"
+    assert f"--config: unknown option: {option}" in errors
 
 
 @pytest.mark.parametrize(
