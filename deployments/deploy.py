@@ -2,6 +2,8 @@
 
 import sys
 import time
+from collections.abc import Iterable
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +42,9 @@ def deploy(file: Path, *, only_check: bool = False) -> str:
         if problems := check(config):
             raise ValueError("\n".join(problems))
     dashboard = cluster.dashboard()
-    changes, swapped = differences(cluster.applications(dashboard), config)
-    if problem := memory_problem(config, swapped):
+    running = cluster.applications(dashboard)
+    changes, swapped = differences(running, config)
+    if problem := memory_problem(config, loads(running, config)):
         raise ValueError(problem)
     sys.stdout.write("".join(f"{line}\n" for line in changes or ["nothing changes"]))
     sys.stdout.flush()
@@ -113,48 +116,88 @@ def model_problems(config: Config) -> list[str]:
     return found
 
 
-def memory_problem(config: Config, changed: set[str]) -> str | None:
-    """Whether the weights of the `changed` models fit in memory, beside those that run now.
+def loads(running: dict[str, Any], config: Config) -> dict[str, int]:
+    """By model, how many replicas load it beside those that run: all of a model that is swapped or
+    new, those added, and those of a restart that begin before old ones stop."""
+    changed, models, found = changed_options(running, config), models_of(config), {}
+    for application in config["applications"]:
+        name = application["name"]
+        deployed = running.get(name, {}).get("deployed_app_config") or {}
+        before = {one["name"]: _replicas(one) for one in entries(deployed)}
+        for entry in entries(application):
+            path, wanted = f"{name}.deployments.{entry['name']}", _replicas(entry)
+            count = max(0, wanted - before.get(entry["name"], 0))
+            if _changes(changed, [f"{path}.user_config"]):
+                count = wanted
+            elif _changes(changed, [*_restarts(name), f"{path}.ray_actor_options"]):
+                surge = ceil(wanted * entry.get("max_surge_percent", 0) / 100)
+                count = min(wanted, count + surge)
+            if count and entry["name"] in models:
+                found[entry["name"]] = count
+    return found
+
+
+def _replicas(entry: Config) -> int:
+    """How many there are at least."""
+    scaling = entry.get("autoscaling_config")
+    count = scaling.get("min_replicas", 1) if scaling else entry.get("num_replicas", 1)
+    return count if isinstance(count, int) else 1
+
+
+def memory_problem(config: Config, replicas: dict[str, int]) -> str | None:
+    """Whether the weights of so many `replicas` of models fit in memory, beside those that run now.
 
     Weights are the least that a model needs, so this refuses only what cannot work. Those of models
     on a GPU are not counted, nor is the memory of other machines known.
     """
     store, need = WeightStore(weights_dir()), 0
-    for kind, entry in (model for name, model in models_of(config).items() if name in changed):
-        resources, scaling = entry.get("ray_actor_options") or {}, entry.get("autoscaling_config")
-        if not resources.get("num_gpus"):
+    for name, (kind, entry) in models_of(config).items():
+        resources = entry.get("ray_actor_options") or {}
+        if name in replicas and not resources.get("num_gpus"):
             shape = load_yaml(TypeAdapter(kind.config), entry["user_config"]["model"])
             size = sum(store.artefact(one).size_bytes for one in artefacts_of(shape))
-            replicas = scaling.get("min_replicas", 1) if scaling else entry.get("num_replicas", 1)
-            size = max(size, int(resources.get("memory") or 0))
-            need += size * (replicas if isinstance(replicas, int) else 1)
+            need += max(size, int(resources.get("memory") or 0)) * replicas[name]
     if need <= (free := free_bytes()):
         return None
     return (
-        f"the weights of {', '.join(sorted(changed))} need {need / GIB:.1f} GiB of memory beside"
+        f"the weights of {', '.join(sorted(replicas))} need {need / GIB:.1f} GiB of memory beside"
         f" what runs, and {free / GIB:.1f} GiB are free"
     )
 
 
 def differences(running: dict[str, Any], config: Config) -> tuple[list[str], set[str]]:
-    """A line for each application or option that changes, and the models to be loaded."""
+    """A line for each application or option that changes, and the models to be swapped."""
     wanted = {application["name"]: application for application in config["applications"]}
     lines = [f"{name}: removed" for name in running if name not in wanted]
     lines += [f"{name}: added" for name in wanted if name not in running]
-    before = flat({name: one.get("deployed_app_config") for name, one in running.items()})
-    after = flat(wanted)
-    changed = [
-        path
-        for path in sorted(before.keys() | after.keys())
-        if before.get(path) != after.get(path)
-        and (before.get(path) or after.get(path))  # Serve adds empty defaults
-    ]
-    for path in changed:
+    changed = changed_options(running, config)
+    for path, (before, after) in changed.items():
         if path.partition(".")[0] in running.keys() & wanted.keys():
-            lines.append(f"{path}: {before.get(path)!r} -> {after.get(path)!r}")
+            lines.append(f"{path}: {before!r} -> {after!r}")
     for name in running.keys() & wanted.keys():
-        restarts = [f"{name}.{option}" for option in ("import_path", "args", "runtime_env")]
-        if any(path.startswith(tuple(restarts)) for path in changed):
+        if _changes(changed, _restarts(name)):
             lines.append(f"{name}: all its deployments restart")
     loaded = {path.split(".")[2] for path in changed if ".user_config" in path}
     return lines, loaded & models_of(config).keys()
+
+
+def changed_options(running: dict[str, Any], config: Config) -> dict[str, tuple[Any, Any]]:
+    """The values before and after of each option that changes, by its path."""
+    before = flat({name: one.get("deployed_app_config") for name, one in running.items()})
+    after = flat({application["name"]: application for application in config["applications"]})
+    return {
+        path: (before.get(path), after.get(path))
+        for path in sorted(before.keys() | after.keys())
+        if before.get(path) != after.get(path)
+        and (before.get(path) or after.get(path))  # Serve adds empty defaults
+    }
+
+
+def _restarts(application: str) -> list[str]:
+    """The options that restart all its deployments."""
+    return [f"{application}.{option}" for option in ("import_path", "args", "runtime_env")]
+
+
+def _changes(changed: Iterable[str], options: list[str]) -> bool:
+    """Whether one of the `options`, or a part of it, has changed."""
+    return any(f"{path}.".startswith(tuple(f"{one}." for one in options)) for path in changed)

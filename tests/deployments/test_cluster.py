@@ -89,7 +89,7 @@ def test_the_second_stage_excludes_only_the_voices_application() -> None:
     [
         (
             "The deployment failed to start 3 times in a row. Error:\nTraceback (most recent call"
-            " last):\n  File \"a.py\", line 1\nThe actor is dead: its process has died. \n\n",
+            ' last):\n  File "a.py", line 1\nThe actor is dead: its process has died. \n\n',
             "The actor is dead: its process has died.",
         ),
         ("Error:\nmodels.errors.ModelNotLoaded: tts/a: no file\n  at b", "tts/a: no file"),

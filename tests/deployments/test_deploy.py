@@ -252,7 +252,7 @@ def test_a_model_that_does_not_fit_into_memory_is_refused(
     config = config_without_weights()
     chat = entry(config, "Chat")
     chat["user_config"] = {"model": "llm/echo"}
-    chat["ray_actor_options"]["memory"] = 3 << 30
+    chat["ray_actor_options"] = {"memory": 3 << 30}  # of Chat only: YAML shares it
     monkeypatch.setattr(command, "free_bytes", lambda: 1 << 30)
     before = cluster.deployed[0]
     entry(before, "Chat")["user_config"] = {"model": "llm/smollm2"}
@@ -260,6 +260,36 @@ def test_a_model_that_does_not_fit_into_memory_is_refused(
     assert message == (
         "the weights of Chat need 3.0 GiB of memory beside what runs, and 1.0 GiB are free"
     )
+    assert len(cluster.deployed) == 1
+
+
+def test_a_restart_that_does_not_fit_into_memory_is_refused(
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = config_without_weights()
+    entry(config, "Chat")["ray_actor_options"] = {"memory": 3 << 30}
+    cluster.deployed = [copy.deepcopy(config)]
+    application(config, "models")["args"]["build"] = "2"
+    monkeypatch.setattr(command, "free_bytes", lambda: 1 << 30)
+    assert " need 3.0 GiB of memory " in refused(capsys, write(tmp_path, config))
+    assert len(cluster.deployed) == 1
+
+
+def test_added_replicas_that_do_not_fit_into_memory_are_refused(
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = config_without_weights()
+    entry(config, "Chat")["ray_actor_options"] = {"memory": 3 << 30}
+    cluster.deployed = [json.loads(json.dumps(config))]
+    entry(config, "Chat")["autoscaling_config"] = {"min_replicas": 2, "max_replicas": 2}
+    monkeypatch.setattr(command, "free_bytes", lambda: 1 << 30)
+    assert "the weights of Chat need 3.0 GiB" in refused(capsys, write(tmp_path, config))
     assert len(cluster.deployed) == 1
 
 
