@@ -7,8 +7,8 @@ takes the objects that it needs, never a group.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from api.http.bodies import BodySpace
 from api.http.limits import AdmissionControl, RequestLimits
-from api.http.uploads import UploadSpace
 from api.openai.names import OpenAINames
 from api.sockets.kernel.registry import SocketRegistry
 from configs.load import load_yaml
@@ -109,7 +109,8 @@ class InfrastructureServices:
     models: ModelList
     limits: SharedLimits
     admission: AdmissionControl
-    uploads: UploadSpace
+    uploads: BodySpace
+    bodies: BodySpace  # of JSON
     sockets: SocketRegistry
     reports: OwnReports = field(default_factory=OwnReports)  # what GET /metrics shows
     # Shared by the probes of a second: else a flood of them would fill the database's queue.
@@ -242,7 +243,8 @@ def build_services(
             models=model_list,
             limits=limits,
             admission=AdmissionControl(admission),
-            uploads=UploadSpace(admission.uploads_mb * 2**20),
+            uploads=BodySpace(admission.uploads_mb * 2**20, "uploads"),
+            bodies=BodySpace(admission.json_mb * 2**20, "bodies"),
             sockets=sockets,
         ),
     )

@@ -7,7 +7,9 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import AsyncGenerator
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from itertools import accumulate
 from typing import Annotated, Any, Generic, Literal, NoReturn, TypeVar
 
@@ -19,6 +21,8 @@ from configs.schema.platform import SlowClients
 from telemetry import metrics
 
 MAX_JSON_BYTES = 1 << 20
+MAX_PUBLIC_JSON_BYTES = 1 << 14  # of a route that needs no key
+JSON_SPACE = "json_space"  # key in the request's state: `BodySpace.of` its workspace
 MAX_DEPTH = 64
 # Bounds how long the event loop is held: the parser takes up to a second for a MiB of brackets.
 MAX_VALUES = 20_000
@@ -33,22 +37,64 @@ _NUL = b"\\u0000"
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
-async def read_json(request: Request) -> bytes:
+class BodySpace:
+    """The bytes of bodies that are kept while their requests run: uploads on disk, JSON in memory.
+
+    One workspace gets half of `most_bytes`. What one has above a quarter does not count against
+    those with less, so that two do not keep a third out: in all there may be 1.5 `most_bytes`.
+    """
+
+    def __init__(self, most_bytes: int, kind: Literal["uploads", "bodies"]) -> None:
+        self._most_bytes = most_bytes
+        self._kind = kind
+        self._taken: Counter[int] = Counter()  # by workspace
+
+    @asynccontextmanager
+    async def of(self, workspace_id: int) -> AsyncIterator[Callable[[int], None]]:
+        """Yields a function that takes bytes until the end of the block, or raises
+        ApiError(overloaded)."""
+        mine = 0
+
+        def take(size: int) -> None:
+            nonlocal mine
+            half, fair = self._most_bytes // 2, self._most_bytes // 4
+            of_workspace = self._taken[workspace_id] + size
+            counted = fair if of_workspace <= fair else half
+            of_all = size + sum(min(one, counted) for one in self._taken.values())
+            if of_workspace > half or of_all > self._most_bytes:
+                metrics.overload_refusals.labels(self._kind).inc()
+                message = f"too many {self._kind} are in progress; try again in a moment"
+                raise ApiError("overloaded", message, headers=CLOSE)
+            self._taken[workspace_id] += size
+            mine += size
+
+        try:
+            yield take
+        finally:
+            self._taken[workspace_id] -= mine
+            self._taken += Counter()  # drops the workspaces without any
+
+
+async def read_json(
+    request: Request, most_bytes: int = MAX_JSON_BYTES, take: Callable[[int], None] = lambda _: None
+) -> bytes:
     """The body as sent, never holding more than the limit; for `parse_json`.
 
-    Raises ApiError: unsupported_media_type, file_too_large, request_timeout.
+    `take` is called for its bytes as they arrive. Raises ApiError: unsupported_media_type,
+    file_too_large, request_timeout, or what `take` raises.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if not re.fullmatch(r"application/(json|.*\+json)", media_type):
         message = "send the body with Content-Type: application/json"
         raise ApiError("unsupported_media_type", message)
-    too_large = f"the body is larger than {MAX_JSON_BYTES} bytes"
-    if declared_bytes(request) > MAX_JSON_BYTES:
+    too_large = f"the body is larger than {most_bytes} bytes"
+    if declared_bytes(request) > most_bytes:
         raise ApiError("file_too_large", too_large, headers=CLOSE)
     body = bytearray()
     async for chunk in body_chunks(request):
+        take(len(chunk))
         body += chunk
-        if len(body) > MAX_JSON_BYTES:
+        if len(body) > most_bytes:
             raise ApiError("file_too_large", too_large, headers=CLOSE)
     return bytes(body)
 

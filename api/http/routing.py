@@ -10,7 +10,13 @@ from fastapi.routing import APIRoute
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
-from api.http.bodies import ErrorBody, parse_json, read_json
+from api.http.bodies import (
+    JSON_SPACE,
+    MAX_PUBLIC_JSON_BYTES,
+    ErrorBody,
+    parse_json,
+    read_json,
+)
 from api.http.errors import ApiError
 from api.http.idempotency import answer_once
 from api.http.ignored_fields import note_ignored, shape_of, unknown_fields
@@ -137,7 +143,15 @@ class StrictRoute(APIRoute):
                     turn.leave()
                 return await handle(request)
             turn.leave()
-            body = await read_json(request)
+            if self.public:
+                return await parse_and_handle(
+                    request, await read_json(request, MAX_PUBLIC_JSON_BYTES)
+                )
+            async with getattr(request.state, JSON_SPACE)() as take:
+                return await parse_and_handle(request, await read_json(request, take=take))
+
+        async def parse_and_handle(request: Request, body: bytes) -> Response:
+            turn = turn_of(request)
             await turn.take()
             value = parse_json(body)
             note_ignored(request, unknown_fields(shape, value))
@@ -175,6 +189,8 @@ def guarded_route(required: Scope | None, schemes: tuple[str, ...]) -> type[Stri
                 request.scope["state"][UNKNOWN]()
                 uploads = partial(infrastructure.uploads.of, principal.workspace_id)
                 setattr(request.state, UPLOAD_SPACE, uploads)
+                bodies = partial(infrastructure.bodies.of, principal.workspace_id)
+                setattr(request.state, JSON_SPACE, bodies)
                 await limits.count_request(request, principal)
                 require_scope(authenticator, principal, required)
                 admission, workspace_id = infrastructure.admission, principal.workspace_id

@@ -7,8 +7,7 @@ files have no path that the decoder's process could open.
 
 import logging
 import sys
-from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,16 +20,15 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from api.http.bodies import body_chunks, declared_bytes
+from api.http.bodies import BodySpace, body_chunks, declared_bytes
 from api.http.errors import CLOSE, ApiError, first_fault
 from api.http.ignored_fields import form_fields, note_ignored
 from api.http.limits import take_place
 from api.http.turns import turn_of
 from pipelines.temporary_directories import temporary_directory_in_thread
-from telemetry import metrics
 
 UPLOAD_FOLDERS = "upload"  # the purpose by which folders of killed processes are found
-UPLOAD_SPACE = "upload_space"  # key in the request's state: `UploadSpace.of` its workspace
+UPLOAD_SPACE = "upload_space"  # key in the request's state: `BodySpace.of` its workspace
 MAX_FILE_BYTES = 25 * 2**20
 FORM_BYTES = 64 * 2**10  # headers, boundaries and plain fields of a whole form
 MAX_FIELD_BYTES = 8 * 2**10
@@ -76,43 +74,6 @@ class UploadLimits:
     @property
     def max_body_bytes(self) -> int:
         return self.max_files * self.max_file_bytes + FORM_BYTES
-
-
-class UploadSpace:
-    """The bytes of uploads on disk while their requests run.
-
-    One workspace gets half of `most_bytes`. What one has above a quarter does not count against
-    those with less, so that two do not keep a third out: in all there may be 1.5 `most_bytes`.
-    """
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._taken: Counter[int] = Counter()  # by workspace
-
-    @asynccontextmanager
-    async def of(self, workspace_id: int) -> AsyncIterator[Callable[[int], None]]:
-        """Yields a function that takes bytes until the end of the block, or raises
-        ApiError(overloaded)."""
-        mine = 0
-
-        def take(size: int) -> None:
-            nonlocal mine
-            half, fair = self._most_bytes // 2, self._most_bytes // 4
-            of_workspace = self._taken[workspace_id] + size
-            counted = fair if of_workspace <= fair else half
-            of_all = size + sum(min(one, counted) for one in self._taken.values())
-            if of_workspace > half or of_all > self._most_bytes:
-                metrics.overload_refusals.labels("uploads").inc()
-                message = "too many uploads are in progress; try again in a moment"
-                raise ApiError("overloaded", message, headers=CLOSE)
-            self._taken[workspace_id] += size
-            mine += size
-
-        try:
-            yield take
-        finally:
-            self._taken[workspace_id] -= mine
-            self._taken += Counter()  # drops the workspaces without uploads
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +143,7 @@ async def receive_form(
     if before_large is not None and declared > LARGE_BODY_BYTES:
         await before_large()
         before_large = None
-    space = getattr(request.state, UPLOAD_SPACE, partial(UploadSpace(sys.maxsize).of, 0))
+    space = getattr(request.state, UPLOAD_SPACE, partial(BodySpace(sys.maxsize, "uploads").of, 0))
     async with space() as take, temporary_directory_in_thread(UPLOAD_FOLDERS) as folder:
         receiver = _Receiver(limits, folder)
         try:

@@ -82,6 +82,7 @@ class AdmissionConfig(StrictModel):
     requests: PositiveInt
     sockets: PositiveInt
     uploads_mb: PositiveInt = 2048  # MiB of forms with files
+    json_mb: PositiveInt = 128  # MiB of JSON bodies
     work_per_core: dict[str, PositiveInt]  # by the path of the route
     lasting_per_core: dict[str, PositiveInt]  # the same, after a burst of `burst_s`
     burst_s: PositiveFloat

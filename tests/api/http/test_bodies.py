@@ -1,15 +1,28 @@
 """Hostile JSON is refused by the parser, before the fields are validated."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.http.bodies import MAX_DEPTH, MAX_JSON_BYTES, MAX_VALUES, parse_json
+from api.app import create_app
+from api.http.bodies import (
+    MAX_DEPTH,
+    MAX_JSON_BYTES,
+    MAX_PUBLIC_JSON_BYTES,
+    MAX_VALUES,
+    BodySpace,
+    parse_json,
+)
 from api.http.errors import ApiError
+from api.services import Services
+from tests.api.replaced import with_infrastructure
+from tests.patience import PATIENCE_S
 
 HOSTILE = {
     "empty": b"",
@@ -35,10 +48,11 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE.keys())
-async def test_hostile_json_is_refused_with_400(client: httpx.AsyncClient, body: bytes) -> None:
-    answer = await client.post(
-        "/auth/signup", content=body, headers={"Content-Type": "application/json"}
-    )
+async def test_hostile_json_is_refused_with_400(
+    client: httpx.AsyncClient, auth: dict[str, str], body: bytes
+) -> None:
+    headers = {**auth, "Content-Type": "application/json"}
+    answer = await client.post("/webhooks", content=body, headers=headers)
     assert answer.status_code == 400
     assert answer.json()["error"] == "invalid_json"
     assert "a@b.co" not in answer.text
@@ -113,14 +127,51 @@ async def test_every_json_media_type_is_read(client: httpx.AsyncClient, content_
     assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
 
 
-async def test_a_body_over_the_size_limit_is_refused(client: httpx.AsyncClient) -> None:
+@pytest.mark.parametrize(
+    ("path", "most"),
+    [("/webhooks", MAX_JSON_BYTES), ("/auth/signup", MAX_PUBLIC_JSON_BYTES)],
+)
+async def test_a_body_over_the_size_limit_is_refused(
+    client: httpx.AsyncClient, auth: dict[str, str], path: str, most: int
+) -> None:
     async def chunks() -> AsyncIterator[bytes]:
-        for _ in range(MAX_JSON_BYTES // 65536 + 2):
-            yield b" " * 65536
+        for _ in range(most // 4096 + 2):
+            yield b" " * 4096
 
-    for content in (b" " * (MAX_JSON_BYTES + 1), chunks()):
-        answer = await client.post(
-            "/auth/signup", content=content, headers={"Content-Type": "application/json"}
-        )
+    headers = {**auth, "Content-Type": "application/json"}
+    for content in (b" " * (most + 1), chunks()):
+        answer = await client.post(path, content=content, headers=headers)
         assert (answer.status_code, answer.json()["error"]) == (400, "file_too_large")
-        assert answer.headers["Connection"] == "close"
+
+
+async def test_json_bodies_are_bounded_in_bytes_in_all_and_by_workspace(
+    services: Services, auth: dict[str, str], other_auth: dict[str, str]
+) -> None:
+    """2,000 requests of 1 MiB that stall before their last byte took 2 GB."""
+    small = with_infrastructure(services, bodies=BodySpace(10_000, "bodies"))
+    space = small.infrastructure.bodies
+    transport = httpx.ASGITransport(create_app(small))
+    stall = asyncio.Event()
+
+    async def stalling() -> AsyncIterator[bytes]:
+        yield b" " * 4000
+        await stall.wait()
+        yield b"{}"
+
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+
+        async def post(headers: dict[str, str], content: Any) -> httpx.Response:
+            headers = {**headers, "Content-Type": "application/json"}
+            return await client.post("/webhooks", headers=headers, content=content)
+
+        waiting = asyncio.create_task(post(auth, stalling()))
+        async with asyncio.timeout(PATIENCE_S):
+            while not space._taken:
+                await asyncio.sleep(0.01)
+        full = await post(auth, b" " * 2000)
+        assert (full.status_code, full.json()["error"]) == (503, "overloaded")
+        assert (await post(other_auth, b" " * 2000)).status_code == 400
+        stall.set()
+        assert (await waiting).status_code == 400
+        assert (await post(auth, b" " * 2000)).status_code == 400  # not JSON
+    assert not space._taken

@@ -16,13 +16,13 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Message
 
+from api.http.bodies import BodySpace
 from api.http.errors import ApiError
 from api.http.turns import TURN, Turns
 from api.http.uploads import (
     UPLOAD_SPACE,
     MultipartForm,
     UploadLimits,
-    UploadSpace,
     receive_form,
 )
 from api.services import Services
@@ -172,7 +172,7 @@ async def test_files_are_made_opened_and_deleted_outside_the_event_loop(
 
 
 async def test_uploads_in_progress_are_bounded_in_bytes_in_all_and_by_workspace() -> None:
-    space = UploadSpace(10_000)
+    space = BodySpace(10_000, "uploads")
 
     def upload(size: int, workspace_id: int) -> Upload:
         sent = Upload(form(part("audio", b"x" * size, "a")), chunk=500)
