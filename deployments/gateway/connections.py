@@ -255,6 +255,7 @@ class HttpConnection(HttpToolsProtocol):
         if not self._in_head and self.cycle.response_complete:  # the client still sends a body
             self._stop_head_timer()
             self._head_timer = self.loop.call_later(REST_S, self._abort_slow, "body")
+        self._watch_tail()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -267,6 +268,8 @@ class HttpConnection(HttpToolsProtocol):
         self._waited_s += self.loop.time() - self._watched_since
         if self._waited_s > self._limits.config.slow_clients.send_total_s:
             self._abort_slow("response")
+        elif self.cycle.response_complete:
+            self._watch_tail()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
@@ -289,7 +292,14 @@ class HttpConnection(HttpToolsProtocol):
         if not self.transport.is_closing():
             self.transport.resume_reading()
 
+    def _watch_tail(self) -> None:
+        """Watches the end of a response, which is too short to pause writing: a connection that
+        is closed stays open until its last byte is sent."""
+        if self._reader_timer is None and self.transport.get_write_buffer_size():
+            self._watch_reader()
+
     def _watch_reader(self) -> None:
+        self._stop_reader_timer()
         config = self._limits.config.slow_clients
         self._unsent = self.transport.get_write_buffer_size()
         self._watched_since = self.loop.time()
@@ -298,7 +308,11 @@ class HttpConnection(HttpToolsProtocol):
 
     def _check_reader(self, due: float) -> None:
         config = self._limits.config.slow_clients
-        sent = self._unsent - self.transport.get_write_buffer_size()
+        unsent = self.transport.get_write_buffer_size()
+        if not unsent:
+            self._reader_timer = None
+            return
+        sent = self._unsent - unsent
         self._waited_s += config.send_timeout_s
         is_slow = sent < config.send_bytes_per_s * config.send_timeout_s
         # A loop that was late itself, such as of a stopped process, could not send either.

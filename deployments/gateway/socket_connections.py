@@ -19,7 +19,7 @@ from pipelines.errors import Overloaded
 
 PINGS = 100  # limit per client within PING_WINDOW_S
 PING_WINDOW_S = 5.0
-FRAGMENTS = 65_536  # limit per message
+FRAGMENTS = 1024  # limit per message: 65,536 of two bytes take 3 MB
 PONG_ROOM_BYTES = 1 << 20  # unread data of a client, above which pongs are dropped
 # Frames of a socket are parsed in Python, so a client that sends small ones without end could fill
 # the event loop: 64 KiB of empty fragments take 150 ms. After PARSE_S it waits for a turn, but not

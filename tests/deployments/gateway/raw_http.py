@@ -38,6 +38,11 @@ async def whole(request: Request) -> Response:
     return Response(PIECE * 400)
 
 
+async def short(request: Request) -> Response:
+    """A response for which writing never pauses."""
+    return Response(PIECE[:40_000])
+
+
 async def stream(request: Request) -> Response:
     """The same in many parts; counts those whose response ended."""
 
@@ -63,6 +68,7 @@ def small_app() -> Starlette:
         Route("/seen", seen, methods=["GET", "POST"]),
         Route("/early", early, methods=["GET", "POST"]),
         Route("/whole", whole),
+        Route("/short", short),
         Route("/stream", stream),
     ]
     made = Starlette(routes=routes)

@@ -71,6 +71,28 @@ async def test_a_whole_response_is_dropped_from_memory_when_its_reader_stalls() 
             await eventually(lambda: len(open_ones) == 0)
 
 
+@pytest.mark.parametrize("header", [b"Connection: close\r\n", b""])
+async def test_a_short_response_that_is_never_read_does_not_keep_its_connection(
+    header: bytes,
+) -> None:
+    """uvicorn closes it when the last byte is sent, for which it waited without end."""
+    before = cut("response")
+    async with serving(small_app(), STALLED) as listener:
+        open_ones = listener._server.server_state.connections
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
+            await asyncio.to_thread(client.connect, ("127.0.0.1", listener.port))
+            await eventually(lambda: len(open_ones) == 1)
+            (served,) = open_ones
+            served.transport.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 12
+            )
+            request = b"GET /short HTTP/1.1\r\nHost: x\r\n" + header + b"\r\n"
+            await asyncio.to_thread(client.sendall, request)
+            await eventually(lambda: cut("response") == before + 1)
+            await eventually(lambda: not open_ones)
+
+
 async def test_a_reader_at_a_steady_pace_gets_the_whole_stream() -> None:
     app = small_app()
     config = admission(send_timeout_s=1.0, send_bytes_per_s=1000)
