@@ -1,13 +1,17 @@
-"""Finds the processes of a service by their titles, and kills, terminates or stops them."""
+"""Finds processes of a service and their listening addresses; kills, terminates or stops them."""
 
 import os
 import signal
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 
 from tests.patience import PATIENCE_S
+
+LISTENS = "0A"  # the state of a socket in /proc/net/tcp
 
 
 def children(pid: int) -> list[int]:
@@ -32,6 +36,38 @@ def command_of(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
     except OSError:
         return ""
+
+
+def listeners(pid: int) -> dict[str, set[str]]:
+    """The listening addresses (`127.0.0.1:80`) of the process and its descendants, by command."""
+    addresses: dict[str, str] = {}
+    for file in ("tcp", "tcp6"):
+        for line in Path("/proc/net", file).read_text().splitlines()[1:]:
+            local, state, inode = (line.split()[number] for number in (1, 3, 9))
+            if state == LISTENS:
+                host, port = local.split(":")
+                # Words in the byte order of the machine.
+                words = [int(host[at : at + 8], 16) for at in range(0, len(host), 8)]
+                address = ip_address(struct.pack(f"={len(words)}I", *words))
+                mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+                addresses[f"socket:[{inode}]"] = f"{mapped or address}:{int(port, 16)}"
+    found: dict[str, set[str]] = {}
+    for process in [pid, *children(pid)]:
+        with suppress(OSError):  # it has ended
+            for descriptor in Path(f"/proc/{process}/fd").iterdir():
+                with suppress(OSError):
+                    if (where := addresses.get(os.readlink(descriptor))) is not None:
+                        found.setdefault(command_of(process), set()).add(where)
+    return found
+
+
+def exposed(found: dict[str, set[str]]) -> dict[str, set[str]]:
+    """Those that other machines can reach."""
+    open_to_others = {
+        command: {one for one in given if not ip_address(one.rpartition(":")[0]).is_loopback}
+        for command, given in found.items()
+    }
+    return {command: given for command, given in open_to_others.items() if given}
 
 
 def find(ancestor: int, title: str, *, within_s: float = PATIENCE_S) -> list[int]:

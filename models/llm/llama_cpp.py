@@ -179,7 +179,8 @@ def start_server(config: LlamaCppConfig, path: str) -> Any:
     params.cache_ram_mib = 0
     params.fit_params = False
     params.verbosity = 0  # its log could show users' text
-    # llama.cpp always opens an HTTP port of its own, on loopback; its key is never used.
+    # llama.cpp always opens an HTTP port of its own; its key is never used.
+    params.hostnames = ["127.0.0.1"]
     params.api_keys = [secrets.token_urlsafe(32)]
     params.ui = False
     params.endpoint_slots = False

@@ -2,12 +2,10 @@
 
 import os
 import socket
-import struct
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from ipaddress import IPv6Address, ip_address
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -15,13 +13,11 @@ import pytest
 import yaml
 
 from benchmarks.service import Service, running_service
-from tests.processes import children, command_of
+from tests.processes import exposed, listeners
 from tests.promises.conftest import config_without_weights
 from tests.servers import free_port
 
 pytestmark = pytest.mark.ray
-
-LISTENS = "0A"  # the state of a socket in /proc/net/tcp
 
 
 @contextmanager
@@ -37,38 +33,6 @@ def service(**variables: str) -> Iterator[tuple[Service, str]]:
         variables |= {"RAY_DASHBOARD_PORT": str(dashboard)}
         with running_service([*command, "--num-cpus", "2"], variables) as running:
             yield running, f"http://127.0.0.1:{dashboard}"
-
-
-def listeners(pid: int) -> dict[str, set[str]]:
-    """The listening addresses (`127.0.0.1:80`) of the process and its descendants, by command."""
-    addresses: dict[str, str] = {}
-    for file in ("tcp", "tcp6"):
-        for line in Path("/proc/net", file).read_text().splitlines()[1:]:
-            local, state, inode = (line.split()[number] for number in (1, 3, 9))
-            if state == LISTENS:
-                host, port = local.split(":")
-                # Words in the byte order of the machine.
-                words = [int(host[at : at + 8], 16) for at in range(0, len(host), 8)]
-                address = ip_address(struct.pack(f"={len(words)}I", *words))
-                mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-                addresses[f"socket:[{inode}]"] = f"{mapped or address}:{int(port, 16)}"
-    found: dict[str, set[str]] = {}
-    for process in [pid, *children(pid)]:
-        with suppress(OSError):  # it has ended
-            for descriptor in Path(f"/proc/{process}/fd").iterdir():
-                with suppress(OSError):
-                    if (where := addresses.get(os.readlink(descriptor))) is not None:
-                        found.setdefault(command_of(process), set()).add(where)
-    return found
-
-
-def exposed(found: dict[str, set[str]]) -> dict[str, set[str]]:
-    """Those that other machines can reach."""
-    open_to_others = {
-        command: {one for one in given if not ip_address(one.rpartition(":")[0]).is_loopback}
-        for command, given in found.items()
-    }
-    return {command: given for command, given in open_to_others.items() if given}
 
 
 def test_with_the_default_host_every_socket_of_the_service_and_of_ray_is_on_the_loopback() -> None:

@@ -1,4 +1,5 @@
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,7 @@ from models.llm.prompt_queue import LONG_CHARS, PromptQueue
 from models.weights.store import WeightStore
 from tests.models.llm.llama_cpp.smollm import SMOLLM
 from tests.patience import PATIENCE_S
+from tests.processes import command_of, exposed, listeners
 
 pytestmark = pytest.mark.weights
 
@@ -71,6 +73,12 @@ def server(engine: LlamaCppEngine, monkeypatch: pytest.MonkeyPatch) -> Recording
     recording = RecordingServer(engine._server)
     monkeypatch.setattr(engine, "_server", recording)
     return recording
+
+
+def test_the_port_that_llama_cpp_opens_is_on_the_loopback(engine: LlamaCppEngine) -> None:
+    found = listeners(os.getpid())
+    assert len(found[command_of(os.getpid())]) >= 1
+    assert not exposed(found)
 
 
 async def test_closing_the_generator_frees_its_slot_for_the_next_request(
