@@ -100,7 +100,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _fetch(store: WeightStore, names: list[str], *, repair: bool) -> None:
     for name, file in discard_corrupt(store, names, reread=repair):
-        print(f"{file!r} of {name!r} is corrupt; it is fetched again", file=sys.stderr)
+        print(
+            f"{file!r} of {name!r} is corrupt or was never checked; it is stored again",
+            file=sys.stderr,
+        )
     absent = missing(store, names)
     if not absent:
         return

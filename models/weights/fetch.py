@@ -92,7 +92,7 @@ def fetch(store: WeightStore, names: Iterable[str], progress: FetchProgress) -> 
 def discard_corrupt(
     store: WeightStore, names: Iterable[str], *, reread: bool = True
 ) -> list[tuple[str, str]]:
-    """Deletes blobs whose bytes are wrong; returns artefact and file name of each.
+    """Deletes stored and converted files with wrong bytes; returns artefact and name of each.
 
     Without `reread` only those are read that have changed since the last check. Raises OSError.
     """
@@ -105,6 +105,10 @@ def discard_corrupt(
             if mismatch(file, blob) if reread else not store.is_checked(file):
                 blob.unlink()
                 dropped.append((name, file_name))
+        for path in store.conversion_paths(name).values():
+            if path.is_file() and not store.is_as_converted(path, reread=reread):
+                path.unlink()
+                dropped.append((name, path.name))
     return dropped
 
 
@@ -142,7 +146,7 @@ def _convert(store: WeightStore, name: str) -> None:
     conversion = CONVERSIONS[str(store.artefact(name).conversion)]
     made = import_module(conversion.module).convert(store.folder(name))
     for file, path in paths.items():
-        write_whole(path, made[file])
+        store.store_converted(path, made[file])
         for version in range(conversion.version):
             delete_outdated(path.parent.glob(f"v{version}-{Path(file).stem}*"))
 

@@ -101,8 +101,7 @@ class WeightStore:
         OSError.
         """
         blob, note = self.blob_path(file), self.root / "checked" / file.identity
-        status = blob.stat()
-        current = f"{status.st_size} {status.st_mtime_ns}".encode()
+        current = _state(blob)
         if note.is_file() and note.read_bytes() == current:
             return True
         if mismatch(file, blob):
@@ -110,6 +109,27 @@ class WeightStore:
         with suppress(OSError):  # a cache of another user is read again next time
             write_whole(note, current)
         return True
+
+    def store_converted(self, path: Path, content: bytes) -> None:
+        """Writes a converted file, and its digest for `is_as_converted`. Raises OSError."""
+        write_whole(path, content)
+        digest = hashlib.sha256(content).hexdigest()
+        write_whole(_digest_path(path), _state(path) + b" " + digest.encode())
+
+    def is_as_converted(self, path: Path, *, reread: bool = True) -> bool:
+        """Whether the bytes of a converted file are those that were written.
+
+        Without `reread` they are read only if size or modification time have changed. Raises
+        OSError.
+        """
+        try:
+            state, _, digest = _digest_path(path).read_bytes().rpartition(b" ")
+        except FileNotFoundError:
+            return False
+        if not reread and state == _state(path):
+            return True
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest().encode() == digest
 
     def artefact_path(self, name: str) -> Path:
         """The path of the folder of an artefact, which may not exist."""
@@ -172,7 +192,10 @@ class WeightStore:
         }
 
     def verify(self, name: str) -> Path:
-        """Like `folder`, and reads every byte. Raises WeightsCorrupt with both hashes."""
+        """Like `folder`, and reads every byte, also of converted files.
+
+        Raises WeightsMissing or WeightsCorrupt.
+        """
         folder = self.folder(name)
         for file_name, file in self.artefact(name).files.items():
             if wrong := mismatch(file, folder / file_name):
@@ -180,7 +203,23 @@ class WeightStore:
                     f"{file_name!r} of {name!r} has {wrong};"
                     " run `python -m models.weights fetch --repair` or `make weights`"
                 )
+        for path in self.converted(name).values():
+            if not self.is_as_converted(path):
+                raise WeightsCorrupt(
+                    f"{path.name!r}, converted from {name!r}, is not as it was written;"
+                    " run `python -m models.weights fetch --repair` or `make weights`"
+                )
         return folder
+
+
+def _state(path: Path) -> bytes:
+    """Size and modification time, by which a file is known to be unchanged. Raises OSError."""
+    status = path.stat()
+    return f"{status.st_size} {status.st_mtime_ns}".encode()
+
+
+def _digest_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.sha256")
 
 
 def mismatch(file: WeightFile, path: Path) -> str | None:

@@ -41,7 +41,10 @@ def test_make_weights_repairs_a_corrupt_file_of_the_right_size(
     blob.write_bytes(MODEL[::-1])
     capsys.readouterr()
     assert program.main(["fetch"]) == 0  # what `make weights` runs
-    assert "'model.bin' of 'tiny' is corrupt; it is fetched again" in capsys.readouterr().err
+    assert (
+        "'model.bin' of 'tiny' is corrupt or was never checked; it is stored again"
+        in capsys.readouterr().err
+    )
     assert (store.verify("tiny") / "model.bin").read_bytes() == MODEL
 
 
@@ -55,7 +58,7 @@ def test_a_corrupt_file_that_no_source_has_is_deleted_and_the_error_names_it(
     capsys.readouterr()
     assert program.main(["fetch"]) == 1
     errors = capsys.readouterr().err.splitlines()
-    assert errors[0] == "'model.bin' of 'tiny' is corrupt; it is fetched again"
+    assert errors[0] == "'model.bin' of 'tiny' is corrupt or was never checked; it is stored again"
     assert errors[1] == "error: no source gave 'model.bin' of 'tiny':"
     with pytest.raises(WeightsMissing, match="run `make weights`"):
         store.folder("tiny")

@@ -1,7 +1,10 @@
 """The conversions of published weights, as `make weights` runs them."""
 
+import os
 import shutil
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import get_args
 
 import onnx
@@ -9,10 +12,14 @@ import pytest
 
 from configs.schema.catalogue import Artefact
 from configs.settings import weights_dir
-from models.errors import WeightsMissing
-from models.weights.fetch import fetch, missing
-from models.weights.store import CONVERSIONS, WeightStore
-from tests.models.weights.test_fetch import Recorder
+from models.errors import WeightsCorrupt, WeightsMissing
+from models.weights import __main__ as program
+from models.weights.fetch import discard_corrupt, fetch, missing
+from models.weights.store import CONVERSIONS, Conversion, WeightStore
+from tests.models.weights.test_checks import store
+from tests.models.weights.test_fetch import MODEL, Recorder, root, wheels
+
+__all__ = ["root", "store", "wheels"]  # fixtures
 
 CONVERTED = [
     pytest.param(name, marks=pytest.mark.weights)
@@ -51,3 +58,31 @@ def test_a_fetch_converts_once_and_removes_outdated_conversions(name: str, tmp_p
     assert missing(store, [name]) == []
     fetch(store, [name], Recorder())
     assert times == {path: path.stat().st_mtime_ns for path in paths.values()}
+
+
+def test_a_converted_file_with_wrong_bytes_is_found_and_converted_again(
+    store: WeightStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = ModuleType("convert_backwards")
+    module.convert = lambda folder: {  # type: ignore[attr-defined]
+        "back.bin": (folder / "model.bin").read_bytes()[::-1]
+    }
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(CONVERSIONS, "perth", Conversion(module.__name__, 1, ("back.bin",)))
+    tiny = store.catalogue.artefacts["tiny"].model_copy(update={"conversion": "perth"})
+    monkeypatch.setitem(store.catalogue.artefacts, "tiny", tiny)
+    assert program.main(["fetch"]) == 0 == program.main(["fetch"])
+    assert capsys.readouterr().err.count("stored again") == 0
+    path = store.converted("tiny")["back.bin"]
+    path.write_bytes(MODEL)
+    with pytest.raises(WeightsCorrupt, match="converted from 'tiny'"):
+        store.verify("tiny")
+    assert program.main(["fetch"]) == 0
+    assert "'v1-back.bin' of 'tiny' is corrupt" in capsys.readouterr().err
+    assert path.read_bytes() == MODEL[::-1]
+    # Unchanged for size and time: only reading it again finds it.
+    state = path.stat()
+    path.write_bytes(MODEL)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert discard_corrupt(store, ["tiny"], reread=False) == []
+    assert discard_corrupt(store, ["tiny"]) == [("tiny", "v1-back.bin")]
