@@ -60,7 +60,7 @@ ATTEMPTS = {
     "account": "too many failed logins of this account from addresses that it does not know",
     "key": "too many unknown API keys from this address",
     "webhook": "too many tests and redeliveries of webhooks of this workspace",
-    "new_key": "too many new API keys of this workspace",
+    "change": "too many changes of this workspace",
 }
 
 
@@ -280,13 +280,11 @@ class RequestLimits:
         key = f"webhook-sends:{principal.workspace_id}"
         await self._count_attempt(_Attempts("webhook", key, limit))
 
-    async def count_new_key(self, principal: Principal) -> None:
-        """To be called before an API key is created, whose rows stay when it is deleted.
-
-        Raises ApiError(rate_limited).
-        """
-        limit, key = self.admission.new_keys_per_hour, f"new-keys:{principal.workspace_id}"
-        await self._count_attempt(_Attempts("new_key", key, limit, HOUR_S))
+    async def count_change(self, principal: Principal) -> None:
+        """To be called before a change whose entry the audit log keeps. Raises
+        ApiError(rate_limited)."""
+        limit, key = self.admission.changes_per_hour, f"changes:{principal.workspace_id}"
+        await self._count_attempt(_Attempts("change", key, limit, HOUR_S))
 
     @asynccontextmanager
     async def counted_login(

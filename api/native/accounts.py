@@ -157,6 +157,7 @@ async def change_password(
     body: ChangePassword, request: Request, principal: PrincipalDep, platform: PlatformDep
 ) -> Done:
     """Takes a token of sign-up or login, and ends all other tokens of the user within 5 seconds."""
+    await platform.request_limits.count_change(principal)
     async with platform.request_limits.counted_password(request, principal):
         await platform.accounts.change_password(principal, body.current_password, body.new_password)
     return Done(message="the password is changed, and all other sessions have ended")
@@ -201,6 +202,7 @@ async def end_session(session_id: str, principal: PrincipalDep, platform: Platfo
 async def update_profile(
     body: Profile, principal: PrincipalDep, platform: PlatformDep
 ) -> ProfileUser:
+    await platform.request_limits.count_change(principal)
     user = await platform.accounts.update_profile(principal, body.name, body.company)
     return ProfileUser.model_validate(user)
 
@@ -246,6 +248,7 @@ async def read_workspace(principal: PrincipalDep, platform: PlatformDep) -> Show
 async def update_workspace(
     body: WorkspaceSettings, principal: PrincipalDep, platform: PlatformDep
 ) -> ShownWorkspace:
+    await platform.request_limits.count_change(principal)
     changed = await platform.accounts.update_workspace(principal, body.name or None, body.retention)
     return ShownWorkspace.model_validate(changed)
 
@@ -321,7 +324,7 @@ async def create_key(body: NewApiKey, principal: PrincipalDep, platform: Platfor
     """A new key has no scope that its creator lacks, and expires no later than its creator."""
     if body.expires_at is not None and body.expires_at <= utc_now():
         raise InvalidRequest("expires_at: must be in the future")
-    await platform.request_limits.count_new_key(principal)
+    await platform.request_limits.count_change(principal)
     scopes = None if body.scopes is None else list(map(str, body.scopes))
     new = await platform.accounts.create_key(principal, body.name, scopes, body.expires_at)
     return CreatedKey(**dict(ListedKey.model_validate(new.row)), key=new.key)

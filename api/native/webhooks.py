@@ -127,6 +127,7 @@ def _shown_delivery(listed: ListedDelivery) -> ShownDelivery:
 async def create_webhook(
     body: NewWebhook, principal: PrincipalDep, platform: PlatformDep
 ) -> ShownWebhook:
+    await platform.request_limits.count_change(principal)
     made = await platform.webhooks.register(principal, body.url, body.events, body.secret)
     return ShownWebhook.model_validate(made)
 
@@ -148,6 +149,7 @@ async def read_webhook(
 async def change_webhook(
     webhook_id: str, body: ChangedWebhook, principal: PrincipalDep, platform: PlatformDep
 ) -> ShownWebhook:
+    await platform.request_limits.count_change(principal)
     change = WebhookChange(body.url, body.events, body.secret, body.status)
     changed = await platform.webhooks.change(principal, _id(webhook_id), change)
     return ShownWebhook.model_validate(changed)

@@ -95,7 +95,7 @@ class AdmissionConfig(StrictModel):
     requests_per_address: PositiveInt = 100  # in progress, of routes that need no key
     connections_per_address: PositiveInt = 1000
     webhook_sends_per_minute: PositiveInt = 30  # tests and redeliveries of one workspace
-    new_keys_per_hour: PositiveInt = 100  # API keys that one workspace creates
+    changes_per_hour: PositiveInt = 200  # of keys, webhooks and settings by one workspace
     slow_clients: SlowClients = SlowClients()
 
 

@@ -162,18 +162,29 @@ async def test_a_revoked_key_is_refused(client: httpx.AsyncClient, auth: dict[st
     assert again.status_code == 404
 
 
-async def test_new_keys_have_a_rate_limit_for_each_workspace(
+AUDITED: list[tuple[str, str, dict[str, object]]] = [
+    ("POST", "/developer/api", {"name": "k"}),
+    ("PUT", "/auth/profile", {"name": "k"}),
+    ("PUT", "/auth/workspace", {"name": "k"}),
+    ("PUT", "/auth/password", {"current_password": "x" * 12, "new_password": "y" * 12}),
+    ("POST", "/webhooks", {"url": "https://example.com/", "events": ["tts.completed"]}),
+    ("PATCH", "/webhooks/1", {"events": ["tts.failed"]}),
+]
+
+
+async def test_audited_changes_have_a_rate_limit_for_each_workspace(
     services: Services, auth: dict[str, str], other_auth: dict[str, str]
 ) -> None:
-    """Created and deleted in a loop, each left its audit entries for ever."""
+    """In a loop, each left its audit entries for ever."""
     admission = services.platform.request_limits.admission
-    few = admission.model_copy(update={"new_keys_per_hour": 2})
+    few = admission.model_copy(update={"changes_per_hour": 2})
     async with client_of(create_app(with_request_limits(services, admission=few))) as client:
         for _ in range(2):
             created = await new_key(client, auth)
             await client.delete(f"/developer/api/{created['id']}", headers=auth)
-        refused = await client.post("/developer/api", headers=auth, json={"name": "k"})
-        assert (refused.status_code, refused.json()["error"]) == (429, "rate_limited")
+        for method, path, body in AUDITED:
+            refused = await client.request(method, path, headers=auth, json=body)
+            assert (refused.status_code, refused.json()["error"]) == (429, "rate_limited"), path
         assert 60 < int(refused.headers["Retry-After"]) <= 3600
         await new_key(client, other_auth)
 
