@@ -1,5 +1,5 @@
 """Mono audio in memory: the chunk that every engine yields, the times of its words, resampling, and
-conversion to and from PCM16 and mu-law."""
+conversion to and from PCM16 and G.711."""
 
 import re
 from bisect import bisect_left
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import soxr
@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 Pcm: TypeAlias = NDArray[np.float32]
 """Samples of one mono signal, float32 [n] in [-1, 1]."""
+
+G711Law: TypeAlias = Literal["mulaw", "alaw"]
 
 # The symbols of a word, without the punctuation around them, which stands for a pause.
 _SOUNDING = re.compile(r"[^\W\d_](?:\S*[^\W\d_])?")
@@ -84,40 +86,44 @@ def pcm16_to_float(data: bytes) -> Pcm:
     return np.frombuffer(data, dtype="<i2").astype(np.float32) / 32768.0
 
 
-def decode_mulaw(data: bytes) -> Pcm:
-    """Mu-law bytes (ITU-T G.711) to float32 [n] in (-1, 1)."""
-    samples: Pcm = _samples()[np.frombuffer(data, np.uint8)]
+def decode_g711(data: bytes, law: G711Law) -> Pcm:
+    """Bytes of ITU-T G.711 to float32 [n] in (-1, 1)."""
+    samples: Pcm = _samples(law)[np.frombuffer(data, np.uint8)]
     return samples
 
 
-def encode_mulaw(pcm: Pcm) -> bytes:
-    """float32 [n] in [-1, 1] to mu-law bytes; louder samples are clipped."""
+def encode_g711(pcm: Pcm, law: G711Law) -> bytes:
+    """float32 [n] in [-1, 1] to bytes of ITU-T G.711; louder samples are clipped."""
     linear = (np.clip(pcm, -1.0, 1.0) * 32767.0).round().astype(np.int16)
-    return _codes()[linear.view(np.uint16)].tobytes()
+    return _codes(law)[linear.view(np.uint16)].tobytes()
 
 
-def _levels() -> NDArray[np.int32]:
-    """The int16 level of each byte; G.711 inverts all bits of a byte."""
-    bits = ~np.arange(256, dtype=np.uint8)
+def _levels(law: G711Law) -> NDArray[np.int32]:
+    """The int16 level of each byte; mu-law inverts all bits of a byte, A-law every second one."""
+    bits = np.arange(256, dtype=np.uint8) ^ np.uint8(0xFF if law == "mulaw" else 0x55)
     segment, step = (bits >> 4) & 7, (bits & 15).astype(np.int32)
-    magnitude = ((step << 3) + 132 << segment) - 132
-    return np.asarray(np.where(bits & 128, -magnitude, magnitude), np.int32)
+    if law == "mulaw":
+        magnitude = ((step << 3) + 132 << segment) - 132
+        return np.asarray(np.where(bits & 128, -magnitude, magnitude), np.int32)
+    magnitude = np.where(
+        segment == 0, (step << 4) + 8, (step << 4) + 264 << np.maximum(segment, 1) - 1
+    )
+    return np.asarray(np.where(bits & 128, magnitude, -magnitude), np.int32)
 
 
-@lru_cache(maxsize=1)
-def _samples() -> Pcm:
-    return np.asarray(_levels() / 32768.0, np.float32)
+@lru_cache(maxsize=2)
+def _samples(law: G711Law) -> Pcm:
+    return np.asarray(_levels(law) / 32768.0, np.float32)
 
 
-@lru_cache(maxsize=1)
-def _codes() -> NDArray[np.uint8]:
+@lru_cache(maxsize=2)
+def _codes(law: G711Law) -> NDArray[np.uint8]:
     """The code of every int16, uint8 [65536], indexed by its bits read as unsigned."""
-    levels = _levels()
-    # +0 and -0 have one code here; as in G.711, thresholds are half-way between two levels.
-    rising = np.concatenate([np.arange(0, 127), np.arange(255, 127, -1)])
-    between = (levels[rising][:-1] + levels[rising][1:]) / 2
+    # Mu-law's +0 and -0 have one code here; as in G.711, thresholds are half-way between levels.
+    levels, rising = np.unique(_levels(law)[::-1], return_index=True)  # the code of +0
+    between = (levels[:-1] + levels[1:]) / 2
     linear = np.arange(65_536, dtype=np.uint16).view(np.int16)
-    return np.asarray(rising[np.searchsorted(between, linear)], dtype=np.uint8)
+    return np.asarray(255 - rising[np.searchsorted(between, linear)], dtype=np.uint8)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from benchmarks.hardware import hardware, versions
 from benchmarks.service import add_service_options, chosen_service
 from benchmarks.stt.file import find_clips, plain_words
 from configs.settings import weights_dir
-from models.audio import Pcm, decode_mulaw, encode_mulaw, resample
+from models.audio import Pcm, decode_g711, encode_g711, resample
 from models.registry import STT, VAD, load, load_model
 from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
 from models.weights.store import WeightStore
@@ -123,7 +123,7 @@ def find_utterances(folders: list[Path], language: str) -> list[Utterance]:
             part = clip.pcm[stretch.start : stretch.end]
             if not MIN_S <= len(part) / STT_SAMPLE_RATE <= MAX_S:
                 continue
-            pcm = decode_mulaw(encode_mulaw(resample(part, STT_SAMPLE_RATE, LINE_RATE)))
+            pcm = decode_g711(encode_g711(resample(part, STT_SAMPLE_RATE, LINE_RATE), "mulaw"), "mulaw")
             request = TranscriptionRequest(resample(pcm, LINE_RATE, STT_SAMPLE_RATE))
             (transcript,) = engine.transcribe([request])
             text = " ".join(segment.text for segment in transcript.segments)
@@ -179,7 +179,7 @@ async def speak(address: str, session: Session, seed: int, interim_ms: int | Non
     for turn in session.turns:
         first = int(turn.start_s * LINE_RATE)
         line[first : first + len(turn.utterance.pcm)] += turn.utterance.pcm
-    data = encode_mulaw(line)
+    data = encode_g711(line, "mulaw")
     async with connect(address, max_size=None) as socket:
         await hello(socket, interim_ms)
         began = time.monotonic()

@@ -24,7 +24,7 @@ from faster_whisper.audio import decode_audio
 from benchmarks.hardware import hardware
 from benchmarks.stt.file import plain_words
 from configs.settings import weights_dir
-from models.audio import Pcm, encode_mulaw, resample
+from models.audio import Pcm, encode_g711, resample
 from models.registry import QUALITY, STT, TTS, WATERMARK, load, load_model
 from models.stt.base import STT_SAMPLE_RATE, STTEngine, TranscriptionRequest
 from models.tts.base import SynthesisRequest
@@ -159,7 +159,7 @@ def _telephone(pcm: Pcm) -> Pcm:
 
 
 def _mulaw(pcm: Pcm) -> Pcm:
-    codes = encode_mulaw(resample(pcm, STT_SAMPLE_RATE, 8000))
+    codes = encode_g711(resample(pcm, STT_SAMPLE_RATE, 8000), "mulaw")
     return _decoded(io.BytesIO(codes), "mulaw", {"sample_rate": "8000"})
 
 

@@ -44,6 +44,8 @@ class ChatRequest:
     save_chat: bool = True
     chat_id: UUID | None = None  # None begins a chat
     operation: IdempotentOperation | None = None  # of a request with an Idempotency-Key
+    # Of a conversation that is not saved: as much of it is read as fits.
+    history: tuple[ChatMessage, ...] = ()
 
 
 class Completion:
@@ -117,6 +119,13 @@ class Completion:
         self._charge.leave()
         await self._rest.aclose()
 
+    async def discard(self) -> None:
+        """Stops the model; nothing is saved or charged. For an answer that was begun before it was
+        known to be wanted, and is in place of `deltas`."""
+        self._saved = True
+        await self._charge.release()
+        await self.aclose()
+
     async def _all(self) -> AsyncGenerator[GenerationDelta, None]:
         yield self._first
         async for delta in self._rest:
@@ -172,7 +181,7 @@ class ChatPipeline:
         model, info = await self.choose(request.model)
         workspace_id, saves = request.workspace_id, request.save_chat
         await self._history.check(workspace_id, request.chat_id, saves=saves)
-        earlier: tuple[ChatMessage, ...] = ()
+        earlier = request.history
         if request.chat_id is not None:
             budget = _history_budget(info, request.generation.sampling.max_tokens)
             earlier = await self._history.load(workspace_id, request.chat_id, budget)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from api.sockets.kernel.conversation import ClientFault, fault_message, parse_event
-from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate
+from pipelines.audio.decode.stream import LiveSampleRate
 
 MIN_MS = 300  # of utterance_end_ms and interim_results_frequency; less is raised
 MAX_MS = 30_000  # no utterance is longer
@@ -19,6 +19,7 @@ class STTClientMessage(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
 
+SocketEncoding = Literal["mulaw", "linear"]
 Milliseconds = Annotated[int, AfterValidator(lambda value: min(max(value, MIN_MS), MAX_MS))]
 Languages = Annotated[list[Annotated[str, Field(max_length=40)]], Field(max_length=MAX_LANGUAGES)]
 
@@ -26,7 +27,7 @@ Languages = Annotated[list[Annotated[str, Field(max_length=40)]], Field(max_leng
 class StartConfig(STTClientMessage):
     """`encoding` and `sample_rate` only announce: each audio message names its own."""
 
-    encoding: LiveEncoding = "mulaw"
+    encoding: SocketEncoding = "mulaw"
     sample_rate: LiveSampleRate = 8000
     utterance_end_ms: Milliseconds = 500
     continuous_mode: bool = False
@@ -47,7 +48,7 @@ class Audio(STTClientMessage):
 
     type: Literal["audio"]
     audio: str
-    encoding: LiveEncoding
+    encoding: SocketEncoding
     sample_rate: LiveSampleRate
     timestamp: int | float | None = None  # Unix milliseconds; not used
 

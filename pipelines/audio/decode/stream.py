@@ -9,11 +9,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from models.audio import Pcm, StreamResampler, decode_mulaw, pcm16_to_float
+from models.audio import Pcm, StreamResampler, decode_g711, pcm16_to_float
 from models.stt.base import STT_SAMPLE_RATE
 from pipelines.errors import InvalidAudio
 
-LiveEncoding = Literal["mulaw", "linear"]
+LiveEncoding = Literal["mulaw", "alaw", "linear"]
 LiveSampleRate = Literal[8000, 16000, 24000, 44100, 48000]
 
 HALF_BAND_TAPS = 32  # samples at 8 kHz that make one between two others; half of it is the delay
@@ -49,7 +49,7 @@ class LiveAudio:
                 # The quality LQ passes speech whole and holds back the least of those that do.
                 else StreamResampler(sample_rate, STT_SAMPLE_RATE, quality="LQ")
             )
-        pcm = decode_mulaw(data) if encoding == "mulaw" else self._linear(data)
+        pcm = self._linear(data) if encoding == "linear" else decode_g711(data, encoding)
         self.received_s += Fraction(len(pcm), sample_rate)
         out = self._resampler.process(pcm)
         return np.concatenate([held, out]) if len(held) else out

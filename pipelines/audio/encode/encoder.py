@@ -15,7 +15,7 @@ import av
 import numpy as np
 
 from configs.settings import BRAND
-from models.audio import AudioChunk, Pcm, StreamResampler, encode_mulaw, float_to_pcm16
+from models.audio import AudioChunk, G711Law, Pcm, StreamResampler, encode_g711, float_to_pcm16
 from pipelines.temporary_files import TemporaryFile
 
 OutputFormat = Literal["mp3", "wav", "ogg", "flac"]
@@ -138,11 +138,15 @@ class PcmEncoder(AudioEncoder):
         return [data] if data else []
 
 
-class MulawEncoder(AudioEncoder):
-    """G.711 mu-law, a byte a sample."""
+class G711Encoder(AudioEncoder):
+    """G.711, a byte a sample."""
+
+    def __init__(self, sample_rate: int, law: G711Law) -> None:
+        super().__init__(sample_rate)
+        self._law = law
 
     def _write(self, pcm: Pcm, *, last: bool) -> list[bytes]:
-        return [encode_mulaw(pcm)] if len(pcm) else []
+        return [encode_g711(pcm, self._law)] if len(pcm) else []
 
 
 def wav_header(sample_rate: int, data_bytes: int = _UNKNOWN_BYTES) -> bytes:

@@ -7,13 +7,13 @@ from pipelines.audio.encode.encoder import (
     AudioEncoder,
     FileEncoder,
     FileFormat,
-    MulawEncoder,
+    G711Encoder,
     PcmEncoder,
 )
 from pipelines.audio.encode.ogg_opus import OpusMessageEncoder
 
 StreamFormat = Literal["mp3", "wav", "pcm", "ogg", "flac"]
-EncoderFormat = FileFormat | Literal["pcm", "mulaw", "wav_stream", "wav_messages", "opus_messages"]
+EncoderFormat = FileFormat | Literal["pcm", "mulaw", "alaw", "wav_stream", "wav_messages", "opus_messages"]
 AudioEncoding = Literal["LINEAR16", "PCM", "MULAW", "ULAW", "OGG_OPUS"]
 """The names of /ws/tts."""
 
@@ -41,8 +41,8 @@ def open_encoder(encoder_format: EncoderFormat, sample_rate: int) -> AudioEncode
             return PcmEncoder(sample_rate, wav_header_on="first")
         case "wav_messages":
             return PcmEncoder(sample_rate, wav_header_on="each")
-        case "mulaw":
-            return MulawEncoder(sample_rate)
+        case "mulaw" | "alaw":
+            return G711Encoder(sample_rate, encoder_format)
         case "opus_messages":
             return OpusMessageEncoder(sample_rate)
         case _:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from configs.settings import weights_dir
-from models.audio import Pcm, decode_mulaw, resample
+from models.audio import Pcm, decode_g711, resample
 from models.errors import WeightsMissing
 from models.registry import STT, VAD, load, load_model
 from models.weights.store import WeightStore
@@ -54,7 +54,7 @@ def words(text: str) -> list[str]:
 
 def mulaw(pcm: Pcm) -> bytes:
     """Each sample as the nearest of the 256 mu-law values."""
-    table = decode_mulaw(bytes(range(256)))
+    table = decode_g711(bytes(range(256)), "mulaw")
     order = np.argsort(table, kind="stable")
     return np.uint8(order[np.searchsorted(table[order], pcm).clip(0, 255)]).tobytes()
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.audio import Pcm, decode_mulaw, float_to_pcm16
+from models.audio import Pcm, decode_g711, float_to_pcm16
 from pipelines.audio.decode.stream import (
     LiveAudio,
     LiveEncoding,
@@ -59,7 +59,7 @@ def test_resampling_from_8_khz_creates_no_image_above_4_khz() -> None:
 
 
 def test_mulaw_is_decoded_by_g711() -> None:
-    samples = decode_mulaw(bytes([0xFF, 0x7F, 0x80, 0x00, 0xF0, 0x8F])) * 32768
+    samples = decode_g711(bytes([0xFF, 0x7F, 0x80, 0x00, 0xF0, 0x8F]), "mulaw") * 32768
     assert samples.tolist() == [0, 0, 32124, -32124, 120, 16764]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import soxr
 
-from models.audio import AudioChunk, Pcm, encode_mulaw, pcm16_to_float
+from models.audio import AudioChunk, Pcm, encode_g711, pcm16_to_float
 from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.audio.encode.formats import FALLBACK, open_socket_encoder, usable_pair
 from tests.pipelines.audio.encode.test_files import decode
@@ -88,13 +88,13 @@ def test_an_encoder_continues_after_a_flush_and_at_another_input_rate() -> None:
 def test_mulaw_is_encoded_to_the_nearest_g711_level() -> None:
     """Every int16 goes to the level that is nearest to it, as FFmpeg decodes levels."""
     linear = np.arange(-32_768, 32_768)
-    codes = encode_mulaw((linear / 32767.0).astype(np.float32))
+    codes = encode_g711((linear / 32767.0).astype(np.float32), "mulaw")
     levels = decode_mulaw(bytes(range(256))) * 32_768
     decoded = levels[np.frombuffer(codes, dtype=np.uint8)]
     best = np.min(np.abs(np.clip(linear, -32_767, None)[:, None] - np.unique(levels)), axis=1)
     np.testing.assert_allclose(np.abs(decoded - np.clip(linear, -32_767, None)), best, atol=0.5)
-    assert encode_mulaw(np.zeros(3, dtype=np.float32)) == b"\xff\xff\xff"
-    assert encode_mulaw(np.array([1.0, -1.0], dtype=np.float32)) == b"\x80\x00"
+    assert encode_g711(np.zeros(3, dtype=np.float32), "mulaw") == b"\xff\xff\xff"
+    assert encode_g711(np.array([1.0, -1.0], dtype=np.float32), "mulaw") == b"\x80\x00"
 
 
 @pytest.mark.parametrize("encoding", ["MULAW", "ULAW"])

@@ -1,0 +1,60 @@
+"""Splits an answer, while it is generated, into pieces to speak.
+
+The first piece is a clause, so that speech starts early: at the first mark after a few words. Later
+ones are whole sentences, which sound better, unless the speech would run dry before one ends.
+"""
+
+import re
+
+from pipelines.text.segmentation import finished
+
+# A shorter first clause, such as "Well,", is spoken with what follows.
+FIRST_WORDS, FIRST_CHARACTERS = 3, 12
+LONGEST_CLAUSE = 120  # characters: a longer one is cut at a space
+# A mark that ends a clause, and the space after it that shows that it is no part of a number.
+_CLAUSE_END = re.compile(r"""[,;:.!?…–—]["'”’»)\]]*\s|[，、；：。！？।]|\n""")
+_WORD = re.compile(r"\w+")
+
+
+class ClauseSplitter:
+    """Gets the deltas of one answer; `take` gives what can be spoken. All pieces together are the
+    answer."""
+
+    def __init__(self, language: str) -> None:
+        self._language = language  # of the voice
+        self._rest = ""  # not taken yet
+        self._is_first = True
+
+    @property
+    def rest(self) -> str:
+        return self._rest
+
+    def push(self, text: str) -> None:
+        self._rest += text
+
+    def take(self, *, hurries: bool) -> str:
+        """The next piece, or nothing while none has ended; `hurries` when the listener will soon
+        have heard everything before it."""
+        size = finished(self._rest, self._language)
+        if not size and (hurries or self._is_first):
+            size = self._clause()
+        return self._cut(size)
+
+    def finish(self) -> str:
+        """What is left at the end of the answer."""
+        return self._cut(len(self._rest))
+
+    def _clause(self) -> int:
+        for mark in _CLAUSE_END.finditer(self._rest):
+            words = len(_WORD.findall(self._rest, 0, mark.end()))
+            if words >= FIRST_WORDS or mark.end() >= FIRST_CHARACTERS:
+                return mark.end()
+        if len(self._rest) > LONGEST_CLAUSE:
+            return self._rest.rfind(" ", 0, LONGEST_CLAUSE) + 1
+        return 0
+
+    def _cut(self, size: int) -> str:
+        piece, self._rest = self._rest[:size], self._rest[size:]
+        if piece.strip():
+            self._is_first = False
+        return piece

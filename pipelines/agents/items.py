@@ -1,0 +1,203 @@
+"""The items of a spoken conversation, in order, and what a language model reads of them.
+
+The semantics are those of OpenAI's Realtime API (https://platform.openai.com/docs/guides/realtime):
+messages, function calls and their outputs.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from models.llm.base import ChatMessage
+from pipelines.errors import InvalidRequest
+from pipelines.tts.shaping import TimedWord
+
+MAX_ITEMS = 2000
+MAX_CHARACTERS = 500_000  # of all items together
+
+ItemKind: TypeAlias = Literal["message", "function_call", "function_call_output"]
+ItemRole: TypeAlias = Literal["user", "assistant", "system"]
+ItemStatus: TypeAlias = Literal["in_progress", "completed", "incomplete"]
+PartKind: TypeAlias = Literal["input_text", "input_audio", "output_text", "output_audio"]
+
+
+class ItemNotFound(InvalidRequest):
+    """The conversation has no item of that id."""
+
+
+@dataclass(slots=True)
+class Part:
+    """A part of a message."""
+
+    kind: PartKind
+    text: str = ""  # of audio, its transcript
+    audio_ms: int = 0
+    words: list[TimedWord] = field(default_factory=list)  # of output audio, with offsets in `text`
+
+    def cut(self, end_ms: int) -> None:
+        """Forgets the audio after `end_ms`, and the words that had not been heard by then."""
+        if not self.words and self.audio_ms:
+            # No word times: by the share of the audio, at a space.
+            most = len(self.text) * end_ms // self.audio_ms
+            at = len(self.text) if most >= len(self.text) else self.text.rfind(" ", 0, most + 1)
+            self.text = self.text[: max(at, 0)]
+        else:
+            # A word of which less than half was heard was not understood.
+            heard = [w for w in self.words if (w.start_s + w.end_s) * 500 <= end_ms]
+            self.text = self.text[: heard[-1].text_end] if heard else ""
+            self.words = heard
+        self.audio_ms = end_ms
+
+
+@dataclass(slots=True)
+class Item:
+    """A message, a function call or its output."""
+
+    id: str
+    kind: ItemKind
+    role: ItemRole = "user"
+    parts: list[Part] = field(default_factory=list)
+    status: ItemStatus = "completed"
+    call_id: str = ""
+    name: str = ""  # of the function
+    arguments: str = ""  # JSON
+    output: str = ""
+
+    @property
+    def text(self) -> str:
+        """Of all parts."""
+        return "\n".join(part.text for part in self.parts if part.text)
+
+    @property
+    def characters(self) -> int:
+        parts = sum(len(part.text) for part in self.parts)
+        return parts + len(self.arguments) + len(self.output)
+
+
+class ConversationItems:
+    """The items of one conversation, in order."""
+
+    def __init__(self) -> None:
+        self._items: dict[str, Item] = {}
+        self._order: list[str] = []
+
+    def __contains__(self, item_id: str) -> bool:
+        return item_id in self._items
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter([self._items[one] for one in self._order])
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @property
+    def last_id(self) -> str | None:
+        return self._order[-1] if self._order else None
+
+    def previous_id(self, item_id: str) -> str | None:
+        """The item before; None for the first."""
+        at = self._order.index(item_id)
+        return self._order[at - 1] if at else None
+
+    def find(self, item_id: str) -> Item:
+        """Raises ItemNotFound."""
+        try:
+            return self._items[item_id]
+        except KeyError:
+            raise ItemNotFound(f"the conversation has no item {item_id!r}") from None
+
+    def add(self, item: Item, after: str | None = None) -> None:
+        """Adds it at the end, after the item `after`, or for `root` at the beginning.
+
+        Raises ItemNotFound, or InvalidRequest when the id is taken or the conversation is full.
+        """
+        if item.id in self._items:
+            raise InvalidRequest(f"item.id: the conversation has an item {item.id!r} already")
+        self.check_room(item.characters)
+        at = len(self._order)
+        if after == "root":
+            at = 0
+        elif after is not None:
+            at = self._order.index(self.find(after).id) + 1
+        self._items[item.id] = item
+        self._order.insert(at, item.id)
+
+    def check_room(self, characters: int) -> None:
+        """Raises InvalidRequest when the conversation has no room for an item of that size."""
+        used = sum(item.characters for item in self._items.values())
+        if len(self) >= MAX_ITEMS or used + characters > MAX_CHARACTERS:
+            raise InvalidRequest(
+                f"the conversation is full, with {MAX_ITEMS} items or {MAX_CHARACTERS} "
+                "characters; delete some items"
+            )
+
+    def delete(self, item_id: str) -> None:
+        """Raises ItemNotFound."""
+        self.find(item_id)
+        del self._items[item_id]
+        self._order.remove(item_id)
+
+    def truncate(self, item_id: str, part: int, end_ms: int) -> None:
+        """Cuts the spoken part of an assistant's message at `end_ms` of its audio: what the user did
+        not hear, the model did not say. Raises ItemNotFound or InvalidRequest."""
+        item = self.find(item_id)
+        if item.kind != "message" or item.role != "assistant":
+            raise InvalidRequest("item_id: only messages of the assistant can be truncated")
+        if part >= len(item.parts) or item.parts[part].kind != "output_audio":
+            raise InvalidRequest("content_index: the item has no audio there")
+        if end_ms > item.parts[part].audio_ms:
+            audio_ms = item.parts[part].audio_ms
+            raise InvalidRequest(f"audio_end_ms: the audio has only {audio_ms} ms")
+        item.parts[part].cut(end_ms)
+
+
+def as_messages(items: Iterable[Item]) -> tuple[ChatMessage, ...]:
+    """What the model reads: texts and transcripts, calls and their outputs.
+
+    Messages without text and outputs without a call are left out; an output that is missing is
+    shown as empty, since models expect one for each call.
+    """
+    messages: list[ChatMessage] = []
+    waiting: list[str] = []  # calls without an output yet
+
+    def answer_calls() -> None:
+        messages.extend(ChatMessage("tool", "", {"tool_call_id": one}) for one in waiting)
+        waiting.clear()
+
+    for item in items:
+        if item.kind == "function_call":
+            call = {
+                "id": item.call_id,
+                "type": "function",
+                "function": {"name": item.name, "arguments": item.arguments or "{}"},
+            }
+            last = messages[-1] if messages else None
+            if last is not None and last.role == "assistant" and (waiting or not last.extra):
+                messages[-1] = _with_call(last, call)
+            else:
+                answer_calls()
+                messages.append(ChatMessage("assistant", "", {"tool_calls": [call]}))
+            waiting.append(item.call_id)
+        elif item.kind == "function_call_output":
+            if item.call_id in waiting:
+                waiting.remove(item.call_id)
+                messages.append(ChatMessage("tool", item.output, {"tool_call_id": item.call_id}))
+        elif item.text:
+            answer_calls()
+            messages.append(ChatMessage(item.role, item.text))
+    answer_calls()
+    return tuple(messages)
+
+
+def _with_call(message: ChatMessage, call: dict[str, Any]) -> ChatMessage:
+    calls = [*message.extra.get("tool_calls", ()), call]
+    return ChatMessage(message.role, message.content, {**message.extra, "tool_calls": calls})
+
+
+def split_turn(
+    messages: Sequence[ChatMessage],
+) -> tuple[tuple[ChatMessage, ...], tuple[ChatMessage, ...]]:
+    """The history, and the last turn from its last message of the user on, which is never cut."""
+    users = (at for at in range(len(messages) - 1, -1, -1) if messages[at].role == "user")
+    at = next(users, 0)
+    return tuple(messages[:at]), tuple(messages[at:])

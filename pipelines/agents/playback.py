@@ -1,0 +1,58 @@
+"""The pace at which an agent's speech is sent, so that it can be stopped in time.
+
+Speech is made many times faster than it sounds. A client that had all of it could only be silenced
+by its own act; one that is sent little more than it plays is silent soon after the last message.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+LEAD_S = 0.4  # of audio that was sent and not played: for the jitter of networks
+PIECE_S = 0.1  # of audio in a message at most: what is sent cannot be held
+
+
+class Playback:
+    """The clock of one response's audio: how much was sent and played, and whether it is held."""
+
+    def __init__(self, lead_s: float = LEAD_S, clock: Callable[[], float] = time.monotonic) -> None:
+        self.sent_s = 0.0
+        self._lead_s = lead_s
+        self._clock = clock
+        self._ends_at = 0.0  # by the clock, when the client has played everything sent
+        self._released = asyncio.Event()
+        self._released.set()
+
+    @property
+    def is_held(self) -> bool:
+        return not self._released.is_set()
+
+    @property
+    def left_s(self) -> float:
+        """Seconds of sent audio that the client has not played yet."""
+        return max(0.0, self._ends_at - self._clock())
+
+    @property
+    def played_s(self) -> float:
+        """Seconds of audio that the client has played."""
+        return self.sent_s - self.left_s
+
+    def hold(self) -> None:
+        """Nothing more may be sent until `resume`."""
+        self._released.clear()
+
+    def resume(self) -> None:
+        self._released.set()
+
+    async def wait_for_turn(self) -> None:
+        """Returns when the next piece may be sent."""
+        while True:
+            await self._released.wait()
+            if (ahead_s := self.left_s - self._lead_s) <= 0:
+                return
+            await asyncio.sleep(ahead_s)
+
+    def count(self, duration_s: float) -> None:
+        """Call it with each piece that is sent."""
+        self._ends_at = max(self._ends_at, self._clock()) + duration_s
+        self.sent_s += duration_s

@@ -1,0 +1,159 @@
+"""One answer of an agent: the language model's text, spoken while the rest is generated."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from models.llm.base import FinishReason, TokenUsage
+from pipelines.agents.clauses import ClauseSplitter
+from pipelines.agents.playback import PIECE_S, Playback
+from pipelines.chat.pipeline import Completion
+from pipelines.tasks import TaskSet
+from pipelines.tts.session import ContextVoice
+from pipelines.tts.shaping import TimedWord
+
+BUFFERED_S = 6.0  # of audio that is made, and charged, and not sent yet
+HURRY_S = 1.0  # with less audio left to play, the next piece may be a clause
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerText:
+    """A delta of the text: of the transcript, when it is spoken, as its audio begins."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerAudio:
+    """Encoded audio, with the words that begin in it; their offsets are those of the text."""
+
+    data: bytes
+    duration_s: float
+    words: tuple[TimedWord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerCall:
+    """A delta of a function call, in the shape of OpenAI's chat completions."""
+
+    delta: dict[str, Any]
+
+
+AnswerPiece: TypeAlias = AnswerText | AnswerAudio | AnswerCall
+
+
+class Answer:
+    """Reads a completion, and speaks it with `voice`; without one it is a text."""
+
+    def __init__(
+        self,
+        completion: Completion,
+        voice: ContextVoice | None,
+        playback: Playback,
+        bytes_per_s: int,
+    ) -> None:
+        """`bytes_per_s` is that of the voice's encoder."""
+        self.usage: TokenUsage | None = None
+        self.finish_reason: FinishReason | None = None
+        self.characters = 0  # spoken
+        self._completion = completion
+        self._voice = voice
+        self._playback = playback
+        self._bytes_per_s = bytes_per_s
+        self._splitter = ClauseSplitter(voice.voice.voice.language if voice else "en")
+        self._pieces: asyncio.Queue[AnswerPiece | Exception | None] = asyncio.Queue()
+        self._made_s = 0.0  # of audio
+        self._grown = asyncio.Event()  # the text, or its end came
+        self._sent = asyncio.Event()
+        self._is_read = False
+        self._tasks = TaskSet(self._failed)
+
+    async def pieces(self) -> AsyncGenerator[AnswerPiece, None]:
+        """The answer at the pace of its playback; closing it stops the work, and charges for what
+        was generated and taken. Raises EngineError, PipelineError or DatabaseError."""
+        self._tasks.start(self._read(), "read the answer")
+        try:
+            while (piece := await self._pieces.get()) is not None:
+                if isinstance(piece, Exception):
+                    raise piece
+                if isinstance(piece, AnswerAudio):
+                    await self._playback.wait_for_turn()
+                    self._playback.count(piece.duration_s)
+                    self._sent.set()
+                yield piece
+        finally:
+            await self._tasks.close()
+
+    async def _read(self) -> None:
+        if self._voice is not None:
+            self._tasks.start(self._speak(self._voice), "speak the answer")
+        async with aclosing(self._completion.deltas()) as deltas:
+            async for delta in deltas:
+                self.usage = delta.usage or self.usage
+                self.finish_reason = delta.finish_reason or self.finish_reason
+                if delta.text and self._voice is None:
+                    self._pieces.put_nowait(AnswerText(delta.text))
+                elif delta.text:
+                    self._splitter.push(delta.text)
+                    self._grown.set()
+                for call in delta.tool_calls:
+                    self._pieces.put_nowait(AnswerCall(call))
+        self._is_read = True
+        self._grown.set()
+        if self._voice is None:
+            self._pieces.put_nowait(None)
+
+    async def _speak(self, voice: ContextVoice) -> None:
+        begun = False
+        while True:
+            self._grown.clear()
+            left_s = self._made_s - self._playback.sent_s + self._playback.left_s
+            text = self._splitter.take(hurries=begun and left_s < HURRY_S)
+            if not text and self._is_read:
+                text = self._splitter.finish()
+                if not text:
+                    break
+            if not text:
+                # Speech that runs dry takes a clause: looked at again while it plays.
+                wait_s = max(left_s - HURRY_S, 0.05) if begun and left_s > 0 else None
+                await _wait(self._grown, wait_s)
+                continue
+            begun = True
+            await self._speak_piece(voice, text, is_first=not self._made_s)
+        self._pieces.put_nowait(None)
+
+    async def _speak_piece(self, voice: ContextVoice, text: str, *, is_first: bool) -> None:
+        is_shown = False
+        async with aclosing(voice.speak(text, early_start=is_first)) as chunks:
+            async for chunk in chunks:
+                while self._made_s - self._playback.sent_s > BUFFERED_S:
+                    self._sent.clear()
+                    await self._sent.wait()
+                if not is_shown:
+                    is_shown = True
+                    self._pieces.put_nowait(AnswerText(text))
+                self._put_audio(chunk.data, chunk.words or ())
+        if not is_shown:  # nothing in it can be spoken
+            self._pieces.put_nowait(AnswerText(text))
+        self.characters += voice.charged
+
+    def _put_audio(self, data: bytes, words: tuple[TimedWord, ...]) -> None:
+        step = round(PIECE_S * self._bytes_per_s) & ~1  # whole samples
+        for start in range(0, len(data), step):
+            part = data[start : start + step]
+            duration_s = len(part) / self._bytes_per_s
+            self._made_s += duration_s
+            self._pieces.put_nowait(AnswerAudio(part, duration_s, words if not start else ()))
+
+    def _failed(self, task: asyncio.Task[Any], error: BaseException) -> None:
+        self._pieces.put_nowait(error if isinstance(error, Exception) else RuntimeError())
+
+
+async def _wait(event: asyncio.Event, timeout_s: float | None) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        pass
