@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from api.http.errors import ApiError
 from configs.schema.voices import OpenAIConfig, OpenAIVoice, Tier
 from models.base import ModelInfo, ModelKind
+from pipelines.chat.pipeline import DEFAULT_MODEL
 from pipelines.errors import ModelNotFound, VoiceNotFound, VoiceNotReady
 from pipelines.ports import ModelList
 from pipelines.tts.pipeline import language_of
@@ -34,17 +35,32 @@ class OpenAINames:
         known = self.config.speech_models.get(model)
         return known or (await self._find_model(model, "tts")).tier
 
+    async def agent_model(self, model: str) -> tuple[str, Tier | None]:
+        """The chat model that a model of voice agents stands for, and the tier of its voices.
+
+        Raises ApiError(model_not_found).
+        """
+        if model in self.config.realtime_models:
+            return DEFAULT_MODEL, self.config.realtime_models[model]
+        return (await self._find_model(model, "chat")).id, None
+
     async def check_transcriber(self, model: str) -> None:
         """Raises ApiError(model_not_found) when no recogniser has that name."""
         if model not in self.config.transcription_models:
             await self._find_model(model, "stt")
 
     async def choose_voice(
-        self, wanted: str | None, tier: Tier | None, text: str, workspace_id: int
+        self,
+        wanted: str | None,
+        tier: Tier | None,
+        text: str,
+        workspace_id: int,
+        *,
+        language: str | None = None,
     ) -> str | None:
         """The id of the voice for one of OpenAI's voice names, or for a name or id of this service.
 
-        None lets the language of the text decide. Raises ApiError(voice_not_found), VoiceNotReady,
+        `language`, ISO 639-1, is that of the text if it is known. None lets it decide. Raises ApiError(voice_not_found), VoiceNotReady,
         EngineLost or DatabaseUnavailable.
         """
         if wanted is None:
@@ -57,7 +73,8 @@ class OpenAINames:
             if own := await self.voices.find_custom(workspace_id, name=wanted):
                 return own.voice.voice_id
         offered = await self.voices.voices()
-        chosen = _stand_in(known, tier, await language_of(text, offered), offered)
+        language = language or await language_of(text, offered)
+        chosen = _stand_in(known, tier, language, offered)
         return None if chosen is None else chosen.voice.voice_id
 
     async def _find_model(self, model: str, kind: ModelKind) -> ModelInfo:

@@ -43,6 +43,7 @@ class OpenAIConfig(StrictModel):
     """Names of voices and models that OpenAI's clients send by default."""
 
     speech_models: dict[str, Tier]
+    realtime_models: dict[str, Tier]  # of the voices
     transcription_models: list[str] = Field(min_length=1)
     voices: dict[str, OpenAIVoice] = Field(min_length=1)
 

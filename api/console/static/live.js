@@ -4,11 +4,50 @@
 const SOCKET_RATES = [16000, 24000, 44100, 48000]; // Hz that /ws/stt takes of a browser
 const SPEECH_RATE = 24000;
 
-function openSocket(path) {
+// Without `protocols`, which may carry the credential, it is part of the address.
+function openSocket(path, protocols) {
   const url = new URL(path, location.href);
   url.protocol = url.protocol.replace("http", "ws");
-  url.searchParams.set("apiKey", sessionStorage.getItem(CREDENTIAL));
-  return new WebSocket(url);
+  if (!protocols) url.searchParams.set("apiKey", sessionStorage.getItem(CREDENTIAL));
+  return new WebSocket(url, protocols || []);
+}
+
+// Plays base64 of 16-bit samples, one chunk after another.
+class Player {
+  constructor(context) {
+    this.context = context;
+    this.sources = [];
+    this.begin();
+  }
+
+  begin() {
+    this.ends = 0; // of the audio scheduled so far, on the context's clock
+    this.total = 0; // seconds of it
+  }
+
+  play(base64) {
+    const { context } = this;
+    const bytes = Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+    const samples = new Int16Array(bytes.buffer);
+    const buffer = context.createBuffer(1, samples.length, context.sampleRate);
+    buffer.getChannelData(0).set(Float32Array.from(samples, (sample) => sample / 32768));
+    const source = new AudioBufferSourceNode(context, { buffer });
+    source.connect(context.destination);
+    this.ends = Math.max(this.ends, context.currentTime + 0.02);
+    source.start(this.ends);
+    this.ends += buffer.duration;
+    this.total += buffer.duration;
+    this.sources.push(source);
+    source.onended = () => this.sources.splice(this.sources.indexOf(source), 1);
+  }
+
+  // Silences it; returns the seconds that were heard.
+  stop() {
+    const heard = Math.max(0, this.total - Math.max(0, this.ends - this.context.currentTime));
+    for (const source of [...this.sources]) source.stop();
+    this.ends = 0;
+    return heard;
+  }
 }
 
 // Resolves at a clean end of the socket; `handle` gets each message.
@@ -41,7 +80,7 @@ async function speakLive(text, voiceId) {
   const send = (message) => socket.send(JSON.stringify(message));
   let asked = 0;
   let first = 0;
-  let ends = 0; // of the audio scheduled so far, on the context's clock
+  const player = new Player(context);
   const conversation = converse(socket, (message) => {
     if (message.error) throw new Error(message.error.message);
     if (message.connection_established) {
@@ -53,22 +92,14 @@ async function speakLive(text, voiceId) {
       send({ close_context: { context_id: "console" } });
     } else if (message.audio_chunk) {
       first ||= performance.now() - asked;
-      const bytes = Uint8Array.from(atob(message.audio_chunk.audioContent), (c) => c.charCodeAt(0));
-      const samples = new Int16Array(bytes.buffer);
-      const buffer = context.createBuffer(1, samples.length, SPEECH_RATE);
-      buffer.getChannelData(0).set(Float32Array.from(samples, (sample) => sample / 32768));
-      const source = new AudioBufferSourceNode(context, { buffer });
-      source.connect(context.destination);
-      ends = Math.max(ends, context.currentTime + 0.02);
-      source.start(ends);
-      ends += buffer.duration;
+      player.play(message.audio_chunk.audioContent);
     }
   });
   try {
     await conversation;
   } finally {
     // A browser allows a page only some of them.
-    setTimeout(() => context.close(), Math.max(0, ends - context.currentTime) * 1000 + 200);
+    setTimeout(() => context.close(), Math.max(0, player.ends - context.currentTime) * 1000 + 200);
   }
   return `first sound after ${first.toFixed(0)} ms`;
 }

@@ -2,15 +2,14 @@
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable
 from typing import Literal, TypeVar
 
 from api.http.errors import to_api_error
 from api.services import SpeechServices
 from api.sockets.kernel import close_codes
+from api.sockets.kernel.audio_input import AudioInput
 from api.sockets.kernel.conversation import ClientFault, Service, SessionEnded, now_s
-from api.sockets.kernel.queue import BoundedQueue
 from api.sockets.kernel.routes import socket_routes
 from api.sockets.kernel.session import SocketSession
 from api.sockets.stt.events import (
@@ -35,14 +34,10 @@ from api.sockets.stt.events import (
     parse_client_event,
 )
 from configs.settings import BRAND
-from db.errors import DatabaseError
 from db.webhooks import NewEvent
-from models.audio import Pcm
 from models.base import ModelInfo
 from models.errors import EngineError
-from models.stt.base import STT_SAMPLE_RATE
-from pipelines.audio.decode.stream import LiveAudio, LiveEncoding, LiveSampleRate, decode_base64
-from pipelines.billing.audio_meter import AudioMeter
+from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate, decode_base64
 from pipelines.billing.billing import to_usd
 from pipelines.errors import InsufficientCredit, InvalidAudio, InvalidRequest, public_error
 from pipelines.stt.file import separator_of
@@ -60,46 +55,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Reading stops for at most so long: pongs are not read either, and time out at 10.
-PUSH_BACK_S = 8.0
 NO_SPEECH_RESULT = "speech_end_no_result"
-
-
-class ReceivePacer:
-    """Rate limit: seconds of audio within the last `window_s` seconds, in slots of one second."""
-
-    def __init__(self, max_speed: float, window_s: float) -> None:
-        self._allowed_s = max_speed * window_s
-        self._window_s = window_s
-        self._total_s = 0.0
-        self._slots: deque[tuple[float, float]] = deque()  # when it began, seconds of audio
-
-    def allows(self, now: float, audio_s: float) -> bool:
-        """Counts a piece of audio; False when it was too much."""
-        while self._slots and self._slots[0][0] <= now - self._window_s:
-            self._total_s -= self._slots.popleft()[1]
-        if self._slots and now - self._slots[-1][0] < 1:  # one slot a second
-            began, before_s = self._slots.pop()
-            self._slots.append((began, before_s + audio_s))
-        else:
-            self._slots.append((now, audio_s))
-        self._total_s += audio_s
-        return self._total_s <= self._allowed_s
-
-
-class AudioInbox(BoundedQueue[Pcm | tuple[str, ...]]):
-    """Audio, and languages to use for what follows, in order."""
-
-    def __init__(self, limit_s: float) -> None:
-        def samples(item: Pcm | tuple[str, ...]) -> int:
-            return 0 if isinstance(item, tuple) else len(item)
-
-        super().__init__(round(limit_s * STT_SAMPLE_RATE), samples)
-
-    def put(self, item: Pcm | tuple[str, ...]) -> None:
-        if isinstance(item, tuple) and self._items and isinstance(self._items[-1], tuple):
-            self._items.pop()  # no audio came between
-        super().put(item)
 
 
 class SttConversation:
@@ -111,10 +67,8 @@ class SttConversation:
         self._session = session
         self._listening = speech.live_transcription
         self._limits = self._listening.limits
-        self._meter = AudioMeter(speech.billing, session.principal.workspace_id)
-        self._audio = LiveAudio()
-        self._inbox = AudioInbox(self._limits.backlog_s)
-        self._pace = ReceivePacer(self._limits.max_speed, self._limits.speed_window_s)
+        self._input = AudioInput(session, speech.billing, self._limits)
+        self._meter = self._input.meter
         self._live: LiveSession | None = None
         self._config = StartConfig()
         self._continuous = False
@@ -169,7 +123,7 @@ class SttConversation:
                 await self._live.close()
         finally:
             await self._meter.settle(*self._events())
-        if self._audio.received_s:
+        if self._input.received_s:
             logger.info("stt_session", extra=self._summary().model_dump())
 
     def error(self, message: str) -> SttError:
@@ -226,7 +180,7 @@ class SttConversation:
         if "languages" in given:
             asked = tuple(config.languages or ())
             languages = await _or_fault(self._listening.engine_languages(asked)) if asked else ()
-            self._inbox.put(languages)  # for the audio that follows
+            self._input.inbox.put(languages)  # for the audio that follows
             codes = [iso_code(code) for code in languages]
             language = codes[0] if codes else "auto"
             await self._session.send(LanguageChanged(language=language, language_code=codes))
@@ -243,40 +197,13 @@ class SttConversation:
     async def _receive_audio(
         self, data: bytes, encoding: LiveEncoding, sample_rate: LiveSampleRate
     ) -> None:
-        before_s = self._audio.received_s
-        pcm = self._audio.accept_bytes(data, encoding, sample_rate)
         self._expect_audio()
-        now = asyncio.get_running_loop().time()
-        if not self._pace.allows(now, float(self._audio.received_s - before_s)):
-            self._session.end(
-                f"audio came over {self._limits.max_speed:g} times as fast as it sounds, "
-                f"averaged over {self._limits.speed_window_s:g} seconds",
-                close_codes.POLICY,
-            )
-            return
-        if not await self._pay() or not len(pcm):
-            return
         try:
-            async with asyncio.timeout(PUSH_BACK_S):
-                await self._inbox.wait_for_room()
-        except TimeoutError:
-            self._session.end("the service cannot keep up with the audio", close_codes.OVERLOADED)
-            return
-        self._inbox.put(pcm)
-
-    async def _pay(self) -> bool:
-        """Whether the audio so far is paid for; without credit the session ends in order."""
-        try:
-            async with asyncio.timeout(PUSH_BACK_S):
-                await self._meter.cover(round(self._audio.received_s * 1000))
-            return True
-        except InsufficientCredit as error:
+            await self._input.accept(data, encoding, sample_rate)
+        except InsufficientCredit as error:  # the session ends in order
             await self._session.send(self.error(str(error)))
             self._close_code = close_codes.CREDIT_SPENT
             await self._stop(whole=False)
-        except (DatabaseError, TimeoutError):
-            self._session.end("the credit cannot be looked up now", close_codes.OVERLOADED)
-        return False
 
     def _expect_audio(self) -> None:
         seconds = self._limits.audio_timeout_s
@@ -290,13 +217,11 @@ class SttConversation:
         if self._live is None:
             await self._send_summary()
             return
-        if whole:
-            self._inbox.put(self._audio.flush())
-        self._inbox.close()
+        self._input.finish(whole=whole)
 
     async def _feed(self, live: LiveSession) -> None:
         """Passes on the items of the inbox until its end."""
-        while (item := await self._inbox.take()) is not None:
+        while (item := await self._input.inbox.take()) is not None:
             if isinstance(item, tuple):
                 live.change_languages(item)
             else:

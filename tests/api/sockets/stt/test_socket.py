@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from api.services import Services
-from api.sockets.stt.conversation import AudioInbox, SttConversation
+from api.sockets.kernel.audio_input import AudioInbox
+from api.sockets.stt.conversation import SttConversation
 from models.errors import EngineLost
 from models.stt.base import Transcript, TranscriptionRequest
 from tests.api.replaced import with_listening
@@ -363,7 +364,7 @@ async def test_audio_faster_than_5_times_real_time_ends_the_session(
 async def test_a_recogniser_slower_than_the_audio_ends_the_session_with_1013(
     plain: Services, fake: FakeTranscriber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.sockets.stt.conversation.PUSH_BACK_S", 0.2)
+    monkeypatch.setattr("api.sockets.kernel.audio_input.PUSH_BACK_S", 0.2)
     fake.gate.clear()
     async with serve(with_listening(plain, fake, backlog_s=3)) as stt_server:
         async with stt(stt_server) as client:

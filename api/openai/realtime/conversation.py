@@ -1,0 +1,347 @@
+"""OpenAI's Realtime dialect on one socket (https://platform.openai.com/docs/guides/realtime).
+
+The parts: `InputListener` (recognition and turns), `ActiveResponse` (answers), and here the
+conversation between them with the events of the client.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from functools import partial
+from typing import assert_never
+
+from pydantic import BaseModel
+
+from api.http.errors import ApiError, to_api_error
+from api.openai.realtime import server_events
+from api.openai.realtime.beta import to_beta
+from api.openai.realtime.client_events import (
+    AppendAudio,
+    CancelResponse,
+    ClearAudio,
+    ClientEvent,
+    CommitAudio,
+    CreateItem,
+    CreateResponse,
+    DeleteItem,
+    RetrieveItem,
+    TruncateItem,
+    UpdateSession,
+    parse_client_event,
+)
+from api.openai.realtime.faults import RealtimeFault
+from api.openai.realtime.input_listener import InputListener
+from api.openai.realtime.items import ItemReference
+from api.openai.realtime.response_object import RealtimeResponse
+from api.openai.realtime.responses import ActiveResponse
+from api.openai.realtime.server_events import new_id
+from api.openai.realtime.session_object import (
+    RealtimeSession,
+    ResponseOptions,
+    Session,
+    TranscriptionSession,
+    merged,
+)
+from api.openai.realtime.wire import from_wire, to_wire
+from api.services import Services
+from api.sockets.kernel.conversation import Service
+from api.sockets.kernel.session import SocketSession
+from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions
+from pipelines.agents.items import (
+    ConversationItems,
+    Item,
+    ItemNotFound,
+    Part,
+    as_messages,
+    split_turn,
+)
+from pipelines.audio.encode.formats import open_encoder
+from pipelines.chat.pipeline import ChatRequest, Completion
+from pipelines.errors import InvalidRequest
+from pipelines.tts.pipeline import SpeechRequest
+from pipelines.tts.session import ContextVoice
+
+logger = logging.getLogger(__name__)
+
+OPENING = "Hello."
+PARALLEL_RESPONSES = 4  # at once, of which one is in the conversation
+ENCODERS = {"audio/pcm": "pcm", "audio/pcmu": "mulaw", "audio/pcma": "alaw"}
+
+
+class RealtimeConversation:
+    """One session: `realtime`, or `transcription` for `?intent=transcription`."""
+
+    service: Service = "agent"
+
+    def __init__(self, socket: SocketSession, services: Services, session: Session) -> None:
+        self._socket = socket
+        self._services = services
+        self._session = session
+        self._conversation_id = new_id("conv")
+        self._items = ConversationItems()
+        self._responses: dict[str, ActiveResponse] = {}
+        self._active: ActiveResponse | None = None
+        self._is_pending = False  # a response is to follow the active one
+        self._has_spoken = False  # the voice is frozen
+        self._input = InputListener(self, services, session)
+
+    async def opened(self) -> None:
+        await self._input.configure(self._session)
+        await self.send(server_events.session_created(self._session))
+
+    async def receive_text(self, text: str) -> None:
+        event = parse_client_event(text)
+        try:
+            await self._handle(event)
+        except RealtimeFault as fault:
+            raise fault.about(event.event_id) from None
+        except ApiError as error:
+            raise RealtimeFault(error.code, error.message).about(event.event_id) from None
+        except InvalidRequest as error:
+            raise RealtimeFault("invalid_value", str(error)).about(event.event_id) from None
+
+    async def receive_binary(self, data: bytes) -> None:
+        raise RealtimeFault("invalid_value", "binary messages have no meaning here; send JSON")
+
+    async def closed(self) -> None:
+        await self._input.close()
+
+    def error(self, message: str) -> BaseModel | str:
+        return server_events.error(message, kind="server_error")
+
+    # What turns and responses ask of it.
+
+    @property
+    def active(self) -> ActiveResponse | None:
+        return self._active
+
+    @property
+    def workspace_id(self) -> int:
+        return self._socket.principal.workspace_id
+
+    async def send(self, frame: str) -> None:
+        if self._socket.wants_beta:
+            shown = to_beta(frame)
+            if shown is None:
+                return
+            frame = shown
+        await self._socket.send_speech(frame)
+
+    async def add_item(self, item: Item) -> None:
+        previous = self._items.last_id
+        self._items.add(item)
+        await self.send(server_events.item_added(to_wire(item), previous))
+
+    async def finish_item(self, item: Item) -> None:
+        if item.id in self._items:
+            previous = self._items.previous_id(item.id)
+            await self.send(server_events.item_done(to_wire(item), previous))
+
+    async def commit(self, item: Item) -> None:
+        await self.send(server_events.audio_committed(item.id, self._items.last_id))
+        await self.add_item(item)
+        await self.finish_item(item)
+
+    def begin_draft(self, text: str) -> "asyncio.Task[Completion] | None":
+        session = self._session
+        if self._active is not None or not isinstance(session, RealtimeSession):
+            return None
+        said = Item("", "message", "user", [Part("input_audio", text)])
+        request = self._request(session, (*self._items, said))
+        return asyncio.create_task(self._services.chat.completions.start(request), name="draft")
+
+    async def respond(self, draft: "asyncio.Task[Completion] | None" = None) -> None:
+        if self._active is not None:
+            self._is_pending = True
+            return
+        await self._respond(ResponseOptions(), draft)
+
+    # Events of the client.
+
+    async def _handle(self, event: ClientEvent) -> None:
+        match event:
+            case UpdateSession():
+                await self._update(event)
+            case AppendAudio():
+                await self._input.append(event.audio)
+            case CommitAudio():
+                await self._input.commit()
+            case ClearAudio():
+                await self._input.clear()
+                await self.send(server_events.audio_cleared())
+            case CreateItem():
+                await self._create_item(event)
+            case RetrieveItem() | DeleteItem() | TruncateItem():
+                await self._change_item(event)
+            case CreateResponse():
+                await self._create_response(event)
+            case CancelResponse():
+                self._cancel_response(event)
+            case _:
+                assert_never(event)
+
+    async def _update(self, event: UpdateSession) -> None:
+        changed = merged(self._session, event.session, voice_frozen=self._has_spoken)
+        if isinstance(changed, RealtimeSession):
+            await self._voice_of(changed)  # an unknown one is refused here, not in each response
+        await self._input.configure(changed)
+        self._session = changed
+        await self.send(server_events.session_updated(changed))
+
+    async def _create_item(self, event: CreateItem) -> None:
+        item = from_wire(event.item)
+        for part, sent in zip(item.parts, getattr(event.item, "content", ()), strict=False):
+            if part.kind == "input_audio" and sent.audio and not part.text:
+                await self._input.transcribe(part, sent.audio)
+        self._items.add(item, event.previous_item_id)
+        shown, previous = to_wire(item), self._items.previous_id(item.id)
+        await self.send(server_events.item_added(shown, previous))
+        await self.send(server_events.item_done(shown, previous))
+
+    async def _change_item(self, event: RetrieveItem | DeleteItem | TruncateItem) -> None:
+        name = event.type.rpartition(".")[2]
+        try:
+            match event:
+                case RetrieveItem():
+                    found = self._items.find(event.item_id)
+                    await self.send(server_events.item_retrieved(to_wire(found)))
+                case DeleteItem():
+                    self._items.delete(event.item_id)
+                    await self.send(server_events.item_deleted(event.item_id))
+                case TruncateItem():
+                    index, end_ms = event.content_index, event.audio_end_ms
+                    self._items.truncate(event.item_id, index, end_ms)
+                    await self.send(server_events.item_truncated(event.item_id, index, end_ms))
+        except ItemNotFound as error:
+            code = f"item_{name}_invalid_item_id"
+            raise RealtimeFault(code, str(error), param="item_id") from None
+
+    async def _create_response(self, event: CreateResponse) -> None:
+        options = event.response
+        if options.conversation == "auto" and self._active is not None:
+            response_id = self._active.response.id
+            raise RealtimeFault(
+                "conversation_already_has_active_response",
+                f"the conversation has an active response, {response_id}; cancel it, or wait",
+            )
+        if len(self._responses) >= PARALLEL_RESPONSES:
+            message = f"a session has at most {PARALLEL_RESPONSES} responses at once"
+            raise RealtimeFault("rate_limit_exceeded", message)
+        await self._respond(options)
+
+    def _cancel_response(self, event: CancelResponse) -> None:
+        found = self._active
+        if event.response_id is not None:
+            found = self._responses.get(event.response_id)
+        if found is None:
+            message = "Cancellation failed: no active response found"
+            raise RealtimeFault("response_cancel_not_active", message, param="response_id")
+        found.cancel("client_cancelled")
+
+    # Responses.
+
+    async def _respond(
+        self, options: ResponseOptions, draft: "asyncio.Task[Completion] | None" = None
+    ) -> None:
+        if not isinstance(self._session, RealtimeSession):
+            raise RealtimeFault("invalid_value", "a transcription session has no responses")
+        view = options.applied_to(self._session, voice_frozen=self._has_spoken)
+        in_conversation = options.conversation == "auto"
+        response = RealtimeResponse(
+            new_id("resp"),
+            view,
+            self._conversation_id if in_conversation else None,
+            options.metadata,
+        )
+        active = ActiveResponse(self.send, response, view, self if in_conversation else None)
+        completion: Awaitable[Completion]
+        if draft is None:
+            completion = self._complete(view, options)
+        else:
+            completion = draft
+        voice = self._open_voice(view) if view.speaks else None
+        self._has_spoken = self._has_spoken or view.speaks
+        self._responses[response.id] = active
+        if in_conversation:
+            self._active = active
+        self._socket.spawn(self._run(active, completion, voice), f"response {response.id}")
+
+    async def _run(
+        self,
+        active: ActiveResponse,
+        completion: Awaitable[Completion],
+        voice: Awaitable[ContextVoice] | None,
+    ) -> None:
+        try:
+            await active.run(completion, voice)
+        finally:
+            del self._responses[active.response.id]
+            if self._active is active:
+                self._active = None
+        if self._active is None and self._is_pending:
+            self._is_pending = False
+            await self._respond(ResponseOptions())
+        else:
+            self._input.answered(active.playback.left_s)
+
+    async def _complete(self, view: RealtimeSession, options: ResponseOptions) -> Completion:
+        """The answer, when all that the user has said is known."""
+        await self._input.wait_for_texts()
+        items = list(self._items) if options.input is None else self._read(options.input)
+        return await self._services.chat.completions.start(self._request(view, items))
+
+    def _read(self, given: Sequence[WireItem | ItemReference]) -> list[Item]:
+        """The items that a response reads in place of the conversation. Raises ItemNotFound."""
+        return [
+            self._items.find(item.id) if isinstance(item, ItemReference) else from_wire(item)
+            for item in given
+        ]
+
+    def _request(self, view: RealtimeSession, items: Iterable[Item]) -> ChatRequest:
+        messages = as_messages(items)
+        instructions = [view.instructions, *(m.content for m in messages if m.role == "system")]
+        history, said = split_turn([m for m in messages if m.role != "system"])
+        if view.truncation == "disabled":
+            history, said = (), (*history, *said)
+        # Templates begin with a user, also where the agent speaks first.
+        said = said or (ChatMessage("user", OPENING),)
+        if system := "\n\n".join(filter(None, instructions)):
+            said = (ChatMessage("system", system), *said)
+        generation = GenerationRequest(
+            messages=said,
+            sampling=SamplingOptions(max_tokens=view.most_tokens()),
+            tools=tuple(tool.to_openai() for tool in view.tools),
+            tool_choice=view.choice(),
+            called_tool=view.called_tool(),
+            parallel_tool_calls=view.parallel_tool_calls is not False,
+        )
+        return ChatRequest(
+            self.workspace_id, generation, view.model, save_chat=False, history=history
+        )
+
+    async def _open_voice(self, view: RealtimeSession) -> ContextVoice:
+        """Raises ApiError, EngineError, PipelineError or DatabaseError."""
+        output = view.audio.output
+        return ContextVoice(
+            self._services.speech.synthesis,
+            self.workspace_id,
+            await self._voice_of(view),
+            SpeechRequest(text="", speed=output.speed, timings=True),
+            partial(open_encoder, ENCODERS[output.format.type], output.format.rate),
+        )
+
+    async def _voice_of(self, view: RealtimeSession) -> AvailableVoice:
+        """Raises ApiError, EngineError, PipelineError or DatabaseError."""
+        speech, listens = self._services.speech, view.audio.input.transcription
+        language = listens.language if listens is not None else None
+        voice_id = await speech.openai.choose_voice(
+            view.audio.output.voice,
+            self._tier,
+            view.instructions,
+            self.workspace_id,
+            language=language,
+        )
+        directory = speech.synthesis.pipeline.directory
+        if voice_id is not None:
+            return await directory.find_named(voice_id, self.workspace_id)
+        return directory.default(language or FALLBACK_LANGUAGE, await directory.voices())

@@ -1,0 +1,218 @@
+"""The microphone of a Realtime session: its audio, paid for and recognised, as turns."""
+
+import asyncio
+import logging
+
+from api.http.errors import to_api_error
+from api.openai.realtime import server_events
+from api.openai.realtime.faults import RealtimeFault
+from api.openai.realtime.server_events import new_id
+from api.openai.realtime.session_object import InputAudio, SemanticVad, ServerVad, Session
+from api.openai.realtime.turns import Host, TurnOptions, Turns
+from api.services import SpeechServices
+from api.sockets.kernel import close_codes
+from api.sockets.kernel.audio_input import AudioInput
+from api.sockets.kernel.session import SocketSession
+from models.errors import EngineError
+from pipelines.agents.items import Item, Part
+from pipelines.audio.decode.stream import LiveAudio, LiveEncoding, LiveSampleRate
+from pipelines.errors import InsufficientCredit, InvalidRequest
+from pipelines.stt.session import (
+    EagerTranscript,
+    FailedUtterance,
+    LiveEvent,
+    LiveSession,
+    LiveSpeechStarted,
+    LiveSpeechStopped,
+    LiveTranscript,
+    SessionOptions,
+    TurnResumed,
+)
+from pipelines.stt.turns import ManualTurns, SemanticTurns, SilenceTurns, TurnPolicy
+
+logger = logging.getLogger(__name__)
+
+INTERIM_MS = 300  # between interims: they tell whether a user interrupts
+FORMATS: dict[str, tuple[LiveEncoding, LiveSampleRate]] = {
+    "audio/pcm": ("linear", 24_000),
+    "audio/pcmu": ("mulaw", 8000),
+    "audio/pcma": ("alaw", 8000),
+}
+
+
+def policy_of(audio: InputAudio) -> TurnPolicy:
+    """How the session finds the ends of turns."""
+    match audio.turn_detection:
+        case ServerVad() as vad:
+            return SilenceTurns(
+                silence_ms=vad.silence_duration_ms,
+                padding_ms=vad.prefix_padding_ms,
+                threshold=vad.threshold,
+            )
+        case SemanticVad() as vad:
+            return SemanticTurns(longest_wait_ms=round(vad.longest_wait_s * 1000))
+        case None:
+            return ManualTurns()
+
+
+class InputListener:
+    """Feeds one live recognition after another: a change of the settings begins a new one."""
+
+    def __init__(self, host: Host, socket: SocketSession, speech: SpeechServices) -> None:
+        self._host = host
+        self._socket = socket
+        self._listening = speech.live_transcription
+        self._input = AudioInput(socket, speech.billing, self._listening.limits)
+        self._turns = Turns(host, TurnOptions())
+        self._settings: InputAudio | None = None
+        self._live: LiveSession | None = None
+        self._live_from_s = 0.0  # position of its first audio in the session
+        self._running: list[asyncio.Task[None]] = []
+        self._uncommitted_s = 0.0
+        self._idle: asyncio.TimerHandle | None = None
+
+    async def configure(self, session: Session) -> None:
+        """Listens with the settings of the session from the audio on that follows.
+
+        Raises RealtimeFault.
+        """
+        settings = session.audio.input
+        wanted = settings.transcription
+        detection = settings.turn_detection
+        self._turns.options = TurnOptions(
+            creates_response=bool(detection and detection.create_response)
+            and session.type == "realtime",
+            interrupts=bool(detection and detection.interrupt_response),
+            transcribes=wanted is not None,
+            wants_logprobs="item.input_audio_transcription.logprobs" in (session.include or ()),
+        )
+        if self._settings == settings:
+            return
+        languages: tuple[str, ...] = ()
+        try:
+            if wanted is not None and wanted.language:
+                languages = await self._listening.engine_languages((wanted.language,))
+        except (EngineError, InvalidRequest) as error:
+            message = to_api_error(error).message
+            param = "session.audio.input.transcription.language"
+            raise RealtimeFault("invalid_value", message, param=param) from None
+        await self._stop_listening()
+        self._settings = settings
+        self._live_from_s = self._input.received_s
+        self._live = LiveSession(
+            self._listening,
+            SessionOptions(
+                languages=languages,
+                interim_ms=INTERIM_MS,
+                owner=str(self._socket.principal.workspace_id),
+                turns=policy_of(settings),
+            ),
+            self._emit,
+        )
+        self._running = [
+            self._socket.spawn(self._feed(self._live), "listen"),
+            self._socket.spawn(self._live.run(), "emit transcripts"),
+        ]
+
+    async def append(self, data: bytes) -> None:
+        """Audio of the microphone. Ends the session when its credit is spent."""
+        assert self._settings is not None
+        before_s = self._input.received_s
+        try:
+            await self._input.accept(data, *FORMATS[self._settings.audio_format.type])
+        except InsufficientCredit as error:
+            self._socket.end(str(error), close_codes.CREDIT_SPENT)
+            return
+        self._uncommitted_s += self._input.received_s - before_s
+
+    async def commit(self) -> None:
+        """What was appended is a turn of the user. Raises RealtimeFault when there is too little."""
+        appended_s = self._uncommitted_s if self._is_manual else self._turns.open_s
+        if appended_s < LEAST_COMMIT_S:
+            raise RealtimeFault(
+                "input_audio_buffer_commit_empty",
+                "Error committing input audio buffer: buffer too small. Expected at least "
+                f"{LEAST_COMMIT_S * 1000:.0f}ms of audio, but buffer only has "
+                f"{appended_s * 1000:.2f}ms of audio.",
+            )
+        self._uncommitted_s = 0.0
+        self._input.inbox.put("commit")
+        if self._is_manual:
+            await self._turns.committed()
+
+    async def clear(self) -> None:
+        """Forgets what was appended and is not committed."""
+        self._uncommitted_s = 0.0
+        self._input.inbox.put("clear")
+        await self._turns.cleared()
+
+    async def wait_for_texts(self) -> None:
+        """Returns when all turns that were committed have their texts."""
+        await self._turns.settled.wait()
+
+    async def transcribe(self, part: Part, data: bytes) -> None:
+        """Sets the text of audio that the client adds to the conversation as an item.
+
+        It is charged like that of the microphone. Raises RealtimeFault.
+        """
+        assert self._settings is not None
+        encoding, rate = FORMATS[self._settings.format.type]
+        audio = LiveAudio()
+        pcm = np.concatenate([audio.accept_bytes(data, encoding, rate), audio.flush()])
+        ...
+
+    def answered(self, left_s: float) -> None:
+        """The agent has answered, and will have been heard in `left_s`: the user is idle from then
+        on."""
+
+    async def close(self) -> None:
+        await self._stop_listening()
+        await self._input.meter.settle()
+
+    @property
+    def _is_manual(self) -> bool:
+        return self._settings is not None and self._settings.turn_detection is None
+
+    async def _stop_listening(self) -> None:
+        live, self._live = self._live, None
+        await self._turns.close()
+        for task in self._running:
+            task.cancel()
+        if live is not None:
+            await live.close()
+
+    async def _feed(self, live: LiveSession) -> None:
+        while (item := await self._input.inbox.take()) is not None:
+            match item:
+                case "commit":
+                    await live.commit()
+                case "clear":
+                    live.clear()
+                case tuple():
+                    live.change_languages(item)
+                case _:
+                    await live.accept_pcm(item)
+                    await asyncio.sleep(0)  # much audio at once must not hold up other sessions
+
+    async def _emit(self, event: LiveEvent) -> None:
+        match event:
+            case LiveSpeechStarted():
+                self._stop_idle()
+                await self._turns.started(self._ms(event.starts_s))
+            case LiveSpeechStopped():
+                await self._turns.stopped(self._ms(event.at_s))
+            case EagerTranscript():
+                await self._turns.likely_ended(event.text)
+            case TurnResumed():
+                await self._turns.resumed()
+            case LiveTranscript() if event.final:
+                await self._turns.transcribed(event)
+            case LiveTranscript():
+                await self._turns.heard(event)
+            case FailedUtterance():
+                self._input.meter.forgive(round(event.duration_s * 1000))
+                shown = to_api_error(event.error)
+                await self._turns.failed(shown.code, shown.message)
+
+    def _ms(self, at_s: float) -> int:
+        return round((self._live_from_s + at_s) * 1000)

@@ -1,0 +1,227 @@
+"""One response of a Realtime session: the answer of the agent as events, in the order that clients
+rely on."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing, suppress
+from typing import Literal, Protocol
+
+from api.http.errors import to_api_error
+from api.openai.realtime import server_events
+from api.openai.realtime.response_object import RealtimeResponse, RealtimeUsage
+from api.openai.realtime.server_events import CallEvents, PartEvents, new_id
+from api.openai.realtime.session_object import RealtimeSession
+from api.openai.realtime.wire import to_wire
+from api.sockets.kernel.conversation import SessionEnded
+from db.errors import DatabaseError
+from models.errors import EngineError
+from models.llm.base import FinishReason
+from pipelines.agents.items import Item, Part
+from pipelines.agents.playback import Playback
+from pipelines.agents.response import Answer, AnswerAudio, AnswerCall, AnswerPiece, AnswerText
+from pipelines.chat.pipeline import Completion
+from pipelines.errors import PipelineError
+from pipelines.tts.session import ContextVoice
+
+Send = Callable[[str], Awaitable[None]]
+CancelReason = Literal["client_cancelled", "turn_detected"]
+
+AUDIO_TOKENS_PER_S = 20  # of output, as OpenAI counts them: one for 50 ms
+BYTES_PER_S = {"audio/pcm": 48_000, "audio/pcmu": 8000, "audio/pcma": 8000}
+
+
+class ItemSink(Protocol):
+    """The conversation that a response adds its items to."""
+
+    async def add_item(self, item: Item) -> None:
+        """Adds an item that has begun, and sends its event."""
+        ...
+
+    async def finish_item(self, item: Item) -> None:
+        """Sends the event of an item that is whole."""
+        ...
+
+
+class ActiveResponse:
+    """A response from `response.created` to `response.done`."""
+
+    def __init__(
+        self,
+        send: Send,
+        response: RealtimeResponse,
+        view: RealtimeSession,
+        conversation: ItemSink | None,
+    ) -> None:
+        """`view` is the session as this response sees it; `conversation` is None for a response
+        out of band."""
+        self.response = response
+        self.playback = Playback()
+        self.spoken: Part | None = None  # while it is spoken
+        self.is_done = asyncio.Event()
+        self._send = send
+        self._view = view
+        self._conversation = conversation
+        self._reason: CancelReason | None = None
+        self._work: asyncio.Task[None] | None = None
+        self._answer: Answer | None = None
+        self._message: Item | None = None
+        self._part: PartEvents | None = None
+        self._calls: dict[int, tuple[Item, CallEvents]] = {}
+        self._items: list[Item] = []  # by output index
+
+    async def run(
+        self, completion: Awaitable[Completion], voice: Awaitable[ContextVoice] | None
+    ) -> None:
+        """Sends all events; ends also when it fails or is cancelled. Raises SessionEnded."""
+        try:
+            await self._send(server_events.response_created(self.response))
+            self._work = asyncio.create_task(self._generate(completion, voice), name="answer")
+            if self._reason is not None:
+                self._work.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._work
+        except SessionEnded:
+            raise
+        except (EngineError, PipelineError, DatabaseError) as error:
+            shown = to_api_error(error)
+            self.response.fail(shown.code, shown.message)
+        finally:
+            if self._work is not None and not self._work.done():  # the session ends
+                self._work.cancel()
+        try:
+            await self._end()
+        finally:
+            self.is_done.set()
+
+    def cancel(self, reason: CancelReason) -> None:
+        """Stops the answer; `run` then sends its last events."""
+        if self._reason is None:
+            self._reason = reason
+            self.playback.resume()
+            if self._work is not None:
+                self._work.cancel()
+
+    async def _generate(
+        self, completion: Awaitable[Completion], voice: Awaitable[ContextVoice] | None
+    ) -> None:
+        begun = await completion
+        try:
+            speaker = await voice if voice is not None else None
+        except BaseException:
+            await begun.aclose()
+            raise
+        output_format = self._view.audio.output.format.type
+        self._answer = Answer(begun, speaker, self.playback, BYTES_PER_S[output_format])
+        async with aclosing(self._answer.pieces()) as pieces:
+            async for piece in pieces:
+                await self._show(piece)
+
+    async def _show(self, piece: AnswerPiece) -> None:
+        match piece:
+            case AnswerText(text):
+                events, part = await self._open_message()
+                part.text += text
+                speaks = self._view.speaks
+                await self._send(
+                    events.transcript_delta(text) if speaks else events.text_delta(text)
+                )
+            case AnswerAudio(data, duration_s, words):
+                events, part = await self._open_message()
+                part.words += words
+                part.audio_ms = round(self.playback.sent_s * 1000)
+                await self._send(events.audio_delta(data))
+            case AnswerCall(delta):
+                await self._call(delta)
+
+    async def _open_message(self) -> tuple[PartEvents, Part]:
+        if self._message is None or self._part is None:
+            part = Part("output_audio" if self._view.speaks else "output_text")
+            self.spoken = part
+            item = Item(new_id("item"), "message", "assistant", [], "in_progress")
+            index = await self._open(item)
+            item.parts.append(part)
+            self._message = item
+            self._part = PartEvents(self.response.id, item.id, index)
+            await self._send(self._part.part_added(self._view.speaks))
+        return self._part, self._message.parts[0]
+
+    async def _open(self, item: Item) -> int:
+        index = len(self._items)
+        self._items.append(item)
+        await self._send(
+            server_events.output_item_added(self.response.id, index, to_wire(item))
+        )
+        if self._conversation is not None:
+            await self._conversation.add_item(item)
+        return index
+
+    async def _call(self, delta: dict[str, object]) -> None:
+        function = delta.get("function") or {}
+        assert isinstance(function, dict)
+        number = int(str(delta.get("index") or 0))
+        if number not in self._calls:
+            item = Item(
+                new_id("item"),
+                "function_call",
+                "assistant",
+                status="in_progress",
+                call_id=str(delta.get("id") or new_id("call")),
+                name=str(function.get("name") or ""),
+            )
+            index = await self._open(item)
+            events = CallEvents(self.response.id, item.id, index, item.call_id)
+            self._calls[number] = item, events
+        item, events = self._calls[number]
+        if text := function.get("arguments"):
+            item.arguments += str(text)
+            await self._send(events.arguments_delta(str(text)))
+
+    async def _end(self) -> None:
+        finished = self._answer.finish_reason if self._answer else None
+        self._set_status(finished)
+        whole = self.response.status == "completed"
+        for index, item in enumerate(self._items):
+            item.status = "completed" if whole else "incomplete"
+            if item is self._message and self._part is not None:
+                await self._end_message(self._part, item.parts[0])
+            for call, events in self._calls.values():
+                if call is item:
+                    await self._send(events.arguments_done(item.name, item.arguments))
+            await self._send(
+                server_events.output_item_done(self.response.id, index, to_wire(item))
+            )
+            if self._conversation is not None:
+                await self._conversation.finish_item(item)
+        self.response.output = [to_wire(item) for item in self._items]
+        self.response.usage = self._usage()
+        await self._send(server_events.response_done(self.response))
+        if not whole and self.spoken is not None:
+            # What was not sent, the user did not hear.
+            self.spoken.cut(self.spoken.audio_ms)
+
+    async def _end_message(self, events: PartEvents, part: Part) -> None:
+        if self._view.speaks:
+            await self._send(events.audio_done())
+            await self._send(events.transcript_done(part.text))
+        else:
+            await self._send(events.text_done(part.text))
+        await self._send(events.part_done(self._view.speaks, part.text))
+
+    def _set_status(self, finished: FinishReason | None) -> None:
+        if self._reason is not None:
+            self.response.cancel(self._reason)
+        elif self.response.status == "in_progress":
+            if finished == "length":
+                self.response.cut("max_output_tokens")
+            else:
+                self.response.complete()
+
+    def _usage(self) -> RealtimeUsage:
+        used = self._answer.usage if self._answer else None
+        audio_s = self.playback.sent_s
+        return RealtimeUsage(
+            input_text=used.prompt_tokens if used else 0,
+            output_text=used.completion_tokens if used else 0,
+            output_audio=round(audio_s * AUDIO_TOKENS_PER_S),
+            cached_text=used.cached_tokens if used else 0,
+        )

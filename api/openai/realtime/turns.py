@@ -1,0 +1,272 @@
+"""The user's turns in a Realtime session: from the events of live recognition to those of the
+dialect, to items, and to the decisions of when the agent speaks.
+
+While the agent is heard, speech of the user only holds it: it is an interruption when words come
+that are neither a back-channel nor an echo, else the agent goes on. Work of the language model on
+a text that may still grow is thrown away, unpaid, when it does.
+"""
+
+import asyncio
+import math
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from api.openai.realtime import server_events
+from api.openai.realtime.responses import ActiveResponse
+from models.stt.base import Word
+from pipelines.agents.interruption import interrupts, text_between
+from pipelines.agents.items import Item, Part
+from pipelines.chat.pipeline import Completion
+from pipelines.stt.session import LiveTranscript
+
+ECHO_S = 8.0  # of the agent's own words that a microphone may repeat
+AUDIBLE_S = 0.15  # of speech left to play, from which the agent counts as heard
+
+
+class Host(Protocol):
+    """What turns ask of their conversation."""
+
+    @property
+    def active(self) -> ActiveResponse | None:
+        """The response of the default conversation that is in progress."""
+        ...
+
+    async def send(self, frame: str) -> None: ...
+
+    async def commit(self, item: Item) -> None:
+        """Adds what the user said to the conversation, and sends the events of it."""
+        ...
+
+    def begin_draft(self, text: str) -> "asyncio.Task[Completion] | None":
+        """The answer to a text of the user that is not certain yet."""
+        ...
+
+    async def respond(self, draft: "asyncio.Task[Completion] | None" = None) -> None:
+        """Begins a response to the last item; with the draft that was begun for it."""
+        ...
+
+
+@dataclass(slots=True)
+class Draft:
+    """An answer that was begun before the end of the turn was certain."""
+
+    text: str
+    completion: "asyncio.Task[Completion]"
+
+    async def discard(self) -> None:
+        if not self.completion.done():
+            self.completion.cancel()
+            return
+        if not self.completion.cancelled() and self.completion.exception() is None:
+            await self.completion.result().discard()
+
+
+@dataclass(slots=True)
+class Turn:
+    """One utterance of the user."""
+
+    item_id: str
+    start_ms: int
+    is_announced: bool = False
+    end_ms: int | None = None
+    item: Item | None = None  # when it is committed
+    draft: Draft | None = None
+    shown: list[str] = field(default_factory=list)  # words that were sent as deltas
+    last: list[str] = field(default_factory=list)  # words of the last interim
+    text: str = ""
+
+
+@dataclass(slots=True)
+class TurnOptions:
+    creates_response: bool = True
+    interrupts: bool = True
+    transcribes: bool = False  # sends transcripts
+    streams_transcript: bool = True  # as deltas, too
+    wants_logprobs: bool = False
+
+
+class Turns:
+    """The turn in progress, and those that wait for their text. Called one event at a time."""
+
+    def __init__(self, host: Host, options: TurnOptions) -> None:
+        self.options = options
+        self._host = host
+        self._turn: Turn | None = None
+        self._ended: list[Turn] = []  # without their final text, in order
+
+    async def started(self, start_ms: int) -> None:
+        """Speech began."""
+        self._turn = Turn(server_events.new_id("item"), start_ms)
+        active = self._host.active
+        if active is not None and self._is_heard(active) and self.options.interrupts:
+            active.playback.hold()
+        else:
+            await self._announce(self._turn)
+
+    async def heard(self, interim: LiveTranscript) -> None:
+        """The beginning of its text, perhaps wrong."""
+        turn = self._turn
+        if turn is None:
+            return
+        await self._judge(turn, interim.text)
+        if turn.is_announced and self.options.transcribes and self.options.streams_transcript:
+            await self._show(turn, interim.text)
+
+    async def stopped(self, end_ms: int) -> None:
+        """The utterance has ended, perhaps before its text is known."""
+        turn, self._turn = self._turn, None
+        if turn is None:
+            return
+        turn.end_ms = end_ms
+        self._ended.append(turn)
+        if turn.is_announced:
+            await self._commit(turn)
+
+    async def likely_ended(self, text: str) -> None:
+        """The text, if the user says no more."""
+        turn = self._turn
+        if turn is None or not text:
+            return
+        await self._judge(turn, text)
+        if turn.is_announced and self.options.creates_response:
+            await self._drop_draft(turn)
+            if (completion := self._host.begin_draft(text)) is not None:
+                turn.draft = Draft(text, completion)
+
+    async def resumed(self) -> None:
+        """The user says more."""
+        if self._turn is not None:
+            await self._drop_draft(self._turn)
+
+    async def transcribed(self, final: LiveTranscript) -> None:
+        """The text of the oldest turn that ended."""
+        if not self._ended:
+            return
+        turn = self._ended.pop(0)
+        turn.text = final.text
+        await self._judge(turn, final.text)
+        if not turn.is_announced:  # no words, a back-channel or an echo
+            self._release(turn)
+            return
+        if turn.item is None:
+            await self._commit(turn)
+        assert turn.item is not None
+        turn.item.parts[0].text = final.text
+        turn.item.parts[0].audio_ms = round(final.duration_s * 1000)
+        if self.options.transcribes:
+            await self._complete(turn, final)
+        self._release(turn)
+        if self.options.creates_response and final.text:
+            draft = turn.draft
+            if draft is not None and draft.text == final.text:
+                await self._host.respond(draft.completion)
+                return
+            await self._drop_draft(turn)
+            await self._host.respond()
+        else:
+            await self._drop_draft(turn)
+
+    async def failed(self, code: str, message: str) -> None:
+        """The recogniser has no text for the oldest turn that ended."""
+        if not self._ended:
+            return
+        turn = self._ended.pop(0)
+        await self._drop_draft(turn)
+        self._release(turn)
+        if turn.item is not None:
+            await self._host.send(server_events.transcription_failed(turn.item_id, code, message))
+
+    async def close(self) -> None:
+        """The session ends, or listens in another way."""
+        turns, self._ended = self._ended, []
+        if self._turn is not None:
+            turns.append(self._turn)
+            self._turn = None
+        for turn in turns:
+            await self._drop_draft(turn)
+            self._release(turn)
+
+    async def _judge(self, turn: Turn, text: str) -> None:
+        """Interrupts the agent when the text does."""
+        if turn.is_announced:
+            return
+        active = self._host.active
+        if active is None or not self._is_heard(active) and not active.playback.is_held:
+            if text:
+                await self._announce(turn)  # the agent has ended meanwhile
+            return
+        if interrupts(text, _last_words(active)):
+            await self._announce(turn)
+            active.cancel("turn_detected")
+            await active.is_done.wait()
+
+    async def _announce(self, turn: Turn) -> None:
+        turn.is_announced = True
+        await self._host.send(server_events.speech_started(turn.item_id, turn.start_ms))
+
+    async def _commit(self, turn: Turn) -> None:
+        assert turn.end_ms is not None
+        await self._host.send(server_events.speech_stopped(turn.item_id, turn.end_ms))
+        turn.item = Item(turn.item_id, "message", "user", [Part("input_audio")])
+        await self._host.commit(turn.item)
+
+    async def _show(self, turn: Turn, text: str) -> None:
+        """Sends the words that two interims agree on, without the last: text that was sent is never
+        taken back (LocalAgreement-2, Liu et al. 2020)."""
+        words, before = text.split(), turn.last
+        turn.last = words
+        agreed = 0
+        while agreed < min(len(words), len(before)) and words[agreed] == before[agreed]:
+            agreed += 1
+        stable = words[: min(agreed, len(words) - 1)]
+        if len(stable) > len(turn.shown) and stable[: len(turn.shown)] == turn.shown:
+            new = stable[len(turn.shown) :]
+            delta = (" " if turn.shown else "") + " ".join(new)
+            turn.shown = stable
+            await self._host.send(server_events.transcription_delta(turn.item_id, delta))
+
+    async def _complete(self, turn: Turn, final: LiveTranscript) -> None:
+        shown = " ".join(turn.shown)
+        if self.options.streams_transcript and final.text.startswith(shown):
+            if rest := final.text[len(shown) :]:
+                await self._host.send(server_events.transcription_delta(turn.item_id, rest))
+        logprobs = _logprobs(final.words) if self.options.wants_logprobs else None
+        await self._host.send(
+            server_events.transcription_completed(
+                turn.item_id, final.text, final.duration_s, logprobs=logprobs
+            )
+        )
+
+    async def _drop_draft(self, turn: Turn) -> None:
+        draft, turn.draft = turn.draft, None
+        if draft is not None:
+            await draft.discard()
+
+    def _release(self, turn: Turn) -> None:
+        """Lets the agent go on, unless another turn holds it."""
+        if self._host.active is not None and self._turn is None:
+            self._host.active.playback.resume()
+
+    @staticmethod
+    def _is_heard(active: ActiveResponse) -> bool:
+        return active.playback.left_s > AUDIBLE_S or active.playback.is_held
+
+
+def _last_words(active: ActiveResponse) -> str:
+    """What the agent said in the last seconds."""
+    if active.spoken is None:
+        return ""
+    until_s = active.playback.sent_s
+    words = ((word.word, word.start_s, word.end_s) for word in active.spoken.words)
+    return text_between(words, until_s - ECHO_S, until_s) or active.spoken.text[-200:]
+
+
+def _logprobs(words: tuple[Word, ...]) -> list[dict[str, object]]:
+    return [
+        {
+            "token": word.word,
+            "logprob": math.log(max(word.confidence, 1e-6)),
+            "bytes": list(word.word.encode()),
+        }
+        for word in words
+    ]

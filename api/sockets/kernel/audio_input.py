@@ -1,0 +1,116 @@
+"""Audio from a live client: decoded, limited to a multiple of real time, paid for, and queued."""
+
+import asyncio
+from collections import deque
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from api.sockets.kernel import close_codes
+from api.sockets.kernel.queue import BoundedQueue
+from api.sockets.kernel.session import SocketSession
+from configs.schema.transcription import ListeningLimits
+from db.errors import DatabaseError
+from models.audio import Pcm
+from models.stt.base import STT_SAMPLE_RATE
+from pipelines.audio.decode.stream import LiveAudio, LiveEncoding, LiveSampleRate
+from pipelines.billing.audio_meter import AudioMeter
+from pipelines.billing.billing import Billing
+
+# Reading stops for at most so long: pongs are not read either, and time out at 10.
+PUSH_BACK_S = 8.0
+
+
+class ReceivePacer:
+    """Rate limit: seconds of audio within the last `window_s` seconds, in slots of one second."""
+
+    def __init__(self, max_speed: float, window_s: float) -> None:
+        self._allowed_s = max_speed * window_s
+        self._window_s = window_s
+        self._total_s = 0.0
+        self._slots: deque[tuple[float, float]] = deque()  # when it began, seconds of audio
+
+    def allows(self, now: float, audio_s: float) -> bool:
+        """Counts a piece of audio; False when it was too much."""
+        while self._slots and self._slots[0][0] <= now - self._window_s:
+            self._total_s -= self._slots.popleft()[1]
+        if self._slots and now - self._slots[-1][0] < 1:  # one slot a second
+            began, before_s = self._slots.pop()
+            self._slots.append((began, before_s + audio_s))
+        else:
+            self._slots.append((now, audio_s))
+        self._total_s += audio_s
+        return self._total_s <= self._allowed_s
+
+
+InputCommand: TypeAlias = tuple[str, ...] | Literal["commit", "clear"]
+"""Languages to use for what follows; or the end of a turn, or that it is forgotten."""
+
+
+class AudioInbox(BoundedQueue[Pcm | InputCommand]):
+    """Audio and commands, in order."""
+
+    def __init__(self, limit_s: float) -> None:
+        def samples(item: Pcm | InputCommand) -> int:
+            return len(item) if isinstance(item, np.ndarray) else 0
+
+        super().__init__(round(limit_s * STT_SAMPLE_RATE), samples)
+
+    def put(self, item: Pcm | InputCommand) -> None:
+        last = self._items[-1] if self._items else None
+        if type(item) is type(last) and not isinstance(item, np.ndarray):
+            self._items.pop()  # no audio came between
+        super().put(item)
+
+
+class AudioInput:
+    """The audio of one session, from its bytes to `inbox`."""
+
+    def __init__(self, session: SocketSession, billing: Billing, limits: ListeningLimits) -> None:
+        self.inbox = AudioInbox(limits.backlog_s)
+        self.meter = AudioMeter(billing, session.principal.workspace_id)
+        self._session = session
+        self._limits = limits
+        self._audio = LiveAudio()
+        self._pace = ReceivePacer(limits.max_speed, limits.speed_window_s)
+
+    @property
+    def received_s(self) -> float:
+        return float(self._audio.received_s)
+
+    async def accept(
+        self, data: bytes, encoding: LiveEncoding, sample_rate: LiveSampleRate
+    ) -> None:
+        """Waits while the inbox is full. Ends the session of a client that is too fast, and when
+        the service cannot keep up. Raises InsufficientCredit: then the audio is dropped."""
+        before_s = self._audio.received_s
+        pcm = self._audio.accept_bytes(data, encoding, sample_rate)
+        now = asyncio.get_running_loop().time()
+        if not self._pace.allows(now, float(self._audio.received_s - before_s)):
+            self._session.end(
+                f"audio came over {self._limits.max_speed:g} times as fast as it sounds, "
+                f"averaged over {self._limits.speed_window_s:g} seconds",
+                close_codes.POLICY,
+            )
+            return
+        try:
+            async with asyncio.timeout(PUSH_BACK_S):
+                await self.meter.cover(round(self._audio.received_s * 1000))
+        except (DatabaseError, TimeoutError):
+            self._session.end("the credit cannot be looked up now", close_codes.OVERLOADED)
+            return
+        if not len(pcm):
+            return
+        try:
+            async with asyncio.timeout(PUSH_BACK_S):
+                await self.inbox.wait_for_room()
+        except TimeoutError:
+            self._session.end("the service cannot keep up with the audio", close_codes.OVERLOADED)
+            return
+        self.inbox.put(pcm)
+
+    def finish(self, *, whole: bool) -> None:
+        """The end of the audio; with what the resampler holds back only when `whole`."""
+        if whole:
+            self.inbox.put(self._audio.flush())
+        self.inbox.close()

@@ -1,0 +1,85 @@
+"""What is spoken of a growing answer, and when it is sent."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.agents.clauses import LONGEST_CLAUSE, ClauseSplitter
+from pipelines.agents.playback import Playback
+
+ANSWER = "Well, I think so. It costs 3.50 dollars, or 1,000 yen, a day. Shall I book it?"
+
+
+def pieces_of(text: str, *, hurries: bool, step: int = 1) -> list[str]:
+    splitter = ClauseSplitter("en")
+    pieces = []
+    for start in range(0, len(text), step):
+        splitter.push(text[start : start + step])
+        if piece := splitter.take(hurries=hurries):
+            pieces.append(piece)
+    return [*pieces, splitter.finish()]
+
+
+def test_a_clause_comes_first_and_then_whole_sentences() -> None:
+    assert pieces_of(ANSWER, hurries=False) == [
+        "Well, I think so. ",
+        "It costs 3.50 dollars, or 1,000 yen, a day. ",
+        "Shall I book it?",
+    ]
+    long = "If you come to the station by noon, I will meet you there. Bye."
+    assert pieces_of(long, hurries=False)[0] == "If you come to the station by noon, "
+
+
+def test_a_hurry_takes_clauses_but_cuts_no_number() -> None:
+    assert pieces_of(ANSWER, hurries=True) == [
+        "Well, I think so. ",
+        "It costs 3.50 dollars, ",
+        "or 1,000 yen, ",
+        "a day. ",
+        "Shall I book it?",
+    ]
+
+
+def test_a_text_without_marks_is_cut_at_a_space() -> None:
+    first = pieces_of("word " * 100, hurries=True)[0]
+    assert len(first) <= LONGEST_CLAUSE and first.endswith("word ")
+
+
+@given(st.text(max_size=200), st.booleans(), st.integers(1, 20))
+def test_all_pieces_together_are_the_answer(text: str, hurries: bool, step: int) -> None:
+    assert "".join(pieces_of(text, hurries=hurries, step=step)) == text
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_playback_knows_what_was_heard() -> None:
+    clock = Clock()
+    playback = Playback(lead_s=0.5, clock=clock)
+    playback.count(1.0)
+    clock.now += 0.3
+    assert playback.left_s == pytest.approx(0.7) and playback.played_s == pytest.approx(0.3)
+    clock.now += 5  # the client had a gap
+    playback.count(0.2)
+    assert playback.sent_s == pytest.approx(1.2) and playback.left_s == pytest.approx(0.2)
+
+
+async def test_audio_is_sent_no_further_ahead_than_its_lead_and_not_while_it_is_held() -> None:
+    playback = Playback(lead_s=0.05)
+    playback.count(0.15)
+    began = asyncio.get_running_loop().time()
+    await playback.wait_for_turn()
+    assert asyncio.get_running_loop().time() - began > 0.05
+    playback.hold()
+    waiting = asyncio.create_task(playback.wait_for_turn())
+    await asyncio.sleep(0.2)
+    assert not waiting.done() and playback.is_held
+    playback.resume()
+    await waiting
