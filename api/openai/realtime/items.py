@@ -130,8 +130,9 @@ class FunctionCallItem(ItemModel):
     arguments: LongText
 
     def as_json(self, with_audio: bool = False) -> dict[str, Any]:
-        call = {"call_id": self.call_id, "name": self.name, "arguments": self.arguments}
-        return {**self._head(self.type), **call}
+        named = {} if self.call_id is None else {"call_id": self.call_id}  # clients take no null
+        call = {"name": self.name, "arguments": self.arguments}
+        return {**self._head(self.type), **named, **call}
 
 
 class FunctionCallOutputItem(ItemModel):

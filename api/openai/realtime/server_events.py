@@ -113,7 +113,8 @@ def transcription_completed(
 def transcription_failed(
     item_id: str, code: str, message: str, *, content_index: int = 0, kind: str = "server_error"
 ) -> str:
-    body = {"type": kind, "code": code, "message": message, "param": None}
+    # Without `param`: openai-agents-js takes no null here.
+    body = {"type": kind, "code": code, "message": message}
     return _transcription("failed", item_id, content_index, error=body)
 
 
