@@ -15,10 +15,10 @@ Service = Literal["tts", "stt"]
 class ClientFault(Exception):
     """The client sent a wrong message. It gets an error event, and the session continues.
 
-    `event` replaces the one that `Conversation.error` makes of the message.
+    `event` replaces the one that `Conversation.error` makes of the message; a str is JSON already.
     """
 
-    def __init__(self, message: str, event: BaseModel | None = None) -> None:
+    def __init__(self, message: str, event: BaseModel | str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.event = event

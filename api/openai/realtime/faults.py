@@ -1,0 +1,173 @@
+"""Wrong events of a client, with the codes, messages and paths of OpenAI's server."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import PydanticCustomError
+
+from api.http.errors import first_fault
+from api.openai.realtime import server_events
+from api.sockets.kernel.conversation import ClientFault
+from api.sockets.tts.events import shown
+
+MISSING = "missing_required_parameter"
+MAX_PARAM = 200  # characters: a key of `metadata` may be any text
+
+# The names of a union's members, which pydantic adds to the path of a field.
+_TAGS = frozenset(
+    "message function_call function_call_output item_reference server_vad semantic_vad".split()
+)
+_EXPECTED = {
+    "string_type": "a string",
+    "bytes_type": "a string",  # of base64
+    "bool_type": "a boolean",
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "float_type": "a number",
+    "list_type": "an array",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+}
+_JSON_TYPES = {
+    "NoneType": "null",
+    "bool": "a boolean",
+    "str": "a string",
+    "int": "an integer",
+    "float": "a decimal",
+    "list": "an array",
+    "dict": "an object",
+}
+
+
+class RealtimeFault(ClientFault):
+    """An `error` event; the session continues. `param` is the path of the field at fault,
+    `event_id` that of the client's event."""
+
+    def __init__(
+        self,
+        code: str | None,
+        message: str,
+        *,
+        param: str | None = None,
+        event_id: str | None = None,
+        kind: str = "invalid_request_error",
+    ) -> None:
+        frame = server_events.error(message, code=code, kind=kind, param=param, event_id=event_id)
+        super().__init__(message, frame)
+        self.code = code
+        self.param = param
+        self.event_id = event_id
+        self.kind = kind
+
+    def about(self, event_id: str | None) -> "RealtimeFault":
+        """The same fault, of the client's event of that id."""
+        return RealtimeFault(
+            self.code, self.message, param=self.param, event_id=event_id, kind=self.kind
+        )
+
+
+def wrong(code: str, message: str, at: str = "") -> PydanticCustomError:
+    """What a validator raises: `at` is the path from its own value to the one at fault."""
+    return PydanticCustomError(code, "{message}", {"message": message, "at": at})
+
+
+def wrong_choice(value: Any, choices: Iterable[str], at: str = "") -> PydanticCustomError:
+    """The same for a value that is none of the choices."""
+    return wrong("invalid_value", not_one_of(value, choices), at)
+
+
+def fault_of(error: ValidationError, at: str = "") -> RealtimeFault:
+    """The first fault. `at` is the path of the object that was validated."""
+    first = error.errors(include_url=False)[0]
+    given, limits = first["input"], first.get("ctx", {})
+    param = _path(at, *first["loc"])
+    match first["type"]:
+        case code if "at" in limits:  # `wrong` of a validator
+            param = _path(param, limits["at"])
+            if code == MISSING:
+                return missing(param)
+            return RealtimeFault(code, limits["message"], param=param)
+        case "missing":
+            return missing(param)
+        case "union_tag_not_found":
+            return missing(_path(param, "type"))
+        case "union_tag_invalid":
+            message = not_one_of(limits["tag"], limits["expected_tags"])
+            return RealtimeFault("invalid_value", message, param=_path(param, "type"))
+        case "literal_error" if isinstance(given, str):
+            expected = limits["expected"].replace(" or ", ", ")
+            return RealtimeFault("invalid_value", not_one_of(given, expected), param=param)
+        case "literal_error":
+            return wrong_type(param, f"one of {limits['expected']}", given)
+        case kind if kind in _EXPECTED:
+            return wrong_type(param, _EXPECTED[kind], given)
+        case "greater_than_equal" | "less_than_equal" as kind:
+            return _out_of_range(param, given, limits, is_low=kind == "greater_than_equal")
+        case "string_too_long" | "too_long" as kind:
+            return _too_long(param, given, limits["max_length"], kind == "string_too_long")
+        case "string_too_short":
+            text = "empty string. Expected a string with minimum length 1, but got an empty string"
+            return RealtimeFault("empty_string", f"Invalid '{param}': {text} instead.", param=param)
+    return RealtimeFault(
+        "invalid_value", f"Invalid '{param}': {first_fault(error)[1]}", param=param
+    )
+
+
+def missing(param: str) -> RealtimeFault:
+    """A required field is absent."""
+    message = f"Missing required parameter: '{param}'."
+    return RealtimeFault(MISSING, message, param=param)
+
+
+def wrong_type(param: str, expected: str, given: Any) -> RealtimeFault:
+    """A value of another JSON type than `expected`, such as "a string"."""
+    got = _JSON_TYPES.get(type(given).__name__, "another type")
+    message = f"Invalid type for '{param}': expected {expected}, but got {got} instead."
+    return RealtimeFault("invalid_type", message, param=param)
+
+
+def not_one_of(value: Any, expected: Iterable[str] | str) -> str:
+    """The message; `expected` are the choices, or the quoted list of them."""
+    listed = expected if isinstance(expected, str) else ", ".join(f"'{one}'" for one in expected)
+    return f"Invalid value: '{shown(value)}'. Supported values are: {listed}."
+
+
+def _out_of_range(
+    param: str, given: Any, limits: Mapping[str, Any], *, is_low: bool
+) -> RealtimeFault:
+    kind = "decimal" if isinstance(given, float) else "integer"
+    side, sign, limit = ("below minimum", ">=", "ge") if is_low else ("above maximum", "<=", "le")
+    message = (
+        f"Invalid '{param}': {kind} {side} value. "
+        f"Expected a value {sign} {limits[limit]}, but got {given} instead."
+    )
+    code = f"{kind}_below_min_value" if is_low else f"{kind}_above_max_value"
+    return RealtimeFault(code, message, param=param)
+
+
+def _too_long(param: str, given: Any, most: int, is_text: bool) -> RealtimeFault:
+    size = len(given) if isinstance(given, str | list | dict) else "more"
+    if isinstance(given, dict):
+        message = f"too many properties. Expected an object with at most {most} properties, but"
+        message += f" got {size} instead."
+        code = "object_above_max_properties"
+    else:
+        kind = "string" if is_text else "array"
+        article = "a" if is_text else "an"
+        message = f"{kind} too long. Expected {article} {kind} with maximum length {most}, but got"
+        message += f" {article} {kind} with length {size} instead."
+        code = f"{kind}_above_max_length"
+    return RealtimeFault(code, f"Invalid '{param}': {message}", param=param)
+
+
+def _path(at: str, *parts: str | int) -> str:
+    """As OpenAI writes it: `session.tools[0].name`."""
+    path = at
+    for part in parts:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif part not in _TAGS and part not in ("", "[key]"):
+            path += f".{part}" if path else part
+    return path[:MAX_PARAM]

@@ -1,0 +1,158 @@
+"""Items of a conversation: messages, calls of functions, and the outputs of those calls."""
+
+from base64 import b64encode
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from api.openai.realtime.faults import MISSING, wrong, wrong_choice
+from api.sockets.tts.events import LenientModel
+from pipelines.audio.decode.stream import decode_base64
+from pipelines.errors import InvalidAudio
+
+MAX_AUDIO_BYTES = 15 << 20  # of one event, decoded
+MAX_TEXT = 1 << 20  # characters; a body of the chat route has no more
+MAX_PARTS = 128
+ItemStatus = Literal["completed", "incomplete", "in_progress"]
+Role = Literal["system", "user", "assistant"]
+PartType = Literal["input_text", "input_audio", "output_text", "output_audio"]
+
+# What the content of each role may be, by the names of clients; `text` and `audio` are the beta's.
+_PART_TYPES: dict[Role, dict[str, PartType]] = {
+    "system": {"input_text": "input_text", "text": "input_text"},
+    "user": {
+        "input_text": "input_text",
+        "input_audio": "input_audio",
+        "text": "input_text",
+        "audio": "input_audio",
+    },
+    "assistant": {
+        "output_text": "output_text",
+        "output_audio": "output_audio",
+        "text": "output_text",
+        "audio": "output_audio",
+    },
+}
+
+_NEEDED = {  # the field without which a part has no content
+    "input_text": "text",
+    "output_text": "text",
+    "input_audio": "audio",
+    "output_audio": "transcript",
+}
+
+Identifier = Annotated[str, Field(min_length=1, max_length=200)]
+LongText = Annotated[str, Field(max_length=MAX_TEXT)]
+
+
+def _decoded(value: Any) -> Any:
+    """The bytes of base64; other types are left to the type's own check."""
+    if not isinstance(value, str):
+        return value
+    if len(value) > -(-MAX_AUDIO_BYTES // 3) * 4:
+        raise wrong("invalid_value", f"audio is larger than {MAX_AUDIO_BYTES} bytes")
+    try:
+        return decode_base64(value)
+    except InvalidAudio:
+        message = "Expected base64-encoded audio bytes but got an invalid value."
+        raise wrong("invalid_value", message) from None
+
+
+AudioBytes = Annotated[bytes, BeforeValidator(_decoded)]
+
+
+class ContentPart(LenientModel):
+    """A part of a message. `audio` is in the session's format of its direction.
+
+    Of audio whose text is already known the bytes may be left out, as when a conversation is
+    restored.
+    """
+
+    type: Literal[PartType, "text", "audio"]  # the latter two only until the message is validated
+    text: LongText | None = None
+    audio: AudioBytes | None = None
+    transcript: LongText | None = None
+
+    @property
+    def words(self) -> str:
+        """The text or the transcript."""
+        return (self.transcript if self.type.endswith("audio") else self.text) or ""
+
+    def as_json(self, with_audio: bool = False) -> dict[str, Any]:
+        if not self.type.endswith("audio"):
+            return {"type": self.type, "text": self.text}
+        shown: dict[str, Any] = {"type": self.type, "transcript": self.transcript}
+        if with_audio and self.audio is not None:
+            shown["audio"] = b64encode(self.audio).decode("ascii")
+        return shown
+
+
+class ItemModel(LenientModel):
+    """Without an `id` the server gives it one."""
+
+    id: Identifier | None = None
+    status: ItemStatus = "completed"
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        return {"id": self.id, "object": "realtime.item", "type": kind, "status": self.status}
+
+
+class MessageItem(ItemModel):
+    type: Literal["message"] = "message"
+    role: Role
+    content: Annotated[list[ContentPart], Field(max_length=MAX_PARTS)]
+
+    @model_validator(mode="after")
+    def _suits_role(self) -> "MessageItem":
+        types = _PART_TYPES[self.role]
+        for index, part in enumerate(self.content):
+            at = f"content[{index}]"
+            if part.type not in types:
+                raise wrong_choice(part.type, dict.fromkeys(types.values()), f"{at}.type")
+            part.type = types[part.type]
+            field = _NEEDED[part.type]
+            audio = part.transcript if part.audio is None else part.audio
+            if {"text": part.text, "audio": audio, "transcript": part.transcript}[field] is None:
+                raise wrong(MISSING, "", f"{at}.{field}")
+        return self
+
+    def as_json(self, with_audio: bool = False) -> dict[str, Any]:
+        content = [part.as_json(with_audio) for part in self.content]
+        return {**self._head(self.type), "role": self.role, "content": content}
+
+
+class FunctionCallItem(ItemModel):
+    """A call that the model made; `arguments` is JSON text."""
+
+    type: Literal["function_call"] = "function_call"
+    call_id: Identifier | None = None
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    arguments: LongText
+
+    def as_json(self, with_audio: bool = False) -> dict[str, Any]:
+        named = {} if self.call_id is None else {"call_id": self.call_id}  # clients take no null
+        call = {"name": self.name, "arguments": self.arguments}
+        return {**self._head(self.type), **named, **call}
+
+
+class FunctionCallOutputItem(ItemModel):
+    """What the client's function returned."""
+
+    type: Literal["function_call_output"] = "function_call_output"
+    call_id: Identifier
+    output: LongText
+
+    def as_json(self, with_audio: bool = False) -> dict[str, Any]:
+        return {**self._head(self.type), "call_id": self.call_id, "output": self.output}
+
+
+class ItemReference(LenientModel):
+    """An item of the conversation as input of a response."""
+
+    type: Literal["item_reference"] = "item_reference"
+    id: Identifier
+
+
+AnyItem: TypeAlias = MessageItem | FunctionCallItem | FunctionCallOutputItem
+Item: TypeAlias = Annotated[AnyItem, Field(discriminator="type")]
+InputItem: TypeAlias = Annotated[AnyItem | ItemReference, Field(discriminator="type")]

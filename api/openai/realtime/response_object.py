@@ -1,0 +1,97 @@
+"""The response object of the Realtime dialect, and its usage."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from api.openai.realtime.items import AnyItem
+from api.openai.realtime.session_object import RealtimeSession
+
+ResponseStatus = Literal["in_progress", "completed", "cancelled", "incomplete", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class RealtimeUsage:
+    """Tokens. The cached ones are part of the input."""
+
+    input_text: int = 0
+    input_audio: int = 0
+    output_text: int = 0
+    output_audio: int = 0
+    cached_text: int = 0
+    cached_audio: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        read = self.input_text + self.input_audio
+        written = self.output_text + self.output_audio
+        return {
+            "total_tokens": read + written,
+            "input_tokens": read,
+            "output_tokens": written,
+            "input_token_details": {
+                "text_tokens": self.input_text,
+                "audio_tokens": self.input_audio,
+                "image_tokens": 0,
+                "cached_tokens": self.cached_text + self.cached_audio,
+                "cached_tokens_details": {
+                    "text_tokens": self.cached_text,
+                    "audio_tokens": self.cached_audio,
+                    "image_tokens": 0,
+                },
+            },
+            "output_token_details": {
+                "text_tokens": self.output_text,
+                "audio_tokens": self.output_audio,
+            },
+        }
+
+
+@dataclass(slots=True)
+class RealtimeResponse:
+    """One answer. `session` has the response's own options applied.
+
+    `conversation_id` is None for a response outside the conversation. `metadata` is shown again
+    from `response.created` on: clients match it with their own requests.
+    """
+
+    id: str
+    session: RealtimeSession
+    conversation_id: str | None
+    metadata: dict[str, str] | None = None
+    status: ResponseStatus = "in_progress"
+    status_details: dict[str, Any] | None = None
+    output: list[AnyItem] = field(default_factory=list)
+    usage: RealtimeUsage = RealtimeUsage()
+
+    def complete(self) -> None:
+        self.status = "completed"
+
+    def cancel(self, reason: Literal["client_cancelled", "turn_detected"]) -> None:
+        """Ended by the client, or by the user's voice."""
+        self._end("cancelled", reason=reason)
+
+    def cut(self, reason: Literal["max_output_tokens", "content_filter"]) -> None:
+        self._end("incomplete", reason=reason)
+
+    def fail(self, code: str, message: str, kind: str = "server_error") -> None:
+        self._end("failed", error={"type": kind, "code": code, "message": message})
+
+    def as_json(self) -> dict[str, Any]:
+        output = self.session.audio.output
+        return {
+            "object": "realtime.response",
+            "id": self.id,
+            "status": self.status,
+            "status_details": self.status_details,
+            "output": [item.as_json() for item in self.output],
+            "conversation_id": self.conversation_id,
+            "output_modalities": self.session.output_modalities,
+            "max_output_tokens": self.session.max_output_tokens,
+            "audio": {"output": {"format": output.format.as_json(), "voice": output.voice}},
+            # Clients read it from every response that ended, however it ended.
+            "usage": None if self.status == "in_progress" else self.usage.as_json(),
+            "metadata": self.metadata,
+        }
+
+    def _end(self, status: ResponseStatus, **details: Any) -> None:
+        self.status = status
+        self.status_details = {"type": status, **details}

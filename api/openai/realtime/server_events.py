@@ -1,0 +1,281 @@
+"""The server's events of the Realtime dialect over WebSocket, each as one JSON text frame.
+
+The names are those of the GA version (openai-python's `types/realtime`). Of its 46 events these 32
+exist here: those of MCP, of WebRTC and SIP, and the beta's two are left out. `type` is always the
+first key, and `event_id` the second: `beta.to_beta` relies on it.
+"""
+
+import json
+import secrets
+from base64 import b64encode
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Protocol
+
+ID_LETTERS = 21  # behind the prefix, as in OpenAI's ids
+
+
+class JsonObject(Protocol):
+    """A session or a response."""
+
+    def as_json(self) -> dict[str, Any]: ...
+
+
+class JsonItem(Protocol):
+    """An item of a conversation. Its audio is only shown when a client retrieves it."""
+
+    def as_json(self, with_audio: bool = False) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """What is left of a limit, and the seconds until it is full again."""
+
+    name: Literal["requests", "tokens"]
+    limit: int
+    remaining: int
+    reset_seconds: float
+
+
+def new_id(prefix: str) -> str:
+    """A random id such as `item_` and 21 characters (126 bits)."""
+    return f"{prefix}_{secrets.token_urlsafe(16)[:ID_LETTERS]}"
+
+
+def error(
+    message: str,
+    *,
+    code: str | None = None,
+    kind: str = "invalid_request_error",
+    param: str | None = None,
+    event_id: str | None = None,
+) -> str:
+    """`event_id` is that of the client's event at fault, `param` the path of its field."""
+    body = {"type": kind, "code": code, "message": message, "param": param, "event_id": event_id}
+    return _frame("error", error=body)
+
+
+def session_created(session: JsonObject) -> str:
+    """The first event of a connection."""
+    return _frame("session.created", session=session.as_json())
+
+
+def session_updated(session: JsonObject) -> str:
+    return _frame("session.updated", session=session.as_json())
+
+
+def item_added(item: JsonItem, previous_item_id: str | None) -> str:
+    body = item.as_json()
+    return _frame("conversation.item.added", previous_item_id=previous_item_id, item=body)
+
+
+def item_done(item: JsonItem, previous_item_id: str | None) -> str:
+    body = item.as_json()
+    return _frame("conversation.item.done", previous_item_id=previous_item_id, item=body)
+
+
+def item_retrieved(item: JsonItem) -> str:
+    """The item with its audio."""
+    return _frame("conversation.item.retrieved", item=item.as_json(with_audio=True))
+
+
+def item_deleted(item_id: str) -> str:
+    return _frame("conversation.item.deleted", item_id=item_id)
+
+
+def item_truncated(item_id: str, content_index: int, audio_end_ms: int) -> str:
+    return _frame(
+        "conversation.item.truncated",
+        item_id=item_id,
+        content_index=content_index,
+        audio_end_ms=audio_end_ms,
+    )
+
+
+def transcription_delta(item_id: str, delta: str, *, content_index: int = 0) -> str:
+    return _transcription("delta", item_id, content_index, delta=delta)
+
+
+def transcription_completed(
+    item_id: str,
+    transcript: str,
+    seconds: float,
+    *,
+    content_index: int = 0,
+    logprobs: list[dict[str, Any]] | None = None,
+) -> str:
+    """`seconds` is the length of the audio, by which transcription is charged."""
+    usage = {"type": "duration", "seconds": round(seconds, 3)}
+    return _transcription(
+        "completed", item_id, content_index, transcript=transcript, usage=usage, logprobs=logprobs
+    )
+
+
+def transcription_failed(
+    item_id: str, code: str, message: str, *, content_index: int = 0, kind: str = "server_error"
+) -> str:
+    # Without `param`: openai-agents-js takes no null here.
+    body = {"type": kind, "code": code, "message": message}
+    return _transcription("failed", item_id, content_index, error=body)
+
+
+def transcription_segment(
+    item_id: str,
+    segment_id: str,
+    text: str,
+    speaker: str,
+    start_s: float,
+    end_s: float,
+    *,
+    content_index: int = 0,
+) -> str:
+    """What one speaker said; the times are seconds of the item's audio."""
+    return _transcription(
+        "segment",
+        item_id,
+        content_index,
+        id=segment_id,
+        text=text,
+        speaker=speaker,
+        start=round(start_s, 3),
+        end=round(end_s, 3),
+    )
+
+
+def audio_committed(item_id: str, previous_item_id: str | None) -> str:
+    return _frame(
+        "input_audio_buffer.committed", previous_item_id=previous_item_id, item_id=item_id
+    )
+
+
+def audio_cleared() -> str:
+    return _frame("input_audio_buffer.cleared")
+
+
+def speech_started(item_id: str, audio_start_ms: int) -> str:
+    """`audio_start_ms` counts from the session's first audio, and includes the prefix padding."""
+    return _frame(
+        "input_audio_buffer.speech_started", audio_start_ms=audio_start_ms, item_id=item_id
+    )
+
+
+def speech_stopped(item_id: str, audio_end_ms: int) -> str:
+    return _frame("input_audio_buffer.speech_stopped", audio_end_ms=audio_end_ms, item_id=item_id)
+
+
+def timeout_triggered(item_id: str, audio_start_ms: int, audio_end_ms: int) -> str:
+    """The idle timeout passed: no speech between these times."""
+    return _frame(
+        "input_audio_buffer.timeout_triggered",
+        audio_start_ms=audio_start_ms,
+        audio_end_ms=audio_end_ms,
+        item_id=item_id,
+    )
+
+
+def response_created(response: JsonObject) -> str:
+    return _frame("response.created", response=response.as_json())
+
+
+def response_done(response: JsonObject) -> str:
+    return _frame("response.done", response=response.as_json())
+
+
+def output_item_added(response_id: str, output_index: int, item: JsonItem) -> str:
+    return _output_item("added", response_id, output_index, item)
+
+
+def output_item_done(response_id: str, output_index: int, item: JsonItem) -> str:
+    return _output_item("done", response_id, output_index, item)
+
+
+def rate_limits_updated(limits: list[RateLimit]) -> str:
+    return _frame("rate_limits.updated", rate_limits=[asdict(limit) for limit in limits])
+
+
+class PartEvents:
+    """The events of one content part of a response. What they have in common is rendered once."""
+
+    def __init__(
+        self, response_id: str, item_id: str, output_index: int, content_index: int = 0
+    ) -> None:
+        where = {"response_id": response_id, "item_id": item_id}
+        where_json = _json({**where, "output_index": output_index, "content_index": content_index})
+        self._where = where_json[1:-1]
+
+    def part_added(self, is_audio: bool) -> str:
+        return self._event("response.content_part.added", f',"part":{_part(is_audio, "")}')
+
+    def part_done(self, is_audio: bool, text: str) -> str:
+        """`text` is the whole text, or the transcript."""
+        return self._event("response.content_part.done", f',"part":{_part(is_audio, text)}')
+
+    def audio_delta(self, audio: bytes) -> str:
+        delta = b64encode(audio).decode("ascii")
+        return self._event("response.output_audio.delta", f',"delta":"{delta}"')
+
+    def audio_done(self) -> str:
+        return self._event("response.output_audio.done", "")
+
+    def transcript_delta(self, delta: str) -> str:
+        return self._event("response.output_audio_transcript.delta", f',"delta":{_json(delta)}')
+
+    def transcript_done(self, transcript: str) -> str:
+        rest = f',"transcript":{_json(transcript)}'
+        return self._event("response.output_audio_transcript.done", rest)
+
+    def text_delta(self, delta: str) -> str:
+        return self._event("response.output_text.delta", f',"delta":{_json(delta)}')
+
+    def text_done(self, text: str) -> str:
+        return self._event("response.output_text.done", f',"text":{_json(text)}')
+
+    def _event(self, kind: str, rest: str) -> str:
+        return f'{{"type":"{kind}","event_id":"{new_id("event")}",{self._where}{rest}}}'
+
+
+class CallEvents:
+    """The events of one function call of a response."""
+
+    def __init__(self, response_id: str, item_id: str, output_index: int, call_id: str) -> None:
+        self._where = {
+            "response_id": response_id,
+            "item_id": item_id,
+            "output_index": output_index,
+            "call_id": call_id,
+        }
+
+    def arguments_delta(self, delta: str) -> str:
+        return _frame("response.function_call_arguments.delta", **self._where, delta=delta)
+
+    def arguments_done(self, name: str, arguments: str) -> str:
+        """`arguments` is the whole JSON text."""
+        kind = "response.function_call_arguments.done"
+        return _frame(kind, **self._where, name=name, arguments=arguments)
+
+
+def _transcription(step: str, item_id: str, content_index: int, **fields: Any) -> str:
+    kind = f"conversation.item.input_audio_transcription.{step}"
+    return _frame(kind, item_id=item_id, content_index=content_index, **fields)
+
+
+def _output_item(step: str, response_id: str, output_index: int, item: JsonItem) -> str:
+    return _frame(
+        f"response.output_item.{step}",
+        response_id=response_id,
+        output_index=output_index,
+        item=item.as_json(),
+    )
+
+
+def _part(is_audio: bool, text: str) -> str:
+    """Parts are `text` or `audio` in GA too, unlike the content of items."""
+    part = {"type": "audio", "transcript": text} if is_audio else {"type": "text", "text": text}
+    return _json(part)
+
+
+def _frame(kind: str, **fields: Any) -> str:
+    return _json({"type": kind, "event_id": new_id("event"), **fields})
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

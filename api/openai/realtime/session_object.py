@@ -1,0 +1,423 @@
+"""The session objects of the Realtime dialect (GA): their defaults, and how updates change them.
+
+An update is merged: objects field by field, lists and values as a whole; null, "" and [] clear a
+field. Fields that this service does not have, such as `tracing`, are kept and shown again.
+"""
+
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
+
+from api.http.bodies import RequestModel
+from api.native.chat.schemas import MAX_MESSAGES, MAX_TOOLS, Tool, Whole
+from api.openai.realtime.faults import (
+    MISSING,
+    RealtimeFault,
+    fault_of,
+    wrong,
+    wrong_choice,
+)
+from api.openai.realtime.items import InputItem, LongText
+from api.openai.realtime.server_events import new_id
+from api.openai.speech import PCM_RATE, VoiceName
+from api.sockets.tts.events import LenientModel, shown
+from models.llm.base import ToolChoice as EngineToolChoice
+
+SPEEDS = (0.25, 1.5)
+IDLE_TIMEOUTS_MS = (5000, 30_000)
+MAX_SILENCE_MS = 10_000
+MAX_PADDING_MS = 5000
+MAX_OUTPUT_TOKENS = 4096
+MAX_LANGUAGES, MAX_KEYWORDS = 20, 100  # as in the form of transcriptions
+MAX_METADATA = 16
+G711_RATE = 8000  # Hz
+
+_TOOL_CHOICES: tuple[EngineToolChoice, ...] = ("auto", "none", "required")
+_WORDS = ("auto", "disabled")
+_FIXED = frozenset({"id", "object", "expires_at"})  # ignored in updates
+_GROUPS = frozenset({"audio", "input", "output"})
+_MERGED = _GROUPS | {"turn_detection", "transcription", "noise_reduction"}
+_OVERRIDES = (
+    "output_modalities",
+    "instructions",
+    "audio",
+    "tools",
+    "tool_choice",
+    "max_output_tokens",
+    "temperature",
+    "prompt",
+    "reasoning",
+    "parallel_tool_calls",
+)
+
+Include = Literal["item.input_audio_transcription.logprobs"]
+AudioType = Literal["audio/pcm", "audio/pcmu", "audio/pcma"]
+Modality = Literal["audio", "text"]
+LONGEST_WAITS_S = {"low": 8.0, "medium": 4.0, "auto": 4.0, "high": 2.0}
+
+
+class AudioFormat(LenientModel):
+    """16-bit little-endian PCM at 24 kHz, or G.711 at 8 kHz; mono."""
+
+    type: AudioType = "audio/pcm"
+    rate: Whole = 0  # Hz
+
+    @model_validator(mode="after")
+    def _has_its_rate(self) -> "AudioFormat":
+        rate = PCM_RATE if self.type == "audio/pcm" else G711_RATE
+        if self.rate not in (0, rate):
+            raise wrong_choice(self.rate, [str(rate)], "rate")
+        self.rate = rate
+        return self
+
+    def as_json(self) -> dict[str, Any]:
+        is_pcm = self.type == "audio/pcm"
+        return {"type": self.type, "rate": self.rate} if is_pcm else {"type": self.type}
+
+
+class ServerVad(LenientModel):
+    """A turn ends after a silence of a fixed length."""
+
+    type: Literal["server_vad"] = "server_vad"
+    threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
+    prefix_padding_ms: Annotated[Whole, Field(ge=0, le=MAX_PADDING_MS)] = 300
+    silence_duration_ms: Annotated[Whole, Field(ge=0, le=MAX_SILENCE_MS)] = 500
+    idle_timeout_ms: (
+        Annotated[Whole, Field(ge=IDLE_TIMEOUTS_MS[0], le=IDLE_TIMEOUTS_MS[1])] | None
+    ) = None
+    create_response: bool = True
+    interrupt_response: bool = True
+
+
+class SemanticVad(LenientModel):
+    """A turn ends when its sentence is complete."""
+
+    type: Literal["semantic_vad"] = "semantic_vad"
+    eagerness: Literal["low", "medium", "high", "auto"] = "auto"
+    create_response: bool = True
+    interrupt_response: bool = True
+
+    @property
+    def longest_wait_s(self) -> float:
+        """How long an incomplete sentence is waited for."""
+        return LONGEST_WAITS_S[self.eagerness]
+
+
+TurnDetection: TypeAlias = Annotated[ServerVad | SemanticVad, Field(discriminator="type")]
+
+
+class TranscriptionOptions(LenientModel):
+    """`delay` has no effect."""
+
+    model: Annotated[str, Field(max_length=200)] | None = None
+    language: Annotated[str, Field(max_length=35)] | None = None
+    prompt: LongText | None = None
+    languages: (
+        Annotated[list[Annotated[str, Field(max_length=35)]], Field(max_length=MAX_LANGUAGES)]
+        | None
+    ) = None
+    keywords: (
+        Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=MAX_KEYWORDS)]
+        | None
+    ) = None
+    delay: Literal["minimal", "low", "medium", "high", "xhigh"] | None = None
+
+
+class NoiseReduction(LenientModel):
+    """How far the microphone is."""
+
+    type: Literal["near_field", "far_field"] | None = None
+    strength: Annotated[float, Field(ge=0)] | None = None
+
+
+def _or_default(value: Any) -> Any:
+    return {} if value is None else value
+
+
+class InputAudio(RequestModel):
+    """Without `turn_detection` the client commits its audio and asks for responses itself."""
+
+    format: Annotated[AudioFormat, BeforeValidator(_or_default)] = AudioFormat()
+    transcription: TranscriptionOptions | None = None
+    noise_reduction: NoiseReduction | None = None
+    turn_detection: TurnDetection | None = ServerVad()
+
+    def as_json(self) -> dict[str, Any]:
+        turns, heard, noise = self.turn_detection, self.transcription, self.noise_reduction
+        return {
+            "format": self.format.as_json(),
+            "transcription": heard and heard.model_dump(exclude_none=True),
+            "noise_reduction": noise and noise.model_dump(exclude_none=True),
+            "turn_detection": turns and turns.model_dump(),
+        }
+
+
+class OutputAudio(LenientModel):
+    """Without a `voice` the language of each answer decides."""
+
+    format: AudioFormat = AudioFormat()
+    voice: VoiceName | None = None
+    speed: Annotated[float, Field(ge=SPEEDS[0], le=SPEEDS[1])] = 1.0
+
+    def as_json(self) -> dict[str, Any]:
+        return {"format": self.format.as_json(), "voice": self.voice, "speed": self.speed}
+
+
+class RealtimeAudio(LenientModel):
+    input: InputAudio = InputAudio()
+    output: OutputAudio = OutputAudio()
+
+
+class TranscriptionAudio(LenientModel):
+    input: InputAudio = InputAudio()
+
+
+class RealtimeTool(Tool):
+    """A function of the client, without the nested object of the chat route."""
+
+    type: Literal["function"] = "function"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_no_server(cls, body: Any) -> Any:
+        if isinstance(body, dict) and body.get("type") == "mcp":
+            message = "MCP tools are not supported: declare functions, which the client calls."
+            raise wrong("invalid_value", message, "type")
+        return body
+
+    def to_openai(self) -> dict[str, Any]:
+        function = self.model_dump(exclude={"type"}, exclude_none=True)
+        return {"type": "function", "function": function}
+
+
+def _tool_choice(value: Any) -> Any:
+    """A word, or the function that must be called."""
+    if not isinstance(value, dict):
+        if value not in _TOOL_CHOICES:
+            raise wrong_choice(value, _TOOL_CHOICES)
+        return value
+    if value.get("type") != "function":
+        raise wrong_choice(value.get("type"), ["function"], "type")
+    if not isinstance(value.get("name"), str):
+        raise wrong(MISSING, "", "name")
+    return {"type": "function", "name": value["name"]}
+
+
+def _modalities(value: Any) -> Any:
+    if value not in (["audio"], ["text"]):
+        message = f"Invalid modalities: {shown(value)}. "
+        message += "Supported combinations are: ['text'] and ['audio']."
+        raise wrong("invalid_value", message)
+    return value
+
+
+def _tokens(value: Any) -> Any:
+    if value == "inf" or (type(value) is int and 1 <= value <= MAX_OUTPUT_TOKENS):
+        return value
+    message = f"Expected an integer between 1 and {MAX_OUTPUT_TOKENS}, or 'inf'."
+    raise wrong("invalid_value", message)
+
+
+def _word_or_object(value: Any) -> Any:
+    """What is only shown again: `auto`, `disabled`, or an object."""
+    if isinstance(value, dict) or value in _WORDS:
+        return value
+    raise wrong_choice(value, _WORDS)
+
+
+class RealtimeSession(LenientModel):
+    """A session that answers. Until a `model` is named, an update may name one."""
+
+    type: Literal["realtime"] = "realtime"
+    id: str
+    model: Annotated[str, Field(max_length=200)] | None = None
+    expires_at: int | None = None  # Unix seconds
+    output_modalities: Annotated[list[Modality], PlainValidator(_modalities)] = ["audio"]
+    instructions: LongText = ""
+    audio: RealtimeAudio = RealtimeAudio()
+    tools: Annotated[list[RealtimeTool], Field(max_length=MAX_TOOLS)] = []
+    tool_choice: Annotated[EngineToolChoice | dict[str, str], PlainValidator(_tool_choice)] = "auto"
+    max_output_tokens: Annotated[int | Literal["inf"], PlainValidator(_tokens)] = "inf"
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # the beta's
+    include: list[Include] | None = None
+    # Without effect here.
+    tracing: Annotated[str | dict[str, Any], PlainValidator(_word_or_object)] | None = None
+    truncation: Annotated[str | dict[str, Any], PlainValidator(_word_or_object)] = "auto"
+    prompt: dict[str, Any] | None = None
+    reasoning: dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+
+    @model_validator(mode="after")
+    def _has_unique_tools(self) -> "RealtimeSession":
+        if len({tool.name for tool in self.tools}) < len(self.tools):
+            raise wrong("invalid_value", "The names of tools must be unique.", "tools")
+        return self
+
+    @property
+    def speaks(self) -> bool:
+        return self.output_modalities == ["audio"]
+
+    def called_tool(self) -> str | None:
+        """The tool that `tool_choice` names, as long as there is one of that name."""
+        named = self.tool_choice["name"] if isinstance(self.tool_choice, dict) else None
+        return next((tool.name for tool in self.tools if tool.name == named), None)
+
+    def choice(self) -> EngineToolChoice:
+        """Whether tools may, must or must not be called."""
+        if isinstance(self.tool_choice, dict):
+            return "required" if self.called_tool() else "auto"
+        return self.tool_choice if self.tools else "auto"
+
+    def most_tokens(self) -> int | None:
+        """Of an answer; None is up to the length of the context."""
+        return self.max_output_tokens if isinstance(self.max_output_tokens, int) else None
+
+    def as_json(self) -> dict[str, Any]:
+        optional = self.model_dump(
+            include={"reasoning", "parallel_tool_calls", "temperature"}, exclude_none=True
+        )
+        return {
+            "type": self.type,
+            "object": "realtime.session",
+            "id": self.id,
+            "model": self.model,
+            "output_modalities": self.output_modalities,
+            "instructions": self.instructions,
+            "tools": [tool.model_dump(exclude_none=True) for tool in self.tools],
+            "tool_choice": self.tool_choice,
+            "max_output_tokens": self.max_output_tokens,
+            "tracing": self.tracing,
+            "truncation": self.truncation,
+            "prompt": self.prompt,
+            "expires_at": self.expires_at,
+            "audio": {"input": self.audio.input.as_json(), "output": self.audio.output.as_json()},
+            "include": self.include,
+            **optional,
+        }
+
+
+class TranscriptionSession(LenientModel):
+    """A session that only transcribes."""
+
+    type: Literal["transcription"] = "transcription"
+    id: str
+    expires_at: int | None = None  # Unix seconds
+    audio: TranscriptionAudio = TranscriptionAudio()
+    include: list[Include] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "type": self.type,
+            "object": "realtime.transcription_session",
+            "id": self.id,
+            "expires_at": self.expires_at,
+            "audio": {"input": self.audio.input.as_json()},
+            "include": self.include,
+        }
+
+
+Session: TypeAlias = RealtimeSession | TranscriptionSession
+S = TypeVar("S", bound=Session)
+
+
+def new_session(
+    kind: Literal["realtime", "transcription"],
+    *,
+    model: str | None = None,
+    voice: str | None = None,
+    instructions: str = "",
+    transcription_model: str | None = None,
+    expires_at: int | None = None,
+) -> Session:
+    """A session with OpenAI's defaults; `expires_at` is in Unix seconds."""
+    heard = TranscriptionOptions(model=transcription_model) if transcription_model else None
+    audio = InputAudio(transcription=heard)
+    if kind == "transcription":
+        return TranscriptionSession(
+            id=new_id("sess"), expires_at=expires_at, audio=TranscriptionAudio(input=audio)
+        )
+    return RealtimeSession(
+        id=new_id("sess"),
+        model=model,
+        expires_at=expires_at,
+        instructions=instructions,
+        audio=RealtimeAudio(input=audio, output=OutputAudio(voice=voice)),
+    )
+
+
+def merged(session: S, update: dict[str, Any], *, voice_frozen: bool = False) -> S:
+    """The session after a `session.update`. `voice_frozen`: audio has been spoken.
+
+    Raises RealtimeFault: of a wrong field, or with cannot_update_voice.
+    """
+    kind = update.get("type")
+    if kind in ("realtime", "transcription") and kind != session.type:
+        message = f"Passing a {kind} session update event to a {session.type} session is not"
+        raise RealtimeFault("invalid_parameter", f"{message} allowed.", param="session.type")
+    return _changed(session, update, "session", voice_frozen)
+
+
+def _changed(session: S, update: dict[str, Any], at: str, voice_frozen: bool) -> S:
+    given = {name: value for name, value in update.items() if name not in _FIXED}
+    try:
+        changed = type(session).model_validate(_overlaid(session.model_dump(), given))
+    except ValidationError as error:
+        raise fault_of(error, at) from None
+    if isinstance(session, RealtimeSession) and isinstance(changed, RealtimeSession):
+        if session.model not in (None, changed.model):
+            message = "The model of a session cannot be changed."
+            raise RealtimeFault("invalid_value", message, param=f"{at}.model")
+        if voice_frozen and changed.audio.output.voice != session.audio.output.voice:
+            message = "Cannot update a conversation's voice if assistant audio is present."
+            raise RealtimeFault("cannot_update_voice", message, param=f"{at}.audio.output.voice")
+        if isinstance(update.get("tool_choice"), dict) and changed.called_tool() is None:
+            message = "There is no tool of that name."
+            raise RealtimeFault("invalid_value", message, param=f"{at}.tool_choice.name")
+    return changed
+
+
+def _overlaid(before: dict[str, Any], update: dict[str, Any]) -> dict[str, Any]:
+    after = dict(before)
+    for name, value in update.items():
+        old = before.get(name)
+        if name in _GROUPS and value is None:
+            continue
+        is_merged = name in _MERGED and isinstance(value, dict) and isinstance(old, dict)
+        if is_merged and name == "turn_detection":  # another kind begins with its own defaults
+            is_merged = value.get("type", old["type"]) == old["type"]
+        after[name] = _overlaid(old, value) if is_merged else value
+    return after
+
+
+class ResponseOptions(LenientModel):
+    """The body of `response.create`: what differs from the session, for one response."""
+
+    model_config = ConfigDict(extra="allow")  # `applied_to` validates the fields of the session
+
+    conversation: Literal["auto", "none"] = "auto"
+    input: Annotated[list[InputItem], Field(max_length=MAX_MESSAGES)] | None = None
+    metadata: (
+        Annotated[
+            dict[
+                Annotated[str, Field(max_length=64)],
+                Annotated[str, Field(max_length=512)],
+            ],
+            Field(max_length=MAX_METADATA),
+        ]
+        | None
+    ) = None
+
+    def applied_to(
+        self, session: RealtimeSession, *, voice_frozen: bool = False
+    ) -> RealtimeSession:
+        """The session as this response sees it. Raises RealtimeFault as `merged`."""
+        given = self.model_extra or {}
+        overrides = {name: given[name] for name in _OVERRIDES if name in given}
+        return _changed(session, overrides, "response", voice_frozen)
