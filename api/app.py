@@ -27,6 +27,7 @@ from api.native.chat import completions, saved_chats
 from api.openai import models as openai_models
 from api.openai import speech as openai_speech
 from api.openai import transcription as openai_transcription
+from api.openai.realtime import routes as realtime
 from api.services import Services
 from api.sockets.kernel.routes import unknown_sockets
 from api.sockets.stt import conversation as stt_socket
@@ -87,7 +88,7 @@ def routed_app() -> FastAPI:
     for router in routers:
         # Not include_router: it would match every path twice.
         app.router.routes.extend(router.routes)
-    for module in (tts_socket, inworld, console, health, stt_socket):
+    for module in (tts_socket, inworld, realtime, console, health, stt_socket):
         app.router.routes.extend(module.routes)
     openapi.add_docs(app)
     app.router.routes.append(unknown_sockets())

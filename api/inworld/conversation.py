@@ -26,7 +26,7 @@ from api.inworld.messages import (
     parse_message,
     updated,
 )
-from api.services import SpeechServices
+from api.services import Services
 from api.sockets.kernel.conversation import ClientFault, Service, parse_event
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.events import shown
@@ -111,9 +111,9 @@ class InworldConversation:
 
     service: Service = "tts"
 
-    def __init__(self, session: SocketSession, speech: SpeechServices) -> None:
+    def __init__(self, session: SocketSession, services: Services) -> None:
         self._session = session
-        self._synthesis = speech.synthesis
+        self._synthesis = services.speech.synthesis
         self._contexts = OpenContexts(session.spawn, self._on_closed)
         self._open: dict[str, tuple[Create, AutoFlush]] = {}
 

@@ -28,7 +28,7 @@ from api.inworld.messages import (
     open_voice,
 )
 from api.native.speech import SpokenText
-from api.sockets.kernel.routes import socket_routes
+from api.sockets.kernel.routes import SocketRoute, socket_routes
 from pipelines.billing.billing import IdempotentOperation
 from pipelines.errors import StorageUnavailable
 from pipelines.tts.paid import PaidSynthesis
@@ -39,10 +39,9 @@ from pipelines.tts.voices import AvailableVoice
 router = make_router("Inworld's dialect", scope="tts", schemes=BEARER_OR_BASIC)
 routes = socket_routes(
     "/tts/v1/voice:streamBidirectional",
-    InworldConversation,
-    "tts",
-    schemes=BEARER_OR_BASIC,
-    greets=False,
+    SocketRoute(
+        "tts", InworldConversation, lambda _: ("tts",), schemes=BEARER_OR_BASIC, greets=False
+    ),
 )
 
 NOTHING_SPOKEN = "text must have a letter or a digit: nothing in it can be spoken"

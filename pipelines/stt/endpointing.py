@@ -4,6 +4,8 @@ A pure state machine with hysteresis: the only clock is the number of frames. Po
 samples from the start of the signal. `FrameBuffer` holds the audio of those utterances.
 """
 
+import math
+import sys
 from collections import deque
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -74,11 +76,11 @@ class Endpointer:
     """
 
     def __init__(
-        self, config: EndpointingConfig, frame_samples: int, utterance_end_ms: int
+        self, config: EndpointingConfig, frame_samples: int, utterance_end_ms: float
     ) -> None:
         self._config = config
         self._frame = frame_samples
-        self._end_after = _samples(utterance_end_ms / 1000)
+        self._end_after = self._usual_end = _samples(utterance_end_ms / 1000)
         self._likely_after = min(_samples(config.likely_end_ms / 1000), self._end_after)
         self._longest = max(_samples(config.max_utterance_s), 4 * LEVEL_FRAMES * frame_samples)
         self._pre_roll = _samples(config.pre_roll_ms / 1000)
@@ -119,9 +121,20 @@ class Endpointer:
             events += self._cut(utterance)
         return events
 
+    def end_after(self, silence_ms: float) -> None:
+        """Changes the silence that ends the open utterance, until it resumes."""
+        self._end_after = _samples(silence_ms / 1000)
+
     def finish(self) -> list[Event]:
-        """The end of the signal ends an open utterance."""
+        """Ends an open utterance, such as at the end of the signal."""
         return [] if self._utterance is None else [self._end(self._utterance)]
+
+    def reset(self) -> None:
+        """Forgets an open utterance."""
+        self._utterance = None
+        self._run = 0
+        self._free_from = self._position
+        self._end_after = self._usual_end
 
     def _detect_start(self, probability: float) -> list[Event]:
         self._run = self._run + 1 if probability >= self._config.speech_threshold else 0
@@ -159,6 +172,7 @@ class Endpointer:
             utterance.likely_end = None
             utterance.speech_end = self._position
             utterance.speech_frames += self._run
+            self._end_after = self._usual_end
             return [Resumed()]
         silent = self._position - utterance.speech_end >= self._end_after
         long = self._position - utterance.start >= self._longest
@@ -169,6 +183,7 @@ class Endpointer:
         """After a likely end the audio is that of its event: only silence followed."""
         end = self._position if utterance.likely_end is None else utterance.likely_end
         self._utterance = None
+        self._end_after = self._usual_end
         self._run = 0
         self._free_from = end
         return UtteranceEnded(
@@ -203,7 +218,7 @@ class Endpointer:
 
 
 def _samples(seconds: float) -> int:
-    return round(seconds * VAD_SAMPLE_RATE)
+    return sys.maxsize if seconds == math.inf else round(seconds * VAD_SAMPLE_RATE)
 
 
 class FrameBuffer:

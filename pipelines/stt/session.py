@@ -6,6 +6,7 @@ no more speech follows, the text is ready at the moment when the utterance ends.
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from configs.schema.transcription import ListeningConfig
+from configs.schema.transcription import EndpointingConfig, ListeningConfig
 from models.audio import Pcm
 from models.errors import EngineError, EngineLost
 from models.stt.base import (
@@ -27,6 +28,7 @@ from models.stt.base import (
     TranscriptionRequest,
     Word,
 )
+from models.turn_detection.base import TurnDetectionEngine
 from models.vad.base import VADEngine
 from pipelines.ports import STTModel
 from pipelines.stt.endpointing import (
@@ -45,6 +47,7 @@ from pipelines.stt.file import (
     shift,
 )
 from pipelines.stt.hallucination import HallucinationFilter
+from pipelines.stt.turns import ManualTurns, SemanticTurns, SilenceTurns, TurnPolicy
 from pipelines.tasks import TaskSet
 from pipelines.text.language_names import iso_code
 from telemetry import metrics
@@ -53,6 +56,8 @@ logger = logging.getLogger(__name__)
 
 BATCH_FRAMES = 32  # about 1 s; longer audio is processed in steps, so that other sessions run
 SURE_LANGUAGE = 0.5  # of the engine's probability
+COMPLETE = 0.5  # of the turn detector's probability
+COMPLETE_END_MS = 200.0  # of silence that end a turn that sounds complete
 INLINE_FRAMES = 12  # at 0.06 to 0.09 ms each under 1 ms: a thread would cost more
 
 
@@ -65,6 +70,7 @@ class SessionOptions:
     interim_ms: int | None = None  # None: no interims
     no_speech_threshold: float = 0.6
     owner: str = ""  # the tenant
+    turns: TurnPolicy | None = None  # of a voice agent, with its events; in place of utterance_end
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,27 @@ class LiveSpeechStarted:
     """An utterance began."""
 
     at_s: float  # seconds of audio, as all times of a session
+    starts_s: float = 0.0  # with the padding before the speech
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSpeechStopped:
+    """An utterance has ended, for a voice agent; its final transcript follows."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EagerTranscript:
+    """The text of an utterance that has probably ended, for a voice agent: what it does with it is
+    in vain if the speech resumes."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechResumed:
+    """Speech goes on after a probable end, for a voice agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +126,14 @@ class FailedUtterance:
     duration_s: float = 0.0  # of its audio
 
 
-LiveEvent: TypeAlias = LiveSpeechStarted | LiveTranscript | FailedUtterance
+LiveEvent: TypeAlias = (
+    LiveSpeechStarted
+    | LiveSpeechStopped
+    | LiveTranscript
+    | FailedUtterance
+    | EagerTranscript
+    | SpeechResumed
+)
 Emit: TypeAlias = Callable[[LiveEvent], Awaitable[None]]
 
 
@@ -157,9 +191,10 @@ class LiveSession:
         self._frame_s = vad.capabilities.frame_samples / STT_SAMPLE_RATE
         self._vad = vad.start_stream()
         self._frames = FrameBuffer(vad.capabilities.frame_samples)
-        self._endpointer = Endpointer(
-            pipeline.config.endpointing, vad.capabilities.frame_samples, options.utterance_end_ms
+        self._endpointer = _open_endpointer(
+            pipeline.config.endpointing, vad.capabilities.frame_samples, options
         )
+        self._turn_detector = pipeline.turn_detector
         self._position = 0
         self._languages = options.languages
         self._language = options.languages[0] if options.languages else FALLBACK_LANGUAGE
@@ -189,6 +224,26 @@ class LiveSession:
             async with self._emitted:
                 await self._emitted.wait_for(lambda: self._backlog_s <= self._limits.backlog_s)
             await self._accept_step(pcm[start : start + step])
+
+    async def commit(self) -> None:
+        """Ends the utterance now; without speech its text is empty."""
+        await self._accept_step(self._frames.padding())
+        events = self._endpointer.finish()
+        for event in events:
+            await self._handle(event)
+        if not events:
+            self._sentences += 1
+            nothing = UtteranceEnded(*[self._position] * 4, speech_frames=0)
+            self._utterance = _LiveUtterance(self._sentences, self._position)
+            self._close_utterance(nothing)
+
+    def clear(self) -> None:
+        """Forgets an open utterance."""
+        self._endpointer.reset()
+        if self._utterance is not None:
+            self._utterance.cancel_interim()
+            self._utterance.cancel_decoding()
+            self._utterance = None
 
     async def finish(self) -> None:
         """Ends an open utterance, and returns when all transcripts have been emitted."""
@@ -232,9 +287,10 @@ class LiveSession:
 
     async def _handle(self, event: SpeechStarted | LikelyEnd | Resumed | UtteranceEnded) -> None:
         match event:
-            case SpeechStarted(at=at):
+            case SpeechStarted(at=at, start=start):
                 self._open_utterance(at)
-                await self._emit(LiveSpeechStarted(at / STT_SAMPLE_RATE))
+                started = LiveSpeechStarted(at / STT_SAMPLE_RATE, start / STT_SAMPLE_RATE)
+                await self._emit(started)
             case LikelyEnd():
                 utterance = self._current()
                 utterance.cancel_interim()  # this decoding will contain more of the text
@@ -242,10 +298,18 @@ class LiveSession:
                     pcm = self._frames.between(event.start, event.end)
                     silence_s = (event.end - event.speech_end) / STT_SAMPLE_RATE
                     utterance.task = self._decode(pcm, SPECULATIVE, silence_s=silence_s)
+                    if self._options.turns is not None:
+                        self._tasks.start(self._emit_eager(utterance, utterance.task, event))
+                    if isinstance(self._options.turns, SemanticTurns):
+                        self._tasks.start(self._judge_end(utterance, utterance.task, pcm))
             case Resumed():
                 self._current().cancel_decoding()
+                if self._options.turns is not None:
+                    await self._emit(SpeechResumed())
             case UtteranceEnded():
                 self._close_utterance(event)
+                if self._options.turns is not None and not event.cut:
+                    await self._emit(LiveSpeechStopped(event.speech_end / STT_SAMPLE_RATE))
 
     def _current(self) -> _LiveUtterance:
         assert self._utterance is not None, "no SpeechStarted before another event"
@@ -269,6 +333,31 @@ class LiveSession:
         )
         if event.cut:
             self._open_utterance(event.end)
+
+    async def _emit_eager(
+        self, utterance: _LiveUtterance, task: asyncio.Task[Transcript], event: LikelyEnd
+    ) -> None:
+        """The speculative text, if it is ready while the end is still uncertain."""
+        try:
+            transcript = await asyncio.shield(task)
+        except EngineError:
+            return  # the final follows, or reports the failure
+        speech_s = event.speech_frames * self._frame_s
+        if self._utterance is not utterance or utterance.task is not task:
+            return
+        if not self._hallucinations.is_hallucination(transcript, speech_s):
+            separator = separator_of(transcript.language)
+            text = separator.join(segment.text for segment in transcript.segments)
+            await self._emit(EagerTranscript(text))
+
+    async def _judge_end(
+        self, utterance: _LiveUtterance, task: asyncio.Task[Transcript], pcm: Pcm
+    ) -> None:
+        """Ends the utterance soon if its sentence sounds complete."""
+        assert self._turn_detector is not None
+        completeness = await asyncio.to_thread(self._turn_detector.completeness, pcm)
+        if self._utterance is utterance and utterance.task is task and completeness >= COMPLETE:
+            self._endpointer.end_after(COMPLETE_END_MS)
 
     async def _emit_final(self, ended: _EndedUtterance) -> None:
         """Emits the final transcript of one utterance, or that its decoding failed."""
@@ -370,7 +459,7 @@ class LiveSession:
         """Decodes `pcm`, which ends with `silence_s` of silence; None: the utterance ended."""
         languages = self._languages if languages is None else languages
         wanted_in_s = 0.0
-        if silence_s is not None:
+        if silence_s is not None and self._options.turns is None:
             wanted_in_s = max(0.0, self._options.utterance_end_ms / 1000 - silence_s)
         request = TranscriptionRequest(
             pcm=pcm,
@@ -399,7 +488,15 @@ class LiveSession:
 class LiveTranscriptionPipeline:
     """The parts that all live sessions of a gateway share: recogniser, detector and limits."""
 
-    def __init__(self, transcriber: STTModel, vad: VADEngine, config: ListeningConfig) -> None:
+    def __init__(
+        self,
+        transcriber: STTModel,
+        vad: VADEngine,
+        config: ListeningConfig,
+        turn_detector: TurnDetectionEngine | None = None,
+    ) -> None:
+        """Semantic turns need a `turn_detector`."""
+        self.turn_detector = turn_detector
         self.transcriber = transcriber
         self.vad = vad
         self.config = config
@@ -410,6 +507,27 @@ class LiveTranscriptionPipeline:
         """The engine's codes of languages, each once. Raises InvalidRequest or EngineLost."""
         known = (await self.transcriber.describe()).languages
         return tuple(dict.fromkeys(known_language(code, known, "languages") for code in codes))
+
+
+def _open_endpointer(
+    config: EndpointingConfig, frame_samples: int, options: SessionOptions
+) -> Endpointer:
+    end_ms: float = options.utterance_end_ms
+    match options.turns:
+        case SilenceTurns() as turns:
+            end_ms = turns.silence_ms
+            changed = {"pre_roll_ms": turns.padding_ms, "speech_threshold": turns.threshold}
+            config = config.model_copy(
+                update={
+                    **changed,
+                    "silence_threshold": min(config.silence_threshold, turns.threshold),
+                }
+            )
+        case SemanticTurns() as turns:
+            end_ms = turns.longest_wait_ms
+        case ManualTurns():
+            end_ms = math.inf
+    return Endpointer(config, frame_samples, end_ms)
 
 
 def _live_transcript(

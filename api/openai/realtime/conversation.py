@@ -5,8 +5,10 @@ conversation between them with the events of the client.
 """
 
 import asyncio
-import logging
-from collections.abc import Awaitable
+import time
+from collections.abc import Awaitable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
@@ -14,7 +16,7 @@ from pydantic import BaseModel
 
 from api.http.errors import ApiError, to_api_error
 from api.openai.realtime import server_events
-from api.openai.realtime.beta import to_beta
+from api.openai.realtime.beta import is_beta, to_beta
 from api.openai.realtime.client_events import (
     AppendAudio,
     CancelResponse,
@@ -31,21 +33,26 @@ from api.openai.realtime.client_events import (
 )
 from api.openai.realtime.faults import RealtimeFault
 from api.openai.realtime.input_listener import InputListener
-from api.openai.realtime.items import ItemReference
+from api.openai.realtime.items import AnyItem, ItemReference, MessageItem
 from api.openai.realtime.response_object import RealtimeResponse
 from api.openai.realtime.responses import ActiveResponse
 from api.openai.realtime.server_events import new_id
 from api.openai.realtime.session_object import (
     RealtimeSession,
+    RealtimeTool,
     ResponseOptions,
     Session,
-    TranscriptionSession,
     merged,
+    new_session,
 )
 from api.openai.realtime.wire import from_wire, to_wire
 from api.services import Services
+from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import Service
 from api.sockets.kernel.session import SocketSession
+from configs.schema.voices import Tier
+from db.errors import DatabaseError
+from models.errors import EngineError
 from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions
 from pipelines.agents.items import (
     ConversationItems,
@@ -55,17 +62,17 @@ from pipelines.agents.items import (
     as_messages,
     split_turn,
 )
-from pipelines.audio.encode.formats import open_encoder
+from pipelines.audio.encode.formats import EncoderFormat, open_encoder
 from pipelines.chat.pipeline import ChatRequest, Completion
-from pipelines.errors import InvalidRequest
+from pipelines.errors import InvalidRequest, PipelineError
 from pipelines.tts.pipeline import SpeechRequest
 from pipelines.tts.session import ContextVoice
+from pipelines.tts.voices import FALLBACK_LANGUAGE, AvailableVoice
 
-logger = logging.getLogger(__name__)
-
-OPENING = "Hello."
+DEFAULT_MODEL, DEFAULT_VOICE = "gpt-realtime", "alloy"
+OPENING = "Hello."  # of a user who has said nothing yet, where the agent speaks first
 PARALLEL_RESPONSES = 4  # at once, of which one is in the conversation
-ENCODERS = {"audio/pcm": "pcm", "audio/pcmu": "mulaw", "audio/pcma": "alaw"}
+ENCODERS: dict[str, EncoderFormat] = {"audio/pcm": "pcm", "audio/pcmu": "mulaw", "audio/pcma": "alaw"}
 
 
 class RealtimeConversation:
@@ -73,32 +80,49 @@ class RealtimeConversation:
 
     service: Service = "agent"
 
-    def __init__(self, socket: SocketSession, services: Services, session: Session) -> None:
+    def __init__(self, socket: SocketSession, services: Services) -> None:
         self._socket = socket
         self._services = services
-        self._session = session
+        is_transcription = socket.query.get("intent") == "transcription"
+        self._session: Session = new_session(
+            "transcription" if is_transcription else "realtime",
+            model=None if is_transcription else socket.query.get("model", DEFAULT_MODEL),
+            voice=DEFAULT_VOICE,
+            expires_at=int(time.time() + services.speech.sockets.limits.session_s),
+        )
+        self._is_beta = is_beta(socket.headers, socket.subprotocols)
+        self._chat_model = ""  # id
+        self._tier: Tier | None = None  # of the voice
         self._conversation_id = new_id("conv")
         self._items = ConversationItems()
         self._responses: dict[str, ActiveResponse] = {}
         self._active: ActiveResponse | None = None
         self._is_pending = False  # a response is to follow the active one
         self._has_spoken = False  # the voice is frozen
-        self._input = InputListener(self, services, session)
+        self._warm_for: tuple[str, list[RealtimeTool]] = ("", [])
+        self._input = InputListener(self, socket, services.speech)
 
     async def opened(self) -> None:
-        await self._input.configure(self._session)
+        try:
+            if isinstance(self._session, RealtimeSession):
+                names, model = self._services.speech.openai, self._session.model or DEFAULT_MODEL
+                self._chat_model, self._tier = await names.agent_model(model)
+                await self._voice_of(self._session)
+            await self._input.configure(self._session)
+        except (RealtimeFault, ApiError, EngineError, PipelineError, DatabaseError) as error:
+            fault = _as_fault(error)
+            await self.send(str(fault.event))
+            self._socket.finish(close_codes.POLICY)
+            return
         await self.send(server_events.session_created(self._session))
+        self._warm_up()
 
     async def receive_text(self, text: str) -> None:
         event = parse_client_event(text)
         try:
             await self._handle(event)
-        except RealtimeFault as fault:
-            raise fault.about(event.event_id) from None
-        except ApiError as error:
-            raise RealtimeFault(error.code, error.message).about(event.event_id) from None
-        except InvalidRequest as error:
-            raise RealtimeFault("invalid_value", str(error)).about(event.event_id) from None
+        except (RealtimeFault, ApiError, EngineError, PipelineError, DatabaseError) as error:
+            raise _as_fault(error).about(event.event_id) from None
 
     async def receive_binary(self, data: bytes) -> None:
         raise RealtimeFault("invalid_value", "binary messages have no meaning here; send JSON")
@@ -120,7 +144,7 @@ class RealtimeConversation:
         return self._socket.principal.workspace_id
 
     async def send(self, frame: str) -> None:
-        if self._socket.wants_beta:
+        if self._is_beta:
             shown = to_beta(frame)
             if shown is None:
                 return
@@ -187,12 +211,14 @@ class RealtimeConversation:
         await self._input.configure(changed)
         self._session = changed
         await self.send(server_events.session_updated(changed))
+        self._warm_up()
 
     async def _create_item(self, event: CreateItem) -> None:
         item = from_wire(event.item)
-        for part, sent in zip(item.parts, getattr(event.item, "content", ()), strict=False):
-            if part.kind == "input_audio" and sent.audio and not part.text:
-                await self._input.transcribe(part, sent.audio)
+        if isinstance(event.item, MessageItem):
+            for part, sent in zip(item.parts, event.item.content, strict=True):
+                if sent.audio and not part.text:
+                    await self._input.transcribe(part, sent.audio)
         self._items.add(item, event.previous_item_id)
         shown, previous = to_wire(item), self._items.previous_id(item.id)
         await self.send(server_events.item_added(shown, previous))
@@ -290,7 +316,7 @@ class RealtimeConversation:
         items = list(self._items) if options.input is None else self._read(options.input)
         return await self._services.chat.completions.start(self._request(view, items))
 
-    def _read(self, given: Sequence[WireItem | ItemReference]) -> list[Item]:
+    def _read(self, given: Sequence[AnyItem]) -> list[Item]:
         """The items that a response reads in place of the conversation. Raises ItemNotFound."""
         return [
             self._items.find(item.id) if isinstance(item, ItemReference) else from_wire(item)
@@ -316,8 +342,27 @@ class RealtimeConversation:
             parallel_tool_calls=view.parallel_tool_calls is not False,
         )
         return ChatRequest(
-            self.workspace_id, generation, view.model, save_chat=False, history=history
+            self.workspace_id, generation, self._chat_model, save_chat=False, history=history
         )
+
+    def _warm_up(self) -> None:
+        """Has the model read the instructions and tools, so that the first answer begins sooner.
+
+        It costs the user nothing.
+        """
+        session = self._session
+        if isinstance(session, RealtimeSession) and (session.instructions or session.tools):
+            prompt = session.instructions, session.tools
+            if prompt != self._warm_for:
+                self._warm_for = prompt
+                self._socket.spawn(self._read_ahead(session), "warm up")
+
+    async def _read_ahead(self, session: RealtimeSession) -> None:
+        request = self._request(session, self._items)
+        sampling = SamplingOptions(max_tokens=1)
+        request = replace(request, generation=replace(request.generation, sampling=sampling))
+        with suppress(EngineError, PipelineError, DatabaseError):  # a response reports it
+            await (await self._services.chat.completions.start(request)).discard()
 
     async def _open_voice(self, view: RealtimeSession) -> ContextVoice:
         """Raises ApiError, EngineError, PipelineError or DatabaseError."""
@@ -345,3 +390,13 @@ class RealtimeConversation:
         if voice_id is not None:
             return await directory.find_named(voice_id, self.workspace_id)
         return directory.default(language or FALLBACK_LANGUAGE, await directory.voices())
+
+
+def _as_fault(error: Exception) -> RealtimeFault:
+    if isinstance(error, RealtimeFault):
+        return error
+    if isinstance(error, InvalidRequest):
+        return RealtimeFault("invalid_value", str(error))
+    shown = to_api_error(error)
+    kind = "invalid_request_error" if shown.status < 500 else "server_error"
+    return RealtimeFault(shown.code, shown.message, param=shown.param, kind=kind)

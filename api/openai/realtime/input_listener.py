@@ -1,22 +1,22 @@
 """The microphone of a Realtime session: its audio, paid for and recognised, as turns."""
 
 import asyncio
-import logging
+
+import numpy as np
 
 from api.http.errors import to_api_error
-from api.openai.realtime import server_events
 from api.openai.realtime.faults import RealtimeFault
-from api.openai.realtime.server_events import new_id
 from api.openai.realtime.session_object import InputAudio, SemanticVad, ServerVad, Session
 from api.openai.realtime.turns import Host, TurnOptions, Turns
 from api.services import SpeechServices
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.audio_input import AudioInput
 from api.sockets.kernel.session import SocketSession
-from models.errors import EngineError
-from pipelines.agents.items import Item, Part
+from models.stt.base import TranscriptionRequest
+from pipelines.agents.items import Part
 from pipelines.audio.decode.stream import LiveAudio, LiveEncoding, LiveSampleRate
 from pipelines.errors import InsufficientCredit, InvalidRequest
+from pipelines.stt.file import separator_of
 from pipelines.stt.session import (
     EagerTranscript,
     FailedUtterance,
@@ -26,12 +26,12 @@ from pipelines.stt.session import (
     LiveSpeechStopped,
     LiveTranscript,
     SessionOptions,
-    TurnResumed,
+    SpeechResumed,
 )
 from pipelines.stt.turns import ManualTurns, SemanticTurns, SilenceTurns, TurnPolicy
 
-logger = logging.getLogger(__name__)
-
+LEAST_COMMIT_S = 0.1
+MOST_ITEM_MS = 120_000
 INTERIM_MS = 300  # between interims: they tell whether a user interrupts
 FORMATS: dict[str, tuple[LiveEncoding, LiveSampleRate]] = {
     "audio/pcm": ("linear", 24_000),
@@ -59,45 +59,41 @@ class InputListener:
     """Feeds one live recognition after another: a change of the settings begins a new one."""
 
     def __init__(self, host: Host, socket: SocketSession, speech: SpeechServices) -> None:
-        self._host = host
         self._socket = socket
+        self._billing = speech.billing
         self._listening = speech.live_transcription
         self._input = AudioInput(socket, speech.billing, self._listening.limits)
         self._turns = Turns(host, TurnOptions())
         self._settings: InputAudio | None = None
+        self._languages: tuple[str, ...] = ()
         self._live: LiveSession | None = None
         self._live_from_s = 0.0  # position of its first audio in the session
         self._running: list[asyncio.Task[None]] = []
         self._uncommitted_s = 0.0
         self._idle: asyncio.TimerHandle | None = None
+        self._order = asyncio.Lock()  # events come from several tasks
 
     async def configure(self, session: Session) -> None:
-        """Listens with the settings of the session from the audio on that follows.
+        """Listens with the settings of the session to the audio that follows.
 
         Raises RealtimeFault.
         """
         settings = session.audio.input
-        wanted = settings.transcription
-        detection = settings.turn_detection
+        wanted, detection = settings.transcription, settings.turn_detection
+        languages = await self._engine_languages(wanted.language if wanted else None)
+        includes = session.include or ()
         self._turns.options = TurnOptions(
-            creates_response=bool(detection and detection.create_response)
+            creates_response=detection is not None
+            and detection.create_response
             and session.type == "realtime",
-            interrupts=bool(detection and detection.interrupt_response),
+            interrupts=detection is not None and detection.interrupt_response,
             transcribes=wanted is not None,
-            wants_logprobs="item.input_audio_transcription.logprobs" in (session.include or ()),
+            wants_logprobs="item.input_audio_transcription.logprobs" in includes,
         )
         if self._settings == settings:
             return
-        languages: tuple[str, ...] = ()
-        try:
-            if wanted is not None and wanted.language:
-                languages = await self._listening.engine_languages((wanted.language,))
-        except (EngineError, InvalidRequest) as error:
-            message = to_api_error(error).message
-            param = "session.audio.input.transcription.language"
-            raise RealtimeFault("invalid_value", message, param=param) from None
         await self._stop_listening()
-        self._settings = settings
+        self._settings, self._languages = settings, languages
         self._live_from_s = self._input.received_s
         self._live = LiveSession(
             self._listening,
@@ -119,7 +115,7 @@ class InputListener:
         assert self._settings is not None
         before_s = self._input.received_s
         try:
-            await self._input.accept(data, *FORMATS[self._settings.audio_format.type])
+            await self._input.accept(data, *FORMATS[self._settings.format.type])
         except InsufficientCredit as error:
             self._socket.end(str(error), close_codes.CREDIT_SPENT)
             return
@@ -127,7 +123,7 @@ class InputListener:
 
     async def commit(self) -> None:
         """What was appended is a turn of the user. Raises RealtimeFault when there is too little."""
-        appended_s = self._uncommitted_s if self._is_manual else self._turns.open_s
+        appended_s = self._uncommitted_s if self._is_manual or self._turns.is_open else 0.0
         if appended_s < LEAST_COMMIT_S:
             raise RealtimeFault(
                 "input_audio_buffer_commit_empty",
@@ -151,21 +147,41 @@ class InputListener:
         await self._turns.settled.wait()
 
     async def transcribe(self, part: Part, data: bytes) -> None:
-        """Sets the text of audio that the client adds to the conversation as an item.
-
-        It is charged like that of the microphone. Raises RealtimeFault.
-        """
+        """Sets the text of audio that the client adds to the conversation as an item. It is
+        charged like that of the microphone. Raises InsufficientCredit, EngineError or
+        DatabaseUnavailable."""
         assert self._settings is not None
-        encoding, rate = FORMATS[self._settings.format.type]
         audio = LiveAudio()
-        pcm = np.concatenate([audio.accept_bytes(data, encoding, rate), audio.flush()])
-        ...
+        pcm = audio.accept_bytes(data, *FORMATS[self._settings.format.type])
+        pcm = np.concatenate([pcm, audio.flush()])
+        part.audio_ms = round(float(audio.received_s) * 1000)
+        if part.audio_ms > MOST_ITEM_MS:
+            message = f"the audio of an item is at most {MOST_ITEM_MS // 1000} s"
+            raise RealtimeFault("invalid_value", message, param="item.content")
+        owner, languages = self._socket.principal.workspace_id, self._languages
+        request = TranscriptionRequest(
+            pcm=pcm,
+            language=languages[0] if len(languages) == 1 else None,
+            languages=languages,
+            owner=str(owner),
+        )
+        charge = await self._billing.hold(owner, "stt", part.audio_ms)
+        async with charge:
+            transcript = await self._listening.transcriber.transcribe(request)
+            await charge.capture_delivered(part.audio_ms)
+        texts = (segment.text for segment in transcript.segments)
+        part.text = separator_of(transcript.language).join(texts).strip()
 
     def answered(self, left_s: float) -> None:
-        """The agent has answered, and will have been heard in `left_s`: the user is idle from then
-        on."""
+        """The agent has answered; what was sent ends in `left_s`. From then on the user is idle."""
+        self._stop_idle()
+        detection = self._settings.turn_detection if self._settings else None
+        if isinstance(detection, ServerVad) and (idle_ms := detection.idle_timeout_ms) is not None:
+            loop = asyncio.get_running_loop()
+            self._idle = loop.call_later(left_s + idle_ms / 1000, self._timed_out, idle_ms)
 
     async def close(self) -> None:
+        self._stop_idle()
         await self._stop_listening()
         await self._input.meter.settle()
 
@@ -173,11 +189,20 @@ class InputListener:
     def _is_manual(self) -> bool:
         return self._settings is not None and self._settings.turn_detection is None
 
+    async def _engine_languages(self, code: str | None) -> tuple[str, ...]:
+        if not code:
+            return ()
+        try:
+            return await self._listening.engine_languages((code,))
+        except InvalidRequest as error:
+            param = "session.audio.input.transcription.language"
+            raise RealtimeFault("invalid_value", str(error), param=param) from None
+
     async def _stop_listening(self) -> None:
         live, self._live = self._live, None
-        await self._turns.close()
         for task in self._running:
             task.cancel()
+        await self._turns.close()
         if live is not None:
             await live.close()
 
@@ -195,24 +220,42 @@ class InputListener:
                     await asyncio.sleep(0)  # much audio at once must not hold up other sessions
 
     async def _emit(self, event: LiveEvent) -> None:
+        async with self._order:
+            await self._take(event)
+
+    async def _take(self, event: LiveEvent) -> None:
+        turns = self._turns
         match event:
+            case LiveSpeechStarted() | LiveSpeechStopped() if self._is_manual:
+                pass
             case LiveSpeechStarted():
                 self._stop_idle()
-                await self._turns.started(self._ms(event.starts_s))
+                await turns.started(self._ms(event.starts_s))
             case LiveSpeechStopped():
-                await self._turns.stopped(self._ms(event.at_s))
+                self._uncommitted_s = 0.0
+                await turns.stopped(self._ms(event.at_s))
             case EagerTranscript():
-                await self._turns.likely_ended(event.text)
-            case TurnResumed():
-                await self._turns.resumed()
+                await turns.likely_ended(event.text)
+            case SpeechResumed():
+                await turns.resumed()
             case LiveTranscript() if event.final:
-                await self._turns.transcribed(event)
+                await turns.transcribed(event)
             case LiveTranscript():
-                await self._turns.heard(event)
+                await turns.heard(event)
             case FailedUtterance():
                 self._input.meter.forgive(round(event.duration_s * 1000))
                 shown = to_api_error(event.error)
-                await self._turns.failed(shown.code, shown.message)
+                await turns.failed(shown.code, shown.message)
+
+    def _timed_out(self, idle_ms: int) -> None:
+        """The user has said nothing since the agent was heard: the agent speaks again."""
+        now_ms = round(self._input.received_s * 1000)
+        self._socket.spawn(self._turns.idle(max(now_ms - idle_ms, 0), now_ms), "idle timeout")
+
+    def _stop_idle(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
 
     def _ms(self, at_s: float) -> int:
         return round((self._live_from_s + at_s) * 1000)

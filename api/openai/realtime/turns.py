@@ -8,15 +8,16 @@ a text that may still grow is thrown away, unpaid, when it does.
 
 import asyncio
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from api.openai.realtime import server_events
 from api.openai.realtime.responses import ActiveResponse
-from models.stt.base import Word
 from pipelines.agents.interruption import interrupts, text_between
 from pipelines.agents.items import Item, Part
 from pipelines.chat.pipeline import Completion
+from pipelines.stt.file import separator_of
 from pipelines.stt.session import LiveTranscript
 
 ECHO_S = 8.0  # of the agent's own words that a microphone may repeat
@@ -61,7 +62,7 @@ class Draft:
             await self.completion.result().discard()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Turn:
     """One utterance of the user."""
 
@@ -73,7 +74,7 @@ class Turn:
     draft: Draft | None = None
     shown: list[str] = field(default_factory=list)  # words that were sent as deltas
     last: list[str] = field(default_factory=list)  # words of the last interim
-    text: str = ""
+    parts: list[LiveTranscript] = field(default_factory=list)  # of a long one, which was cut
 
 
 @dataclass(slots=True)
@@ -91,6 +92,8 @@ class Turns:
     def __init__(self, host: Host, options: TurnOptions) -> None:
         self.options = options
         self._host = host
+        self.settled = asyncio.Event()  # no turn waits for its text
+        self.settled.set()
         self._turn: Turn | None = None
         self._ended: list[Turn] = []  # without their final text, in order
 
@@ -119,8 +122,24 @@ class Turns:
             return
         turn.end_ms = end_ms
         self._ended.append(turn)
+        self.settled.clear()
         if turn.is_announced:
+            await self._host.send(server_events.speech_stopped(turn.item_id, end_ms))
             await self._commit(turn)
+
+    async def committed(self) -> None:
+        """The client ended a turn, in a session that does not detect them."""
+        turn = Turn(server_events.new_id("item"), 0, is_announced=True)
+        self._ended.append(turn)
+        self.settled.clear()
+        await self._commit(turn)
+
+    async def cleared(self) -> None:
+        """The client forgets the turn in progress."""
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            await self._drop_draft(turn)
+            self._release()
 
     async def likely_ended(self, text: str) -> None:
         """The text, if the user says no more."""
@@ -139,52 +158,46 @@ class Turns:
             await self._drop_draft(self._turn)
 
     async def transcribed(self, final: LiveTranscript) -> None:
-        """The text of the oldest turn that ended."""
-        if not self._ended:
+        """The text of the oldest turn, or of the first part of a long one."""
+        turn = self._ended[0] if self._ended else self._turn
+        if turn is None:
             return
-        turn = self._ended.pop(0)
-        turn.text = final.text
-        await self._judge(turn, final.text)
-        if not turn.is_announced:  # no words, a back-channel or an echo
-            self._release(turn)
+        turn.parts.append(final)
+        if final.cut:
             return
-        if turn.item is None:
-            await self._commit(turn)
-        assert turn.item is not None
-        turn.item.parts[0].text = final.text
-        turn.item.parts[0].audio_ms = round(final.duration_s * 1000)
-        if self.options.transcribes:
-            await self._complete(turn, final)
-        self._release(turn)
-        if self.options.creates_response and final.text:
-            draft = turn.draft
-            if draft is not None and draft.text == final.text:
+        text = separator_of(final.language).join(part.text for part in turn.parts if part.text)
+        await self._judge(turn, text)
+        if turn.is_announced:
+            await self._finish(turn, text)
+        self._forget(turn)  # without words, or a back-channel, or an echo
+        self._release()
+        draft, turn.draft = turn.draft, None
+        if turn.is_announced and text and self.options.creates_response:
+            if draft is not None and draft.text == text:
                 await self._host.respond(draft.completion)
                 return
-            await self._drop_draft(turn)
             await self._host.respond()
-        else:
-            await self._drop_draft(turn)
+        if draft is not None:
+            await draft.discard()
 
     async def failed(self, code: str, message: str) -> None:
         """The recogniser has no text for the oldest turn that ended."""
         if not self._ended:
             return
-        turn = self._ended.pop(0)
+        turn = self._ended[0]
+        self._forget(turn)
         await self._drop_draft(turn)
-        self._release(turn)
+        self._release()
         if turn.item is not None:
             await self._host.send(server_events.transcription_failed(turn.item_id, code, message))
 
     async def close(self) -> None:
         """The session ends, or listens in another way."""
-        turns, self._ended = self._ended, []
-        if self._turn is not None:
-            turns.append(self._turn)
-            self._turn = None
-        for turn in turns:
+        for turn in self._ended:
             await self._drop_draft(turn)
-            self._release(turn)
+        self._ended.clear()
+        self.settled.set()
+        await self.cleared()
 
     async def _judge(self, turn: Turn, text: str) -> None:
         """Interrupts the agent when the text does."""
@@ -205,8 +218,6 @@ class Turns:
         await self._host.send(server_events.speech_started(turn.item_id, turn.start_ms))
 
     async def _commit(self, turn: Turn) -> None:
-        assert turn.end_ms is not None
-        await self._host.send(server_events.speech_stopped(turn.item_id, turn.end_ms))
         turn.item = Item(turn.item_id, "message", "user", [Part("input_audio")])
         await self._host.commit(turn.item)
 
@@ -225,27 +236,57 @@ class Turns:
             turn.shown = stable
             await self._host.send(server_events.transcription_delta(turn.item_id, delta))
 
-    async def _complete(self, turn: Turn, final: LiveTranscript) -> None:
+    async def _finish(self, turn: Turn, text: str) -> None:
+        """Adds the text to the item, and sends it."""
+        if turn.item is None:  # announced only now
+            if turn.end_ms is not None:
+                await self._host.send(server_events.speech_stopped(turn.item_id, turn.end_ms))
+            await self._commit(turn)
+        assert turn.item is not None
+        seconds = sum(part.duration_s for part in turn.parts)
+        turn.item.parts[0].text = text
+        turn.item.parts[0].audio_ms = round(seconds * 1000)
+        if not self.options.transcribes:
+            return
         shown = " ".join(turn.shown)
-        if self.options.streams_transcript and final.text.startswith(shown):
-            if rest := final.text[len(shown) :]:
-                await self._host.send(server_events.transcription_delta(turn.item_id, rest))
-        logprobs = _logprobs(final.words) if self.options.wants_logprobs else None
+        if self.options.streams_transcript and text.startswith(shown) and text != shown:
+            rest = text[len(shown) :]
+            await self._host.send(server_events.transcription_delta(turn.item_id, rest))
+        logprobs = _logprobs(turn.parts) if self.options.wants_logprobs else None
         await self._host.send(
-            server_events.transcription_completed(
-                turn.item_id, final.text, final.duration_s, logprobs=logprobs
-            )
+            server_events.transcription_completed(turn.item_id, text, seconds, logprobs=logprobs)
         )
+
+    def _forget(self, turn: Turn) -> None:
+        if turn in self._ended:
+            self._ended.remove(turn)
+        if not self._ended:
+            self.settled.set()
 
     async def _drop_draft(self, turn: Turn) -> None:
         draft, turn.draft = turn.draft, None
         if draft is not None:
             await draft.discard()
 
-    def _release(self, turn: Turn) -> None:
+    def _release(self) -> None:
         """Lets the agent go on, unless another turn holds it."""
         if self._host.active is not None and self._turn is None:
             self._host.active.playback.resume()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the user is speaking."""
+        return self._turn is not None
+
+    async def idle(self, start_ms: int, end_ms: int) -> None:
+        """The user was silent between two times: an empty item, and a response."""
+        if self._turn is not None or self._ended or self._host.active is not None:
+            return
+        item = Item(server_events.new_id("item"), "message", "user", [Part("input_audio")])
+        await self._host.send(server_events.timeout_triggered(item.id, start_ms, end_ms))
+        await self._host.commit(item)
+        if self.options.creates_response:
+            await self._host.respond()
 
     @staticmethod
     def _is_heard(active: ActiveResponse) -> bool:
@@ -261,12 +302,14 @@ def _last_words(active: ActiveResponse) -> str:
     return text_between(words, until_s - ECHO_S, until_s) or active.spoken.text[-200:]
 
 
-def _logprobs(words: tuple[Word, ...]) -> list[dict[str, object]]:
+def _logprobs(parts: Iterable[LiveTranscript]) -> list[dict[str, object]]:
+    """Of words, in place of tokens: the recogniser's probability of each."""
     return [
         {
             "token": word.word,
             "logprob": math.log(max(word.confidence, 1e-6)),
             "bytes": list(word.word.encode()),
         }
-        for word in words
+        for part in parts
+        for word in part.words
     ]

@@ -3,7 +3,6 @@
 from typing import assert_never
 
 from api.openai.realtime import server_events
-from api.openai.realtime.faults import RealtimeFault
 from api.openai.realtime.items import (
     ContentPart,
     FunctionCallItem,
@@ -59,12 +58,8 @@ def from_wire(item: WireItem) -> Item:
         case FunctionCallOutputItem():
             return Item(item_id, "function_call_output", call_id=item.call_id, output=item.output)
         case MessageItem():
-            parts = [Part(part.type, part.spoken) for part in item.content]
+            parts = [Part(part.type, part.words) for part in item.content]
             return Item(item_id, "message", item.role, parts)
         case _:
             assert_never(item)
 
-
-def fault_of_request(error: Exception, param: str | None = None) -> RealtimeFault:
-    """A request that the conversation cannot do."""
-    return RealtimeFault("invalid_value", str(error), param=param)

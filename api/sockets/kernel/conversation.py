@@ -9,7 +9,7 @@ from api.http.bodies import parse_json
 from api.http.errors import ApiError, first_fault
 from configs.settings import BRAND
 
-Service = Literal["tts", "stt"]
+Service = Literal["tts", "stt", "agent"]
 
 
 class ClientFault(Exception):

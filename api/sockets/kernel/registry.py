@@ -128,7 +128,7 @@ class SocketRegistry:
             scopes = frozenset()
         loop = asyncio.get_running_loop()
         for session in sessions:
-            if session.scope not in scopes and not session.ended:
+            if not scopes.issuperset(session.scopes) and not session.ended:
                 code = close_codes.KEY_REVOKED
                 session.end(
                     "the API key or token was revoked or has expired", code, drops_queued=True

@@ -5,6 +5,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from pydantic import BaseModel
 from starlette.requests import Request
@@ -16,13 +17,14 @@ from api.http.errors import ApiError, error_response, to_api_error
 from api.http.middleware import access_log
 from api.http.routing import BEARER, credential_of, require_scope, services_of
 from api.http.turns import turn_of
-from api.services import SpeechServices
+from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import (
     Connecting,
     ConnectionEstablished,
     Conversation,
     Established,
+    Service,
     now_s,
 )
 from api.sockets.kernel.session import SocketSession
@@ -33,24 +35,26 @@ from telemetry.logs import request_id
 
 logger = logging.getLogger(__name__)
 
-ConversationFactory = Callable[[SocketSession, SpeechServices], Conversation]
+@dataclass(frozen=True, slots=True)
+class SocketRoute:
+    """What the sockets of one path serve, and for whom."""
+
+    service: Service  # in metrics
+    open: Callable[[SocketSession, Services], Conversation]
+    scopes_of: Callable[[WebSocket], tuple[Scope, ...]]
+    schemes: tuple[str, ...] = BEARER  # may hold a key where `apiKey` is missing
+    greets: bool = True  # sends the hello messages
+    # Browsers, which can set no header, may offer `subprotocol` and another that is this and the
+    # key.
+    subprotocol: str | None = None
+    key_prefix: str = ""
 
 
-def socket_routes(
-    path: str,
-    factory: ConversationFactory,
-    scope: Scope,
-    *,
-    schemes: tuple[str, ...] = BEARER,
-    greets: bool = True,
-) -> list[BaseRoute]:
-    """The WebSocket at `path`, for principals with `scope`, and its plain GET.
-
-    `schemes` may hold a key where `apiKey` is missing; `greets` sends the hello messages.
-    """
+def socket_routes(path: str, route: SocketRoute) -> list[BaseRoute]:
+    """The WebSocket at `path`, and its plain GET."""
 
     async def serve(websocket: WebSocket) -> None:
-        await _serve(websocket, factory, scope, schemes, greets)
+        await _serve(websocket, route)
 
     return [WebSocketRoute(path, serve), Route(path, _ok, methods=["GET"])]
 
@@ -68,29 +72,34 @@ async def _unknown(websocket: WebSocket) -> None:
     await _refuse(websocket, ApiError("not_found", "there is no WebSocket at this path"))
 
 
-async def _serve(
-    websocket: WebSocket,
-    factory: ConversationFactory,
-    scope: Scope,
-    schemes: tuple[str, ...],
-    greets: bool,
-) -> None:
+def _key_of(websocket: WebSocket, route: SocketRoute) -> str:
+    """Of the query, the header, or the subprotocols; empty without one."""
+    key = websocket.query_params.get("apiKey") or credential_of(websocket, route.schemes)
+    if not key and route.subprotocol:
+        offered = (one for one in websocket.scope["subprotocols"] if route.key_prefix)
+        keys = (one for one in offered if one.startswith(route.key_prefix))
+        key = next(keys, "").removeprefix(route.key_prefix)
+    return key
+
+
+async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
     identity = secrets.token_hex(16)
     request_id.set(identity)  # the server runs each socket in a task of its own
     started = time.perf_counter()
-    speech = services_of(websocket).speech
-    sockets = speech.sockets
+    services = services_of(websocket)
+    sockets, scopes = services.infrastructure.sockets, route.scopes_of(websocket)
     turn = turn_of(websocket)
     try:
         async with asyncio.timeout(sockets.limits.handshake_s):
             await turn.take()
             if sockets.draining:
                 raise ApiError("unavailable", "this server is stopping")
-            key = websocket.query_params.get("apiKey") or credential_of(websocket, schemes)
-            limits = services_of(websocket).platform.request_limits
+            key = _key_of(websocket, route)
+            limits = services.platform.request_limits
             principal = await limits.authenticate(websocket, sockets.authenticator, key)
-            require_scope(sockets.authenticator, principal, scope)
-            credit = await speech.billing.credit(principal.workspace_id)
+            for scope in scopes:
+                require_scope(sockets.authenticator, principal, scope)
+            credit = await services.platform.billing.credit(principal.workspace_id)
             lease = await sockets.admit(principal)
             turn.leave(is_end=True)
     except TimeoutError:
@@ -100,24 +109,28 @@ async def _serve(
         await _refuse(websocket, to_api_error(error))
         return
     try:
-        await websocket.accept(headers=[(b"x-request-id", identity.encode())])
+        is_offered = route.subprotocol in websocket.scope["subprotocols"]
+        await websocket.accept(
+            route.subprotocol if is_offered else None,
+            headers=[(b"x-request-id", identity.encode())],
+        )
         session = SocketSession(
             websocket,
             principal,
             key,
-            scope,
+            scopes,
             sockets.limits,
-            lambda made: factory(made, speech),
+            lambda made: route.open(made, services),
         )
         sockets.add(session)
         try:
-            with metrics.sockets_live.labels(scope).track_inprogress():
-                await session.run(*(_hello(session, scope, credit) if greets else ()))
+            with metrics.sockets_live.labels(route.service).track_inprogress():
+                await session.run(*(_hello(session, route.service, credit) if route.greets else ()))
         finally:
             sockets.discard(session)
             seconds = time.perf_counter() - started
-            metrics.socket_seconds.labels(scope).observe(seconds)
-            metrics.socket_closes.labels(scope, close_codes.shown(session.close_code)).inc()
+            metrics.socket_seconds.labels(route.service).observe(seconds)
+            metrics.socket_closes.labels(route.service, close_codes.shown(session.close_code)).inc()
             access_log.info(
                 "socket",
                 extra={
@@ -151,9 +164,9 @@ async def _refuse(websocket: WebSocket, error: ApiError) -> None:
         pass
 
 
-def _hello(session: SocketSession, scope: str, credit: int) -> tuple[BaseModel, ...]:
+def _hello(session: SocketSession, service: Service, credit: int) -> tuple[BaseModel, ...]:
     established = Established(
-        service="tts" if scope == "tts" else "stt",
+        service=service,
         user_id=session.principal.user_id,
         credit_balance=to_usd(credit),
         workspace=session.principal.workspace,

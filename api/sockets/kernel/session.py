@@ -12,7 +12,7 @@ from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault, Conversation, SessionEnded
 from api.sockets.kernel.queue import BoundedQueue
 from configs.schema.platform import SocketLimits
-from pipelines.accounts.authentication import Principal
+from pipelines.accounts.authentication import Principal, Scope
 from pipelines.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
@@ -80,13 +80,16 @@ class SocketSession:
         websocket: WebSocket,
         principal: Principal,
         credential: str,
-        scope: str,
+        scopes: tuple[Scope, ...],
         limits: SocketLimits,
         make: Callable[["SocketSession"], Conversation],
     ) -> None:
         self.principal = principal
         self.credential = credential  # never logged
-        self.scope = scope
+        self.scopes = scopes  # that the session needs
+        self.query = websocket.query_params
+        self.subprotocols: list[str] = websocket.scope["subprotocols"]
+        self.headers = websocket.headers
         self.ended = False
         self.received = 0  # messages
         self.sent = 0

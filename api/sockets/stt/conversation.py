@@ -6,11 +6,11 @@ from collections.abc import Awaitable
 from typing import Literal, TypeVar
 
 from api.http.errors import to_api_error
-from api.services import SpeechServices
+from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.audio_input import AudioInput
 from api.sockets.kernel.conversation import ClientFault, Service, SessionEnded, now_s
-from api.sockets.kernel.routes import socket_routes
+from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
 from api.sockets.stt.events import (
     Audio,
@@ -63,11 +63,11 @@ class SttConversation:
 
     service: Service = "stt"
 
-    def __init__(self, session: SocketSession, speech: SpeechServices) -> None:
+    def __init__(self, session: SocketSession, services: Services) -> None:
         self._session = session
-        self._listening = speech.live_transcription
+        self._listening = services.speech.live_transcription
         self._limits = self._listening.limits
-        self._input = AudioInput(session, speech.billing, self._limits)
+        self._input = AudioInput(session, services.speech.billing, self._limits)
         self._meter = self._input.meter
         self._live: LiveSession | None = None
         self._config = StartConfig()
@@ -316,4 +316,4 @@ async def _or_fault(work: Awaitable[T]) -> T:
         raise ClientFault(to_api_error(error).message) from None
 
 
-routes = socket_routes("/ws/stt", SttConversation, "stt")
+routes = socket_routes("/ws/stt", SocketRoute("stt", SttConversation, lambda _: ("stt",)))

@@ -7,9 +7,9 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from api.http.errors import to_api_error
-from api.services import SpeechServices
+from api.services import Services
 from api.sockets.kernel.conversation import ClientFault, Service
-from api.sockets.kernel.routes import socket_routes
+from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.events import (
     AudioConfig,
@@ -49,9 +49,9 @@ class TtsConversation:
 
     service: Service = "tts"
 
-    def __init__(self, session: SocketSession, speech: SpeechServices) -> None:
+    def __init__(self, session: SocketSession, services: Services) -> None:
         self._session = session
-        self._synthesis = speech.synthesis
+        self._synthesis = services.speech.synthesis
         self._contexts = OpenContexts(session.spawn, self._on_closed)
 
     async def opened(self) -> None:
@@ -163,4 +163,4 @@ def _format_of(config: AudioConfig) -> tuple[AudioEncoding, int]:
     return encoding, int(rate)
 
 
-routes = socket_routes("/ws/tts", TtsConversation, "tts")
+routes = socket_routes("/ws/tts", SocketRoute("tts", TtsConversation, lambda _: ("tts",)))
