@@ -257,11 +257,15 @@ class RequestLimits:
 
     async def count_request(self, request: Request, principal: Principal) -> None:
         """Raises ApiError(rate_limited)."""
-        limit = self.plans.limits_of(principal.plan).requests_per_minute
-        window = await self.limits.hit(f"workspace:{principal.workspace_id}", limit)
+        window = await self.hit(principal)
         request.scope["state"][RATE_WINDOW] = window
         if not window.allowed:
-            raise _refusal(window, f"the plan allows {limit} requests a minute")
+            raise _refusal(window, f"the plan allows {window.limit} requests a minute")
+
+    async def hit(self, principal: Principal) -> RateWindow:
+        """Counts a request of the plan, such as a response of a voice agent."""
+        limit = self.plans.limits_of(principal.plan).requests_per_minute
+        return await self.limits.hit(f"workspace:{principal.workspace_id}", limit)
 
     async def count_sign_up(self, request: HTTPConnection) -> None:
         """To be called before the password is hashed: ends the request's turn.

@@ -6,7 +6,7 @@ conversation between them with the events of the client.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -35,8 +35,8 @@ from api.openai.realtime.faults import RealtimeFault
 from api.openai.realtime.input_listener import InputListener
 from api.openai.realtime.items import AnyItem, ItemReference, MessageItem
 from api.openai.realtime.response_object import RealtimeResponse
-from api.openai.realtime.responses import ActiveResponse
-from api.openai.realtime.server_events import new_id
+from api.openai.realtime.responses import ActiveResponse, Begin, OpenVoice
+from api.openai.realtime.server_events import RateLimit, new_id
 from api.openai.realtime.session_object import (
     RealtimeSession,
     RealtimeTool,
@@ -45,6 +45,7 @@ from api.openai.realtime.session_object import (
     merged,
     new_session,
 )
+from api.openai.realtime.turns import Draft
 from api.openai.realtime.wire import from_wire, to_wire
 from api.services import Services
 from api.sockets.kernel import close_codes
@@ -71,6 +72,17 @@ from pipelines.tts.voices import FALLBACK_LANGUAGE, AvailableVoice
 
 DEFAULT_MODEL, DEFAULT_VOICE = "gpt-realtime", "alloy"
 OPENING = "Hello."  # of a user who has said nothing yet, where the agent speaks first
+# Errors of clients that could not know better: they do not count as wrong messages.
+RACES = frozenset(
+    {
+        "response_cancel_not_active",
+        "conversation_already_has_active_response",
+        "input_audio_buffer_commit_empty",
+        "item_truncate_invalid_item_id",
+        "item_delete_invalid_item_id",
+        "item_retrieve_invalid_item_id",
+    }
+)
 PARALLEL_RESPONSES = 4  # at once, of which one is in the conversation
 ENCODERS: dict[str, EncoderFormat] = {"audio/pcm": "pcm", "audio/pcmu": "mulaw", "audio/pcma": "alaw"}
 
@@ -122,7 +134,10 @@ class RealtimeConversation:
         try:
             await self._handle(event)
         except (RealtimeFault, ApiError, EngineError, PipelineError, DatabaseError) as error:
-            raise _as_fault(error).about(event.event_id) from None
+            fault = _as_fault(error).about(event.event_id)
+            if fault.code not in RACES:
+                raise fault from None
+            await self.send(str(fault.event))
 
     async def receive_binary(self, data: bytes) -> None:
         raise RealtimeFault("invalid_value", "binary messages have no meaning here; send JSON")
@@ -174,11 +189,13 @@ class RealtimeConversation:
         request = self._request(session, (*self._items, said))
         return asyncio.create_task(self._services.chat.completions.start(request), name="draft")
 
-    async def respond(self, draft: "asyncio.Task[Completion] | None" = None) -> None:
-        if self._active is not None:
-            self._is_pending = True
+    async def respond(self, draft: Draft | None = None) -> None:
+        if self._active is None:
+            await self._respond(ResponseOptions(), draft)
             return
-        await self._respond(ResponseOptions(), draft)
+        self._is_pending = True
+        if draft is not None:
+            await draft.discard()
 
     # Events of the client.
 
@@ -266,12 +283,11 @@ class RealtimeConversation:
 
     # Responses.
 
-    async def _respond(
-        self, options: ResponseOptions, draft: "asyncio.Task[Completion] | None" = None
-    ) -> None:
+    async def _respond(self, options: ResponseOptions, draft: Draft | None = None) -> None:
         if not isinstance(self._session, RealtimeSession):
             raise RealtimeFault("invalid_value", "a transcription session has no responses")
         view = options.applied_to(self._session, voice_frozen=self._has_spoken)
+        given = None if options.input is None else self._read(options.input)
         in_conversation = options.conversation == "auto"
         response = RealtimeResponse(
             new_id("resp"),
@@ -280,26 +296,17 @@ class RealtimeConversation:
             options.metadata,
         )
         active = ActiveResponse(self.send, response, view, self if in_conversation else None)
-        completion: Awaitable[Completion]
-        if draft is None:
-            completion = self._complete(view, options)
-        else:
-            completion = draft
-        voice = self._open_voice(view) if view.speaks else None
+        begin = partial(self._begin, view, given, draft)
         self._has_spoken = self._has_spoken or view.speaks
         self._responses[response.id] = active
         if in_conversation:
             self._active = active
-        self._socket.spawn(self._run(active, completion, voice), f"response {response.id}")
+        open_voice = partial(self._open_voice, view)
+        self._socket.spawn(self._run(active, begin, open_voice), f"response {response.id}")
 
-    async def _run(
-        self,
-        active: ActiveResponse,
-        completion: Awaitable[Completion],
-        voice: Awaitable[ContextVoice] | None,
-    ) -> None:
+    async def _run(self, active: ActiveResponse, begin: Begin, open_voice: OpenVoice) -> None:
         try:
-            await active.run(completion, voice)
+            await active.run(begin, open_voice)
         finally:
             del self._responses[active.response.id]
             if self._active is active:
@@ -310,11 +317,31 @@ class RealtimeConversation:
         else:
             self._input.answered(active.playback.left_s)
 
-    async def _complete(self, view: RealtimeSession, options: ResponseOptions) -> Completion:
+    async def _begin(
+        self, view: RealtimeSession, given: list[Item] | None, draft: Draft | None
+    ) -> Completion:
         """The answer, when all that the user has said is known."""
+        try:
+            await self._count_request()
+        except BaseException:
+            if draft is not None:
+                await draft.discard()
+            raise
+        if draft is not None:
+            return await draft.completion
         await self._input.wait_for_texts()
-        items = list(self._items) if options.input is None else self._read(options.input)
+        items = list(self._items) if given is None else given
         return await self._services.chat.completions.start(self._request(view, items))
+
+    async def _count_request(self) -> None:
+        """A response counts as a request of the plan. Raises ApiError(rate_limited)."""
+        window = await self._services.platform.request_limits.hit(self._socket.principal)
+        reset_s = window.left_s if window.left_s else max(0.0, window.reset_at - time.time())
+        left = RateLimit("requests", window.limit, window.remaining, round(reset_s, 3))
+        await self.send(server_events.rate_limits_updated([left]))
+        if not window.allowed:
+            message = f"the plan allows {window.limit} requests a minute"
+            raise ApiError("rate_limited", message)
 
     def _read(self, given: Sequence[AnyItem]) -> list[Item]:
         """The items that a response reads in place of the conversation. Raises ItemNotFound."""

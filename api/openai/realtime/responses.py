@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import Literal, Protocol
 
-from api.http.errors import to_api_error
+from api.http.errors import ApiError, to_api_error
 from api.openai.realtime import server_events
 from api.openai.realtime.response_object import RealtimeResponse, RealtimeUsage
 from api.openai.realtime.server_events import CallEvents, PartEvents, new_id
@@ -24,6 +24,8 @@ from pipelines.errors import PipelineError
 from pipelines.tts.session import ContextVoice
 
 Send = Callable[[str], Awaitable[None]]
+Begin = Callable[[], Awaitable[Completion]]
+OpenVoice = Callable[[], Awaitable[ContextVoice]]
 CancelReason = Literal["client_cancelled", "turn_detected"]
 
 AUDIO_TOKENS_PER_S = 20  # of output, as OpenAI counts them: one for 50 ms
@@ -69,20 +71,18 @@ class ActiveResponse:
         self._calls: dict[int, tuple[Item, CallEvents]] = {}
         self._items: list[Item] = []  # by output index
 
-    async def run(
-        self, completion: Awaitable[Completion], voice: Awaitable[ContextVoice] | None
-    ) -> None:
+    async def run(self, begin: Begin, open_voice: OpenVoice) -> None:
         """Sends all events; ends also when it fails or is cancelled. Raises SessionEnded."""
         try:
             await self._send(server_events.response_created(self.response))
-            self._work = asyncio.create_task(self._generate(completion, voice), name="answer")
+            self._work = asyncio.create_task(self._generate(begin, open_voice), name="answer")
             if self._reason is not None:
                 self._work.cancel()
             with suppress(asyncio.CancelledError):
                 await self._work
         except SessionEnded:
             raise
-        except (EngineError, PipelineError, DatabaseError) as error:
+        except (ApiError, EngineError, PipelineError, DatabaseError) as error:
             shown = to_api_error(error)
             self.response.fail(shown.code, shown.message)
         finally:
@@ -101,17 +101,10 @@ class ActiveResponse:
             if self._work is not None:
                 self._work.cancel()
 
-    async def _generate(
-        self, completion: Awaitable[Completion], voice: Awaitable[ContextVoice] | None
-    ) -> None:
-        begun = await completion
-        try:
-            speaker = await voice if voice is not None else None
-        except BaseException:
-            await begun.aclose()
-            raise
-        output_format = self._view.audio.output.format.type
-        self._answer = Answer(begun, speaker, self.playback, BYTES_PER_S[output_format])
+    async def _generate(self, begin: Begin, open_voice: OpenVoice) -> None:
+        voice = await open_voice() if self._view.speaks else None
+        bytes_per_s = BYTES_PER_S[self._view.audio.output.format.type]
+        self._answer = Answer(await begin(), voice, self.playback, bytes_per_s)
         async with aclosing(self._answer.pieces()) as pieces:
             async for piece in pieces:
                 await self._show(piece)

@@ -39,11 +39,11 @@ class Host(Protocol):
         ...
 
     def begin_draft(self, text: str) -> "asyncio.Task[Completion] | None":
-        """The answer to a text of the user that is not certain yet."""
+        """The answer to a text of the user that is not certain yet; None where none can be."""
         ...
 
-    async def respond(self, draft: "asyncio.Task[Completion] | None" = None) -> None:
-        """Begins a response to the last item; with the draft that was begun for it."""
+    async def respond(self, draft: "Draft | None" = None) -> None:
+        """Begins a response to the last item, with the draft of it if there is one."""
         ...
 
 
@@ -174,7 +174,7 @@ class Turns:
         draft, turn.draft = turn.draft, None
         if turn.is_announced and text and self.options.creates_response:
             if draft is not None and draft.text == text:
-                await self._host.respond(draft.completion)
+                await self._host.respond(draft)
                 return
             await self._host.respond()
         if draft is not None:

@@ -53,7 +53,7 @@ class Conversation(Protocol):
         """Exactly once, however the session ended, after its tasks were cancelled."""
         ...
 
-    def error(self, message: str) -> BaseModel:
+    def error(self, message: str) -> BaseModel | str:
         """The protocol's error event."""
         ...
 

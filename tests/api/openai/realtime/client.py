@@ -1,0 +1,78 @@
+"""A client of the Realtime dialect for tests, which speaks it literally."""
+
+import base64
+import json
+from typing import Any
+
+import numpy as np
+from websockets.asyncio.client import ClientConnection
+
+from models.audio import Pcm, float_to_pcm16, resample
+
+Event = dict[str, Any]
+RATE = 24_000
+
+
+class RealtimeClient:
+    """Remembers all events."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+        self.events: list[Event] = []
+
+    async def send(self, kind: str, **body: Any) -> None:
+        await self.socket.send(json.dumps({"type": kind, **body}))
+
+    async def receive(self) -> Event:
+        event: Event = json.loads(await self.socket.recv())
+        self.events.append(event)
+        return event
+
+    async def until(self, kind: str) -> Event:
+        """The next event of that type; errors that are not expected fail the test."""
+        while (event := await self.receive())["type"] != kind:
+            assert event["type"] != "error", event
+        return event
+
+    async def update(self, **session: Any) -> Event:
+        await self.send("session.update", session={"type": "realtime", **session})
+        return (await self.until("session.updated"))["session"]
+
+    async def error(self, kind: str, **body: Any) -> Event:
+        """Sends an event and returns the error that answers it."""
+        await self.send(kind, **body)
+        while (event := await self.receive())["type"] != "error":
+            pass
+        return event["error"]
+
+    async def say(self, text: str, **options: Any) -> Event:
+        """A message of the user, and the whole response to it."""
+        part = {"type": "input_text", "text": text}
+        item = {"type": "message", "role": "user", "content": [part]}
+        await self.send("conversation.item.create", item=item)
+        return await self.respond(**options)
+
+    async def respond(self, **options: Any) -> Event:
+        await self.send("response.create", response=options)
+        return (await self.until("response.done"))["response"]
+
+    async def speak(self, pcm: Pcm, piece_s: float = 0.1) -> None:
+        """Sends audio, float32 [n] at 16 kHz, as PCM at 24 kHz."""
+        data = float_to_pcm16(np.asarray(resample(pcm, 16_000, RATE), np.float32))
+        step = round(piece_s * RATE) * 2
+        for at in range(0, len(data), step):
+            audio = base64.b64encode(data[at : at + step]).decode()
+            await self.send("input_audio_buffer.append", audio=audio)
+
+    def kinds(self) -> list[str]:
+        """The types of all events, runs of deltas as one."""
+        kinds = [event["type"] for event in self.events]
+        return [one for at, one in enumerate(kinds) if not at or one != kinds[at - 1]]
+
+    def audio(self) -> bytes:
+        deltas = (e for e in self.events if e["type"] == "response.output_audio.delta")
+        return b"".join(base64.b64decode(event["delta"]) for event in deltas)
+
+    def transcript(self) -> str:
+        kind = "response.output_audio_transcript.delta"
+        return "".join(event["delta"] for event in self.events if event["type"] == kind)
