@@ -40,7 +40,6 @@ MAX_METADATA = 16
 G711_RATE = 8000  # Hz
 
 _TOOL_CHOICES: tuple[EngineToolChoice, ...] = ("auto", "none", "required")
-_WORDS = ("auto", "disabled")
 _FIXED = frozenset({"id", "object", "expires_at"})  # ignored in updates
 _GROUPS = frozenset({"audio", "input", "output"})
 _MERGED = _GROUPS | {"turn_detection", "transcription", "noise_reduction"}
@@ -225,11 +224,15 @@ def _tokens(value: Any) -> Any:
     raise wrong("invalid_value", message)
 
 
-def _word_or_object(value: Any) -> Any:
-    """What is only shown again: `auto`, `disabled`, or an object."""
-    if isinstance(value, dict) or value in _WORDS:
-        return value
-    raise wrong_choice(value, _WORDS)
+def _kept(*words: str) -> PlainValidator:
+    """What is only shown again: one of the words, or an object."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, dict) or value in words:
+            return value
+        raise wrong_choice(value, words)
+
+    return PlainValidator(check)
 
 
 class RealtimeSession(LenientModel):
@@ -248,8 +251,8 @@ class RealtimeSession(LenientModel):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # the beta's
     include: list[Include] | None = None
     # Without effect here.
-    tracing: Annotated[str | dict[str, Any], PlainValidator(_word_or_object)] | None = None
-    truncation: Annotated[str | dict[str, Any], PlainValidator(_word_or_object)] = "auto"
+    tracing: Annotated[str | dict[str, Any], _kept("auto")] | None = None
+    truncation: Annotated[str | dict[str, Any], _kept("auto", "disabled")] = "auto"
     prompt: dict[str, Any] | None = None
     reasoning: dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
@@ -268,6 +271,9 @@ class RealtimeSession(LenientModel):
         """The tool that `tool_choice` names, as long as there is one of that name."""
         named = self.tool_choice["name"] if isinstance(self.tool_choice, dict) else None
         return next((tool.name for tool in self.tools if tool.name == named), None)
+
+    def finds_tool(self) -> bool:
+        return isinstance(self.tool_choice, str) or self.called_tool() is not None
 
     def choice(self) -> EngineToolChoice:
         """Whether tools may, must or must not be called."""
@@ -377,7 +383,7 @@ def _changed(session: S, update: dict[str, Any], at: str, voice_frozen: bool) ->
         if voice_frozen and changed.audio.output.voice != session.audio.output.voice:
             message = "Cannot update a conversation's voice if assistant audio is present."
             raise RealtimeFault("cannot_update_voice", message, param=f"{at}.audio.output.voice")
-        if isinstance(update.get("tool_choice"), dict) and changed.called_tool() is None:
+        if changed.tool_choice != session.tool_choice and not changed.finds_tool():
             message = "There is no tool of that name."
             raise RealtimeFault("invalid_value", message, param=f"{at}.tool_choice.name")
     return changed
