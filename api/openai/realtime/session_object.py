@@ -272,9 +272,6 @@ class RealtimeSession(LenientModel):
         named = self.tool_choice["name"] if isinstance(self.tool_choice, dict) else None
         return next((tool.name for tool in self.tools if tool.name == named), None)
 
-    def finds_tool(self) -> bool:
-        return isinstance(self.tool_choice, str) or self.called_tool() is not None
-
     def choice(self) -> EngineToolChoice:
         """Whether tools may, must or must not be called."""
         if isinstance(self.tool_choice, dict):
@@ -383,7 +380,8 @@ def _changed(session: S, update: dict[str, Any], at: str, voice_frozen: bool) ->
         if voice_frozen and changed.audio.output.voice != session.audio.output.voice:
             message = "Cannot update a conversation's voice if assistant audio is present."
             raise RealtimeFault("cannot_update_voice", message, param=f"{at}.audio.output.voice")
-        if changed.tool_choice != session.tool_choice and not changed.finds_tool():
+        is_named = isinstance(changed.tool_choice, dict)
+        if is_named and changed.tool_choice != session.tool_choice and not changed.called_tool():
             message = "There is no tool of that name."
             raise RealtimeFault("invalid_value", message, param=f"{at}.tool_choice.name")
     return changed
