@@ -42,6 +42,7 @@ G711_RATE = 8000  # Hz
 _TOOL_CHOICES: tuple[EngineToolChoice, ...] = ("auto", "none", "required")
 _FIXED = frozenset({"id", "object", "expires_at"})  # ignored in updates
 _GROUPS = frozenset({"audio", "input", "output"})
+_NEVER_CLEARED = _GROUPS | {"model"}
 _MERGED = _GROUPS | {"turn_detection", "transcription", "noise_reduction"}
 _OVERRIDES = (
     "output_modalities",
@@ -391,7 +392,7 @@ def _overlaid(before: dict[str, Any], update: dict[str, Any]) -> dict[str, Any]:
     after = dict(before)
     for name, value in update.items():
         old = before.get(name)
-        if name in _GROUPS and value is None:
+        if name in _NEVER_CLEARED and value is None:
             continue
         is_merged = name in _MERGED and isinstance(value, dict) and isinstance(old, dict)
         if is_merged and name == "turn_detection":  # another kind begins with its own defaults

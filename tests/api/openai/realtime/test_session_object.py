@@ -285,7 +285,7 @@ def test_an_update_may_name_the_model_when_the_connection_did_not() -> None:
     unnamed = RealtimeSession(id="sess_1")
     named = merged(unnamed, {"model": "gpt-realtime"})
     assert named.model == "gpt-realtime"
-    assert merged(named, {"model": "gpt-realtime"}) == named
+    assert merged(named, {"model": "gpt-realtime"}) == merged(named, {"model": None}) == named
     assert fault_of({"model": "other"}, named).param == "session.model"
 
 
