@@ -141,7 +141,7 @@ def _out_of_range(
     side, sign, limit = ("below minimum", ">=", "ge") if is_low else ("above maximum", "<=", "le")
     message = (
         f"Invalid '{param}': {kind} {side} value. "
-        f"Expected a value {sign} {limits[limit]}, but got {given} instead."
+        f"Expected a value {sign} {limits[limit]}, but got {shown(given)} instead."
     )
     code = f"{kind}_below_min_value" if is_low else f"{kind}_above_max_value"
     return RealtimeFault(code, message, param=param)

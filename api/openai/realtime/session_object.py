@@ -40,9 +40,9 @@ MAX_METADATA = 16
 G711_RATE = 8000  # Hz
 
 _TOOL_CHOICES: tuple[EngineToolChoice, ...] = ("auto", "none", "required")
-_WORDS = ("auto", "disabled")
 _FIXED = frozenset({"id", "object", "expires_at"})  # ignored in updates
 _GROUPS = frozenset({"audio", "input", "output"})
+_NEVER_CLEARED = _GROUPS | {"model"}
 _MERGED = _GROUPS | {"turn_detection", "transcription", "noise_reduction"}
 _OVERRIDES = (
     "output_modalities",
@@ -225,11 +225,15 @@ def _tokens(value: Any) -> Any:
     raise wrong("invalid_value", message)
 
 
-def _word_or_object(value: Any) -> Any:
-    """What is only shown again: `auto`, `disabled`, or an object."""
-    if isinstance(value, dict) or value in _WORDS:
-        return value
-    raise wrong_choice(value, _WORDS)
+def _kept(*words: str) -> PlainValidator:
+    """What is only shown again: one of the words, or an object."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, dict) or value in words:
+            return value
+        raise wrong_choice(value, words)
+
+    return PlainValidator(check)
 
 
 class RealtimeSession(LenientModel):
@@ -248,8 +252,8 @@ class RealtimeSession(LenientModel):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # the beta's
     include: list[Include] | None = None
     # Without effect here.
-    tracing: Annotated[str | dict[str, Any], PlainValidator(_word_or_object)] | None = None
-    truncation: Annotated[str | dict[str, Any], PlainValidator(_word_or_object)] = "auto"
+    tracing: Annotated[str | dict[str, Any], _kept("auto")] | None = None
+    truncation: Annotated[str | dict[str, Any], _kept("auto", "disabled")] = "auto"
     prompt: dict[str, Any] | None = None
     reasoning: dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
@@ -377,7 +381,8 @@ def _changed(session: S, update: dict[str, Any], at: str, voice_frozen: bool) ->
         if voice_frozen and changed.audio.output.voice != session.audio.output.voice:
             message = "Cannot update a conversation's voice if assistant audio is present."
             raise RealtimeFault("cannot_update_voice", message, param=f"{at}.audio.output.voice")
-        if isinstance(update.get("tool_choice"), dict) and changed.called_tool() is None:
+        is_named = isinstance(changed.tool_choice, dict)
+        if is_named and changed.tool_choice != session.tool_choice and not changed.called_tool():
             message = "There is no tool of that name."
             raise RealtimeFault("invalid_value", message, param=f"{at}.tool_choice.name")
     return changed
@@ -387,7 +392,7 @@ def _overlaid(before: dict[str, Any], update: dict[str, Any]) -> dict[str, Any]:
     after = dict(before)
     for name, value in update.items():
         old = before.get(name)
-        if name in _GROUPS and value is None:
+        if name in _NEVER_CLEARED and value is None:
             continue
         is_merged = name in _MERGED and isinstance(value, dict) and isinstance(old, dict)
         if is_merged and name == "turn_detection":  # another kind begins with its own defaults

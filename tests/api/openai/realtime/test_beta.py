@@ -1,0 +1,135 @@
+"""The names and the flat session of the beta."""
+
+import json
+from typing import Any
+
+import pytest
+from openai.types.beta.realtime import RealtimeServerEvent
+from openai.types.beta.realtime.session import Session
+from pydantic import TypeAdapter
+
+from api.openai.realtime.beta import from_beta, is_beta, to_beta
+from api.openai.realtime.client_events import CreateResponse, UpdateSession, parse_client_event
+from api.openai.realtime.server_events import PartEvents, session_created, session_updated
+from api.openai.realtime.session_object import RealtimeSession, merged
+from tests.api.openai.realtime.examples import FRAMES, SESSION, TRANSCRIPTION
+from tests.api.openai.realtime.test_server_events import unknown_fields
+
+_KNOWN: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
+GA_ONLY = {
+    "conversation.item.done",
+    "conversation.item.input_audio_transcription.segment",
+    "input_audio_buffer.timeout_triggered",
+}
+
+
+@pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: json.loads(frame)["type"])
+def test_clients_of_the_beta_know_the_events(frame: str) -> None:
+    kind = json.loads(frame)["type"]
+    translated = to_beta(frame)
+    if kind == "conversation.item.done":
+        assert translated is None
+    elif kind not in GA_ONLY:
+        assert translated is not None
+        event = _KNOWN.validate_json(translated)
+        assert event.type == json.loads(translated)["type"]
+        nested = (".audio", ".type", ".output_modalities")
+        assert not [field for field in unknown_fields(event) if field.endswith(nested)]
+
+
+def test_the_session_is_flat() -> None:
+    frame = to_beta(session_created(SESSION))
+    assert frame is not None
+    shown = json.loads(frame)["session"]
+    flat = Session.model_validate(shown)
+    assert (flat.voice, flat.modalities, flat.speed) == ("marin", ["audio", "text"], 1.25)
+    assert (flat.input_audio_format, flat.output_audio_format) == ("g711_ulaw", "pcm16")
+    assert flat.max_response_output_tokens == 100
+    assert flat.turn_detection is not None
+    assert flat.turn_detection.eagerness == "low"
+    assert not {"audio", "type", "output_modalities", "max_output_tokens"} & shown.keys()
+
+
+def test_a_transcription_session_has_events_of_its_own() -> None:
+    frame = to_beta(session_updated(TRANSCRIPTION))
+    assert frame is not None
+    event = json.loads(frame)
+    assert event["type"] == "transcription_session.updated"
+    assert event["session"]["input_audio_format"] == "pcm16"
+
+
+def test_a_flat_session_is_read() -> None:
+    text = json.dumps(
+        {
+            "type": "session.update",
+            "session": {
+                "modalities": ["text", "audio"],
+                "instructions": "Be brief.",
+                "voice": "ash",
+                "input_audio_format": "g711_alaw",
+                "output_audio_format": "pcm16",
+                "input_audio_transcription": {"model": "whisper-1"},
+                "turn_detection": None,
+                "temperature": 0.8,
+                "max_response_output_tokens": 200,
+            },
+        }
+    )
+    event = parse_client_event(text)
+    assert isinstance(event, UpdateSession)
+    session = merged(RealtimeSession(id="sess_1"), event.session)
+    heard, spoken = session.audio.input, session.audio.output
+    assert (spoken.voice, spoken.format.type) == ("ash", "audio/pcm")
+    assert (heard.format.type, heard.format.rate) == ("audio/pcma", 8000)
+    assert heard.turn_detection is None
+    assert heard.transcription is not None
+    assert (session.speaks, session.temperature, session.most_tokens()) == (True, 0.8, 200)
+
+
+def test_what_is_shown_in_the_beta_can_be_sent_back() -> None:
+    frame = to_beta(session_updated(SESSION))
+    assert frame is not None
+    event = from_beta({"type": "session.update", "session": json.loads(frame)["session"]})
+    assert merged(SESSION, event["session"]) == SESSION
+
+
+def test_a_response_has_flat_options() -> None:
+    event = parse_client_event(
+        '{"type":"response.create","response":{"modalities":["text"],"voice":"ash"}}'
+    )
+    assert isinstance(event, CreateResponse)
+    session = event.response.applied_to(SESSION)
+    assert (session.speaks, session.audio.output.voice) == (False, "ash")
+
+
+def test_a_text_that_names_an_event_is_not_translated() -> None:
+    delta = PartEvents("resp_1", "item_1", 0).text_delta("response.output_text.delta")
+    translated = to_beta(delta)
+    assert translated is not None
+    event = json.loads(translated)
+    assert event["type"] == "response.text.delta"
+    assert event["delta"] == "response.output_text.delta"
+
+
+def test_fields_of_ga_are_read_as_they_are() -> None:
+    nested = {"audio": {"output": {"voice": "ash"}}}
+    event = {"type": "session.update", "session": nested}
+    assert from_beta(event) == event
+    assert from_beta({"session": {"voice": "marin", **nested}}) == {"session": nested}
+
+
+@pytest.mark.parametrize(
+    ("headers", "subprotocols", "expected"),
+    [
+        ({}, [], False),
+        ({"openai-beta": "realtime=v1"}, [], True),
+        ({"openai-beta": "assistants=v2, realtime=v1"}, [], True),
+        ({"openai-beta": "assistants=v2"}, [], False),
+        ({}, ["realtime", "openai-beta.realtime-v1"], True),
+        ({}, ["realtime"], False),
+    ],
+)
+def test_a_client_asks_for_the_beta(
+    headers: dict[str, str], subprotocols: list[str], expected: bool
+) -> None:
+    assert is_beta(headers, subprotocols) is expected
