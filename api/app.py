@@ -27,6 +27,7 @@ from api.native.chat import completions, saved_chats
 from api.openai import models as openai_models
 from api.openai import speech as openai_speech
 from api.openai import transcription as openai_transcription
+from api.openai.realtime import client_secrets
 from api.openai.realtime import routes as realtime
 from api.services import Services
 from api.sockets.kernel.routes import unknown_sockets
@@ -83,6 +84,7 @@ def routed_app() -> FastAPI:
         saved_chats.router,
         audio.router,
         *accounts.routers,
+        client_secrets.router,
         webhooks.router,
     ]
     for router in routers:

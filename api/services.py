@@ -22,6 +22,7 @@ from models.grammar_check.base import GrammarEngine
 from models.speaker.base import SpeakerEncoder
 from models.vad.base import VADEngine
 from models.watermark.base import Watermark
+from pipelines.accounts.client_secrets import ClientSecrets
 from pipelines.accounts.service import Accounts
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.watermarking import Watermarker
@@ -88,6 +89,7 @@ class PlatformServices:
     """Accounts, plans, billing and webhooks."""
 
     accounts: Accounts
+    client_secrets: ClientSecrets
     erasure: AccountErasure
     plans: PlansConfig
     subscriptions: Subscriptions
@@ -224,6 +226,13 @@ def build_services(
         ),
         platform=PlatformServices(
             accounts=accounts,
+            client_secrets=ClientSecrets(
+                database,
+                accounts.authenticator,
+                settings.secrets.api_key_pepper,
+                encryption.encrypt,
+                encryption.decrypt,
+            ),
             erasure=AccountErasure(database, accounts.authenticator, files, ready_voices),
             plans=plans,
             subscriptions=Subscriptions(database, plans, accounts.authenticator),

@@ -115,6 +115,10 @@ class TooManyUnknownKeys(PipelineError, code="rate_limited"):
     message = "too many unknown API keys came from this address; try again in a minute"
 
 
+class TooManyClientSecrets(PipelineError, code="rate_limited"):
+    """The workspace has as many live client secrets as it may."""
+
+
 class InsufficientCredit(PipelineError, code="insufficient_credit"):
     """The workspace has less credit than the work may cost."""
 

@@ -14,7 +14,7 @@ request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
 _HIDDEN = "[hidden]"
 _SECRETS = (
-    re.compile(r"\bsk_[0-9A-Za-z]{16,}"),
+    re.compile(r"\b[se]k_[0-9A-Za-z]{16,}"),
     re.compile(r"\binv_[\w-]{16,}"),
     re.compile(r"\bwhsec_[0-9A-Za-z+/=_-]{4,}"),
     re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*"),
@@ -40,7 +40,7 @@ _NAMED_SECRETS = (
 
 # Most lines contain none of these words, and one search is cheaper than all the substitutions.
 _HINT = re.compile(
-    r"(?i)sk_|inv_|whsec_|eyJ|api[-_]?key|authorization|bearer|password|secret|pepper|token_key"
+    r"(?i)[se]k_|inv_|whsec_|eyJ|api[-_]?key|authorization|bearer|password|secret|pepper|token_key"
     r"|data_key|://"
 )
 

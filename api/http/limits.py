@@ -224,17 +224,24 @@ class RequestLimits:
     unknown_keys: Windows = field(default_factory=Windows)  # look-ups of this process, by address
 
     async def authenticate(
-        self, connection: HTTPConnection, authenticator: Authenticator, credential: str
+        self,
+        connection: HTTPConnection,
+        authenticator: Authenticator,
+        credential: str,
+        *,
+        takes_secrets: bool = False,
     ) -> Principal:
         """Raises ApiError(unauthorized), Unauthorized, TooManyUnknownKeys, DatabaseUnavailable."""
         if not credential:
             raise ApiError("unauthorized", NO_CREDENTIAL)
-        return await authenticator.authenticate(credential, lambda: self._lookup(connection))
+        return await authenticator.authenticate(
+            credential, lambda: self._lookup(connection), takes_secrets=takes_secrets
+        )
 
     @contextmanager
     def _lookup(self, connection: HTTPConnection) -> Iterator[bool]:
-        """Around the look-up of a key or token; yields whether its address has used up those that
-        fail.
+        """Around the look-up of a key, token or client secret; yields whether its address has used
+        up those that fail.
 
         It is counted at once and uncounted when it is valid, so that many concurrent guesses do not
         evade the limit.

@@ -40,7 +40,7 @@ router = make_router("Inworld's dialect", scope="tts", schemes=BEARER_OR_BASIC)
 routes = socket_routes(
     "/tts/v1/voice:streamBidirectional",
     SocketRoute(
-        "tts", InworldConversation, lambda _: ("tts",), schemes=BEARER_OR_BASIC, greets=False
+        "tts", InworldConversation, lambda *_: ("tts",), schemes=BEARER_OR_BASIC, greets=False
     ),
 )
 

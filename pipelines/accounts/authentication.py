@@ -1,5 +1,5 @@
-"""Authentication: API keys and signed tokens, the principals they stand for, and the audit of
-keys that were refused."""
+"""Authentication: API keys, signed tokens and client secrets, the principals they stand for, and
+the audit of keys that were refused."""
 
 import hashlib
 import hmac
@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, Literal, TypeVar, get_args
 from uuid import UUID
 
@@ -22,6 +21,7 @@ from sqlmodel import Session
 from configs.settings import Secrets
 from db.accounts import User, Workspace, key_by_digest, key_digests, note_refusal, touch_key
 from db.audit import audit
+from db.client_secrets import secret_by_digest, secret_digests
 from db.database import Database, utc_now
 from db.errors import DatabaseError
 from db.sessions import LoginSession, owner_of_session, touch_session
@@ -42,11 +42,14 @@ TOUCH_INTERVAL = timedelta(minutes=1)
 DIGESTS_TTL_S = 2.0
 DIGESTS_PER_S = 20_000  # longer for more keys: to read one takes 1.5 µs, so 3 % of a core
 UNAUTHORIZED = "the API key or token is wrong, revoked or expired"
+UNKNOWN_SECRET = "the client secret is wrong or has expired"
+MISPLACED_SECRET = "a client secret opens the Realtime socket alone; send an API key or a token"
 AUDIT_INTERVAL = timedelta(hours=1)
 """Between two audit entries about one key. When the key ends, a new interval begins."""
 MAX_REMEMBERED = 10_000  # keys; only existing ones, so guessed keys do not fill this
 
 KEY_PREFIX = "sk_"
+SECRET_PREFIX = "ek_"  # of client secrets
 KEY_RANDOM_LENGTH = 40
 KEY_CHECKSUM_LENGTH = 6
 KEY_SHOWN_LENGTH = len(KEY_PREFIX) + 8  # how much of a key its owner sees later
@@ -69,6 +72,8 @@ class Principal:
     retention: str = "standard"  # or zero: no text and no audio is stored
     expires_at: datetime | None = None  # of the key; None for a key without an end, and for a token
     session_id: UUID | None = None  # of a token that has a session
+    secret: bytes | None = None  # digest of a client secret; all else is that of its maker
+    maker: "bytes | TokenClaims | None" = None  # of the secret: the digest of a key, or a token
 
     @property
     def actor(self) -> str:
@@ -76,10 +81,10 @@ class Principal:
         return f"user:{self.user_id}" if self.key_id is None else f"key:{self.key_id}"
 
 
-def new_api_key() -> str:
-    """`sk_`, 40 random characters of base62 and 6 of checksum."""
+def new_api_key(prefix: str = KEY_PREFIX) -> str:
+    """The prefix, 40 random characters of base62 and 6 of checksum; so for a client secret too."""
     body = "".join(secrets.choice(_BASE62) for _ in range(KEY_RANDOM_LENGTH))
-    return f"{KEY_PREFIX}{body}{_checksum(body)}"
+    return f"{prefix}{body}{_checksum(body)}"
 
 
 def new_invite() -> str:
@@ -87,12 +92,12 @@ def new_invite() -> str:
     return f"inv_{secrets.token_urlsafe(24)}"
 
 
-def is_api_key(credential: str) -> bool:
+def is_api_key(credential: str, prefix: str = KEY_PREFIX) -> bool:
     """Whether the form and the checksum are right; needs no look-up."""
-    length = len(KEY_PREFIX) + KEY_RANDOM_LENGTH + KEY_CHECKSUM_LENGTH
-    if len(credential) != length or not credential.startswith(KEY_PREFIX):
+    length = len(prefix) + KEY_RANDOM_LENGTH + KEY_CHECKSUM_LENGTH
+    if len(credential) != length or not credential.startswith(prefix):
         return False
-    body = credential[len(KEY_PREFIX) : -KEY_CHECKSUM_LENGTH]
+    body = credential[len(prefix) : -KEY_CHECKSUM_LENGTH]
     return credential.isascii() and _checksum(body) == credential[-KEY_CHECKSUM_LENGTH:]
 
 
@@ -106,7 +111,8 @@ def _checksum(body: str) -> str:
 
 
 def key_digest(key: str, pepper: str) -> bytes:
-    """What is stored of a key or an invite. A fast hash suffices: they are random, not chosen."""
+    """What is stored of a key, a client secret or an invite. A fast hash suffices: they are random,
+    not chosen."""
     return hmac.digest(pepper.encode(), key.encode(), hashlib.sha256)
 
 
@@ -231,9 +237,15 @@ class Authenticator:
         self._audited: dict[tuple[int, str], float] = {}  # key and reason: monotonic seconds
         self._tasks = TaskSet()
 
-    async def authenticate(self, credential: str, lookup: Lookup = _unlimited) -> Principal:
-        """Raises Unauthorized, TooManyUnknownKeys where `lookup` is limited, or
-        DatabaseUnavailable."""
+    async def authenticate(
+        self, credential: str, lookup: Lookup = _unlimited, *, takes_secrets: bool = False
+    ) -> Principal:
+        """Only with `takes_secrets` a client secret is looked up.
+
+        Raises Unauthorized, TooManyUnknownKeys where `lookup` is limited, or DatabaseUnavailable.
+        """
+        if credential.startswith(SECRET_PREFIX) and not takes_secrets:
+            raise Unauthorized(MISPLACED_SECRET)
         try:
             return await self.recheck(credential, lookup)
         except _RefusedCredential as error:
@@ -242,22 +254,35 @@ class Authenticator:
 
     def note_missing_scopes(self, principal: Principal, scopes: Collection[str]) -> None:
         """Audits that the key was used for an operation that needs `scopes`, which it lacks."""
-        if principal.key_id is not None:
+        if principal.key_id is not None and principal.secret is None:  # else the key may have them
             details = {"scopes": [scope for scope in SCOPES if scope in scopes]}
             self._audit(
                 RefusedKey(principal.key_id, principal.workspace_id, "scope", details=details)
             )
 
-    async def recheck(self, credential: str, lookup: Lookup = _unlimited) -> Principal:
-        """As `authenticate`, for a live session: a key that has ended is not audited."""
+    async def recheck(
+        self,
+        credential: str,
+        lookup: Lookup = _unlimited,
+        maker: bytes | TokenClaims | None = None,
+    ) -> Principal:
+        """As `authenticate`, for a live session: a key that has ended is not audited.
+
+        With the `maker` of its principal it is that of the maker: a session outlives the client
+        secret that opened it, but not the key or token that made the secret.
+        """
+        if maker is not None:
+            return await self._principal_of(maker, lookup)
         if is_api_key(credential):
             digest = key_digest(credential, self._secrets.api_key_pepper)
-            return await self._principals.get(digest, lambda: self._load_key(digest, lookup))
+            return await self._principal_of(digest, lookup)
+        if is_api_key(credential, SECRET_PREFIX):
+            digest = key_digest(credential, self._secrets.api_key_pepper)
+            return await self._load_secret(digest, lookup)
         if credential.count(".") == 2 and len(credential) <= MAX_CREDENTIAL_LENGTH:
             claims = read_token(credential, self._secrets.token_keys)
             if claims is not None:
-                load = partial(self._load_session, claims, lookup)
-                return await self._principals.get(claims, load)
+                return await self._principal_of(claims, lookup)
         raise Unauthorized(UNAUTHORIZED)
 
     def forget(self, key_id: int) -> None:
@@ -265,7 +290,7 @@ class Authenticator:
         self._principals.forget_if(lambda _, principal: principal.key_id == key_id)
 
     def forget_digests(self) -> None:
-        """A key was made; other replicas notice when their caches expire."""
+        """A key or client secret was made; other replicas notice when their caches expire."""
         self._digests.forget(None)
 
     def forget_tokens(self, user_id: int) -> None:
@@ -296,12 +321,43 @@ class Authenticator:
             self._audited.pop((refusal.key_id, refusal.reason), None)  # the next use is audited
             logger.warning("refusal_not_noted", extra={"key_id": refusal.key_id})
 
+    async def _principal_of(self, reference: bytes | TokenClaims, lookup: Lookup) -> Principal:
+        """Of the digest of a key, or a token. Raises as `recheck`."""
+
+        async def load() -> Principal:
+            if isinstance(reference, TokenClaims):
+                return await self._load_session(reference, lookup)
+            return await self._load_key(reference, lookup)
+
+        return await self._principals.get(reference, load)
+
+    async def _require_known(self, digest: bytes) -> None:
+        """Raises TooManyUnknownKeys. One query for all: guesses without end neither burden the
+        database nor lock out the keys of others at their address."""
+        if digest not in await self._digests.get(None, self._load_digests):
+            raise TooManyUnknownKeys
+
+    async def _load_secret(self, digest: bytes, lookup: Lookup) -> Principal:
+        """Not cached: the maker is, and two times to live would add up."""
+        with lookup() as is_limited:
+            if is_limited:
+                await self._require_known(digest)
+            found = await self._database.read(secret_by_digest, digest)
+            if found is None or found[0].expires_at <= utc_now():
+                raise Unauthorized(UNKNOWN_SECRET)
+        secret, workspace, maker = found
+        if maker is None:
+            issued_at = 0 if secret.session_id else int(secret.created_at.timestamp())
+            claims = (workspace.owner_id, workspace.id, secret.session_id, issued_at)
+            maker = TokenClaims(*claims)
+        principal = await self._principal_of(maker, _unlimited)
+        scopes = principal.scopes.intersection(secret.scopes)
+        return replace(principal, scopes=scopes, secret=digest, maker=maker)
+
     async def _load_key(self, digest: bytes, lookup: Lookup) -> Principal:
         with lookup() as is_limited:
-            # One query for all: guesses without end neither burden the database nor lock out the
-            # keys of others at their address.
-            if is_limited and digest not in await self._digests.get(None, self._load_digests):
-                raise TooManyUnknownKeys
+            if is_limited:
+                await self._require_known(digest)
             found = await self._database.read(key_by_digest, digest)
             if found is None:
                 raise Unauthorized(UNAUTHORIZED)
@@ -315,7 +371,8 @@ class Authenticator:
         return _principal(workspace, key.scopes, key.id, key.expires_at)
 
     async def _load_digests(self) -> frozenset[bytes]:
-        return await self._database.read(key_digests)
+        keys = await self._database.read(key_digests)
+        return keys | await self._database.read(secret_digests)
 
     async def _touch(
         self, touch: Callable[[Session, T, datetime], None], row_id: T, now: datetime

@@ -14,6 +14,7 @@ from db import accounts, sessions
 from db.accounts import ApiKey, User, Workspace
 from db.audit import SERVICE, AuditEntry, audit, audit_page
 from db.billing import ledger
+from db.client_secrets import delete_secrets_of
 from db.database import Database, utc_now
 from db.invites import Invite, redeem
 from db.sessions import LoginSession
@@ -365,6 +366,7 @@ def _add_key(session: Session, key: ApiKey, actor: str) -> None:
 def _delete_key(session: Session, principal: Principal, key_id: int) -> None:
     if not accounts.revoke_key(session, principal.workspace_id, key_id, utc_now()):
         raise NotFound("no API key has that id")
+    delete_secrets_of(session, key_id)
     audit(session, principal.workspace_id, "key.deleted", principal.actor, str(key_id))
 
 

@@ -13,6 +13,7 @@ from configs.schema.platform import RetentionConfig
 from db.accounts import ApiKey
 from db.billing.ledger import discrepancies, release_expired
 from db.chats import Chat
+from db.client_secrets import ClientSecret
 from db.database import Database, utc_now
 from db.errors import DatabaseError
 from db.idempotency import IdempotentAnswer
@@ -65,6 +66,9 @@ class Housekeeper:
             "files": self._files.delete_expired,
             "answers": partial(
                 run, delete_older, IdempotentAnswer, IdempotentAnswer.expires_at, now
+            ),
+            "client_secrets": partial(
+                run, delete_older, ClientSecret, ClientSecret.expires_at, now
             ),
             "invites": partial(run, delete_older, Invite, Invite.expires_at, now),
             "settled_events": partial(run, blank_settled_events),

@@ -32,8 +32,8 @@ class Rotated:
 class Rotation:
     """May run beside the service, be stopped, and run again.
 
-    Data that expires within a day (stored responses, the audio of events) is not encrypted again:
-    the old key must be kept for that day.
+    Data that expires within a day (stored responses, client secrets, the audio of events) is not
+    encrypted again: the old key must be kept for that day.
     """
 
     def __init__(self, database: Database, encryption: Encryption, files: Files) -> None:

@@ -31,6 +31,7 @@ from api.openai.realtime.client_events import (
     UpdateSession,
     parse_client_event,
 )
+from api.openai.realtime.client_secrets import kind_of
 from api.openai.realtime.faults import RealtimeFault
 from api.openai.realtime.input_listener import InputListener
 from api.openai.realtime.items import AnyItem, ItemReference, MessageItem
@@ -95,10 +96,12 @@ class RealtimeConversation:
     def __init__(self, socket: SocketSession, services: Services) -> None:
         self._socket = socket
         self._services = services
-        is_transcription = socket.query.get("intent") == "transcription"
+        self._given = socket.secret_session or {}
+        kind = kind_of(socket.query, socket.secret_session)
+        model = self._given.get("model") or socket.query.get("model", DEFAULT_MODEL)
         self._session: Session = new_session(
-            "transcription" if is_transcription else "realtime",
-            model=None if is_transcription else socket.query.get("model", DEFAULT_MODEL),
+            kind,
+            model=None if kind == "transcription" else model,
             voice=DEFAULT_VOICE,
             expires_at=int(time.time() + services.speech.sockets.limits.session_s),
         )
@@ -116,6 +119,7 @@ class RealtimeConversation:
 
     async def opened(self) -> None:
         try:
+            self._session = merged(self._session, self._given)
             if isinstance(self._session, RealtimeSession):
                 names, model = self._services.speech.openai, self._session.model or DEFAULT_MODEL
                 self._chat_model, self._tier = await names.agent_model(model)

@@ -2,15 +2,15 @@
 
 from starlette.websockets import WebSocket
 
+from api.openai.realtime.client_secrets import SCOPES, kind_of
 from api.openai.realtime.conversation import RealtimeConversation
 from api.sockets.kernel.routes import SocketRoute, socket_routes
+from api.sockets.kernel.session import SecretSession
 from pipelines.accounts.authentication import Scope
 
 
-def _scopes_of(websocket: WebSocket) -> tuple[Scope, ...]:
-    if websocket.query_params.get("intent") == "transcription":
-        return ("stt",)
-    return ("stt", "tts", "chat")
+def _scopes_of(websocket: WebSocket, secret_session: SecretSession | None) -> tuple[Scope, ...]:
+    return SCOPES[kind_of(websocket.query_params, secret_session)]
 
 
 routes = socket_routes(
@@ -22,5 +22,6 @@ routes = socket_routes(
         greets=False,
         subprotocol="realtime",
         key_prefix="openai-insecure-api-key.",
+        takes_secrets=True,
     ),
 )

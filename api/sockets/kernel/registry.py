@@ -123,7 +123,8 @@ class SocketRegistry:
     async def _check(self, credential: str, sessions: list[SocketSession]) -> None:
         """Raises DatabaseError."""
         try:
-            scopes = (await self.authenticator.recheck(credential)).scopes
+            maker = sessions[0].principal.maker
+            scopes = (await self.authenticator.recheck(credential, maker=maker)).scopes
         except Unauthorized:
             scopes = frozenset()
         loop = asyncio.get_running_loop()

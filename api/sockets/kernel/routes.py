@@ -27,7 +27,7 @@ from api.sockets.kernel.conversation import (
     Service,
     now_s,
 )
-from api.sockets.kernel.session import SocketSession
+from api.sockets.kernel.session import SecretSession, SocketSession
 from pipelines.accounts.authentication import Scope
 from pipelines.billing.billing import to_usd
 from telemetry import metrics
@@ -35,19 +35,21 @@ from telemetry.logs import request_id
 
 logger = logging.getLogger(__name__)
 
+
 @dataclass(frozen=True, slots=True)
 class SocketRoute:
     """What the sockets of one path serve, and for whom."""
 
     service: Service  # in metrics
     open: Callable[[SocketSession, Services], Conversation]
-    scopes_of: Callable[[WebSocket], tuple[Scope, ...]]
+    scopes_of: Callable[[WebSocket, SecretSession | None], tuple[Scope, ...]]
     schemes: tuple[str, ...] = BEARER  # may hold a key where `apiKey` is missing
     greets: bool = True  # sends the hello messages
     # Browsers, which can set no header, may offer `subprotocol` and another that is this and the
     # key.
     subprotocol: str | None = None
     key_prefix: str = ""
+    takes_secrets: bool = False  # opens with a client secret too
 
 
 def socket_routes(path: str, route: SocketRoute) -> list[BaseRoute]:
@@ -87,7 +89,7 @@ async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
     request_id.set(identity)  # the server runs each socket in a task of its own
     started = time.perf_counter()
     services = services_of(websocket)
-    sockets, scopes = services.infrastructure.sockets, route.scopes_of(websocket)
+    sockets, platform = services.infrastructure.sockets, services.platform
     turn = turn_of(websocket)
     try:
         async with asyncio.timeout(sockets.limits.handshake_s):
@@ -95,11 +97,14 @@ async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
             if sockets.draining:
                 raise ApiError("unavailable", "this server is stopping")
             key = _key_of(websocket, route)
-            limits = services.platform.request_limits
-            principal = await limits.authenticate(websocket, sockets.authenticator, key)
+            principal = await platform.request_limits.authenticate(
+                websocket, sockets.authenticator, key, takes_secrets=route.takes_secrets
+            )
+            secret_session = await platform.client_secrets.configuration(principal)
+            scopes = route.scopes_of(websocket, secret_session)
             for scope in scopes:
                 require_scope(sockets.authenticator, principal, scope)
-            credit = await services.platform.billing.credit(principal.workspace_id)
+            credit = await platform.billing.credit(principal.workspace_id)
             lease = await sockets.admit(principal)
             turn.leave(is_end=True)
     except TimeoutError:
@@ -121,6 +126,7 @@ async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
             scopes,
             sockets.limits,
             lambda made: route.open(made, services),
+            secret_session,
         )
         sockets.add(session)
         try:

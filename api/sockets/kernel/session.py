@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -16,6 +16,9 @@ from pipelines.accounts.authentication import Principal, Scope
 from pipelines.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
+
+SecretSession: TypeAlias = dict[str, Any]
+"""The configuration of the session that a client secret opens."""
 
 INTERNAL_MESSAGE = "the service failed; the session ends"
 CANCEL_S = 5.0  # a task that has not ended by then is left running
@@ -83,10 +86,12 @@ class SocketSession:
         scopes: tuple[Scope, ...],
         limits: SocketLimits,
         make: Callable[["SocketSession"], Conversation],
+        secret_session: SecretSession | None = None,
     ) -> None:
         self.principal = principal
         self.credential = credential  # never logged
         self.scopes = scopes  # that the session needs
+        self.secret_session = secret_session
         self.query = websocket.query_params
         self.subprotocols: list[str] = websocket.scope["subprotocols"]
         self.headers = websocket.headers

@@ -316,4 +316,4 @@ async def _or_fault(work: Awaitable[T]) -> T:
         raise ClientFault(to_api_error(error).message) from None
 
 
-routes = socket_routes("/ws/stt", SocketRoute("stt", SttConversation, lambda _: ("stt",)))
+routes = socket_routes("/ws/stt", SocketRoute("stt", SttConversation, lambda *_: ("stt",)))

@@ -1,0 +1,76 @@
+"""Client secrets: a server makes them with its key, and its browsers open Realtime sockets."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Literal, TypeAlias
+
+from pydantic import BaseModel, Field
+
+from api.http.bodies import RequestModel
+from api.http.errors import ApiError
+from api.http.routing import PlatformDep, PrincipalDep, make_router, require_scope
+from api.openai.realtime.faults import RealtimeFault
+from api.openai.realtime.session_object import merged, new_session
+from api.sockets.kernel.session import SecretSession
+from pipelines.accounts.authentication import Scope
+
+router = make_router("voice agents")
+
+SessionKind: TypeAlias = Literal["realtime", "transcription"]
+SCOPES: dict[SessionKind, tuple[Scope, ...]] = {
+    "realtime": ("stt", "tts", "chat"),
+    "transcription": ("stt",),
+}
+
+
+def kind_of(query: Mapping[str, str], secret_session: SecretSession | None) -> SessionKind:
+    """The type of a socket's session: what its client secret says, or else its query."""
+    named = query.get("intent") if secret_session is None else secret_session.get("type")
+    return "transcription" if named == "transcription" else "realtime"
+
+
+class ExpiresAfter(RequestModel):
+    anchor: Literal["created_at"] = "created_at"
+    seconds: int = Field(default=600, ge=10, le=7200)
+
+
+class ClientSecretBody(RequestModel):
+    expires_after: ExpiresAfter = ExpiresAfter()
+    session: dict[str, Any] = Field(
+        default={"type": "realtime"},
+        description="A session object of type `realtime` or `transcription`, at most 64 KiB.",
+    )
+
+
+class CreatedClientSecret(BaseModel):
+    value: str  # shown this once
+    expires_at: int = Field(description="Unix seconds, after which it opens no further session")
+    session: dict[str, Any]
+
+
+@router.post("/openai/v1/realtime/client_secrets", summary="Create a client secret")
+async def create_client_secret(
+    body: ClientSecretBody, principal: PrincipalDep, platform: PlatformDep
+) -> CreatedClientSecret:
+    """A credential for browsers. It opens the socket of the Realtime dialect and nothing else, as
+    often as wanted until it expires, with this session.
+
+    Needs the scopes of the session: `stt`, `tts` and `chat`, or only `stt` for a transcription.
+    When the key or token that made it ends, the secret and its live sessions end within 5 s.
+    """
+    kind = kind_of({}, body.session)
+    for scope in SCOPES[kind]:
+        require_scope(platform.accounts.authenticator, principal, scope)
+    try:
+        session = merged(new_session(kind), body.session)
+    except RealtimeFault as fault:
+        raise ApiError("validation_error", fault.message, param=fault.param) from None
+    new = await platform.client_secrets.create(
+        principal,
+        SCOPES[kind],
+        {**body.session, "type": kind},
+        timedelta(seconds=body.expires_after.seconds),
+    )
+    return CreatedClientSecret(
+        value=new.value, expires_at=int(new.expires_at.timestamp()), session=session.as_json()
+    )

@@ -1,0 +1,69 @@
+"""Client secrets: credentials for sockets of browsers, for minutes, made with a key or a token."""
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import JSON, BigInteger, Column, ForeignKey, Index, LargeBinary, Uuid
+from sqlmodel import Field, Session, SQLModel, col, delete, func, select
+
+from db.accounts import ApiKey, Workspace, workspace_reference
+from db.database import UtcDateTime, change_rows, utc_now
+
+
+class ClientSecret(SQLModel, table=True):
+    """A secret with the session that it opens; only the HMAC of the secret is stored.
+
+    `key_id` or `session_id` made it: a login session is deleted with its secrets, a key revoked.
+    Neither is set for a token of before sessions were kept.
+    """
+
+    __tablename__ = "client_secret"
+    __table_args__ = (
+        Index("ix_client_secret_workspace_id_expires_at", "workspace_id", "expires_at"),
+    )
+
+    digest: bytes = Field(sa_column=Column(LargeBinary, primary_key=True))
+    workspace_id: int = Field(sa_column=workspace_reference())
+    key_id: int | None = Field(
+        default=None,
+        sa_column=Column(BigInteger, ForeignKey("api_key.id", ondelete="CASCADE"), index=True),
+    )
+    session_id: UUID | None = Field(
+        default=None,
+        sa_column=Column(Uuid, ForeignKey("login_session.id", ondelete="CASCADE"), index=True),
+    )
+    scopes: list[str] = Field(sa_column=Column(JSON, nullable=False))
+    configuration: bytes = Field(sa_type=LargeBinary)  # JSON of the session, encrypted
+    created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
+    expires_at: datetime = Field(sa_type=UtcDateTime, index=True)
+
+
+def live_secrets(session: Session, workspace_id: int, now: datetime) -> int:
+    """The number of a workspace's secrets that have not expired."""
+    query = select(func.count()).where(
+        col(ClientSecret.workspace_id) == workspace_id, col(ClientSecret.expires_at) > now
+    )
+    return session.exec(query).one()
+
+
+def secret_by_digest(
+    session: Session, digest: bytes
+) -> tuple[ClientSecret, Workspace, bytes | None] | None:
+    """The secret with that digest, its workspace, and the digest of the key that made it."""
+    query = (
+        select(ClientSecret, Workspace, ApiKey.digest)
+        .join(Workspace, col(Workspace.id) == ClientSecret.workspace_id)
+        .outerjoin(ApiKey, col(ApiKey.id) == ClientSecret.key_id)
+        .where(ClientSecret.digest == digest)
+    )
+    return session.exec(query).first()
+
+
+def secret_digests(session: Session) -> frozenset[bytes]:
+    """The digests of all secrets, also of those that have expired since the last housekeeping."""
+    return frozenset(session.exec(select(ClientSecret.digest)))
+
+
+def delete_secrets_of(session: Session, key_id: int) -> None:
+    """Deletes the secrets that a key made."""
+    change_rows(session, delete(ClientSecret).where(col(ClientSecret.key_id) == key_id))

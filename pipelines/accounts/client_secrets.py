@@ -1,0 +1,122 @@
+"""Client secrets: what a server makes with its API key for the Realtime sockets of its browsers."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy.exc import IntegrityError
+from sqlmodel import Session
+
+from db.accounts import lock_workspace
+from db.client_secrets import ClientSecret, live_secrets
+from db.database import Database, utc_now
+from pipelines.accounts.authentication import (
+    SECRET_PREFIX,
+    UNAUTHORIZED,
+    UNKNOWN_SECRET,
+    Authenticator,
+    Principal,
+    Scope,
+    key_digest,
+    new_api_key,
+)
+from pipelines.errors import InvalidRequest, TooManyClientSecrets, Unauthorized
+
+MAX_SECRETS = 1000  # of one workspace that have not expired
+MAX_CONFIGURATION_BYTES = 1 << 16  # of JSON
+
+Cipher = Callable[[bytes, str], bytes]
+"""Encrypts or decrypts bytes under associated data."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewClientSecret:
+    """The secret itself, which is not stored, and its end."""
+
+    value: str
+    expires_at: datetime
+
+
+class ClientSecrets:
+    """The secrets of all workspaces; `Authenticator` looks them up."""
+
+    def __init__(
+        self,
+        database: Database,
+        authenticator: Authenticator,
+        pepper: str,
+        encrypt: Cipher,
+        decrypt: Cipher,
+    ) -> None:
+        self._database = database
+        self._authenticator = authenticator
+        self._pepper = pepper
+        self._encrypt = encrypt
+        self._decrypt = decrypt
+
+    async def create(
+        self,
+        principal: Principal,
+        scopes: Sequence[Scope],
+        configuration: dict[str, Any],
+        lifetime: timedelta,
+    ) -> NewClientSecret:
+        """A secret with `scopes`, which the principal has, and the configuration of its sessions.
+
+        It lasts no longer than the key that makes it. Raises InvalidRequest for a configuration of
+        over MAX_CONFIGURATION_BYTES, TooManyClientSecrets, Unauthorized when the workspace or login
+        session is gone, or DatabaseUnavailable.
+        """
+        data = json.dumps(configuration, ensure_ascii=False).encode()
+        if len(data) > MAX_CONFIGURATION_BYTES:
+            raise InvalidRequest(f"session: is larger than {MAX_CONFIGURATION_BYTES} bytes of JSON")
+        value, now = new_api_key(SECRET_PREFIX), utc_now()
+        digest, expires_at = key_digest(value, self._pepper), now + lifetime
+        if principal.expires_at is not None:
+            expires_at = min(expires_at, principal.expires_at)
+        row = ClientSecret(
+            digest=digest,
+            workspace_id=principal.workspace_id,
+            key_id=principal.key_id,
+            session_id=principal.session_id,
+            scopes=list(scopes),
+            configuration=self._encrypt(data, _about(digest)),
+            created_at=now,
+            expires_at=expires_at,
+        )
+        try:
+            await self._database.run(_add_within_limit, row)
+        except IntegrityError:  # its maker was deleted since it was authenticated
+            raise Unauthorized(UNAUTHORIZED) from None
+        self._authenticator.forget_digests()
+        return NewClientSecret(value, expires_at)
+
+    async def configuration(self, principal: Principal) -> dict[str, Any] | None:
+        """That of the principal's client secret; None for other credentials.
+
+        Raises Unauthorized for a secret that is gone, DecryptionError, or DatabaseUnavailable.
+        """
+        if principal.secret is None:
+            return None
+        row = await self._database.get(ClientSecret, principal.secret)
+        if row is None:
+            raise Unauthorized(UNKNOWN_SECRET)
+        data = self._decrypt(row.configuration, _about(principal.secret))
+        configuration: dict[str, Any] = json.loads(data)
+        return configuration
+
+
+def _about(digest: bytes) -> str:
+    return f"client_secret/{digest.hex()}"
+
+
+def _add_within_limit(session: Session, row: ClientSecret) -> None:
+    lock_workspace(session, row.workspace_id)  # serialises the creation of secrets
+    if live_secrets(session, row.workspace_id, row.created_at) >= MAX_SECRETS:
+        raise TooManyClientSecrets(
+            f"the workspace has {MAX_SECRETS} client secrets that have not expired; use each "
+            "several times, or let them expire sooner"
+        )
+    session.add(row)
