@@ -1,5 +1,7 @@
 """Keys and tokens that no longer work, of every kind."""
 
+from datetime import timedelta
+
 from api.services import Services
 from db.database import utc_now
 from pipelines.accounts.authentication import SCOPES
@@ -17,6 +19,7 @@ async def ended_credentials(services: Services) -> dict[str, str]:
     await authenticator.authenticate(deleted.key)
     await accounts.delete_key(owner, deleted.row.id)
     expired = await accounts.create_key(owner, "expired", list(SCOPES), utc_now())
+    ended = (await platform.client_secrets.create(owner, ["stt"], {}, timedelta(hours=1))).value
     await accounts.log_out(owner)
     token = (await accounts.sign_up("erased@example.com", PASSWORD, "", "")).token
     erased = await authenticator.authenticate(token)
@@ -27,6 +30,7 @@ async def ended_credentials(services: Services) -> dict[str, str]:
         "deleted key": deleted.key,
         "expired key": expired.key,
         "token of an ended session": left,
+        "client secret of an ended session": ended,
         "key of an erased account": key.key,
         "token of an erased account": token,
     }

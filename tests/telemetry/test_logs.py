@@ -9,15 +9,17 @@ from collections.abc import Iterator
 import jwt
 import pytest
 
-from pipelines.accounts.authentication import new_api_key
+from pipelines.accounts.authentication import SECRET_PREFIX, new_api_key
 from telemetry.logs import JsonFormatter, RedactedRecord, redact, request_id
 
 KEY = new_api_key()
+SECRET = new_api_key(SECRET_PREFIX)
 TOKEN = jwt.encode({"sub": "1"}, "t" * 48)
 CANARY = "c4n4ry-s3cr3t"
 LEAKS = [
     f"GET /ws/tts?apiKey={CANARY}&x=1",
     f"key {KEY} was used",
+    f"Sec-WebSocket-Protocol: realtime, openai-insecure-api-key.{SECRET}",
     f"token={TOKEN}",
     f"whsec_{'QUJD' * 8}",
     f"Authorization: Bearer {CANARY}",
@@ -38,7 +40,7 @@ LEAKS = [
     f"ANTIPHON_DATA_KEYS={'n' * 32},{CANARY}",
     f'{{"data_keys": "{"n" * 32},{CANARY}", "x": 1}}',
 ]
-SECRETS = (KEY, TOKEN, CANARY, "QUJDQUJD")
+SECRETS = (KEY, SECRET, TOKEN, CANARY, "QUJDQUJD")
 
 
 @pytest.fixture(params=[logging.Formatter(), JsonFormatter()], ids=["plain", "json"])

@@ -159,6 +159,10 @@ async def credentials(
         made = await client.post("/developer/api", headers=other_auth, json=body)
         return cast(str, made.json()["key"])
 
+    async def secret(key: str) -> str:
+        made = await client.post("/openai/v1/realtime/client_secrets", headers=bearer(key), json={})
+        return cast(str, made.json()["value"])
+
     def bearer(credential: str) -> Headers:
         return {"Authorization": f"Bearer {credential}"}
 
@@ -172,6 +176,7 @@ async def credentials(
             for scope in SCOPES
         ],
         Credential("no key", {}, None),
+        Credential("client secret", bearer(await secret(every)), None),
         *[
             Credential(name, bearer(ended), None)
             for name, ended in (await ended_credentials(services)).items()

@@ -52,6 +52,9 @@ async def credentials(server: SocketServer) -> list[Credential]:
     every = (await accounts.create_key(principal, "every scope", list(SCOPES))).key
     keys = {one: (await accounts.create_key(principal, one, [one])).key for one in SCOPES}
     basic = {"Authorization": f"Basic {every}"}
+    secret = await server.services.platform.client_secrets.create(
+        principal, SCOPES_OF_AGENTS, {"type": "realtime"}, timedelta(hours=1)
+    )
     return [
         Credential("token", token),
         Credential("key of every scope", every),

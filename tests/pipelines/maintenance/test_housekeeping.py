@@ -13,6 +13,7 @@ from db.accounts import ApiKey, User, Workspace, add_user, change_row
 from db.billing.ledger import credit_of, hold, open_account
 from db.billing.tables import Account, CreditHold
 from db.chats import Chat
+from db.client_secrets import ClientSecret
 from db.database import Database, utc_now
 from db.errors import DatabaseUnavailable
 from db.idempotency import IdempotentAnswer
@@ -229,6 +230,32 @@ async def test_a_revoked_api_key_is_deleted_after_the_retention_period(
         return set(session.exec(select(ApiKey.name)))
 
     assert await database.read(left) == {"young", "live"}
+
+
+async def test_expired_client_secrets_are_deleted(
+    housekeeper: Housekeeper, database: Database
+) -> None:
+    workspace_id = await _workspace(database)
+
+    def add(session: Session) -> None:
+        for name, minutes in ((b"old", -1), (b"live", 1)):
+            end = utc_now() + timedelta(minutes=minutes)
+            row = ClientSecret(
+                digest=name,
+                workspace_id=workspace_id,
+                scopes=[],
+                configuration=b"{}",
+                expires_at=end,
+            )
+            session.add(row)
+
+    await database.run(add)
+    assert (await housekeeper.run_once())["client_secrets"] == 1
+
+    def left(session: Session) -> list[bytes]:
+        return list(session.exec(select(ClientSecret.digest)))
+
+    assert await database.read(left) == [b"live"]
 
 
 def test_the_query_for_event_bodies_of_zero_retention_workspaces_uses_an_index(
