@@ -35,6 +35,7 @@ from telemetry.logs import request_id
 
 logger = logging.getLogger(__name__)
 
+
 @dataclass(frozen=True, slots=True)
 class SocketRoute:
     """What the sockets of one path serve, and for whom."""
