@@ -23,7 +23,15 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-cache",
 }
-FILES = ("console.js", "voices.js", "live.js", "agent.js", "account.js", "microphone.js", "console.css")
+FILES = (
+    "console.js",
+    "voices.js",
+    "live.js",
+    "agent.js",
+    "account.js",
+    "microphone.js",
+    "console.css",
+)
 
 _PAGE = (STATIC_DIR / "index.html").read_text(encoding="utf-8")
 _PAGE = _PAGE.replace('<html lang="en">', f'<html lang="en" data-brand="{BRAND}">')

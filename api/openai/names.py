@@ -60,8 +60,8 @@ class OpenAINames:
     ) -> str | None:
         """The id of the voice for one of OpenAI's voice names, or for a name or id of this service.
 
-        `language`, ISO 639-1, is that of the text if it is known. None lets it decide. Raises ApiError(voice_not_found), VoiceNotReady,
-        EngineLost or DatabaseUnavailable.
+        `language`, ISO 639-1, is that of the text if it is known. None lets it decide. Raises
+        ApiError(voice_not_found), VoiceNotReady, EngineLost or DatabaseUnavailable.
         """
         if wanted is None:
             return None

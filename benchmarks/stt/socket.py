@@ -123,7 +123,9 @@ def find_utterances(folders: list[Path], language: str) -> list[Utterance]:
             part = clip.pcm[stretch.start : stretch.end]
             if not MIN_S <= len(part) / STT_SAMPLE_RATE <= MAX_S:
                 continue
-            pcm = decode_g711(encode_g711(resample(part, STT_SAMPLE_RATE, LINE_RATE), "mulaw"), "mulaw")
+            pcm = decode_g711(
+                encode_g711(resample(part, STT_SAMPLE_RATE, LINE_RATE), "mulaw"), "mulaw"
+            )
             request = TranscriptionRequest(resample(pcm, LINE_RATE, STT_SAMPLE_RATE))
             (transcript,) = engine.transcribe([request])
             text = " ".join(segment.text for segment in transcript.segments)

@@ -10,8 +10,8 @@ from difflib import SequenceMatcher
 
 # In the languages of the voices, as recognisers write them; compared without case and marks.
 BACK_CHANNELS = frozenset(
-    "mhm mm mmm mmhmm hm hmm hmmm uh huh uhhuh uh-huh um umm ah aha oh ooh yeah yep yes yup ok okay "
-    "right sure i see got it alright cool nice wow really exactly true mm-hmm "
+    "mhm mm mmm mmhmm hm hmm hmmm uh huh uhhuh uh-huh um umm ah aha oh ooh yeah yep yes yup ok "
+    "okay right sure i see got it alright cool nice wow really exactly true mm-hmm "
     "ja genau ach so klar stimmt okay hm verstehe "
     "oui ouais d'accord ah bon voilà "
     "sí claro vale ajá ya "

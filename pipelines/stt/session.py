@@ -233,7 +233,8 @@ class LiveSession:
             await self._handle(event)
         if not events:
             self._sentences += 1
-            nothing = UtteranceEnded(*[self._position] * 4, speech_frames=0)
+            at = self._position
+            nothing = UtteranceEnded(at, at, at, at, speech_frames=0)
             self._utterance = _LiveUtterance(self._sentences, self._position)
             self._close_utterance(nothing)
 

@@ -85,7 +85,11 @@ RACES = frozenset(
     }
 )
 PARALLEL_RESPONSES = 4  # at once, of which one is in the conversation
-ENCODERS: dict[str, EncoderFormat] = {"audio/pcm": "pcm", "audio/pcmu": "mulaw", "audio/pcma": "alaw"}
+ENCODERS: dict[str, EncoderFormat] = {
+    "audio/pcm": "pcm",
+    "audio/pcmu": "mulaw",
+    "audio/pcma": "alaw",
+}
 
 
 class RealtimeConversation:
@@ -347,7 +351,7 @@ class RealtimeConversation:
             message = f"the plan allows {window.limit} requests a minute"
             raise ApiError("rate_limited", message)
 
-    def _read(self, given: Sequence[AnyItem]) -> list[Item]:
+    def _read(self, given: Sequence[AnyItem | ItemReference]) -> list[Item]:
         """The items that a response reads in place of the conversation. Raises ItemNotFound."""
         return [
             self._items.find(item.id) if isinstance(item, ItemReference) else from_wire(item)

@@ -122,7 +122,7 @@ class InputListener:
         self._uncommitted_s += self._input.received_s - before_s
 
     async def commit(self) -> None:
-        """What was appended is a turn of the user. Raises RealtimeFault when there is too little."""
+        """What was appended is a turn of the user. Raises RealtimeFault if there is too little."""
         appended_s = self._uncommitted_s if self._is_manual or self._turns.is_open else 0.0
         if appended_s < LEAST_COMMIT_S:
             raise RealtimeFault(
@@ -208,16 +208,13 @@ class InputListener:
 
     async def _feed(self, live: LiveSession) -> None:
         while (item := await self._input.inbox.take()) is not None:
-            match item:
-                case "commit":
-                    await live.commit()
-                case "clear":
-                    live.clear()
-                case tuple():
-                    live.change_languages(item)
-                case _:
-                    await live.accept_pcm(item)
-                    await asyncio.sleep(0)  # much audio at once must not hold up other sessions
+            if isinstance(item, np.ndarray):
+                await live.accept_pcm(item)
+                await asyncio.sleep(0)  # much audio at once must not hold up other sessions
+            elif item == "commit":
+                await live.commit()
+            elif item == "clear":
+                live.clear()
 
     async def _emit(self, event: LiveEvent) -> None:
         async with self._order:

@@ -118,7 +118,7 @@ class ActiveResponse:
                 await self._send(
                     events.transcript_delta(text) if speaks else events.text_delta(text)
                 )
-            case AnswerAudio(data, duration_s, words):
+            case AnswerAudio(data, _, words):
                 events, part = await self._open_message()
                 part.words += words
                 part.audio_ms = round(self.playback.sent_s * 1000)
@@ -141,9 +141,7 @@ class ActiveResponse:
     async def _open(self, item: Item) -> int:
         index = len(self._items)
         self._items.append(item)
-        await self._send(
-            server_events.output_item_added(self.response.id, index, to_wire(item))
-        )
+        await self._send(server_events.output_item_added(self.response.id, index, to_wire(item)))
         if self._conversation is not None:
             await self._conversation.add_item(item)
         return index
@@ -180,9 +178,7 @@ class ActiveResponse:
             for call, events in self._calls.values():
                 if call is item:
                     await self._send(events.arguments_done(item.name, item.arguments))
-            await self._send(
-                server_events.output_item_done(self.response.id, index, to_wire(item))
-            )
+            await self._send(server_events.output_item_done(self.response.id, index, to_wire(item)))
             if self._conversation is not None:
                 await self._conversation.finish_item(item)
         self.response.output = [to_wire(item) for item in self._items]

@@ -4,7 +4,7 @@ An update is merged: objects field by field, lists and values as a whole; null, 
 field. Fields that this service does not have, such as `tracing`, are kept and shown again.
 """
 
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
 
 from pydantic import (
     BeforeValidator,
@@ -385,7 +385,7 @@ def _changed(session: S, update: dict[str, Any], at: str, voice_frozen: bool) ->
         if is_named and changed.tool_choice != session.tool_choice and not changed.called_tool():
             message = "There is no tool of that name."
             raise RealtimeFault("invalid_value", message, param=f"{at}.tool_choice.name")
-    return changed
+    return cast(S, changed)
 
 
 def _overlaid(before: dict[str, Any], update: dict[str, Any]) -> dict[str, Any]:
@@ -394,10 +394,11 @@ def _overlaid(before: dict[str, Any], update: dict[str, Any]) -> dict[str, Any]:
         old = before.get(name)
         if name in _NEVER_CLEARED and value is None:
             continue
-        is_merged = name in _MERGED and isinstance(value, dict) and isinstance(old, dict)
-        if is_merged and name == "turn_detection":  # another kind begins with its own defaults
-            is_merged = value.get("type", old["type"]) == old["type"]
-        after[name] = _overlaid(old, value) if is_merged else value
+        after[name] = value
+        if name in _MERGED and isinstance(value, dict) and isinstance(old, dict):
+            # Another kind of turn detection begins with its own defaults.
+            if name != "turn_detection" or value.get("type", old["type"]) == old["type"]:
+                after[name] = _overlaid(old, value)
     return after
 
 

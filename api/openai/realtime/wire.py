@@ -1,6 +1,6 @@
 """Between the items of a conversation and their wire shapes."""
 
-from typing import assert_never
+from typing import assert_never, cast
 
 from api.openai.realtime import server_events
 from api.openai.realtime.items import (
@@ -10,7 +10,7 @@ from api.openai.realtime.items import (
     MessageItem,
 )
 from api.openai.realtime.items import Item as WireItem
-from pipelines.agents.items import Item, Part
+from pipelines.agents.items import Item, Part, PartKind
 
 
 def to_wire(item: Item) -> WireItem:
@@ -58,8 +58,7 @@ def from_wire(item: WireItem) -> Item:
         case FunctionCallOutputItem():
             return Item(item_id, "function_call_output", call_id=item.call_id, output=item.output)
         case MessageItem():
-            parts = [Part(part.type, part.words) for part in item.content]
+            parts = [Part(cast(PartKind, part.type), part.words) for part in item.content]
             return Item(item_id, "message", item.role, parts)
         case _:
             assert_never(item)
-

@@ -224,7 +224,7 @@ class SttConversation:
         while (item := await self._input.inbox.take()) is not None:
             if isinstance(item, tuple):
                 live.change_languages(item)
-            else:
+            elif not isinstance(item, str):
                 await live.accept_pcm(item)
                 await asyncio.sleep(0)  # much audio at once must not hold up other sessions
         await live.finish()

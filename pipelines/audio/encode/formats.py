@@ -13,7 +13,9 @@ from pipelines.audio.encode.encoder import (
 from pipelines.audio.encode.ogg_opus import OpusMessageEncoder
 
 StreamFormat = Literal["mp3", "wav", "pcm", "ogg", "flac"]
-EncoderFormat = FileFormat | Literal["pcm", "mulaw", "alaw", "wav_stream", "wav_messages", "opus_messages"]
+EncoderFormat = (
+    FileFormat | Literal["pcm", "mulaw", "alaw", "wav_stream", "wav_messages", "opus_messages"]
+)
 AudioEncoding = Literal["LINEAR16", "PCM", "MULAW", "ULAW", "OGG_OPUS"]
 """The names of /ws/tts."""
 

@@ -36,14 +36,16 @@ class RealtimeClient:
 
     async def update(self, **session: Any) -> Event:
         await self.send("session.update", session={"type": "realtime", **session})
-        return (await self.until("session.updated"))["session"]
+        updated: Event = (await self.until("session.updated"))["session"]
+        return updated
 
     async def error(self, kind: str, **body: Any) -> Event:
         """Sends an event and returns the error that answers it."""
         await self.send(kind, **body)
         while (event := await self.receive())["type"] != "error":
             pass
-        return event["error"]
+        error: Event = event["error"]
+        return error
 
     async def say(self, text: str, **options: Any) -> Event:
         """A message of the user, and the whole response to it."""
@@ -54,7 +56,8 @@ class RealtimeClient:
 
     async def respond(self, **options: Any) -> Event:
         await self.send("response.create", response=options)
-        return (await self.until("response.done"))["response"]
+        response: Event = (await self.until("response.done"))["response"]
+        return response
 
     async def speak(self, pcm: Pcm, piece_s: float = 0.1) -> None:
         """Sends audio, float32 [n] at 16 kHz, as PCM at 24 kHz."""
