@@ -13,6 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.http.addresses import client_address
 from api.http.bodies import SLOW_CLIENTS
 from api.http.errors import ApiError, error_response, to_api_error
 from api.http.ignored_fields import HEADER, shown_ignored
@@ -22,7 +23,6 @@ from api.http.limits import (
     UNKNOWN,
     AdmissionControl,
     add_rate_headers,
-    client_address,
     leave_place,
 )
 from api.http.turns import TURN

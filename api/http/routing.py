@@ -10,6 +10,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
+from api.http.addresses import client_address
 from api.http.bodies import (
     JSON_SPACE,
     MAX_PUBLIC_JSON_BYTES,
@@ -20,7 +21,7 @@ from api.http.bodies import (
 from api.http.errors import ApiError
 from api.http.idempotency import answer_once
 from api.http.ignored_fields import note_ignored, shape_of, unknown_fields
-from api.http.limits import PLACE, RELEASES, SENDING, UNKNOWN, client_address, take_place
+from api.http.limits import PLACE, RELEASES, SENDING, UNKNOWN, take_place
 from api.http.streaming import while_connected
 from api.http.turns import turn_of
 from api.http.uploads import UPLOAD_SPACE

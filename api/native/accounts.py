@@ -11,6 +11,7 @@ from fastapi import Query
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, Strict
 from starlette.requests import Request
 
+from api.http.addresses import client_address
 from api.http.bodies import (
     NOT_BLANK,
     Done,
@@ -22,7 +23,6 @@ from api.http.bodies import (
     RequestModel,
     Shown,
 )
-from api.http.limits import client_address
 from api.http.routing import PlatformDep, PrincipalDep, make_router
 from db.database import utc_now
 from pipelines.accounts.authentication import Scope

@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from api.http.addresses import peer_address
 from api.http.bodies import ErrorBody
 from api.http.errors import ApiError
-from api.http.limits import peer_address
 from api.http.routing import InfrastructureDep, credential_of, make_router, services_of
 from configs.environment import is_loopback
 from configs.settings import Settings

@@ -17,8 +17,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from api.http.addresses import network_of, parse_address
 from api.http.errors import CLOSE, ApiError, error_response
-from api.http.limits import network_of, parse_address
 from api.http.turns import Turns
 from configs.schema.platform import AdmissionConfig
 from deployments.gateway.socket_connections import WebSocketConnection

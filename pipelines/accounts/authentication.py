@@ -345,11 +345,9 @@ class Authenticator:
             found = await self._database.read(secret_by_digest, digest)
             if found is None or found[0].expires_at <= utc_now():
                 raise Unauthorized(UNKNOWN_SECRET)
-        secret, workspace, maker = found
-        if maker is None:
-            issued_at = 0 if secret.session_id else int(secret.created_at.timestamp())
-            claims = (workspace.owner_id, workspace.id, secret.session_id, issued_at)
-            maker = TokenClaims(*claims)
+        secret, workspace, key = found
+        issued_at = 0 if secret.session_id else int(secret.created_at.timestamp())
+        maker = key or TokenClaims(workspace.owner_id, workspace.id, secret.session_id, issued_at)
         principal = await self._principal_of(maker, _unlimited)
         scopes = principal.scopes.intersection(secret.scopes)
         return replace(principal, scopes=scopes, secret=digest, maker=maker)

@@ -38,6 +38,7 @@ RULES_BEYOND_SCHEMA = frozenset(
         "/openai/v1/audio/speech",
         "/openai/v1/audio/transcriptions",
         "/openai/v1/chat/completions",
+        "/openai/v1/realtime/client_secrets",
     }
 )
 

@@ -181,7 +181,7 @@ async def test_the_key_recheck_is_retried_after_a_failure(
     async with shared_server.tts() as client:
         answers = iter([ValueError("unforeseen"), DatabaseError("down"), Unauthorized("revoked")])
 
-        async def recheck(credential: str) -> None:
+        async def recheck(credential: str, maker: object) -> None:
             raise next(answers)
 
         with monkeypatch.context() as patched:

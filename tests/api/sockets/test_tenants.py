@@ -1,6 +1,7 @@
 """Isolation of tenants: on every socket, voices of one workspace do not exist for another."""
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
@@ -9,10 +10,12 @@ import pytest
 from starlette.routing import WebSocketRoute
 
 from api.app import routed_app
+from api.openai.realtime.client_secrets import SCOPES as SCOPES_OF_SESSIONS
 from pipelines.accounts.authentication import ALL_SCOPES, SCOPES
 from tests.api.ended_credentials import ended_credentials
 from tests.api.inworld.socket_client import PATH as INWORLD
 from tests.api.inworld.socket_client import InworldClient
+from tests.api.openai.realtime.client import RealtimeClient
 from tests.api.sockets.client import TtsClient, connect
 from tests.api.sockets.conftest import SocketServer
 from tests.api.sockets.test_handshake import refused
@@ -20,7 +23,13 @@ from tests.api.sockets.tts.test_custom_voices import ready_voice
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-SCOPE_OF = {"/ws/tts": "tts", INWORLD: "tts", "/ws/stt": "stt"}
+REALTIME = "/openai/v1/realtime"
+SCOPES_OF = {
+    "/ws/tts": {"tts"},
+    INWORLD: {"tts"},
+    "/ws/stt": {"stt"},
+    REALTIME: {"stt", "tts", "chat"},
+}
 WITHOUT_IDS = {"/ws/stt", "/{path:path}"}
 
 
@@ -32,7 +41,7 @@ class Credential:
     key: str = ""
     scopes: frozenset[str] | None = ALL_SCOPES  # None: it has ended
     headers: dict[str, str] = field(default_factory=dict)
-    paths: frozenset[str] = frozenset(SCOPE_OF)  # that take it
+    paths: frozenset[str] = frozenset(SCOPES_OF)  # that take it
 
     def url(self, server: SocketServer, path: str) -> str:
         query = f"?apiKey={quote(self.key)}" if self.key else ""
@@ -41,7 +50,7 @@ class Credential:
     def refusal(self, path: str) -> tuple[int, str] | None:
         if self.scopes is None or path not in self.paths:
             return 401, "unauthorized"
-        return None if SCOPE_OF[path] in self.scopes else (403, "insufficient_scope")
+        return None if SCOPES_OF[path] <= self.scopes else (403, "insufficient_scope")
 
 
 async def credentials(server: SocketServer) -> list[Credential]:
@@ -53,7 +62,7 @@ async def credentials(server: SocketServer) -> list[Credential]:
     keys = {one: (await accounts.create_key(principal, one, [one])).key for one in SCOPES}
     basic = {"Authorization": f"Basic {every}"}
     secret = await server.services.platform.client_secrets.create(
-        principal, SCOPES_OF_AGENTS, {"type": "realtime"}, timedelta(hours=1)
+        principal, SCOPES_OF_SESSIONS["realtime"], {"type": "realtime"}, timedelta(hours=1)
     )
     return [
         Credential("token", token),
@@ -61,6 +70,7 @@ async def credentials(server: SocketServer) -> list[Credential]:
         Credential("key in a header", headers={"Authorization": f"Bearer {every}"}),
         Credential("key as Basic", headers=basic, paths=frozenset({INWORLD})),
         *[Credential(f"key of {one}", key, frozenset({one})) for one, key in keys.items()],
+        Credential("client secret", secret.value, paths=frozenset({REALTIME})),
         Credential("no key", scopes=None),
         *[
             Credential(name, ended, None)
@@ -75,6 +85,11 @@ async def error_of(
     """The error for a voice on a socket of its own."""
     url, headers = credential.url(server, path), credential.headers
     async with connect(url, additional_headers=headers) as socket:
+        if path == REALTIME:
+            output = {"audio": {"output": {"voice": voice}}}
+            agent = RealtimeClient(socket)
+            assert (await agent.receive())["type"] == "session.created"
+            return await agent.error("session.update", session={"type": "realtime", **output})
         if path == INWORLD:
             return await InworldClient(socket, voice).error("create", "c", voiceId=voice)
         client = TtsClient(socket, voice)
@@ -85,7 +100,7 @@ async def error_of(
 
 async def test_every_socket_is_covered_here() -> None:
     paths = {one.path for one in routed_app().router.routes if isinstance(one, WebSocketRoute)}
-    assert paths == SCOPE_OF.keys() | WITHOUT_IDS
+    assert paths == SCOPES_OF.keys() | WITHOUT_IDS
 
 
 async def test_voices_of_another_workspace_are_answered_like_unknown_ones_with_every_kind_of_key(
@@ -94,10 +109,12 @@ async def test_voices_of_another_workspace_are_answered_like_unknown_ones_with_e
     server = shared_server
     ready = await ready_voice(server, "Of the first workspace")
     for one in await credentials(server):
-        for path in SCOPE_OF:
+        for path in SCOPES_OF:
             if refusal := one.refusal(path):
                 answer = await refused(one.url(server, path), additional_headers=one.headers)
-                assert (answer.status_code, answer.json()["error"]) == refusal, (one.name, path)
+                error = answer.json()["error"]
+                code = error["code"] if path == REALTIME else error
+                assert (answer.status_code, code) == refusal, (one.name, path)
             elif path not in WITHOUT_IDS:
                 never = await error_of(server, path, one, str(uuid4()))
                 for voice in (str(ready.id), ready.name):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from api.http.limits import network_of
+from api.http.addresses import network_of
 from deployments.gateway import connections
 from deployments.gateway.connections import ClientLimits
 from telemetry import metrics
