@@ -20,6 +20,7 @@ from configs.settings import PlanChanges, Settings
 from db.database import Database
 from models.grammar_check.base import GrammarEngine
 from models.speaker.base import SpeakerEncoder
+from models.turn_detection.base import TurnDetectionEngine
 from models.vad.base import VADEngine
 from models.watermark.base import Watermark
 from pipelines.accounts.client_secrets import ClientSecrets
@@ -140,7 +141,8 @@ class Models:
     chat_models: Mapping[str, ChatModel]
     vad: VADEngine  # of files
     live_vad: VADEngine
-    speaker_encoder: Callable[[], SpeakerEncoder]  # called in threads; may load it at the first
+    turn_detector: Callable[[], TurnDetectionEngine]  # called in threads; may load it at the first
+    speaker_encoder: Callable[[], SpeakerEncoder]  # likewise
     grammar: Callable[[], GrammarEngine]  # called once, in a thread; loads it
     watermark: Watermark | None = None  # None where nothing is marked
     problems: Mapping[str, str] = field(default_factory=dict)  # of swaps, by deployment
@@ -189,7 +191,10 @@ def build_services(
             synthesis=PaidSynthesis(synthesis, billing, files, webhooks.events),
             transcription=PaidTranscription(transcription, billing, webhooks.events),
             live_transcription=LiveTranscriptionPipeline(
-                models.transcriber, models.live_vad, load_yaml(ListeningConfig, "listening")
+                models.transcriber,
+                models.live_vad,
+                load_yaml(ListeningConfig, "listening"),
+                models.turn_detector,
             ),
             watermarks=watermarks,
             decoder=decoder,

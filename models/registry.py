@@ -15,6 +15,7 @@ from configs.schema.models.in_process import (
     HarperConfig,
     PerthConfig,
     QualityConfig,
+    SmartTurnConfig,
     SpeakerConfig,
     VADConfig,
 )
@@ -29,6 +30,7 @@ from models.quality.base import QualityEngine
 from models.speaker.base import SpeakerEncoder
 from models.stt.base import STTEngine
 from models.tts.base import TTSEngine
+from models.turn_detection.base import TurnDetectionEngine
 from models.vad.base import VADEngine
 from models.watermark.base import Watermark
 from models.weights.store import WeightStore
@@ -113,6 +115,12 @@ VAD: EngineKind[VADEngine] = EngineKind(
         "webrtc": "models.vad.webrtc:WebRtcEngine",
     },
 )
+TURN_DETECTION: EngineKind[TurnDetectionEngine] = EngineKind(
+    "turn_detection",
+    "turn_detection",
+    SmartTurnConfig,
+    {"smart_turn": "models.turn_detection.smart_turn:SmartTurnEngine"},
+)
 SPEAKER: EngineKind[SpeakerEncoder] = EngineKind(
     "speaker",
     "speaker",
@@ -133,7 +141,7 @@ QUALITY: EngineKind[QualityEngine] = EngineKind(
 )
 
 ENGINE_KINDS: tuple[EngineKind[Engine], ...]
-ENGINE_KINDS = (TTS, STT, CHAT, VAD, SPEAKER, WATERMARK, GRAMMAR_CHECK, QUALITY)
+ENGINE_KINDS = (TTS, STT, CHAT, VAD, TURN_DETECTION, SPEAKER, WATERMARK, GRAMMAR_CHECK, QUALITY)
 
 
 def load(kind: EngineKind[LoadedT], name: str, weights: WeightStore) -> LoadedT:

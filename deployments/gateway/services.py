@@ -7,12 +7,21 @@ from configs.load import load_yaml
 from configs.schema.transcription import ListeningConfig
 from configs.settings import Settings
 from deployments.gateway.handles import ModelDirectory
-from models.registry import GRAMMAR_CHECK, SPEAKER, VAD, WATERMARK, load, load_once
+from models.registry import (
+    GRAMMAR_CHECK,
+    SPEAKER,
+    TURN_DETECTION,
+    VAD,
+    WATERMARK,
+    load,
+    load_once,
+)
 from models.weights.store import WeightStore
 from pipelines.limits.limits import SharedLimits
 from telemetry.reports import OwnReports
 
 VAD_CONFIG = "vad/silero"
+TURN_DETECTION_CONFIG = "turn_detection/smart_turn"
 SPEAKER_CONFIG = "speaker/resemblyzer"
 GRAMMAR_CONFIG = "grammar/harper"
 WATERMARK_CONFIG = "watermark/perth"
@@ -37,6 +46,7 @@ def gateway_services(
         vad=vad,
         # One instance is enough if both are the same: its state is in its streams.
         live_vad=vad if live == VAD_CONFIG else load(VAD, live, weights),
+        turn_detector=load_once(TURN_DETECTION, TURN_DETECTION_CONFIG, weights),
         speaker_encoder=load_once(SPEAKER, SPEAKER_CONFIG, weights),
         grammar=lambda: load(GRAMMAR_CHECK, GRAMMAR_CONFIG, weights),
         # Loaded now: a service that must watermark speech must not start without it.

@@ -10,6 +10,7 @@ import numpy as np
 
 from configs.schema.models.in_process import ResemblyzerConfig
 from models.audio import Pcm
+from models.mel import HOP_SAMPLES
 from models.runtimes.onnx import open_session
 from models.speaker.base import (
     EMBEDDING_SIZE,
@@ -19,7 +20,7 @@ from models.speaker.base import (
     SpeakerEncoder,
     window_starts,
 )
-from models.speaker.mel import HOP_SAMPLES, MEL_BANDS, mel_spectrum
+from models.speaker.mel import MEL_BANDS, mel_spectrum
 from models.weights.store import WeightStore
 
 WINDOW_FRAMES = 160

@@ -7,7 +7,7 @@ samples from the start of the signal. `FrameBuffer` holds the audio of those utt
 import math
 import sys
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -76,10 +76,18 @@ class Endpointer:
     """
 
     def __init__(
-        self, config: EndpointingConfig, frame_samples: int, utterance_end_ms: float
+        self,
+        config: EndpointingConfig,
+        frame_samples: int,
+        utterance_end_ms: float,
+        *,
+        whole_turns: bool = False,
     ) -> None:
+        """With `whole_turns` one that reaches the limit in a pause is cut, too: only silence ends
+        it."""
         self._config = config
         self._frame = frame_samples
+        self._whole_turns = whole_turns
         self._end_after = self._usual_end = _samples(utterance_end_ms / 1000)
         self._likely_after = min(_samples(config.likely_end_ms / 1000), self._end_after)
         self._longest = max(_samples(config.max_utterance_s), 4 * LEVEL_FRAMES * frame_samples)
@@ -177,7 +185,13 @@ class Endpointer:
         silent = self._position - utterance.speech_end >= self._end_after
         long = self._position - utterance.start >= self._longest
         # A frame of speech may be the first of several, so the end waits for the next frames.
-        return [self._end(utterance)] if self._run == 0 and (silent or long) else []
+        if self._run or not (silent or long):
+            return []
+        ended = self._end(utterance)
+        if silent or not self._whole_turns:
+            return [ended]
+        self._utterance = _OpenUtterance(ended.end, ended.end, ended.end, 0)
+        return [replace(ended, cut=True)]
 
     def _end(self, utterance: _OpenUtterance) -> UtteranceEnded:
         """After a likely end the audio is that of its event: only silence followed."""
@@ -248,7 +262,7 @@ class FrameBuffer:
         first, last = start // self.size, -(-end // self.size)
         parts = [self._kept[number - self._first] for number in range(first, last)]
         offset = first * self.size
-        return np.concatenate(parts)[start - offset : end - offset]
+        return np.concatenate([np.zeros(0, np.float32), *parts])[start - offset : end - offset]
 
     def forget_before(self, position: int) -> None:
         """Drops frames that end at or before `position`."""

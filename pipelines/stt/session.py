@@ -6,7 +6,6 @@ no more speech follows, the text is ready at the moment when the utterance ends.
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -14,40 +13,32 @@ from typing import TypeAlias
 
 import numpy as np
 
-from configs.schema.transcription import EndpointingConfig, ListeningConfig
+from configs.schema.transcription import ListeningConfig
 from models.audio import Pcm
-from models.errors import EngineError, EngineLost
+from models.errors import EngineError
 from models.stt.base import (
     FINAL,
     INTERIM,
     SPECULATIVE,
     STT_SAMPLE_RATE,
-    DecodingOptions,
     Segment,
     Transcript,
-    TranscriptionRequest,
     Word,
 )
 from models.turn_detection.base import TurnDetectionEngine
 from models.vad.base import VADEngine
 from pipelines.ports import STTModel
+from pipelines.stt.decoding import EndedUtterance, LiveUtterance, UtteranceDecoder
 from pipelines.stt.endpointing import (
-    Endpointer,
     FrameBuffer,
     LikelyEnd,
     Resumed,
     SpeechStarted,
     UtteranceEnded,
 )
-from pipelines.stt.file import (
-    FALLBACK_LANGUAGE,
-    confidence_of,
-    known_language,
-    separator_of,
-    shift,
-)
+from pipelines.stt.file import confidence_of, known_language, separator_of, shift
 from pipelines.stt.hallucination import HallucinationFilter
-from pipelines.stt.turns import ManualTurns, SemanticTurns, SilenceTurns, TurnPolicy
+from pipelines.stt.turns import SemanticTurns, TurnJudge, TurnPolicy, open_endpointer
 from pipelines.tasks import TaskSet
 from pipelines.text.language_names import iso_code
 from telemetry import metrics
@@ -55,9 +46,6 @@ from telemetry import metrics
 logger = logging.getLogger(__name__)
 
 BATCH_FRAMES = 32  # about 1 s; longer audio is processed in steps, so that other sessions run
-SURE_LANGUAGE = 0.5  # of the engine's probability
-COMPLETE = 0.5  # of the turn detector's probability
-COMPLETE_END_MS = 200.0  # of silence that end a turn that sounds complete
 INLINE_FRAMES = 12  # at 0.06 to 0.09 ms each under 1 ms: a thread would cost more
 
 
@@ -137,39 +125,6 @@ LiveEvent: TypeAlias = (
 Emit: TypeAlias = Callable[[LiveEvent], Awaitable[None]]
 
 
-@dataclass(slots=True)
-class _LiveUtterance:
-    """An utterance that is open, or waits for its text."""
-
-    sentence_id: int
-    speech_start: int
-    task: asyncio.Task[Transcript] | None = None  # decodes the utterance, perhaps speculatively
-    interim: asyncio.Task[None] | None = None
-    interim_at: int = 0  # position of the last interim's audio
-
-    def cancel_decoding(self) -> None:
-        if self.task is not None:
-            self.task.cancel()
-            self.task = None
-
-    def cancel_interim(self) -> None:
-        if self.interim is not None:
-            self.interim.cancel()
-            self.interim = None
-
-
-@dataclass(slots=True)
-class _EndedUtterance:
-    """An utterance whose final transcript has not been emitted."""
-
-    utterance: _LiveUtterance
-    event: UtteranceEnded
-    pcm: Pcm  # float32 [n]
-    speech_s: float
-    languages: tuple[str, ...]
-    known_at: float  # of the clock
-
-
 class LiveSession:
     """One session. `accept_pcm` and `finish` are never concurrent; `run` runs beside them."""
 
@@ -182,7 +137,6 @@ class LiveSession:
     ) -> None:
         """`emit` is awaited with each event, in the order of the protocol."""
         vad = pipeline.vad
-        self._transcriber = pipeline.transcriber
         self._limits = pipeline.limits
         self._hallucinations = pipeline.hallucinations
         self._options = options
@@ -191,28 +145,34 @@ class LiveSession:
         self._frame_s = vad.capabilities.frame_samples / STT_SAMPLE_RATE
         self._vad = vad.start_stream()
         self._frames = FrameBuffer(vad.capabilities.frame_samples)
-        self._endpointer = _open_endpointer(
-            pipeline.config.endpointing, vad.capabilities.frame_samples, options
+        self._endpointer = open_endpointer(
+            pipeline.config.endpointing,
+            vad.capabilities.frame_samples,
+            options.turns,
+            options.utterance_end_ms,
         )
-        self._turn_detector = pipeline.turn_detector
+        self._turn_judge = pipeline.turn_judge
+        self._judging = asyncio.Lock()  # one question at a time
         self._position = 0
-        self._languages = options.languages
-        self._language = options.languages[0] if options.languages else FALLBACK_LANGUAGE
-        self._expected: str | None = None  # the language that was last detected with certainty
-        self._expected_times = 1  # how many times in a row
         self._sentences = 0
-        self._utterance: _LiveUtterance | None = None
-        self._ended: asyncio.Queue[_EndedUtterance] = asyncio.Queue()
+        self._closed = 0  # utterances
+        self._utterance: LiveUtterance | None = None
+        self._ended: asyncio.Queue[EndedUtterance] = asyncio.Queue()
         self._backlog_s = 0.0  # audio of ended utterances without a transcript
         self._emitted = asyncio.Condition()
         self._tasks = TaskSet(on_failure=lambda *_: None)  # failures of discarded work are ignored
+        self._decoder = UtteranceDecoder(
+            pipeline.transcriber,
+            pipeline.limits,
+            self._tasks,
+            options.languages,
+            options.no_speech_threshold,
+            options.owner,
+        )
 
     def change_languages(self, languages: tuple[str, ...]) -> None:
         """Codes of the engine for utterances that end from now on; empty detects the language."""
-        self._languages = languages
-        self._expected = None
-        if languages and self._language not in languages:
-            self._language = languages[0]
+        self._decoder.change_languages(languages)
         if self._utterance is not None:  # the decoding in progress is for other languages
             self._utterance.cancel_interim()
             self._utterance.cancel_decoding()
@@ -227,30 +187,24 @@ class LiveSession:
 
     async def commit(self) -> None:
         """Ends the utterance now; without speech its text is empty."""
-        await self._accept_step(self._frames.padding())
-        events = self._endpointer.finish()
-        for event in events:
-            await self._handle(event)
-        if not events:
-            self._sentences += 1
+        before = self._closed
+        await self._end_now()
+        if self._closed == before:
+            self._open_utterance(self._position)
             at = self._position
-            nothing = UtteranceEnded(at, at, at, at, speech_frames=0)
-            self._utterance = _LiveUtterance(self._sentences, self._position)
-            self._close_utterance(nothing)
+            await self._handle(UtteranceEnded(at, at, at, at, speech_frames=0))
 
     def clear(self) -> None:
         """Forgets an open utterance."""
         self._endpointer.reset()
         if self._utterance is not None:
             self._utterance.cancel_interim()
-            self._utterance.cancel_decoding()
+            self._utterance.resume()
             self._utterance = None
 
     async def finish(self) -> None:
         """Ends an open utterance, and returns when all transcripts have been emitted."""
-        await self._accept_step(self._frames.padding())
-        for event in self._endpointer.finish():
-            await self._handle(event)
+        await self._end_now()
         await self._ended.join()
 
     async def run(self) -> None:
@@ -266,6 +220,11 @@ class LiveSession:
     async def close(self) -> None:
         """Stops all work for this session."""
         await self._tasks.close()
+
+    async def _end_now(self) -> None:
+        await self._accept_step(self._frames.padding())
+        for event in self._endpointer.finish():
+            await self._handle(event)
 
     async def _accept_step(self, pcm: Pcm) -> None:
         frames = self._frames.push(pcm)
@@ -293,50 +252,60 @@ class LiveSession:
                 started = LiveSpeechStarted(at / STT_SAMPLE_RATE, start / STT_SAMPLE_RATE)
                 await self._emit(started)
             case LikelyEnd():
-                utterance = self._current()
-                utterance.cancel_interim()  # this decoding will contain more of the text
-                if not self._hallucinations.is_too_short(event.speech_frames * self._frame_s):
-                    pcm = self._frames.between(event.start, event.end)
-                    silence_s = (event.end - event.speech_end) / STT_SAMPLE_RATE
-                    utterance.task = self._decode(pcm, SPECULATIVE, silence_s=silence_s)
-                    if self._options.turns is not None:
-                        self._tasks.start(self._emit_eager(utterance, utterance.task, event))
-                    if isinstance(self._options.turns, SemanticTurns):
-                        self._tasks.start(self._judge_end(utterance, utterance.task, pcm))
+                self._expect_end(event)
             case Resumed():
-                self._current().cancel_decoding()
+                self._current().resume()
                 if self._options.turns is not None:
                     await self._emit(SpeechResumed())
             case UtteranceEnded():
-                self._close_utterance(event)
+                ended = self._close_utterance(event)
                 if self._options.turns is not None and not event.cut:
                     await self._emit(LiveSpeechStopped(event.speech_end / STT_SAMPLE_RATE))
+                self._ended.put_nowait(ended)
 
-    def _current(self) -> _LiveUtterance:
+    def _expect_end(self, event: LikelyEnd) -> None:
+        """Begins to decode, and asks whether the turn is complete."""
+        utterance = self._current()
+        utterance.likely_end = event
+        utterance.cancel_interim()  # this decoding will contain more of the text
+        if self._hallucinations.is_too_short(event.speech_frames * self._frame_s):
+            return
+        pcm = self._frames.between(event.start, event.end)
+        wanted_in_s = 0.0  # a voice agent wants the text at once
+        if self._options.turns is None:
+            silence_s = (event.end - event.speech_end) / STT_SAMPLE_RATE
+            wanted_in_s = max(0.0, self._options.utterance_end_ms / 1000 - silence_s)
+        utterance.task = self._decoder.decode(pcm, SPECULATIVE, wanted_in_s=wanted_in_s)
+        if self._options.turns is not None:
+            self._tasks.start(self._emit_eager(utterance, utterance.task, event))
+        if isinstance(self._options.turns, SemanticTurns):
+            self._tasks.start(self._judge_end(utterance, event, pcm, self._options.turns))
+
+    def _current(self) -> LiveUtterance:
         assert self._utterance is not None, "no SpeechStarted before another event"
         return self._utterance
 
     def _open_utterance(self, at: int) -> None:
         self._sentences += 1
-        self._utterance = _LiveUtterance(self._sentences, at, interim_at=at)
+        self._utterance = LiveUtterance(self._sentences, at, interim_at=at)
 
-    def _close_utterance(self, event: UtteranceEnded) -> None:
+    def _close_utterance(self, event: UtteranceEnded) -> EndedUtterance:
         utterance = self._current()
         utterance.cancel_interim()
-        self._utterance = None
+        utterance.likely_end = self._utterance = None
         pcm = self._frames.between(event.start, min(event.end, self._position))
         speech_s = event.speech_frames * self._frame_s
         if utterance.task is None and not self._hallucinations.is_too_short(speech_s):
-            utterance.task = self._decode(pcm, FINAL)
+            utterance.task = self._decoder.decode(pcm, FINAL)
+        self._closed += 1
         self._backlog_s += len(pcm) / STT_SAMPLE_RATE
-        self._ended.put_nowait(
-            _EndedUtterance(utterance, event, pcm, speech_s, self._languages, self._clock())
-        )
         if event.cut:
             self._open_utterance(event.end)
+        languages = self._decoder.languages
+        return EndedUtterance(utterance, event, pcm, speech_s, languages, self._clock())
 
     async def _emit_eager(
-        self, utterance: _LiveUtterance, task: asyncio.Task[Transcript], event: LikelyEnd
+        self, utterance: LiveUtterance, task: asyncio.Task[Transcript], event: LikelyEnd
     ) -> None:
         """The speculative text, if it is ready while the end is still uncertain."""
         try:
@@ -344,7 +313,7 @@ class LiveSession:
         except EngineError:
             return  # the final follows, or reports the failure
         speech_s = event.speech_frames * self._frame_s
-        if self._utterance is not utterance or utterance.task is not task:
+        if utterance.likely_end is not event:
             return
         if not self._hallucinations.is_hallucination(transcript, speech_s):
             separator = separator_of(transcript.language)
@@ -352,18 +321,19 @@ class LiveSession:
             await self._emit(EagerTranscript(text))
 
     async def _judge_end(
-        self, utterance: _LiveUtterance, task: asyncio.Task[Transcript], pcm: Pcm
+        self, utterance: LiveUtterance, event: LikelyEnd, pcm: Pcm, turns: SemanticTurns
     ) -> None:
-        """Ends the utterance soon if its sentence sounds complete."""
-        assert self._turn_detector is not None
-        completeness = await asyncio.to_thread(self._turn_detector.completeness, pcm)
-        if self._utterance is utterance and utterance.task is task and completeness >= COMPLETE:
-            self._endpointer.end_after(COMPLETE_END_MS)
+        """Ends the utterance the sooner, the more its speech sounds complete."""
+        async with self._judging:
+            if utterance.likely_end is event:
+                silence_ms = await self._turn_judge.end_ms(pcm, turns)
+                if utterance.likely_end is event:
+                    self._endpointer.end_after(silence_ms)
 
-    async def _emit_final(self, ended: _EndedUtterance) -> None:
+    async def _emit_final(self, ended: EndedUtterance) -> None:
         """Emits the final transcript of one utterance, or that its decoding failed."""
         try:
-            transcript = await self._final(ended)
+            transcript = await self._decoder.final(ended, self._clock)
         except EngineError as error:
             lost_s = len(ended.pcm) / STT_SAMPLE_RATE
             metrics.stt_utterances.labels("failed").inc()
@@ -374,14 +344,12 @@ class LiveSession:
         if transcript is not None and not self._hallucinations.is_hallucination(
             transcript, ended.speech_s
         ):
-            self._language = transcript.language
-            if transcript.language_probability >= SURE_LANGUAGE:
-                self._expect(transcript.language)
+            self._decoder.note_language(transcript)
             start_s = event.start / STT_SAMPLE_RATE
             segments = [shift(segment, start_s) for segment in transcript.segments]
         latency_s = self._clock() - ended.known_at
         metrics.stt_final_seconds.observe(latency_s)
-        language = transcript.language if transcript else self._language
+        language = transcript.language if transcript else self._decoder.language
         final = _live_transcript(
             ended.utterance.sentence_id,
             segments,
@@ -394,26 +362,6 @@ class LiveSession:
         )
         metrics.stt_utterances.labels("text" if final.text else "empty").inc()
         await self._emit(final)
-
-    def _expect(self, language: str) -> None:
-        self._expected_times = self._expected_times + 1 if language == self._expected else 1
-        self._expected = language
-
-    async def _final(self, ended: _EndedUtterance) -> Transcript | None:
-        """None for a click. Retries once on another replica when one was lost or busy.
-
-        No retry after a slow failure: then no replica answers, and the client has waited enough.
-        """
-        task = ended.utterance.task
-        if task is None:
-            return None
-        try:
-            return await task
-        except EngineError as error:
-            waited_s = self._clock() - ended.known_at
-            if not error.retryable or waited_s > self._limits.decode_timeout_s / 2:
-                raise
-        return await self._decode(ended.pcm, FINAL, ended.languages)
 
     def _begin_interim(self) -> None:
         """At most one in flight, and none while an earlier text or a likely end is decoded."""
@@ -428,10 +376,10 @@ class LiveSession:
         pcm = self._frames.between(self._endpointer.keep_from, self._position)
         utterance.interim = self._tasks.start(self._emit_interim(utterance, pcm, self._clock()))
 
-    async def _emit_interim(self, utterance: _LiveUtterance, pcm: Pcm, since: float) -> None:
+    async def _emit_interim(self, utterance: LiveUtterance, pcm: Pcm, since: float) -> None:
         samples = utterance.interim_at - utterance.speech_start
         try:
-            transcript = await self._decode(pcm, INTERIM)
+            transcript = await self._decoder.decode(pcm, INTERIM)
             speech_s = samples / STT_SAMPLE_RATE
             if not self._hallucinations.is_hallucination(transcript, speech_s):
                 interim = _live_transcript(
@@ -450,41 +398,6 @@ class LiveSession:
             if utterance.interim is asyncio.current_task():
                 utterance.interim = None
 
-    def _decode(
-        self,
-        pcm: Pcm,
-        urgency: int,
-        languages: tuple[str, ...] | None = None,
-        silence_s: float | None = None,
-    ) -> asyncio.Task[Transcript]:
-        """Decodes `pcm`, which ends with `silence_s` of silence; None: the utterance ended."""
-        languages = self._languages if languages is None else languages
-        wanted_in_s = 0.0
-        if silence_s is not None and self._options.turns is None:
-            wanted_in_s = max(0.0, self._options.utterance_end_ms / 1000 - silence_s)
-        request = TranscriptionRequest(
-            pcm=pcm,
-            language=languages[0] if len(languages) == 1 else None,
-            languages=languages,
-            expected=self._expected,
-            expected_times=self._expected_times,
-            options=DecodingOptions(
-                no_speech_threshold=self._options.no_speech_threshold, words=urgency != INTERIM
-            ),
-            urgency=urgency,
-            owner=self._options.owner,
-            is_live=True,
-            retry_within_s=wanted_in_s + self._limits.retry_within_s,
-        )
-        return self._tasks.start(self._transcribe(request))
-
-    async def _transcribe(self, request: TranscriptionRequest) -> Transcript:
-        try:
-            async with asyncio.timeout(self._limits.decode_timeout_s):
-                return await self._transcriber.transcribe(request)
-        except TimeoutError:
-            raise EngineLost("the recogniser did not answer in time") from None
-
 
 class LiveTranscriptionPipeline:
     """The parts that all live sessions of a gateway share: recogniser, detector and limits."""
@@ -494,10 +407,11 @@ class LiveTranscriptionPipeline:
         transcriber: STTModel,
         vad: VADEngine,
         config: ListeningConfig,
-        turn_detector: TurnDetectionEngine | None = None,
+        turn_detector: Callable[[], TurnDetectionEngine] | None = None,
     ) -> None:
-        """Semantic turns need a `turn_detector`."""
-        self.turn_detector = turn_detector
+        """Semantic turns need a `turn_detector`; it is called in threads, and may load it at the
+        first."""
+        self.turn_judge = TurnJudge(turn_detector)
         self.transcriber = transcriber
         self.vad = vad
         self.config = config
@@ -508,27 +422,6 @@ class LiveTranscriptionPipeline:
         """The engine's codes of languages, each once. Raises InvalidRequest or EngineLost."""
         known = (await self.transcriber.describe()).languages
         return tuple(dict.fromkeys(known_language(code, known, "languages") for code in codes))
-
-
-def _open_endpointer(
-    config: EndpointingConfig, frame_samples: int, options: SessionOptions
-) -> Endpointer:
-    end_ms: float = options.utterance_end_ms
-    match options.turns:
-        case SilenceTurns() as turns:
-            end_ms = turns.silence_ms
-            changed = {"pre_roll_ms": turns.padding_ms, "speech_threshold": turns.threshold}
-            config = config.model_copy(
-                update={
-                    **changed,
-                    "silence_threshold": min(config.silence_threshold, turns.threshold),
-                }
-            )
-        case SemanticTurns() as turns:
-            end_ms = turns.longest_wait_ms
-        case ManualTurns():
-            end_ms = math.inf
-    return Endpointer(config, frame_samples, end_ms)
 
 
 def _live_transcript(

@@ -46,6 +46,7 @@ def chat_services(folder: Path, engine: ChatEngine, info: ModelInfo) -> Services
         unused,
         unused,
         unused,
+        unused,
         lambda: load(GRAMMAR_CHECK, "grammar/harper", WeightStore(settings.weights_dir)),
     )
     return build_services(settings, models)

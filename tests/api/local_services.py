@@ -12,6 +12,7 @@ from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.ports import TTSModel
 from tests.local_ports import LocalChatModel, LocalSTTModel, LocalTTSModel
 from tests.migrated import migrate
+from tests.pipelines.stt.listening_doubles import ScriptedTurnDetector
 
 
 def local_services(
@@ -36,6 +37,7 @@ def local_services(
         chat_models={"echo": LocalChatModel(*load_model(CHAT, "llm/echo", weights))},
         vad=load(VAD, "vad/webrtc", weights),
         live_vad=load(VAD, load_yaml(ListeningConfig, "listening").vad, weights),
+        turn_detector=ScriptedTurnDetector,
         speaker_encoder=lambda: load(SPEAKER, "speaker/bands", weights),
         grammar=lambda: load(GRAMMAR_CHECK, "grammar/harper", weights),
     )

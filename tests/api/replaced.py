@@ -12,7 +12,7 @@ from pipelines.ports import STTModel
 from pipelines.stt.file import TranscriptionPipeline
 from pipelines.stt.session import LiveTranscriptionPipeline
 from pipelines.tts.pipeline import SpeechPipeline
-from tests.pipelines.stt.listening_doubles import LoudnessVAD
+from tests.pipelines.stt.listening_doubles import LoudnessVAD, ScriptedTurnDetector
 
 
 def with_speech(services: Services, **members: Any) -> Services:
@@ -61,5 +61,7 @@ def with_listening(
     """With another recogniser and VAD for live transcription, and changed limits."""
     config = load_yaml(ListeningConfig, "listening")
     changed = config.model_copy(update={"limits": config.limits.model_copy(update=limits)})
-    pipeline = LiveTranscriptionPipeline(transcriber, vad or LoudnessVAD(), changed)
+    pipeline = LiveTranscriptionPipeline(
+        transcriber, vad or LoudnessVAD(), changed, ScriptedTurnDetector
+    )
     return with_speech(services, live_transcription=pipeline)

@@ -1,4 +1,4 @@
-"""The schemas of `configs/{vad,speaker,quality,watermark,grammar}/*.yaml`, by kind of engine.
+"""The schemas of `configs/{vad,turn_detection,speaker,quality,watermark,grammar}/*.yaml`, by kind of engine.
 
 These engines have no deployment: each runs in the process that uses it.
 """
@@ -24,6 +24,14 @@ class WebRtcConfig(StrictModel):
 
 
 VADConfig = Annotated[SileroConfig | WebRtcConfig, Field(discriminator="engine")]
+
+
+class SmartTurnConfig(StrictModel):
+    """Pipecat's Smart Turn, a network that hears whether a speaker has finished."""
+
+    engine: Literal["smart_turn"]
+    artefact: str  # name in the catalogue of weights
+    threads: int = Field(default=1, ge=1, le=64)
 
 
 class ResemblyzerConfig(StrictModel):

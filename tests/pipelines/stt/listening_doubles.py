@@ -1,4 +1,4 @@
-"""Fakes of live transcription: a VAD by loudness and a scripted recogniser."""
+"""Fakes of live transcription: a VAD by loudness, and a scripted recogniser and turn detector."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from models.audio import Pcm
 from models.base import ModelInfo
 from models.stt.base import Segment, Transcript, TranscriptionRequest, Word
+from models.turn_detection.base import TurnDetectionEngine
 from models.vad.base import Probabilities, VADCapabilities, VADEngine, VADStream
 
 FRAME = 512
@@ -27,6 +28,21 @@ class LoudnessVAD(VADEngine):
 
     def probabilities(self, pcm: Pcm) -> Probabilities:
         return self.accept_many(pcm[: len(pcm) // FRAME * FRAME].reshape(-1, FRAME))
+
+
+class ScriptedTurnDetector(TurnDetectionEngine):
+    """Answers with the next of its probabilities, and with the last one from then on."""
+
+    def __init__(self, *answers: float) -> None:
+        self.answers = list(answers or (1.0,))
+        self.heard: list[Pcm] = []
+        self.error: Exception | None = None  # raised by the next questions
+
+    def completeness(self, pcm: Pcm) -> float:
+        self.heard.append(pcm)
+        if self.error is not None:
+            raise self.error
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
 class FakeTranscriber:

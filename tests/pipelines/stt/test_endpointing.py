@@ -186,3 +186,69 @@ def test_endpointing_events_alternate_and_cover_all_speech_exactly_once(
         if probabilities[first] >= 0.5 and probabilities[first + 1] >= 0.5:
             cut = {(end // frame) for _, end in spans}
             assert first in heard or first in cut
+
+
+def silence_until_end(machine: Endpointer) -> int:
+    """The frames of silence after which the utterance ends."""
+    frames = 1
+    while not any(isinstance(one, UtteranceEnded) for one in machine.accept_frame(SILENCE, 0)):
+        frames += 1
+    return frames
+
+
+def test_end_after_changes_the_silence_of_one_utterance(config: EndpointingConfig) -> None:
+    machine = Endpointer(config, FRAME, 4000)
+    for wait_ms, expected in ((None, 125), (200, 7), (1000, 32), (None, 125)):
+        for frame in [SPEECH] * 10 + [SILENCE] * 5:
+            machine.accept_frame(frame, 0)
+        if wait_ms is not None:
+            machine.end_after(wait_ms)
+        assert silence_until_end(machine) == expected - 5
+
+
+def test_end_after_is_void_once_speech_resumes(config: EndpointingConfig) -> None:
+    machine = Endpointer(config, FRAME, 1000)
+    for frame in [SPEECH] * 10 + [SILENCE] * 5:
+        machine.accept_frame(frame, 0)
+    machine.end_after(250)
+    events = [event for _ in range(3) for event in machine.accept_frame(SPEECH, 0)]
+    assert events == [Resumed()]
+    assert silence_until_end(machine) == 32
+
+
+def test_end_after_less_than_the_silence_so_far_ends_at_the_next_frame(
+    config: EndpointingConfig,
+) -> None:
+    machine = Endpointer(config, FRAME, 4000)
+    for frame in [SPEECH] * 10 + [SILENCE] * 20:
+        machine.accept_frame(frame, 0)
+    machine.end_after(200)
+    (ended,) = machine.accept_frame(SILENCE, 0)
+    assert isinstance(ended, UtteranceEnded)
+    assert ended.speech_end == 10 * FRAME
+
+
+def test_reset_forgets_the_utterance_and_what_was_before_it(config: EndpointingConfig) -> None:
+    machine = Endpointer(config, FRAME, 500)
+    for frame in [SILENCE] * 5 + [SPEECH] * 10 + [SILENCE] * 6:
+        machine.accept_frame(frame, 0)
+    machine.end_after(4000)
+    machine.reset()
+    assert machine.finish() == [] and not machine.speaking
+    assert machine.keep_from == 21 * FRAME
+    events = [event for _ in range(2) for event in machine.accept_frame(SPEECH, 0)]
+    assert events == [SpeechStarted(at=21 * FRAME, start=21 * FRAME)]  # no earlier padding
+    assert silence_until_end(machine) == 16
+
+
+def test_whole_turns_are_cut_in_a_pause_at_the_limit_and_end_by_silence(
+    config: EndpointingConfig,
+) -> None:
+    machine = Endpointer(config, FRAME, 500, whole_turns=True)
+    frames = [SPEECH] * 868 + [SILENCE] * 30  # the limit of 28 s comes in the silence
+    events = [event for frame in frames for event in machine.accept_frame(frame, 0)]
+    kinds = [SpeechStarted, LikelyEnd, UtteranceEnded, LikelyEnd, UtteranceEnded]
+    assert [type(event) for event in events] == kinds
+    first, last = (event for event in events if isinstance(event, UtteranceEnded))
+    assert (first.cut, first.speech_frames) == (True, 868)
+    assert (last.cut, last.speech_frames, last.start) == (False, 0, first.end)

@@ -92,7 +92,8 @@ async def test_the_speculative_transcript_becomes_the_final(model: FakeTranscrib
     async with listening(model) as live:
         await live.hear(quiet(1), loud(1), quiet(0.4))
         assert model.urgencies == [SPECULATIVE]
-        assert live.events == [LiveSpeechStarted(31 * 512 / 16_000)]
+        start = 31 * 512
+        assert live.events == [LiveSpeechStarted(start / 16_000, (start - 4800) / 16_000)]
         await live.hear(quiet(0.2))
         (final,) = live.finals
         assert model.urgencies == [SPECULATIVE]

@@ -1,0 +1,147 @@
+"""Decoding of the utterances of one live session: the requests to the recogniser, the languages
+that they name, and a retry on another replica."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from configs.schema.transcription import ListeningLimits
+from models.audio import Pcm
+from models.errors import EngineError, EngineLost
+from models.stt.base import FINAL, INTERIM, DecodingOptions, Transcript, TranscriptionRequest
+from pipelines.ports import STTModel
+from pipelines.stt.endpointing import LikelyEnd, UtteranceEnded
+from pipelines.stt.file import FALLBACK_LANGUAGE
+from pipelines.tasks import TaskSet
+
+SURE_LANGUAGE = 0.5  # of the engine's probability
+
+
+@dataclass(slots=True)
+class LiveUtterance:
+    """An utterance that is open, or waits for its text."""
+
+    sentence_id: int
+    speech_start: int
+    likely_end: LikelyEnd | None = None  # after which there was no speech
+    task: asyncio.Task[Transcript] | None = None  # decodes the utterance, perhaps speculatively
+    interim: asyncio.Task[None] | None = None
+    interim_at: int = 0  # position of the last interim's audio
+
+    def resume(self) -> None:
+        """Speech goes on: what was begun at the likely end is in vain."""
+        self.likely_end = None
+        self.cancel_decoding()
+
+    def cancel_decoding(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+            self.task = None
+
+    def cancel_interim(self) -> None:
+        if self.interim is not None:
+            self.interim.cancel()
+            self.interim = None
+
+
+@dataclass(slots=True)
+class EndedUtterance:
+    """An utterance whose final transcript has not been emitted."""
+
+    utterance: LiveUtterance
+    event: UtteranceEnded
+    pcm: Pcm  # float32 [n]
+    speech_s: float
+    languages: tuple[str, ...]
+    known_at: float  # of the clock
+
+
+class UtteranceDecoder:
+    """Asks the recogniser. `languages` are codes of the engine; empty detects the language."""
+
+    def __init__(
+        self,
+        transcriber: STTModel,
+        limits: ListeningLimits,
+        tasks: TaskSet,
+        languages: tuple[str, ...],
+        no_speech_threshold: float,
+        owner: str,
+    ) -> None:
+        """`tasks` get the decodings; `owner` is the tenant."""
+        self._transcriber = transcriber
+        self._limits = limits
+        self._tasks = tasks
+        self._no_speech_threshold = no_speech_threshold
+        self._owner = owner
+        self.languages = languages
+        self.language = languages[0] if languages else FALLBACK_LANGUAGE  # of the last utterance
+        self._expected: str | None = None  # the language that was last detected with certainty
+        self._expected_times = 1  # how many times in a row
+
+    def change_languages(self, languages: tuple[str, ...]) -> None:
+        """For decodings from now on."""
+        self.languages = languages
+        self._expected = None
+        if languages and self.language not in languages:
+            self.language = languages[0]
+
+    def note_language(self, transcript: Transcript) -> None:
+        """The next utterances are probably in the language of a final transcript."""
+        self.language = transcript.language
+        if transcript.language_probability >= SURE_LANGUAGE:
+            again = transcript.language == self._expected
+            self._expected_times = self._expected_times + 1 if again else 1
+            self._expected = transcript.language
+
+    def decode(
+        self,
+        pcm: Pcm,
+        urgency: int,
+        languages: tuple[str, ...] | None = None,
+        wanted_in_s: float = 0.0,
+    ) -> asyncio.Task[Transcript]:
+        """Decodes float32 [n]; the text is of use in `wanted_in_s` at the earliest."""
+        languages = self.languages if languages is None else languages
+        request = TranscriptionRequest(
+            pcm=pcm,
+            language=languages[0] if len(languages) == 1 else None,
+            languages=languages,
+            expected=self._expected,
+            expected_times=self._expected_times,
+            options=DecodingOptions(
+                no_speech_threshold=self._no_speech_threshold, words=urgency != INTERIM
+            ),
+            urgency=urgency,
+            owner=self._owner,
+            is_live=True,
+            retry_within_s=wanted_in_s + self._limits.retry_within_s,
+        )
+        return self._tasks.start(self._transcribe(request))
+
+    async def final(
+        self, ended: EndedUtterance, clock: Callable[[], float] = time.monotonic
+    ) -> Transcript | None:
+        """The text of an utterance; None for a click. Retries once on another replica when one was
+        lost or busy.
+
+        No retry after a slow failure: then no replica answers, and the client has waited enough.
+        Raises EngineError.
+        """
+        if (task := ended.utterance.task) is None:
+            return None
+        try:
+            return await task
+        except EngineError as error:
+            waited_s = clock() - ended.known_at
+            if not error.retryable or waited_s > self._limits.decode_timeout_s / 2:
+                raise
+        return await self.decode(ended.pcm, FINAL, ended.languages)
+
+    async def _transcribe(self, request: TranscriptionRequest) -> Transcript:
+        try:
+            async with asyncio.timeout(self._limits.decode_timeout_s):
+                return await self._transcriber.transcribe(request)
+        except TimeoutError:
+            raise EngineLost("the recogniser did not answer in time") from None
