@@ -167,19 +167,20 @@ class HttpConnection(HttpToolsProtocol):
         if self._answered or self.transport.is_closing():
             return
         if self.pipeline or (runs and (self._in_head or cycle.response_started)):
-            self.transport.abort()
+            self._abort()
         else:
             self._answer(_closing(error, _connection_with(self.headers or [])))
 
     def _answer(self, response: Response) -> None:
         head = b"".join(b"%b: %b\r\n" % pair for pair in response.raw_headers)
+        self._disconnect_application()
         self.transport.write(b"%b%b\r\n" % (STATUS_LINE[response.status_code], head))
         self.transport.write(bytes(response.body))
         # Closed at once, the kernel would answer what the client still sends with a reset, and the
         # client would lose the response.
         self.transport.write_eof()
         self._stop_head_timer()
-        self._head_timer = self.loop.call_later(LINGER_S, self.transport.abort)
+        self._head_timer = self.loop.call_later(LINGER_S, self._abort)
         self._answered = True
 
     def handle_websocket_upgrade(self) -> None:
@@ -271,6 +272,9 @@ class HttpConnection(HttpToolsProtocol):
         elif self.cycle.response_complete:
             self._watch_tail()
 
+    def eof_received(self) -> None:
+        self._disconnect_application()  # the transport closes
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
         self._stop_reader_timer()
@@ -326,7 +330,20 @@ class HttpConnection(HttpToolsProtocol):
     def _abort_slow(self, kind: str) -> None:
         if kind != "head" or self.headers is not None:  # not a connection without a request
             metrics.slow_clients.labels(kind).inc()
+        self._abort()
+
+    def _abort(self) -> None:
+        self._disconnect_application()
         self.transport.abort()
+
+    def _disconnect_application(self) -> None:
+        """It gets a disconnect, and what it still sends is dropped. uvicorn reports a disconnect
+        when the transport has closed; until then a write is an error, with a traceback in the log.
+        """
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            self.flow.resume_writing()
 
     def _leave_address(self) -> None:
         address, self._address = self._address, None

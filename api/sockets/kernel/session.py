@@ -201,7 +201,9 @@ class SocketSession:
         while True:
             message = await self._websocket.receive()
             if message["type"] == "websocket.disconnect":
-                self.abandon(int(message.get("code") or close_codes.LOST))
+                code = int(message.get("code") or close_codes.LOST)
+                # 1011 counts as a failure of the service, which only the service may report.
+                self.abandon(close_codes.LOST if code == close_codes.INTERNAL else code)
                 return
             if self._finishing:
                 continue

@@ -82,6 +82,16 @@ async def test_an_internal_error_is_reported_and_closes_with_1011(
     await shared_server.until_empty()
 
 
+async def test_a_close_code_of_a_client_is_no_failure_of_the_service(
+    shared_server: SocketServer,
+) -> None:
+    async with shared_server.tts() as client:
+        (session,) = shared_server.services.infrastructure.sockets.live
+        await client.socket.close(1011)
+    await shared_server.until_empty()
+    assert session.close_code == 1006
+
+
 @pytest.mark.parametrize(
     ("frame", "code"), [("x" * (1 << 20) + "x", 1009), (b"\xff\xfe", 1007)], ids=["large", "utf-8"]
 )
@@ -187,7 +197,8 @@ async def test_the_key_recheck_is_retried_after_a_failure(
         with monkeypatch.context() as patched:
             patched.setattr(accounts.authenticator, "recheck", recheck)
             assert (await last_error(client))[1] == 4401
-    assert [record.message for record in caplog.records] == ["keys_not_rechecked"] * 2
+    messages = [record.message for record in caplog.records]  # a slow machine has others, too
+    assert messages.count("keys_not_rechecked") == 2
 
 
 async def test_a_stalled_reader_causes_backpressure_and_then_loses_its_session(

@@ -1,5 +1,6 @@
 """A listener over a small application, and raw bytes to it."""
 
+import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -29,6 +30,13 @@ async def seen(request: Request) -> Response:
 
 async def early(request: Request) -> Response:
     """An answer that does not wait for the body."""
+    request.app.state.seen += 1
+    return JSONResponse({})
+
+
+async def late(request: Request) -> Response:
+    """An answer that does not wait for the body either, but takes a while."""
+    await asyncio.sleep(0.05)
     request.app.state.seen += 1
     return JSONResponse({})
 
@@ -67,6 +75,7 @@ def small_app() -> Starlette:
         WebSocketRoute("/echo", echo),
         Route("/seen", seen, methods=["GET", "POST"]),
         Route("/early", early, methods=["GET", "POST"]),
+        Route("/late", late, methods=["GET", "POST"]),
         Route("/whole", whole),
         Route("/short", short),
         Route("/stream", stream),

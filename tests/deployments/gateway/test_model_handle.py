@@ -50,6 +50,23 @@ async def test_a_model_without_a_replica_is_lost(model: ModelHandle, replica: Re
         await model.describe()
 
 
+async def test_a_call_that_ray_serve_did_not_accept_is_lost(
+    model: ModelHandle, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under overload Ray raised a bare RuntimeError, which the client got as 500."""
+
+    async def not_accepted() -> ModelInfo:
+        raise RuntimeError(f"{handles.UNACCEPTED}: .")
+
+    monkeypatch.setattr(replica, "_describe", not_accepted)
+    with pytest.raises(EngineLost, match="did not take the call"):
+        with handles.engine_errors("STT"):
+            await replica.remote()
+    with pytest.raises(RuntimeError, match="another"):
+        with handles.engine_errors("STT"):
+            raise RuntimeError("another")
+
+
 async def test_a_served_request_clears_a_cached_engine_lost(
     model: ModelHandle, replica: Replica
 ) -> None:
