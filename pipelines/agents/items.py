@@ -138,8 +138,11 @@ class ConversationItems:
         self._order.remove(item_id)
 
     def truncate(self, item_id: str, part: int, end_ms: int) -> None:
-        """Cuts the spoken part of an assistant's message at `end_ms` of its audio: the model did not
-        say what was not heard. Raises ItemNotFound or InvalidRequest."""
+        """Cuts the spoken part of an assistant's message at `end_ms` of its audio, since the model
+        did not say what was not heard.
+
+        Raises ItemNotFound or InvalidRequest.
+        """
         item = self.find(item_id)
         if item.kind != "message" or item.role != "assistant":
             raise InvalidRequest("item_id: only messages of the assistant can be truncated")

@@ -2,19 +2,17 @@
 
 import asyncio
 
-import numpy as np
-
 from api.http.errors import to_api_error
 from api.openai.realtime.faults import RealtimeFault
 from api.openai.realtime.session_object import InputAudio, SemanticVad, ServerVad, Session
-from api.openai.realtime.turns import Host, TurnOptions, Turns
+from api.openai.realtime.turns import Host, TurnOptions, UserTurns
 from api.services import SpeechServices
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.audio_input import AudioInput
 from api.sockets.kernel.session import SocketSession
-from models.stt.base import TranscriptionRequest
+from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
 from pipelines.agents.items import Part
-from pipelines.audio.decode.stream import LiveAudio, LiveEncoding, LiveSampleRate
+from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate, decode_bytes
 from pipelines.errors import InsufficientCredit, InvalidRequest
 from pipelines.stt.file import separator_of
 from pipelines.stt.session import (
@@ -63,7 +61,7 @@ class InputListener:
         self._billing = speech.billing
         self._listening = speech.live_transcription
         self._input = AudioInput(socket, speech.billing, self._listening.limits)
-        self._turns = Turns(host, TurnOptions())
+        self._turns = UserTurns(host, TurnOptions())
         self._settings: InputAudio | None = None
         self._languages: tuple[str, ...] = ()
         self._live: LiveSession | None = None
@@ -151,10 +149,8 @@ class InputListener:
         charged like that of the microphone. Raises InsufficientCredit, EngineError or
         DatabaseUnavailable."""
         assert self._settings is not None
-        audio = LiveAudio()
-        pcm = audio.accept_bytes(data, *FORMATS[self._settings.format.type])
-        pcm = np.concatenate([pcm, audio.flush()])
-        part.audio_ms = round(float(audio.received_s) * 1000)
+        pcm = decode_bytes(data, *FORMATS[self._settings.format.type])
+        part.audio_ms = round(len(pcm) * 1000 / STT_SAMPLE_RATE)
         if part.audio_ms > MOST_ITEM_MS:
             message = f"the audio of an item is at most {MOST_ITEM_MS // 1000} s"
             raise RealtimeFault("invalid_value", message, param="item.content")
@@ -208,13 +204,13 @@ class InputListener:
 
     async def _feed(self, live: LiveSession) -> None:
         while (item := await self._input.inbox.take()) is not None:
-            if isinstance(item, np.ndarray):
-                await live.accept_pcm(item)
-                await asyncio.sleep(0)  # much audio at once must not hold up other sessions
-            elif item == "commit":
+            if item == "commit":
                 await live.commit()
             elif item == "clear":
                 live.clear()
+            elif not isinstance(item, (str, tuple)):
+                await live.accept_pcm(item)
+                await asyncio.sleep(0)  # much audio at once must not hold up other sessions
 
     async def _emit(self, event: LiveEvent) -> None:
         async with self._order:

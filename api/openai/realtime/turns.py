@@ -63,7 +63,7 @@ class Draft:
 
 
 @dataclass(slots=True, eq=False)
-class Turn:
+class UserTurn:
     """One utterance of the user."""
 
     item_id: str
@@ -86,7 +86,7 @@ class TurnOptions:
     wants_logprobs: bool = False
 
 
-class Turns:
+class UserTurns:
     """The turn in progress, and those that wait for their text. Called one event at a time."""
 
     def __init__(self, host: Host, options: TurnOptions) -> None:
@@ -94,12 +94,12 @@ class Turns:
         self._host = host
         self.settled = asyncio.Event()  # no turn waits for its text
         self.settled.set()
-        self._turn: Turn | None = None
-        self._ended: list[Turn] = []  # without their final text, in order
+        self._turn: UserTurn | None = None
+        self._ended: list[UserTurn] = []  # without their final text, in order
 
     async def started(self, start_ms: int) -> None:
         """Speech began."""
-        self._turn = Turn(server_events.new_id("item"), start_ms)
+        self._turn = UserTurn(server_events.new_id("item"), start_ms)
         active = self._host.active
         if active is not None and self._is_heard(active) and self.options.interrupts:
             active.playback.hold()
@@ -129,7 +129,7 @@ class Turns:
 
     async def committed(self) -> None:
         """The client ended a turn, in a session that does not detect them."""
-        turn = Turn(server_events.new_id("item"), 0, is_announced=True)
+        turn = UserTurn(server_events.new_id("item"), 0, is_announced=True)
         self._ended.append(turn)
         self.settled.clear()
         await self._commit(turn)
@@ -199,7 +199,7 @@ class Turns:
         self.settled.set()
         await self.cleared()
 
-    async def _judge(self, turn: Turn, text: str) -> None:
+    async def _judge(self, turn: UserTurn, text: str) -> None:
         """Interrupts the agent when the text does."""
         if turn.is_announced:
             return
@@ -213,15 +213,15 @@ class Turns:
             active.cancel("turn_detected")
             await active.is_done.wait()
 
-    async def _announce(self, turn: Turn) -> None:
+    async def _announce(self, turn: UserTurn) -> None:
         turn.is_announced = True
         await self._host.send(server_events.speech_started(turn.item_id, turn.start_ms))
 
-    async def _commit(self, turn: Turn) -> None:
+    async def _commit(self, turn: UserTurn) -> None:
         turn.item = Item(turn.item_id, "message", "user", [Part("input_audio")])
         await self._host.commit(turn.item)
 
-    async def _show(self, turn: Turn, text: str) -> None:
+    async def _show(self, turn: UserTurn, text: str) -> None:
         """Sends the words that two interims agree on, without the last: text that was sent is never
         taken back (LocalAgreement-2, Liu et al. 2020)."""
         words, before = text.split(), turn.last
@@ -236,7 +236,7 @@ class Turns:
             turn.shown = stable
             await self._host.send(server_events.transcription_delta(turn.item_id, delta))
 
-    async def _finish(self, turn: Turn, text: str) -> None:
+    async def _finish(self, turn: UserTurn, text: str) -> None:
         """Adds the text to the item, and sends it."""
         if turn.item is None:  # announced only now
             if turn.end_ms is not None:
@@ -257,13 +257,13 @@ class Turns:
             server_events.transcription_completed(turn.item_id, text, seconds, logprobs=logprobs)
         )
 
-    def _forget(self, turn: Turn) -> None:
+    def _forget(self, turn: UserTurn) -> None:
         if turn in self._ended:
             self._ended.remove(turn)
         if not self._ended:
             self.settled.set()
 
-    async def _drop_draft(self, turn: Turn) -> None:
+    async def _drop_draft(self, turn: UserTurn) -> None:
         draft, turn.draft = turn.draft, None
         if draft is not None:
             await draft.discard()

@@ -4,8 +4,6 @@ import asyncio
 from collections import deque
 from typing import Literal, TypeAlias
 
-import numpy as np
-
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.queue import BoundedQueue
 from api.sockets.kernel.session import SocketSession
@@ -52,13 +50,13 @@ class AudioInbox(BoundedQueue[Pcm | InputCommand]):
 
     def __init__(self, limit_s: float) -> None:
         def samples(item: Pcm | InputCommand) -> int:
-            return len(item) if isinstance(item, np.ndarray) else 0
+            return 0 if isinstance(item, (str, tuple)) else len(item)
 
         super().__init__(round(limit_s * STT_SAMPLE_RATE), samples)
 
     def put(self, item: Pcm | InputCommand) -> None:
         last = self._items[-1] if self._items else None
-        if type(item) is type(last) and not isinstance(item, np.ndarray):
+        if type(item) is type(last) and isinstance(item, (str, tuple)):
             self._items.pop()  # no audio came between
         super().put(item)
 

@@ -1,4 +1,4 @@
-"""The schemas of `configs/{vad,turn_detection,speaker,quality,watermark,grammar}/*.yaml`, by kind of engine.
+"""The schemas of `configs/{vad,turn_detection,speaker,quality,watermark,grammar}/*.yaml`, by kind.
 
 These engines have no deployment: each runs in the process that uses it.
 """

@@ -91,6 +91,13 @@ class Upsampler2x:
         return self.process(np.zeros(HALF_BAND_TAPS // 2, np.float32))
 
 
+def decode_bytes(data: bytes, encoding: LiveEncoding, sample_rate: LiveSampleRate) -> Pcm:
+    """float32 [n] at STT_SAMPLE_RATE: audio that is there as a whole."""
+    audio = LiveAudio()
+    pcm = audio.accept_bytes(data, encoding, sample_rate)
+    return np.concatenate([pcm, audio.flush()])
+
+
 @lru_cache(maxsize=1)
 def _half_band() -> NDArray[np.float32]:
     """A Kaiser-windowed sinc at half a sample, which interpolates between two samples."""
