@@ -204,13 +204,13 @@ class InputListener:
 
     async def _feed(self, live: LiveSession) -> None:
         while (item := await self._input.inbox.take()) is not None:
-            if item == "commit":
+            if not isinstance(item, (str, tuple)):
+                await live.accept_pcm(item)
+                await asyncio.sleep(0)  # much audio at once must not hold up other sessions
+            elif item == "commit":
                 await live.commit()
             elif item == "clear":
                 live.clear()
-            elif not isinstance(item, (str, tuple)):
-                await live.accept_pcm(item)
-                await asyncio.sleep(0)  # much audio at once must not hold up other sessions
 
     async def _emit(self, event: LiveEvent) -> None:
         async with self._order:
