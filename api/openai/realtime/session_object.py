@@ -251,12 +251,12 @@ class RealtimeSession(LenientModel):
     max_output_tokens: Annotated[int | Literal["inf"], PlainValidator(_tokens)] = "inf"
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # the beta's
     include: list[Include] | None = None
+    truncation: Annotated[str | dict[str, Any], _kept("auto", "disabled")] = "auto"
+    parallel_tool_calls: bool | None = None
     # Without effect here.
     tracing: Annotated[str | dict[str, Any], _kept("auto")] | None = None
-    truncation: Annotated[str | dict[str, Any], _kept("auto", "disabled")] = "auto"
     prompt: dict[str, Any] | None = None
     reasoning: dict[str, Any] | None = None
-    parallel_tool_calls: bool | None = None
 
     @model_validator(mode="after")
     def _has_unique_tools(self) -> "RealtimeSession":
