@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -16,9 +16,8 @@ from pipelines.audio import effects
 from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.billing.billing import IdempotentOperation
 from pipelines.errors import NothingToSpeak
-from pipelines.tts.paid import PaidSynthesis
-from pipelines.tts.pipeline import SpeechRequest
-from pipelines.tts.shaping import StreamEnhancer, TimedWord
+from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan, SpeechRequest
+from pipelines.tts.shaping import SpokenChunk, StreamEnhancer, TimedWord
 from pipelines.tts.voices import AvailableVoice
 
 Message = BaseModel | str
@@ -49,12 +48,50 @@ class EncodedChunk:
     words: tuple[TimedWord, ...] | None
 
 
+class SpeechPayment(Protocol):
+    """The charge of one text while it is spoken."""
+
+    @property
+    def has_sounded(self) -> bool:
+        """Whether any chunk was counted."""
+        ...
+
+    async def count(self, chunk: SpokenChunk, *, is_sent: bool = True) -> None:
+        """Call it before the chunk is sent."""
+        ...
+
+    async def complete(self) -> None:
+        """The whole text was spoken."""
+        ...
+
+
+class ChargedSynthesis(Protocol):
+    """Synthesis that charges for each text, or of which the price is held already."""
+
+    @property
+    def pipeline(self) -> SpeechPipeline: ...
+
+    async def plan(
+        self, request: SpeechRequest, workspace_id: int, *, early_start: bool = False
+    ) -> SpeechPlan: ...
+
+    def characters(self, plan: SpeechPlan) -> int:
+        """How many are charged."""
+        ...
+
+    def pay(
+        self, workspace_id: int, operation: IdempotentOperation | None, plan: SpeechPlan
+    ) -> AbstractAsyncContextManager[SpeechPayment]:
+        """Raises InsufficientCredit or DatabaseUnavailable."""
+        ...
+
+
 class ContextVoice:
     """Synthesises texts one after another with a charge each; loudness and encoder carry over."""
 
     def __init__(
         self,
-        synthesis: PaidSynthesis,
+        synthesis: ChargedSynthesis,
         workspace_id: int,
         voice: AvailableVoice,
         style: SpeechRequest,

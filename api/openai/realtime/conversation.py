@@ -6,15 +6,15 @@ conversation between them with the events of the client.
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
 from pydantic import BaseModel
 
-from api.http.errors import ApiError, to_api_error
+from api.http.errors import ApiError
 from api.openai.realtime import server_events
 from api.openai.realtime.beta import is_beta, to_beta
 from api.openai.realtime.client_events import (
@@ -32,7 +32,7 @@ from api.openai.realtime.client_events import (
     parse_client_event,
 )
 from api.openai.realtime.client_secrets import kind_of
-from api.openai.realtime.faults import RealtimeFault
+from api.openai.realtime.faults import RealtimeFault, as_fault
 from api.openai.realtime.input_listener import InputListener
 from api.openai.realtime.items import AnyItem, ItemReference, MessageItem
 from api.openai.realtime.response_object import RealtimeResponse
@@ -56,6 +56,7 @@ from configs.schema.voices import Tier
 from db.errors import DatabaseError
 from models.errors import EngineError
 from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions
+from pipelines.agents.held_speech import AgentVoice, hold_speech
 from pipelines.agents.items import (
     ConversationItems,
     Item,
@@ -66,7 +67,7 @@ from pipelines.agents.items import (
 )
 from pipelines.audio.encode.formats import EncoderFormat, open_encoder
 from pipelines.chat.pipeline import ChatRequest, Completion
-from pipelines.errors import InvalidRequest, PipelineError
+from pipelines.errors import PipelineError
 from pipelines.tts.pipeline import SpeechRequest
 from pipelines.tts.session import ContextVoice
 from pipelines.tts.voices import FALLBACK_LANGUAGE, AvailableVoice
@@ -130,7 +131,7 @@ class RealtimeConversation:
                 await self._voice_of(self._session)
             await self._input.configure(self._session)
         except (RealtimeFault, ApiError, EngineError, PipelineError, DatabaseError) as error:
-            fault = _as_fault(error)
+            fault = as_fault(error)
             await self.send(str(fault.event))
             self._socket.finish(close_codes.POLICY)
             return
@@ -142,7 +143,7 @@ class RealtimeConversation:
         try:
             await self._handle(event)
         except (RealtimeFault, ApiError, EngineError, PipelineError, DatabaseError) as error:
-            fault = _as_fault(error).about(event.event_id)
+            fault = as_fault(error).about(event.event_id)
             if fault.code not in RACES:
                 raise fault from None
             await self.send(str(fault.event))
@@ -194,7 +195,7 @@ class RealtimeConversation:
         if self._active is not None or not isinstance(session, RealtimeSession):
             return None
         said = Item("", "message", "user", [Part("input_audio", text)])
-        request = self._request(session, (*self._items, said))
+        request = replace(self._request(session, (*self._items, said)), is_speculative=True)
         return asyncio.create_task(self._services.chat.completions.start(request), name="draft")
 
     async def respond(self, draft: Draft | None = None) -> None:
@@ -310,15 +311,20 @@ class RealtimeConversation:
         if in_conversation:
             self._active = active
         open_voice = partial(self._open_voice, view)
-        self._socket.spawn(self._run(active, begin, open_voice), f"response {response.id}")
+        run = self._run(active, begin, open_voice, draft)
+        self._socket.spawn(run, f"response {response.id}")
 
-    async def _run(self, active: ActiveResponse, begin: Begin, open_voice: OpenVoice) -> None:
+    async def _run(
+        self, active: ActiveResponse, begin: Begin, open_voice: OpenVoice, draft: Draft | None
+    ) -> None:
         try:
             await active.run(begin, open_voice)
         finally:
             del self._responses[active.response.id]
             if self._active is active:
                 self._active = None
+            if draft is not None:
+                await draft.discard()  # unless the answer was read from it
         if self._active is None and self._is_pending:
             self._is_pending = False
             await self._respond(ResponseOptions())
@@ -329,14 +335,9 @@ class RealtimeConversation:
         self, view: RealtimeSession, given: list[Item] | None, draft: Draft | None
     ) -> Completion:
         """The answer, when all that the user has said is known."""
-        try:
-            await self._count_request()
-        except BaseException:
-            if draft is not None:
-                await draft.discard()
-            raise
+        await self._count_request()
         if draft is not None:
-            return await draft.completion
+            return await draft.take()
         await self._input.wait_for_texts()
         items = list(self._items) if given is None else given
         return await self._services.chat.completions.start(self._request(view, items))
@@ -395,20 +396,24 @@ class RealtimeConversation:
     async def _read_ahead(self, session: RealtimeSession) -> None:
         request = self._request(session, self._items)
         sampling = SamplingOptions(max_tokens=1)
-        request = replace(request, generation=replace(request.generation, sampling=sampling))
+        generation = replace(request.generation, sampling=sampling)
+        request = replace(request, generation=generation, is_speculative=True)
         with suppress(EngineError, PipelineError, DatabaseError):  # a response reports it
             await (await self._services.chat.completions.start(request)).discard()
 
-    async def _open_voice(self, view: RealtimeSession) -> ContextVoice:
+    @asynccontextmanager
+    async def _open_voice(self, view: RealtimeSession) -> AsyncIterator[AgentVoice]:
         """Raises ApiError, EngineError, PipelineError or DatabaseError."""
-        output = view.audio.output
-        return ContextVoice(
-            self._services.speech.synthesis,
-            self.workspace_id,
-            await self._voice_of(view),
-            SpeechRequest(text="", speed=output.speed, timings=True),
-            partial(open_encoder, ENCODERS[output.format.type], output.format.rate),
-        )
+        output, voice = view.audio.output, await self._voice_of(view)
+        async with hold_speech(self._services.speech.synthesis, self.workspace_id) as held:
+            context = ContextVoice(
+                held,
+                self.workspace_id,
+                voice,
+                SpeechRequest(text="", speed=output.speed, timings=True),
+                partial(open_encoder, ENCODERS[output.format.type], output.format.rate),
+            )
+            yield AgentVoice(context, held)
 
     async def _voice_of(self, view: RealtimeSession) -> AvailableVoice:
         """Raises ApiError, EngineError, PipelineError or DatabaseError."""
@@ -425,13 +430,3 @@ class RealtimeConversation:
         if voice_id is not None:
             return await directory.find_named(voice_id, self.workspace_id)
         return directory.default(language or FALLBACK_LANGUAGE, await directory.voices())
-
-
-def _as_fault(error: Exception) -> RealtimeFault:
-    if isinstance(error, RealtimeFault):
-        return error
-    if isinstance(error, InvalidRequest):
-        return RealtimeFault("invalid_value", str(error))
-    shown = to_api_error(error)
-    kind = "invalid_request_error" if shown.status < 500 else "server_error"
-    return RealtimeFault(shown.code, shown.message, param=shown.param, kind=kind)

@@ -3,11 +3,12 @@ rely on."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
 from typing import Literal, Protocol
 
-from api.http.errors import ApiError, to_api_error
+from api.http.errors import ApiError
 from api.openai.realtime import server_events
+from api.openai.realtime.faults import as_fault
 from api.openai.realtime.response_object import RealtimeResponse, RealtimeUsage
 from api.openai.realtime.server_events import CallEvents, PartEvents, new_id
 from api.openai.realtime.session_object import RealtimeSession
@@ -16,16 +17,16 @@ from api.sockets.kernel.conversation import SessionEnded
 from db.errors import DatabaseError
 from models.errors import EngineError
 from models.llm.base import FinishReason
+from pipelines.agents.held_speech import AgentVoice
 from pipelines.agents.items import Item, Part
 from pipelines.agents.playback import Playback
 from pipelines.agents.response import Answer, AnswerAudio, AnswerCall, AnswerPiece, AnswerText
 from pipelines.chat.pipeline import Completion
 from pipelines.errors import PipelineError
-from pipelines.tts.session import ContextVoice
 
 Send = Callable[[str], Awaitable[None]]
 Begin = Callable[[], Awaitable[Completion]]
-OpenVoice = Callable[[], Awaitable[ContextVoice]]
+OpenVoice = Callable[[], AbstractAsyncContextManager[AgentVoice]]
 CancelReason = Literal["client_cancelled", "turn_detected"]
 
 AUDIO_TOKENS_PER_S = 20  # of output, as OpenAI counts them: one for 50 ms
@@ -83,8 +84,8 @@ class ActiveResponse:
         except SessionEnded:
             raise
         except (ApiError, EngineError, PipelineError, DatabaseError) as error:
-            shown = to_api_error(error)
-            self.response.fail(shown.code, shown.message)
+            fault = as_fault(error)
+            self.response.fail(fault.code or fault.kind, fault.message, fault.kind)
         finally:
             if self._work is not None and not self._work.done():  # the session ends
                 self._work.cancel()
@@ -102,12 +103,14 @@ class ActiveResponse:
                 self._work.cancel()
 
     async def _generate(self, begin: Begin, open_voice: OpenVoice) -> None:
-        voice = await open_voice() if self._view.speaks else None
-        bytes_per_s = BYTES_PER_S[self._view.audio.output.format.type]
-        self._answer = Answer(await begin(), voice, self.playback, bytes_per_s)
-        async with aclosing(self._answer.pieces()) as pieces:
-            async for piece in pieces:
-                await self._show(piece)
+        async with AsyncExitStack() as stack:
+            speaks = self._view.speaks
+            speaker = await stack.enter_async_context(open_voice()) if speaks else None
+            bytes_per_s = BYTES_PER_S[self._view.audio.output.format.type]
+            self._answer = Answer(await begin(), speaker, self.playback, bytes_per_s)
+            async with aclosing(self._answer.pieces()) as pieces:
+                async for piece in pieces:
+                    await self._show(piece)
 
     async def _show(self, piece: AnswerPiece) -> None:
         match piece:

@@ -53,8 +53,18 @@ class Draft:
 
     text: str
     completion: "asyncio.Task[Completion]"
+    is_taken: bool = False
+
+    async def take(self) -> Completion:
+        """The answer, which is charged from now on. Raises what `ChatPipeline.start` does."""
+        completion = await self.completion
+        self.is_taken = True
+        return completion
 
     async def discard(self) -> None:
+        """Nothing is charged, unless the draft was taken."""
+        if self.is_taken:
+            return
         if not self.completion.done():
             self.completion.cancel()
             return
