@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -16,8 +16,9 @@ from pipelines.audio import effects
 from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.billing.billing import IdempotentOperation
 from pipelines.errors import NothingToSpeak
-from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan, SpeechRequest
-from pipelines.tts.shaping import SpokenChunk, StreamEnhancer, TimedWord
+from pipelines.tts.paid import ChargedSynthesis
+from pipelines.tts.pipeline import SpeechRequest
+from pipelines.tts.shaping import StreamEnhancer, TimedWord
 from pipelines.tts.voices import AvailableVoice
 
 Message = BaseModel | str
@@ -46,44 +47,6 @@ class EncodedChunk:
 
     data: bytes
     words: tuple[TimedWord, ...] | None
-
-
-class SpeechPayment(Protocol):
-    """The charge of one text while it is spoken."""
-
-    @property
-    def has_sounded(self) -> bool:
-        """Whether any chunk was counted."""
-        ...
-
-    async def count(self, chunk: SpokenChunk, *, is_sent: bool = True) -> None:
-        """Call it before the chunk is sent."""
-        ...
-
-    async def complete(self) -> None:
-        """The whole text was spoken."""
-        ...
-
-
-class ChargedSynthesis(Protocol):
-    """Synthesis that charges for each text, or of which the price is held already."""
-
-    @property
-    def pipeline(self) -> SpeechPipeline: ...
-
-    async def plan(
-        self, request: SpeechRequest, workspace_id: int, *, early_start: bool = False
-    ) -> SpeechPlan: ...
-
-    def characters(self, plan: SpeechPlan) -> int:
-        """How many are charged."""
-        ...
-
-    def pay(
-        self, workspace_id: int, operation: IdempotentOperation | None, plan: SpeechPlan
-    ) -> AbstractAsyncContextManager[SpeechPayment]:
-        """Raises InsufficientCredit or DatabaseUnavailable."""
-        ...
 
 
 class ContextVoice:

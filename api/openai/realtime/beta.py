@@ -75,8 +75,6 @@ def to_beta(frame: str) -> str | None:
     event = json.loads(frame)
     if session := event.get("session"):
         event["session"] = _flat(session, _PLACES)
-        if isinstance(choice := session.get("tool_choice"), dict):
-            event["session"]["tool_choice"] = choice["name"]  # a string in the beta
         if session["type"] == "transcription":
             event["type"] = f"transcription_{kind}"
     if response := event.get("response"):
