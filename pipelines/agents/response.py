@@ -73,6 +73,11 @@ class Answer:
         self._is_read = False
         self._tasks = TaskSet(self._failed)
 
+    @property
+    def characters(self) -> int:
+        """That were spoken, and cost something, so far."""
+        return self._credit.sent if self._credit else 0
+
     async def pieces(self) -> AsyncGenerator[AnswerPiece, None]:
         """The answer at the pace of its playback; closing it stops the work, and charges for what
         was generated and taken. Raises EngineError, PipelineError or DatabaseError."""

@@ -32,7 +32,7 @@ from api.openai.realtime.client_events import (
     parse_client_event,
 )
 from api.openai.realtime.client_secrets import kind_of
-from api.openai.realtime.faults import RealtimeFault, as_fault
+from api.openai.realtime.faults import RACES, RealtimeFault, as_fault
 from api.openai.realtime.input_listener import InputListener
 from api.openai.realtime.items import AnyItem, ItemReference, MessageItem
 from api.openai.realtime.response_object import RealtimeResponse
@@ -51,7 +51,7 @@ from api.openai.realtime.wire import from_wire, to_wire
 from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import Service
-from api.sockets.kernel.session import SocketSession
+from api.sockets.kernel.session import SecretSession, SocketSession
 from configs.schema.voices import Tier
 from db.errors import DatabaseError
 from models.errors import EngineError
@@ -65,6 +65,7 @@ from pipelines.agents.items import (
     as_messages,
     split_turn,
 )
+from pipelines.agents.session_record import SessionRecord
 from pipelines.audio.encode.formats import EncoderFormat, open_encoder
 from pipelines.chat.pipeline import ChatRequest, Completion
 from pipelines.errors import PipelineError
@@ -74,17 +75,6 @@ from pipelines.tts.voices import FALLBACK_LANGUAGE, AvailableVoice
 
 DEFAULT_MODEL, DEFAULT_VOICE = "gpt-realtime", "alloy"
 OPENING = "Hello."  # of a user who has said nothing yet, where the agent speaks first
-# Errors of clients that could not know better: they do not count as wrong messages.
-RACES = frozenset(
-    {
-        "response_cancel_not_active",
-        "conversation_already_has_active_response",
-        "input_audio_buffer_commit_empty",
-        "item_truncate_invalid_item_id",
-        "item_delete_invalid_item_id",
-        "item_retrieve_invalid_item_id",
-    }
-)
 PARALLEL_RESPONSES = 4  # at once, of which one is in the conversation
 ENCODERS: dict[str, EncoderFormat] = {
     "audio/pcm": "pcm",
@@ -101,7 +91,9 @@ class RealtimeConversation:
     def __init__(self, socket: SocketSession, services: Services) -> None:
         self._socket = socket
         self._services = services
-        self._given = socket.secret_session or {}
+        saves = socket.query.get("save_chat") == "true"
+        self._given: SecretSession = {"save_chat": saves}
+        self._given.update(socket.secret_session or {})
         kind = kind_of(socket.query, socket.secret_session)
         model = self._given.get("model") or socket.query.get("model", DEFAULT_MODEL)
         self._session: Session = new_session(
@@ -121,6 +113,8 @@ class RealtimeConversation:
         self._has_spoken = False  # the voice is frozen
         self._warm_for: tuple[str, list[RealtimeTool]] = ("", [])
         self._input = InputListener(self, socket, services.speech)
+        history, events = services.chat.history, services.platform.webhooks.events
+        self._record = SessionRecord(history, events, socket.principal)
 
     async def opened(self) -> None:
         try:
@@ -129,6 +123,8 @@ class RealtimeConversation:
                 names, model = self._services.speech.openai, self._session.model or DEFAULT_MODEL
                 self._chat_model, self._tier = await names.agent_model(model)
                 await self._voice_of(self._session)
+                self._session.chat_id = await self._record.save_chat(bool(self._session.save_chat))
+                self._record.begin(self._session.id, self._chat_model)
             await self._input.configure(self._session)
         except (RealtimeFault, ApiError, EngineError, PipelineError, DatabaseError) as error:
             fault = as_fault(error)
@@ -152,7 +148,11 @@ class RealtimeConversation:
         raise RealtimeFault("invalid_value", "binary messages have no meaning here; send JSON")
 
     async def closed(self) -> None:
-        await self._input.close()
+        try:
+            await self._input.close()
+        finally:
+            code, heard_s = self._socket.close_code, self._input.heard_s
+            await self._record.close(self._items, code, heard_s)
 
     def error(self, message: str) -> BaseModel | str:
         return server_events.error(message, kind="server_error")
@@ -234,6 +234,7 @@ class RealtimeConversation:
         changed = merged(self._session, event.session, voice_frozen=self._has_spoken)
         if isinstance(changed, RealtimeSession):
             await self._voice_of(changed)  # an unknown one is refused here, not in each response
+            changed.chat_id = await self._record.save_chat(bool(changed.save_chat))
         await self._input.configure(changed)
         self._session = changed
         await self.send(server_events.session_updated(changed))
@@ -321,6 +322,8 @@ class RealtimeConversation:
             await active.run(begin, open_voice)
         finally:
             del self._responses[active.response.id]
+            if active.answer is not None:
+                self._record.count(active.answer)
             if self._active is active:
                 self._active = None
             if draft is not None:

@@ -14,6 +14,17 @@ from pipelines.errors import InsufficientCredit, InvalidRequest
 
 NO_CREDIT = "insufficient_quota"  # code and type, as OpenAI's clients know them
 MISSING = "missing_required_parameter"
+# Errors of clients that could not know better: they do not count as wrong messages.
+RACES = frozenset(
+    {
+        "response_cancel_not_active",
+        "conversation_already_has_active_response",
+        "input_audio_buffer_commit_empty",
+        "item_truncate_invalid_item_id",
+        "item_delete_invalid_item_id",
+        "item_retrieve_invalid_item_id",
+    }
+)
 MAX_PARAM = 200  # characters: a key of `metadata` may be any text
 
 # The names of a union's members, which pydantic adds to the path of a field.

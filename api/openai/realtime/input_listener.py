@@ -178,6 +178,11 @@ class InputListener:
             loop = asyncio.get_running_loop()
             self._idle = loop.call_later(left_s + idle_ms / 1000, self._timed_out, idle_ms)
 
+    @property
+    def heard_s(self) -> float:
+        """Seconds of audio that were accepted."""
+        return self._input.meter.heard_ms / 1000
+
     async def close(self) -> None:
         self._stop_idle()
         await self._stop_listening()

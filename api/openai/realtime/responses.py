@@ -66,7 +66,7 @@ class ActiveResponse:
         self._conversation = conversation
         self._reason: CancelReason | None = None
         self._work: asyncio.Task[None] | None = None
-        self._answer: Answer | None = None
+        self.answer: Answer | None = None
         self._message: Item | None = None
         self._part: PartEvents | None = None
         self._calls: dict[int, tuple[Item, CallEvents]] = {}
@@ -74,6 +74,14 @@ class ActiveResponse:
 
     async def run(self, begin: Begin, open_voice: OpenVoice) -> None:
         """Sends all events; ends also when it fails or is cancelled. Raises SessionEnded."""
+        try:
+            await self._work_on(begin, open_voice)
+            await self._end()
+        finally:
+            self._forget_unheard()
+            self.is_done.set()
+
+    async def _work_on(self, begin: Begin, open_voice: OpenVoice) -> None:
         try:
             await self._send(server_events.response_created(self.response))
             self._work = asyncio.create_task(self._generate(begin, open_voice), name="answer")
@@ -89,10 +97,6 @@ class ActiveResponse:
         finally:
             if self._work is not None and not self._work.done():  # the session ends
                 self._work.cancel()
-        try:
-            await self._end()
-        finally:
-            self.is_done.set()
 
     def cancel(self, reason: CancelReason) -> None:
         """Stops the answer; `run` then sends its last events."""
@@ -107,8 +111,8 @@ class ActiveResponse:
             speaks = self._view.speaks
             speaker = await stack.enter_async_context(open_voice()) if speaks else None
             bytes_per_s = BYTES_PER_S[self._view.audio.output.format.type]
-            self._answer = Answer(await begin(), speaker, self.playback, bytes_per_s)
-            async with aclosing(self._answer.pieces()) as pieces:
+            self.answer = Answer(await begin(), speaker, self.playback, bytes_per_s)
+            async with aclosing(self.answer.pieces()) as pieces:
                 async for piece in pieces:
                     await self._show(piece)
 
@@ -171,7 +175,7 @@ class ActiveResponse:
             await self._send(events.arguments_delta(str(text)))
 
     async def _end(self) -> None:
-        finished = self._answer.finish_reason if self._answer else None
+        finished = self.answer.finish_reason if self.answer else None
         self._set_status(finished)
         whole = self.response.status == "completed"
         for index, item in enumerate(self._items):
@@ -187,9 +191,14 @@ class ActiveResponse:
         self.response.output = [to_wire(item) for item in self._items]
         self.response.usage = self._usage()
         await self._send(server_events.response_done(self.response))
-        if not whole and self.spoken is not None:
-            # What was not sent, the user did not hear.
-            self.spoken.cut(self.spoken.audio_ms)
+
+    def _forget_unheard(self) -> None:
+        """The model did not say what was not sent, or was not played when the session ended."""
+        if self.spoken is None or not self._view.speaks or self.response.status == "completed":
+            return
+        is_lost = self.response.status == "in_progress"
+        played_ms = round(self.playback.played_s * 1000)
+        self.spoken.cut(min(played_ms, self.spoken.audio_ms) if is_lost else self.spoken.audio_ms)
 
     async def _end_message(self, events: PartEvents, part: Part) -> None:
         if self._view.speaks:
@@ -209,7 +218,7 @@ class ActiveResponse:
                 self.response.complete()
 
     def _usage(self) -> RealtimeUsage:
-        used = self._answer.usage if self._answer else None
+        used = self.answer.usage if self.answer else None
         audio_s = self.playback.sent_s
         return RealtimeUsage(
             input_text=used.prompt_tokens if used else 0,
