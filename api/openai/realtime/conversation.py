@@ -36,7 +36,7 @@ from api.openai.realtime.faults import RACES, RealtimeFault, as_fault
 from api.openai.realtime.input_listener import InputListener
 from api.openai.realtime.items import AnyItem, ItemReference, MessageItem
 from api.openai.realtime.response_object import RealtimeResponse
-from api.openai.realtime.responses import ActiveResponse, Begin, OpenVoice
+from api.openai.realtime.responses import ActiveResponse, Begin, OpenVoice, Send
 from api.openai.realtime.server_events import RateLimit, new_id
 from api.openai.realtime.session_object import (
     RealtimeSession,
@@ -88,14 +88,25 @@ class RealtimeConversation:
 
     service: Service = "agent"
 
-    def __init__(self, socket: SocketSession, services: Services) -> None:
+    def __init__(
+        self,
+        socket: SocketSession,
+        services: Services,
+        session: SecretSession | None = None,
+        deliver: Send | None = None,
+    ) -> None:
+        """An adapter of another protocol passes the `session` that its client asks for, which has
+        precedence, and `deliver`, which gets the events in place of the socket."""
         self._socket = socket
+        self._deliver = deliver or socket.send_speech
+        self._asked = session or {}
         self._services = services
         saves = socket.query.get("save_chat") == "true"
         self._given: SecretSession = {"save_chat": saves}
         self._given.update(socket.secret_session or {})
         kind = kind_of(socket.query, socket.secret_session)
-        model = self._given.get("model") or socket.query.get("model", DEFAULT_MODEL)
+        named = self._asked.get("model") or self._given.get("model")
+        model = named or socket.query.get("model", DEFAULT_MODEL)
         self._session: Session = new_session(
             kind,
             model=None if kind == "transcription" else model,
@@ -118,7 +129,7 @@ class RealtimeConversation:
 
     async def opened(self) -> None:
         try:
-            self._session = merged(self._session, self._given)
+            self._session = merged(merged(self._session, self._given), self._asked)
             if isinstance(self._session, RealtimeSession):
                 names, model = self._services.speech.openai, self._session.model or DEFAULT_MODEL
                 self._chat_model, self._tier = await names.agent_model(model)
@@ -173,7 +184,7 @@ class RealtimeConversation:
             if shown is None:
                 return
             frame = shown
-        await self._socket.send_speech(frame)
+        await self._deliver(frame)
 
     async def add_item(self, item: Item) -> None:
         previous = self._items.last_id
