@@ -83,13 +83,13 @@ class SessionRecord:
         if self._chat_id is None or not messages:
             return None
         try:
-            await self._history.save_conversation(
+            is_saved = await self._history.save_conversation(
                 self._workspace_id, self._chat_id, messages, self._model
             )
         except DatabaseError:  # the session is over: only the log can report it
             logger.exception("chat_not_saved", extra={"chat_id": str(self._chat_id)})
             return None
-        return self._chat_id
+        return self._chat_id if is_saved else None
 
     def _entry(self, item: Item) -> dict[str, Any] | None:
         """One line of the transcript; None for a message without text."""

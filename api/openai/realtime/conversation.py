@@ -36,7 +36,7 @@ from api.openai.realtime.faults import RACES, RealtimeFault, as_fault
 from api.openai.realtime.input_listener import InputListener
 from api.openai.realtime.items import AnyItem, ItemReference, MessageItem
 from api.openai.realtime.response_object import RealtimeResponse
-from api.openai.realtime.responses import ActiveResponse, Begin, OpenVoice, Send
+from api.openai.realtime.responses import ENCODERS, ActiveResponse, Begin, OpenVoice, Send
 from api.openai.realtime.server_events import RateLimit, new_id
 from api.openai.realtime.session_object import (
     RealtimeSession,
@@ -66,7 +66,7 @@ from pipelines.agents.items import (
     split_turn,
 )
 from pipelines.agents.session_record import SessionRecord
-from pipelines.audio.encode.formats import EncoderFormat, open_encoder
+from pipelines.audio.encode.formats import open_encoder
 from pipelines.chat.pipeline import ChatRequest, Completion
 from pipelines.errors import PipelineError
 from pipelines.tts.pipeline import SpeechRequest
@@ -76,11 +76,6 @@ from pipelines.tts.voices import FALLBACK_LANGUAGE, AvailableVoice
 DEFAULT_MODEL, DEFAULT_VOICE = "gpt-realtime", "alloy"
 OPENING = "Hello."  # of a user who has said nothing yet, where the agent speaks first
 PARALLEL_RESPONSES = 4  # at once, of which one is in the conversation
-ENCODERS: dict[str, EncoderFormat] = {
-    "audio/pcm": "pcm",
-    "audio/pcmu": "mulaw",
-    "audio/pcma": "alaw",
-}
 
 
 class RealtimeConversation:
@@ -121,6 +116,7 @@ class RealtimeConversation:
         self._responses: dict[str, ActiveResponse] = {}
         self._active: ActiveResponse | None = None
         self._is_pending = False  # a response is to follow the active one
+        self._draft: Draft | None = None  # the last that a response was begun with
         self._has_spoken = False  # the voice is frozen
         self._warm_for: tuple[str, list[RealtimeTool]] = ("", [])
         self._input = InputListener(self, socket, services.speech)
@@ -161,6 +157,8 @@ class RealtimeConversation:
     async def closed(self) -> None:
         try:
             await self._input.close()
+            if self._draft is not None:
+                await self._draft.discard()  # if its response could not begin any more
         finally:
             code, heard_s = self._socket.close_code, self._input.heard_s
             await self._record.close(self._items, code, heard_s)
@@ -310,6 +308,7 @@ class RealtimeConversation:
         view = options.applied_to(self._session, voice_frozen=self._has_spoken)
         given = None if options.input is None else self._read(options.input)
         in_conversation = options.conversation == "auto"
+        self._draft = draft or self._draft
         response = RealtimeResponse(
             new_id("resp"),
             view,

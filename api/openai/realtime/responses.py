@@ -21,6 +21,7 @@ from pipelines.agents.held_speech import AgentVoice
 from pipelines.agents.items import Item, Part
 from pipelines.agents.playback import Playback
 from pipelines.agents.response import Answer, AnswerAudio, AnswerCall, AnswerPiece, AnswerText
+from pipelines.audio.encode.formats import EncoderFormat
 from pipelines.chat.pipeline import Completion
 from pipelines.errors import PipelineError
 
@@ -30,6 +31,11 @@ OpenVoice = Callable[[], AbstractAsyncContextManager[AgentVoice]]
 CancelReason = Literal["client_cancelled", "turn_detected"]
 
 AUDIO_TOKENS_PER_S = 20  # of output, as OpenAI counts them: one for 50 ms
+ENCODERS: dict[str, EncoderFormat] = {
+    "audio/pcm": "pcm",
+    "audio/pcmu": "mulaw",
+    "audio/pcma": "alaw",
+}
 BYTES_PER_S = {"audio/pcm": 48_000, "audio/pcmu": 8000, "audio/pcma": 8000}
 
 

@@ -118,16 +118,37 @@ async def test_the_chat_has_calls_and_of_an_interrupted_answer_what_was_heard(
     assert said and LONG.startswith(said) and len(said) < 60
 
 
-async def test_a_workspace_without_retention_saves_nothing(server: SocketServer) -> None:
-    headers = {"Authorization": f"Bearer {server.key}"}
-    async with httpx.AsyncClient(trust_env=False, headers=headers) as http:
-        url = f"http://{server.address}/auth/workspace"
-        assert (await http.put(url, json={"retention": "zero"})).status_code == 200
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+async def test_a_workspace_without_retention_saves_nothing(when: str, server: SocketServer) -> None:
+    async def stop_retention() -> None:
+        headers = {"Authorization": f"Bearer {server.key}"}
+        async with httpx.AsyncClient(trust_env=False, headers=headers) as http:
+            url = f"http://{server.address}/auth/workspace"
+            assert (await http.put(url, json={"retention": "zero"})).status_code == 200
+
+    if when == "before":
+        await stop_retention()
     async with session(server, f"{MODEL}&save_chat=true") as client:
-        assert created(client)["chat_id"] is None
+        assert (created(client)["chat_id"] is None) == (when == "before")
         await client.say("Hi.", output_modalities=["text"])
+        await stop_retention()
     await server.until_empty()
     assert (await get(server, "/chats")).json()["data"] == []
+
+
+async def test_an_account_that_is_erased_meanwhile_keeps_no_chat(
+    server: SocketServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with session(server, f"{MODEL}&save_chat=true") as client:
+        await client.say("Hi.", output_modalities=["text"])
+        headers = {"Authorization": f"Bearer {server.key}"}
+        async with httpx.AsyncClient(trust_env=False, headers=headers) as http:
+            url = f"http://{server.address}/auth/account"
+            assert (await http.delete(url)).status_code in (200, 204)
+    await server.until_empty()
+    database = server.services.infrastructure.database
+    assert await database.read(lambda rows: list(rows.exec(select(ChatEntry)))) == []
+    assert not [one for one in caplog.records if one.levelname == "ERROR"]
 
 
 async def test_a_workspace_without_room_is_refused_before_the_session_and_in_an_update(
