@@ -33,6 +33,7 @@ from api.services import Services
 from api.sockets.kernel.routes import unknown_sockets
 from api.sockets.stt import conversation as stt_socket
 from api.sockets.tts import conversation as tts_socket
+from api.telephony import twilio
 from configs.settings import BRAND
 from db.errors import DatabaseError
 from models.errors import EngineError
@@ -90,7 +91,7 @@ def routed_app() -> FastAPI:
     for router in routers:
         # Not include_router: it would match every path twice.
         app.router.routes.extend(router.routes)
-    for module in (tts_socket, inworld, realtime, console, health, stt_socket):
+    for module in (tts_socket, inworld, realtime, twilio, console, health, stt_socket):
         app.router.routes.extend(module.routes)
     openapi.add_docs(app)
     app.router.routes.append(unknown_sockets())

@@ -33,6 +33,7 @@ EventKind = Literal[
     "tts.failed",
     "stt.completed",
     "stt.failed",
+    "agent.session.completed",
     "voice.created",
     "voice.ready",
     "voice.failed",

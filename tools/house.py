@@ -31,7 +31,7 @@ GROUPS = {
 }
 GROUP_USERS = re.compile(
     r"api/(app|services|http/routing)\.py$"
-    r"|api/(native|openai|inworld|console|sockets)/"
+    r"|api/(native|openai|inworld|console|sockets|telephony)/"
 )
 
 

@@ -4,6 +4,7 @@ The semantics are those of OpenAI's Realtime API (https://platform.openai.com/do
 messages, function calls and their outputs.
 """
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -62,6 +63,7 @@ class Item:
     name: str = ""  # of the function
     arguments: str = ""  # JSON
     output: str = ""
+    began_at: float = field(default_factory=time.monotonic)
 
     @property
     def text(self) -> str:

@@ -8,13 +8,14 @@ from typing import Any, TypeAlias
 
 from models.llm.base import FinishReason, TokenUsage
 from pipelines.agents.clauses import ClauseSplitter
+from pipelines.agents.held_speech import AgentVoice
 from pipelines.agents.playback import PIECE_S, Playback
 from pipelines.chat.pipeline import Completion
 from pipelines.tasks import TaskSet
 from pipelines.tts.session import ContextVoice
 from pipelines.tts.shaping import TimedWord
 
-BUFFERED_S = 6.0  # of audio that is made, and charged, and not sent yet
+BUFFERED_S = 6.0  # of audio that is made and not sent yet
 HURRY_S = 1.0  # with less audio left to play, the next piece may be a clause
 
 
@@ -32,6 +33,7 @@ class AnswerAudio:
     data: bytes
     duration_s: float
     words: tuple[TimedWord, ...] = ()
+    characters: int = 0  # of the answer that cost something, up to here
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +52,31 @@ class Answer:
     def __init__(
         self,
         completion: Completion,
-        voice: ContextVoice | None,
+        speaker: AgentVoice | None,
         playback: Playback,
         bytes_per_s: int,
     ) -> None:
         """`bytes_per_s` is that of the voice's encoder."""
         self.usage: TokenUsage | None = None
         self.finish_reason: FinishReason | None = None
-        self.characters = 0  # spoken
         self._completion = completion
-        self._voice = voice
+        self._voice = speaker.voice if speaker else None
+        self._credit = speaker.credit if speaker else None
         self._playback = playback
         self._bytes_per_s = bytes_per_s
-        self._splitter = ClauseSplitter(voice.voice.voice.language if voice else "en")
+        language = speaker.voice.voice.voice.language if speaker else "en"
+        self._splitter = ClauseSplitter(language)
         self._pieces: asyncio.Queue[AnswerPiece | Exception | None] = asyncio.Queue()
         self._made_s = 0.0  # of audio
         self._grown = asyncio.Event()  # the text, or its end came
         self._sent = asyncio.Event()
         self._is_read = False
         self._tasks = TaskSet(self._failed)
+
+    @property
+    def characters(self) -> int:
+        """That were spoken, and cost something, so far."""
+        return self._credit.sent if self._credit else 0
 
     async def pieces(self) -> AsyncGenerator[AnswerPiece, None]:
         """The answer at the pace of its playback; closing it stops the work, and charges for what
@@ -82,9 +90,14 @@ class Answer:
                     await self._playback.wait_for_turn()
                     self._playback.count(piece.duration_s)
                     self._sent.set()
+                    if self._credit is not None:
+                        self._credit.count_sent(piece.characters)
                 yield piece
         finally:
-            await self._tasks.close()
+            try:
+                await self._tasks.close()
+            finally:
+                await self._completion.aclose()  # if nothing of it was read
 
     async def _read(self) -> None:
         if self._voice is not None:
@@ -137,7 +150,6 @@ class Answer:
                 self._put_audio(chunk.data, chunk.words or ())
         if not is_shown:  # nothing in it can be spoken
             self._pieces.put_nowait(AnswerText(text))
-        self.characters += voice.charged
 
     def _put_audio(self, data: bytes, words: tuple[TimedWord, ...]) -> None:
         step = round(PIECE_S * self._bytes_per_s) & ~1  # whole samples
@@ -145,7 +157,9 @@ class Answer:
             part = data[start : start + step]
             duration_s = len(part) / self._bytes_per_s
             self._made_s += duration_s
-            self._pieces.put_nowait(AnswerAudio(part, duration_s, words if not start else ()))
+            first_words = words if not start else ()
+            made = self._credit.made if self._credit else 0
+            self._pieces.put_nowait(AnswerAudio(part, duration_s, first_words, made))
 
     def _failed(self, task: asyncio.Task[Any], error: BaseException) -> None:
         self._pieces.put_nowait(error if isinstance(error, Exception) else RuntimeError())

@@ -202,13 +202,36 @@ class ChatHistory:
         if usage is not None:
             entries[-1].prompt_tokens = usage.prompt_tokens
             entries[-1].completion_tokens = usage.completion_tokens
+        self._seal(workspace_id, chat_id, entries)
+        title = self._encryption.seal_title(workspace_id, chat_id, _title(said)) if is_new else None
+        await self._database.run(append_to_chat, workspace_id, chat_id, entries, title)
+
+    async def save_conversation(
+        self, workspace_id: int, chat_id: UUID, messages: Sequence[ChatMessage], model: str
+    ) -> bool:
+        """A new chat of a conversation that has ended; `model` generated its answers. False when
+        the workspace was erased meanwhile, or no longer stores texts."""
+        entries = [_to_entry(message) for message in messages]
+        for entry in entries:
+            entry.model = model if entry.role == "assistant" else None
+        await asyncio.to_thread(self._seal, workspace_id, chat_id, entries)
+        title = self._encryption.seal_title(workspace_id, chat_id, _title(messages))
+
+        def append(session: Session) -> bool:
+            workspace = session.get(Workspace, workspace_id)
+            if workspace is None or workspace.retention == "zero":
+                return False
+            append_to_chat(session, workspace_id, chat_id, entries, title)
+            return True
+
+        return await self._database.run(append)
+
+    def _seal(self, workspace_id: int, chat_id: UUID, entries: Sequence[ChatEntry]) -> None:
         for entry in entries:
             entry.content = self._encryption.seal_message(
                 workspace_id, chat_id, entry.content, entry.extra
             )
             entry.extra = {}
-        title = self._encryption.seal_title(workspace_id, chat_id, _title(said)) if is_new else None
-        await self._database.run(append_to_chat, workspace_id, chat_id, entries, title)
 
 
 def continued(

@@ -46,6 +46,7 @@ class ChatRequest:
     operation: IdempotentOperation | None = None  # of a request with an Idempotency-Key
     # Of a conversation that is not saved: as much of it is read as fits.
     history: tuple[ChatMessage, ...] = ()
+    is_speculative: bool = False  # begun on suspicion: a caller that leaves it pays nothing
 
 
 class Completion:
@@ -191,6 +192,8 @@ class ChatPipeline:
             try:
                 first, rest = await _first_piece(model, info, request, earlier)
             except (asyncio.CancelledError, SchemaTooSlow):  # after work of the model
+                if request.is_speculative:
+                    raise
                 budget = _history_budget(info, request.generation.sampling.max_tokens)
                 read = continued(earlier, request.generation.messages, budget)
                 charge.made = estimate_tokens(read)

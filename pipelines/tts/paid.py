@@ -3,10 +3,15 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+)
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from db.errors import DatabaseError
 from db.webhooks import NewEvent
@@ -23,6 +28,44 @@ logger = logging.getLogger(__name__)
 COPY_FORMAT: OutputFormat = "mp3"  # of the stored copy of a stream
 COPY_S = 3600.0  # a longer stream gets no copy, which is on disk until its end: 29 MB an hour
 URL_LASTS_S = 24 * 3600.0
+
+
+class SpeechPayment(Protocol):
+    """The charge of one text while it is spoken."""
+
+    @property
+    def has_sounded(self) -> bool:
+        """Whether any chunk was counted."""
+        ...
+
+    async def count(self, chunk: SpokenChunk, *, is_sent: bool = True) -> None:
+        """Call it before the chunk is sent."""
+        ...
+
+    async def complete(self) -> None:
+        """The whole text was spoken."""
+        ...
+
+
+class ChargedSynthesis(Protocol):
+    """Synthesis that charges for each text, or of which the price is held already."""
+
+    @property
+    def pipeline(self) -> SpeechPipeline: ...
+
+    async def plan(
+        self, request: SpeechRequest, workspace_id: int, *, early_start: bool = False
+    ) -> SpeechPlan: ...
+
+    def characters(self, plan: SpeechPlan) -> int:
+        """How many are charged."""
+        ...
+
+    def pay(
+        self, workspace_id: int, operation: IdempotentOperation | None, plan: SpeechPlan
+    ) -> AbstractAsyncContextManager[SpeechPayment]:
+        """Raises InsufficientCredit or DatabaseUnavailable."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from pipelines.audio import effects
 from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.billing.billing import IdempotentOperation
 from pipelines.errors import NothingToSpeak
-from pipelines.tts.paid import PaidSynthesis
+from pipelines.tts.paid import ChargedSynthesis
 from pipelines.tts.pipeline import SpeechRequest
 from pipelines.tts.shaping import StreamEnhancer, TimedWord
 from pipelines.tts.voices import AvailableVoice
@@ -54,7 +54,7 @@ class ContextVoice:
 
     def __init__(
         self,
-        synthesis: PaidSynthesis,
+        synthesis: ChargedSynthesis,
         workspace_id: int,
         voice: AvailableVoice,
         style: SpeechRequest,

@@ -61,12 +61,14 @@ class WebhookEvents:
         except Exception as error:  # recorded, then raised again
             event = failure_event(kind, error, uuid4().hex, **data)
             if event is not None:
-                await self._record(workspace_id, event)
+                await self.record(workspace_id, event)
             raise
 
-    async def _record(self, workspace_id: int, event: NewEvent) -> None:
+    async def record(self, workspace_id: int, event: NewEvent) -> None:
+        """Writes an event of which no charge is the cause, if a webhook subscribes to it."""
         try:
             if await self.wants(workspace_id, event.kind):
                 await self._database.run(add_event, workspace_id, event, self._encrypt)
         except DatabaseError:  # perhaps the same failure
-            logger.warning("failure_not_told", extra={"workspace_id": workspace_id})
+            extra = {"workspace_id": workspace_id, "event": event.kind}
+            logger.warning("event_not_recorded", extra=extra)

@@ -33,6 +33,31 @@ _DATA: dict[EventKind, dict[str, Any]] = {
         "duration": 1.5,
     },
     "stt.failed": {"id": "stt-of-a-test", **_FAILURE},
+    "agent.session.completed": {
+        "id": "sess_of-a-test",
+        "model": "svc/slm-3b-int4",
+        "started_at": "2026-01-01T12:00:00.000Z",
+        "duration": 12.5,
+        "close_code": 1000,
+        "chat_id": None,
+        "usage": {"seconds": 12.0, "input_tokens": 40, "output_tokens": 8, "characters": 24},
+        "transcript": [
+            {
+                "type": "message",
+                "role": "user",
+                "text": "Hello?",
+                "start": 1.2,
+                "duration": 0.8,
+            },
+            {
+                "type": "message",
+                "role": "assistant",
+                "text": "Hello from your webhook.",
+                "start": 2.4,
+                "duration": 1.5,
+            },
+        ],
+    },
     "voice.created": {**_VOICE, "status": "processing", "progress": 0.0},
     "voice.ready": {**_VOICE, "status": "ready", "progress": 1.0, "similarity": 0.85},
     "voice.failed": {

@@ -52,8 +52,8 @@ class CreatedClientSecret(BaseModel):
 async def create_client_secret(
     body: ClientSecretBody, principal: PrincipalDep, platform: PlatformDep
 ) -> CreatedClientSecret:
-    """A credential for browsers. It opens the socket of the Realtime dialect and nothing else, as
-    often as wanted until it expires, with this session.
+    """A credential for browsers and telephone calls. It opens the sockets of voice agents and
+    nothing else, as often as wanted until it expires, with this session.
 
     Needs the scopes of the session: `stt`, `tts` and `chat`, or only `stt` for a transcription.
     When the key or token that made it ends, the secret and its live sessions end within 5 s.

@@ -6,15 +6,15 @@ conversation between them with the events of the client.
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
 from pydantic import BaseModel
 
-from api.http.errors import ApiError, to_api_error
+from api.http.errors import ApiError
 from api.openai.realtime import server_events
 from api.openai.realtime.beta import is_beta, to_beta
 from api.openai.realtime.client_events import (
@@ -32,11 +32,11 @@ from api.openai.realtime.client_events import (
     parse_client_event,
 )
 from api.openai.realtime.client_secrets import kind_of
-from api.openai.realtime.faults import RealtimeFault
+from api.openai.realtime.faults import RACES, RealtimeFault, as_fault
 from api.openai.realtime.input_listener import InputListener
 from api.openai.realtime.items import AnyItem, ItemReference, MessageItem
 from api.openai.realtime.response_object import RealtimeResponse
-from api.openai.realtime.responses import ActiveResponse, Begin, OpenVoice
+from api.openai.realtime.responses import ENCODERS, ActiveResponse, Begin, OpenVoice, Send
 from api.openai.realtime.server_events import RateLimit, new_id
 from api.openai.realtime.session_object import (
     RealtimeSession,
@@ -51,11 +51,12 @@ from api.openai.realtime.wire import from_wire, to_wire
 from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import Service
-from api.sockets.kernel.session import SocketSession
+from api.sockets.kernel.session import SecretSession, SocketSession
 from configs.schema.voices import Tier
 from db.errors import DatabaseError
 from models.errors import EngineError
 from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions
+from pipelines.agents.held_speech import AgentVoice, hold_speech
 from pipelines.agents.items import (
     ConversationItems,
     Item,
@@ -64,32 +65,17 @@ from pipelines.agents.items import (
     as_messages,
     split_turn,
 )
-from pipelines.audio.encode.formats import EncoderFormat, open_encoder
+from pipelines.agents.session_record import SessionRecord
+from pipelines.audio.encode.formats import open_encoder
 from pipelines.chat.pipeline import ChatRequest, Completion
-from pipelines.errors import InvalidRequest, PipelineError
+from pipelines.errors import PipelineError
 from pipelines.tts.pipeline import SpeechRequest
 from pipelines.tts.session import ContextVoice
 from pipelines.tts.voices import FALLBACK_LANGUAGE, AvailableVoice
 
 DEFAULT_MODEL, DEFAULT_VOICE = "gpt-realtime", "alloy"
 OPENING = "Hello."  # of a user who has said nothing yet, where the agent speaks first
-# Errors of clients that could not know better: they do not count as wrong messages.
-RACES = frozenset(
-    {
-        "response_cancel_not_active",
-        "conversation_already_has_active_response",
-        "input_audio_buffer_commit_empty",
-        "item_truncate_invalid_item_id",
-        "item_delete_invalid_item_id",
-        "item_retrieve_invalid_item_id",
-    }
-)
 PARALLEL_RESPONSES = 4  # at once, of which one is in the conversation
-ENCODERS: dict[str, EncoderFormat] = {
-    "audio/pcm": "pcm",
-    "audio/pcmu": "mulaw",
-    "audio/pcma": "alaw",
-}
 
 
 class RealtimeConversation:
@@ -97,12 +83,25 @@ class RealtimeConversation:
 
     service: Service = "agent"
 
-    def __init__(self, socket: SocketSession, services: Services) -> None:
+    def __init__(
+        self,
+        socket: SocketSession,
+        services: Services,
+        session: SecretSession | None = None,
+        deliver: Send | None = None,
+    ) -> None:
+        """An adapter of another protocol passes the `session` that its client asks for, which has
+        precedence, and `deliver`, which gets the events in place of the socket."""
         self._socket = socket
+        self._deliver = deliver or socket.send_speech
+        self._asked = session or {}
         self._services = services
-        self._given = socket.secret_session or {}
+        saves = socket.query.get("save_chat") == "true"
+        self._given: SecretSession = {"save_chat": saves}
+        self._given.update(socket.secret_session or {})
         kind = kind_of(socket.query, socket.secret_session)
-        model = self._given.get("model") or socket.query.get("model", DEFAULT_MODEL)
+        named = self._asked.get("model") or self._given.get("model")
+        model = named or socket.query.get("model", DEFAULT_MODEL)
         self._session: Session = new_session(
             kind,
             model=None if kind == "transcription" else model,
@@ -117,20 +116,25 @@ class RealtimeConversation:
         self._responses: dict[str, ActiveResponse] = {}
         self._active: ActiveResponse | None = None
         self._is_pending = False  # a response is to follow the active one
+        self._draft: Draft | None = None  # the last that a response was begun with
         self._has_spoken = False  # the voice is frozen
         self._warm_for: tuple[str, list[RealtimeTool]] = ("", [])
         self._input = InputListener(self, socket, services.speech)
+        history, events = services.chat.history, services.platform.webhooks.events
+        self._record = SessionRecord(history, events, socket.principal)
 
     async def opened(self) -> None:
         try:
-            self._session = merged(self._session, self._given)
+            self._session = merged(merged(self._session, self._given), self._asked)
             if isinstance(self._session, RealtimeSession):
                 names, model = self._services.speech.openai, self._session.model or DEFAULT_MODEL
                 self._chat_model, self._tier = await names.agent_model(model)
                 await self._voice_of(self._session)
+                self._session.chat_id = await self._record.save_chat(bool(self._session.save_chat))
+                self._record.begin(self._session.id, self._chat_model)
             await self._input.configure(self._session)
         except (RealtimeFault, ApiError, EngineError, PipelineError, DatabaseError) as error:
-            fault = _as_fault(error)
+            fault = as_fault(error)
             await self.send(str(fault.event))
             self._socket.finish(close_codes.POLICY)
             return
@@ -142,7 +146,7 @@ class RealtimeConversation:
         try:
             await self._handle(event)
         except (RealtimeFault, ApiError, EngineError, PipelineError, DatabaseError) as error:
-            fault = _as_fault(error).about(event.event_id)
+            fault = as_fault(error).about(event.event_id)
             if fault.code not in RACES:
                 raise fault from None
             await self.send(str(fault.event))
@@ -151,7 +155,13 @@ class RealtimeConversation:
         raise RealtimeFault("invalid_value", "binary messages have no meaning here; send JSON")
 
     async def closed(self) -> None:
-        await self._input.close()
+        try:
+            await self._input.close()
+            if self._draft is not None:
+                await self._draft.discard()  # if its response could not begin any more
+        finally:
+            code, heard_s = self._socket.close_code, self._input.heard_s
+            await self._record.close(self._items, code, heard_s)
 
     def error(self, message: str) -> BaseModel | str:
         return server_events.error(message, kind="server_error")
@@ -172,7 +182,7 @@ class RealtimeConversation:
             if shown is None:
                 return
             frame = shown
-        await self._socket.send_speech(frame)
+        await self._deliver(frame)
 
     async def add_item(self, item: Item) -> None:
         previous = self._items.last_id
@@ -194,7 +204,7 @@ class RealtimeConversation:
         if self._active is not None or not isinstance(session, RealtimeSession):
             return None
         said = Item("", "message", "user", [Part("input_audio", text)])
-        request = self._request(session, (*self._items, said))
+        request = replace(self._request(session, (*self._items, said)), is_speculative=True)
         return asyncio.create_task(self._services.chat.completions.start(request), name="draft")
 
     async def respond(self, draft: Draft | None = None) -> None:
@@ -233,6 +243,7 @@ class RealtimeConversation:
         changed = merged(self._session, event.session, voice_frozen=self._has_spoken)
         if isinstance(changed, RealtimeSession):
             await self._voice_of(changed)  # an unknown one is refused here, not in each response
+            changed.chat_id = await self._record.save_chat(bool(changed.save_chat))
         await self._input.configure(changed)
         self._session = changed
         await self.send(server_events.session_updated(changed))
@@ -297,6 +308,7 @@ class RealtimeConversation:
         view = options.applied_to(self._session, voice_frozen=self._has_spoken)
         given = None if options.input is None else self._read(options.input)
         in_conversation = options.conversation == "auto"
+        self._draft = draft or self._draft
         response = RealtimeResponse(
             new_id("resp"),
             view,
@@ -310,15 +322,22 @@ class RealtimeConversation:
         if in_conversation:
             self._active = active
         open_voice = partial(self._open_voice, view)
-        self._socket.spawn(self._run(active, begin, open_voice), f"response {response.id}")
+        run = self._run(active, begin, open_voice, draft)
+        self._socket.spawn(run, f"response {response.id}")
 
-    async def _run(self, active: ActiveResponse, begin: Begin, open_voice: OpenVoice) -> None:
+    async def _run(
+        self, active: ActiveResponse, begin: Begin, open_voice: OpenVoice, draft: Draft | None
+    ) -> None:
         try:
             await active.run(begin, open_voice)
         finally:
             del self._responses[active.response.id]
+            if active.answer is not None:
+                self._record.count(active.answer)
             if self._active is active:
                 self._active = None
+            if draft is not None:
+                await draft.discard()  # unless the answer was read from it
         if self._active is None and self._is_pending:
             self._is_pending = False
             await self._respond(ResponseOptions())
@@ -329,14 +348,9 @@ class RealtimeConversation:
         self, view: RealtimeSession, given: list[Item] | None, draft: Draft | None
     ) -> Completion:
         """The answer, when all that the user has said is known."""
-        try:
-            await self._count_request()
-        except BaseException:
-            if draft is not None:
-                await draft.discard()
-            raise
+        await self._count_request()
         if draft is not None:
-            return await draft.completion
+            return await draft.take()
         await self._input.wait_for_texts()
         items = list(self._items) if given is None else given
         return await self._services.chat.completions.start(self._request(view, items))
@@ -395,20 +409,24 @@ class RealtimeConversation:
     async def _read_ahead(self, session: RealtimeSession) -> None:
         request = self._request(session, self._items)
         sampling = SamplingOptions(max_tokens=1)
-        request = replace(request, generation=replace(request.generation, sampling=sampling))
+        generation = replace(request.generation, sampling=sampling)
+        request = replace(request, generation=generation, is_speculative=True)
         with suppress(EngineError, PipelineError, DatabaseError):  # a response reports it
             await (await self._services.chat.completions.start(request)).discard()
 
-    async def _open_voice(self, view: RealtimeSession) -> ContextVoice:
+    @asynccontextmanager
+    async def _open_voice(self, view: RealtimeSession) -> AsyncIterator[AgentVoice]:
         """Raises ApiError, EngineError, PipelineError or DatabaseError."""
-        output = view.audio.output
-        return ContextVoice(
-            self._services.speech.synthesis,
-            self.workspace_id,
-            await self._voice_of(view),
-            SpeechRequest(text="", speed=output.speed, timings=True),
-            partial(open_encoder, ENCODERS[output.format.type], output.format.rate),
-        )
+        output, voice = view.audio.output, await self._voice_of(view)
+        async with hold_speech(self._services.speech.synthesis, self.workspace_id) as held:
+            context = ContextVoice(
+                held,
+                self.workspace_id,
+                voice,
+                SpeechRequest(text="", speed=output.speed, timings=True),
+                partial(open_encoder, ENCODERS[output.format.type], output.format.rate),
+            )
+            yield AgentVoice(context, held)
 
     async def _voice_of(self, view: RealtimeSession) -> AvailableVoice:
         """Raises ApiError, EngineError, PipelineError or DatabaseError."""
@@ -425,13 +443,3 @@ class RealtimeConversation:
         if voice_id is not None:
             return await directory.find_named(voice_id, self.workspace_id)
         return directory.default(language or FALLBACK_LANGUAGE, await directory.voices())
-
-
-def _as_fault(error: Exception) -> RealtimeFault:
-    if isinstance(error, RealtimeFault):
-        return error
-    if isinstance(error, InvalidRequest):
-        return RealtimeFault("invalid_value", str(error))
-    shown = to_api_error(error)
-    kind = "invalid_request_error" if shown.status < 500 else "server_error"
-    return RealtimeFault(shown.code, shown.message, param=shown.param, kind=kind)

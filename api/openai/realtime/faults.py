@@ -6,12 +6,25 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
-from api.http.errors import first_fault
+from api.http.errors import first_fault, to_api_error
 from api.openai.realtime import server_events
 from api.sockets.kernel.conversation import ClientFault
 from api.sockets.tts.events import shown
+from pipelines.errors import InsufficientCredit, InvalidRequest
 
+NO_CREDIT = "insufficient_quota"  # code and type, as OpenAI's clients know them
 MISSING = "missing_required_parameter"
+# Errors of clients that could not know better: they do not count as wrong messages.
+RACES = frozenset(
+    {
+        "response_cancel_not_active",
+        "conversation_already_has_active_response",
+        "input_audio_buffer_commit_empty",
+        "item_truncate_invalid_item_id",
+        "item_delete_invalid_item_id",
+        "item_retrieve_invalid_item_id",
+    }
+)
 MAX_PARAM = 200  # characters: a key of `metadata` may be any text
 
 # The names of a union's members, which pydantic adds to the path of a field.
@@ -66,6 +79,19 @@ class RealtimeFault(ClientFault):
         return RealtimeFault(
             self.code, self.message, param=self.param, event_id=event_id, kind=self.kind
         )
+
+
+def as_fault(error: Exception) -> RealtimeFault:
+    """The fault of an error of any layer."""
+    if isinstance(error, RealtimeFault):
+        return error
+    if isinstance(error, InvalidRequest):
+        return RealtimeFault("invalid_value", str(error))
+    if isinstance(error, InsufficientCredit):
+        return RealtimeFault(NO_CREDIT, str(error), kind=NO_CREDIT)
+    shown = to_api_error(error)
+    kind = "invalid_request_error" if shown.status < 500 else "server_error"
+    return RealtimeFault(shown.code, shown.message, param=shown.param, kind=kind)
 
 
 def wrong(code: str, message: str, at: str = "") -> PydanticCustomError:

@@ -3,7 +3,7 @@
 import asyncio
 
 from api.http.errors import to_api_error
-from api.openai.realtime.faults import RealtimeFault
+from api.openai.realtime.faults import RealtimeFault, as_fault
 from api.openai.realtime.session_object import InputAudio, SemanticVad, ServerVad, Session
 from api.openai.realtime.turns import Host, TurnOptions, UserTurns
 from api.services import SpeechServices
@@ -57,6 +57,7 @@ class InputListener:
     """Feeds one live recognition after another: a change of the settings begins a new one."""
 
     def __init__(self, host: Host, socket: SocketSession, speech: SpeechServices) -> None:
+        self._host = host
         self._socket = socket
         self._billing = speech.billing
         self._listening = speech.live_transcription
@@ -115,7 +116,8 @@ class InputListener:
         try:
             await self._input.accept(data, *FORMATS[self._settings.format.type])
         except InsufficientCredit as error:
-            self._socket.end(str(error), close_codes.CREDIT_SPENT)
+            await self._host.send(str(as_fault(error).event))
+            self._socket.finish(close_codes.CREDIT_SPENT)
             return
         self._uncommitted_s += self._input.received_s - before_s
 
@@ -175,6 +177,11 @@ class InputListener:
         if isinstance(detection, ServerVad) and (idle_ms := detection.idle_timeout_ms) is not None:
             loop = asyncio.get_running_loop()
             self._idle = loop.call_later(left_s + idle_ms / 1000, self._timed_out, idle_ms)
+
+    @property
+    def heard_s(self) -> float:
+        """Seconds of audio that were accepted."""
+        return self._input.meter.heard_ms / 1000
 
     async def close(self) -> None:
         self._stop_idle()

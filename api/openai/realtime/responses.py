@@ -3,11 +3,12 @@ rely on."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
 from typing import Literal, Protocol
 
-from api.http.errors import ApiError, to_api_error
+from api.http.errors import ApiError
 from api.openai.realtime import server_events
+from api.openai.realtime.faults import as_fault
 from api.openai.realtime.response_object import RealtimeResponse, RealtimeUsage
 from api.openai.realtime.server_events import CallEvents, PartEvents, new_id
 from api.openai.realtime.session_object import RealtimeSession
@@ -16,19 +17,25 @@ from api.sockets.kernel.conversation import SessionEnded
 from db.errors import DatabaseError
 from models.errors import EngineError
 from models.llm.base import FinishReason
+from pipelines.agents.held_speech import AgentVoice
 from pipelines.agents.items import Item, Part
 from pipelines.agents.playback import Playback
 from pipelines.agents.response import Answer, AnswerAudio, AnswerCall, AnswerPiece, AnswerText
+from pipelines.audio.encode.formats import EncoderFormat
 from pipelines.chat.pipeline import Completion
 from pipelines.errors import PipelineError
-from pipelines.tts.session import ContextVoice
 
 Send = Callable[[str], Awaitable[None]]
 Begin = Callable[[], Awaitable[Completion]]
-OpenVoice = Callable[[], Awaitable[ContextVoice]]
+OpenVoice = Callable[[], AbstractAsyncContextManager[AgentVoice]]
 CancelReason = Literal["client_cancelled", "turn_detected"]
 
 AUDIO_TOKENS_PER_S = 20  # of output, as OpenAI counts them: one for 50 ms
+ENCODERS: dict[str, EncoderFormat] = {
+    "audio/pcm": "pcm",
+    "audio/pcmu": "mulaw",
+    "audio/pcma": "alaw",
+}
 BYTES_PER_S = {"audio/pcm": 48_000, "audio/pcmu": 8000, "audio/pcma": 8000}
 
 
@@ -65,7 +72,7 @@ class ActiveResponse:
         self._conversation = conversation
         self._reason: CancelReason | None = None
         self._work: asyncio.Task[None] | None = None
-        self._answer: Answer | None = None
+        self.answer: Answer | None = None
         self._message: Item | None = None
         self._part: PartEvents | None = None
         self._calls: dict[int, tuple[Item, CallEvents]] = {}
@@ -73,6 +80,14 @@ class ActiveResponse:
 
     async def run(self, begin: Begin, open_voice: OpenVoice) -> None:
         """Sends all events; ends also when it fails or is cancelled. Raises SessionEnded."""
+        try:
+            await self._work_on(begin, open_voice)
+            await self._end()
+        finally:
+            self._forget_unheard()
+            self.is_done.set()
+
+    async def _work_on(self, begin: Begin, open_voice: OpenVoice) -> None:
         try:
             await self._send(server_events.response_created(self.response))
             self._work = asyncio.create_task(self._generate(begin, open_voice), name="answer")
@@ -83,15 +98,11 @@ class ActiveResponse:
         except SessionEnded:
             raise
         except (ApiError, EngineError, PipelineError, DatabaseError) as error:
-            shown = to_api_error(error)
-            self.response.fail(shown.code, shown.message)
+            fault = as_fault(error)
+            self.response.fail(fault.code or fault.kind, fault.message, fault.kind)
         finally:
             if self._work is not None and not self._work.done():  # the session ends
                 self._work.cancel()
-        try:
-            await self._end()
-        finally:
-            self.is_done.set()
 
     def cancel(self, reason: CancelReason) -> None:
         """Stops the answer; `run` then sends its last events."""
@@ -102,12 +113,14 @@ class ActiveResponse:
                 self._work.cancel()
 
     async def _generate(self, begin: Begin, open_voice: OpenVoice) -> None:
-        voice = await open_voice() if self._view.speaks else None
-        bytes_per_s = BYTES_PER_S[self._view.audio.output.format.type]
-        self._answer = Answer(await begin(), voice, self.playback, bytes_per_s)
-        async with aclosing(self._answer.pieces()) as pieces:
-            async for piece in pieces:
-                await self._show(piece)
+        async with AsyncExitStack() as stack:
+            speaks = self._view.speaks
+            speaker = await stack.enter_async_context(open_voice()) if speaks else None
+            bytes_per_s = BYTES_PER_S[self._view.audio.output.format.type]
+            self.answer = Answer(await begin(), speaker, self.playback, bytes_per_s)
+            async with aclosing(self.answer.pieces()) as pieces:
+                async for piece in pieces:
+                    await self._show(piece)
 
     async def _show(self, piece: AnswerPiece) -> None:
         match piece:
@@ -168,7 +181,7 @@ class ActiveResponse:
             await self._send(events.arguments_delta(str(text)))
 
     async def _end(self) -> None:
-        finished = self._answer.finish_reason if self._answer else None
+        finished = self.answer.finish_reason if self.answer else None
         self._set_status(finished)
         whole = self.response.status == "completed"
         for index, item in enumerate(self._items):
@@ -184,9 +197,14 @@ class ActiveResponse:
         self.response.output = [to_wire(item) for item in self._items]
         self.response.usage = self._usage()
         await self._send(server_events.response_done(self.response))
-        if not whole and self.spoken is not None:
-            # What was not sent, the user did not hear.
-            self.spoken.cut(self.spoken.audio_ms)
+
+    def _forget_unheard(self) -> None:
+        """The model did not say what was not sent, or was not played when the session ended."""
+        if self.spoken is None or not self._view.speaks or self.response.status == "completed":
+            return
+        is_lost = self.response.status == "in_progress"
+        played_ms = round(self.playback.played_s * 1000)
+        self.spoken.cut(min(played_ms, self.spoken.audio_ms) if is_lost else self.spoken.audio_ms)
 
     async def _end_message(self, events: PartEvents, part: Part) -> None:
         if self._view.speaks:
@@ -206,7 +224,7 @@ class ActiveResponse:
                 self.response.complete()
 
     def _usage(self) -> RealtimeUsage:
-        used = self._answer.usage if self._answer else None
+        used = self.answer.usage if self.answer else None
         audio_s = self.playback.sent_s
         return RealtimeUsage(
             input_text=used.prompt_tokens if used else 0,

@@ -5,6 +5,7 @@ field. Fields that this service does not have, such as `tracing`, are kept and s
 """
 
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
+from uuid import UUID
 
 from pydantic import (
     BeforeValidator,
@@ -40,7 +41,7 @@ MAX_METADATA = 16
 G711_RATE = 8000  # Hz
 
 _TOOL_CHOICES: tuple[EngineToolChoice, ...] = ("auto", "none", "required")
-_FIXED = frozenset({"id", "object", "expires_at"})  # ignored in updates
+_FIXED = frozenset({"id", "object", "expires_at", "chat_id"})  # ignored in updates
 _GROUPS = frozenset({"audio", "input", "output"})
 _NEVER_CLEARED = _GROUPS | {"model"}
 _MERGED = _GROUPS | {"turn_detection", "transcription", "noise_reduction"}
@@ -253,6 +254,9 @@ class RealtimeSession(LenientModel):
     include: list[Include] | None = None
     truncation: Annotated[str | dict[str, Any], _kept("auto", "disabled")] = "auto"
     parallel_tool_calls: bool | None = None
+    # This service's own, shown only when it is asked for: the session becomes a saved chat.
+    save_chat: bool | None = None
+    chat_id: UUID | None = None  # None where nothing is stored
     # Without effect here.
     tracing: Annotated[str | dict[str, Any], _kept("auto")] | None = None
     prompt: dict[str, Any] | None = None
@@ -304,7 +308,12 @@ class RealtimeSession(LenientModel):
             "audio": {"input": self.audio.input.as_json(), "output": self.audio.output.as_json()},
             "include": self.include,
             **optional,
+            **self._own_fields(),
         }
+
+    def _own_fields(self) -> dict[str, Any]:
+        chat_id = None if self.chat_id is None else str(self.chat_id)
+        return {"save_chat": True, "chat_id": chat_id} if self.save_chat else {}
 
 
 class TranscriptionSession(LenientModel):

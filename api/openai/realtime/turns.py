@@ -8,6 +8,7 @@ a text that may still grow is thrown away, unpaid, when it does.
 
 import asyncio
 import math
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -53,8 +54,18 @@ class Draft:
 
     text: str
     completion: "asyncio.Task[Completion]"
+    is_taken: bool = False
+
+    async def take(self) -> Completion:
+        """The answer, which is charged from now on. Raises what `ChatPipeline.start` does."""
+        completion = await self.completion
+        self.is_taken = True
+        return completion
 
     async def discard(self) -> None:
+        """Nothing is charged, unless the draft was taken."""
+        if self.is_taken:
+            return
         if not self.completion.done():
             self.completion.cancel()
             return
@@ -72,6 +83,7 @@ class UserTurn:
     end_ms: int | None = None
     item: Item | None = None  # when it is committed
     draft: Draft | None = None
+    began_at: float = field(default_factory=time.monotonic)
     shown: list[str] = field(default_factory=list)  # words that were sent as deltas
     last: list[str] = field(default_factory=list)  # words of the last interim
     parts: list[LiveTranscript] = field(default_factory=list)  # of a long one, which was cut
@@ -218,7 +230,8 @@ class UserTurns:
         await self._host.send(server_events.speech_started(turn.item_id, turn.start_ms))
 
     async def _commit(self, turn: UserTurn) -> None:
-        turn.item = Item(turn.item_id, "message", "user", [Part("input_audio")])
+        parts, began_at = [Part("input_audio")], turn.began_at
+        turn.item = Item(turn.item_id, "message", "user", parts, began_at=began_at)
         await self._host.commit(turn.item)
 
     async def _show(self, turn: UserTurn, text: str) -> None:

@@ -50,15 +50,20 @@ class SocketRoute:
     subprotocol: str | None = None
     key_prefix: str = ""
     takes_secrets: bool = False  # opens with a client secret too
+    takes_key_in_path: bool = False  # as a last part of the path
 
 
 def socket_routes(path: str, route: SocketRoute) -> list[BaseRoute]:
     """The WebSocket at `path`, and its plain GET."""
 
     async def serve(websocket: WebSocket) -> None:
+        websocket.scope["path"] = path  # in logs: without a key
         await _serve(websocket, route)
 
-    return [WebSocketRoute(path, serve), Route(path, _ok, methods=["GET"])]
+    routes: list[BaseRoute] = [WebSocketRoute(path, serve), Route(path, _ok, methods=["GET"])]
+    if route.takes_key_in_path:
+        routes.append(WebSocketRoute(f"{path}/{{key}}", serve))
+    return routes
 
 
 def unknown_sockets() -> WebSocketRoute:
@@ -75,7 +80,9 @@ async def _unknown(websocket: WebSocket) -> None:
 
 
 def _key_of(websocket: WebSocket, route: SocketRoute) -> str:
-    """Of the query, the header, or the subprotocols; empty without one."""
+    """Of the path, the query, the header, or the subprotocols; empty without one."""
+    if route.takes_key_in_path and (key := websocket.path_params.get("key")):
+        return str(key)
     key = websocket.query_params.get("apiKey") or credential_of(websocket, route.schemes)
     if not key and route.subprotocol:
         offered = (one for one in websocket.scope["subprotocols"] if route.key_prefix)

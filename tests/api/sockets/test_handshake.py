@@ -40,7 +40,7 @@ async def new_workspace(server: SocketServer, email: str) -> str:
     return signed_in.token
 
 
-@pytest.mark.parametrize("path", [*PATHS, "/openai/v1/realtime"])
+@pytest.mark.parametrize("path", [*PATHS, "/openai/v1/realtime", "/telephony/twilio"])
 async def test_get_without_upgrade_returns_200_ok(shared_server: SocketServer, path: str) -> None:
     async with httpx.AsyncClient(base_url=f"http://{shared_server.address}") as client:
         answer = await client.get(path)

@@ -1,5 +1,6 @@
 """Isolation of tenants: on every socket, voices of one workspace do not exist for another."""
 
+import json
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -23,14 +24,16 @@ from tests.api.sockets.tts.test_custom_voices import ready_voice
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-REALTIME = "/openai/v1/realtime"
+REALTIME, TWILIO = "/openai/v1/realtime", "/telephony/twilio"
 SCOPES_OF = {
     "/ws/tts": {"tts"},
     INWORLD: {"tts"},
     "/ws/stt": {"stt"},
     REALTIME: {"stt", "tts", "chat"},
+    TWILIO: {"stt", "tts", "chat"},
 }
-WITHOUT_IDS = {"/ws/stt", "/{path:path}"}
+# The last is the same socket with the key in its path.
+WITHOUT_IDS = {"/ws/stt", "/{path:path}", f"{TWILIO}/{{key}}"}
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ async def credentials(server: SocketServer) -> list[Credential]:
         Credential("key in a header", headers={"Authorization": f"Bearer {every}"}),
         Credential("key as Basic", headers=basic, paths=frozenset({INWORLD})),
         *[Credential(f"key of {one}", key, frozenset({one})) for one, key in keys.items()],
-        Credential("client secret", secret.value, paths=frozenset({REALTIME})),
+        Credential("client secret", secret.value, paths=frozenset({REALTIME, TWILIO})),
         Credential("no key", scopes=None),
         *[
             Credential(name, ended, None)
@@ -90,6 +93,11 @@ async def error_of(
             agent = RealtimeClient(socket)
             assert (await agent.receive())["type"] == "session.created"
             return await agent.error("session.update", session={"type": "realtime", **output})
+        if path == TWILIO:
+            start = {"streamSid": "MZ0", "customParameters": {"voice": voice}}
+            await socket.send(json.dumps({"event": "start", "start": start}))
+            fault: dict[str, Any] = json.loads(await socket.recv())
+            return fault
         if path == INWORLD:
             return await InworldClient(socket, voice).error("create", "c", voiceId=voice)
         client = TtsClient(socket, voice)

@@ -113,8 +113,9 @@ async def test_a_chat_aborted_before_its_first_delta_is_sent_pays_for_that_delta
     assert (await settled(pipeline, database))[-1][:2] == ("capture", PROMPT + 1)
 
 
+@pytest.mark.parametrize("is_speculative", [False, True])
 async def test_chats_aborted_before_their_first_delta_cost_the_prompt_once_they_are_many(
-    pipeline_of: Make, database: Database, monkeypatch: pytest.MonkeyPatch
+    is_speculative: bool, pipeline_of: Make, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Slow(ScriptedModel):
         began = asyncio.Event()
@@ -128,7 +129,7 @@ async def test_chats_aborted_before_their_first_delta_cost_the_prompt_once_they_
     pipeline = pipeline_of(model)
     prices = pipeline._billing._prices.model_copy(update={"free_hangups_per_hour": 2})
     monkeypatch.setattr(pipeline._billing, "_prices", prices)
-    request = ChatRequest(WORKSPACE, prompt("hello " * 100))
+    request = ChatRequest(WORKSPACE, prompt("hello " * 100), is_speculative=is_speculative)
     for _ in range(3):
         model.began.clear()
         starting = asyncio.create_task(pipeline.start(request))
@@ -136,6 +137,9 @@ async def test_chats_aborted_before_their_first_delta_cost_the_prompt_once_they_
         starting.cancel()
         await asyncio.wait([starting])
         entries = await settled(pipeline, database)
+    if is_speculative:  # as by an agent before its user has finished: never charged
+        assert [kind for kind, *_ in entries] == ["hold", "release"] * 3
+        return
     assert [kind for kind, *_ in entries] == ["hold", "release"] * 2 + ["hold", "capture"]
     estimate = estimate_tokens(request.generation.messages)
     assert entries[-1] == ("capture", estimate, estimate * PRICE)

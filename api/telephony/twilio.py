@@ -1,0 +1,160 @@
+"""Telephone calls through Twilio's Media Streams: the Realtime conversation, with its messages
+translated. Twilio plays what it is sent; its marks say how much of it was heard."""
+
+import json
+from typing import Any
+
+from pydantic import BaseModel
+
+from api.openai.realtime.client_secrets import SCOPES
+from api.openai.realtime.conversation import RealtimeConversation
+from api.services import Services
+from api.sockets.kernel.conversation import ClientFault, Service
+from api.sockets.kernel.routes import SocketRoute, socket_routes
+from api.sockets.kernel.session import SocketSession
+from api.telephony.twilio_events import (
+    OutgoingClear,
+    OutgoingError,
+    OutgoingMark,
+    OutgoingMedia,
+    StreamStart,
+    TwilioMark,
+    TwilioMedia,
+    TwilioStart,
+    TwilioStop,
+    parse_twilio_event,
+)
+
+BYTES_PER_MS = 8  # mu-law at 8000 Hz
+FORMAT = {"type": "audio/pcmu"}
+
+
+class TwilioConversation:
+    """One call: the agent begins with `start`."""
+
+    service: Service = "agent"
+
+    def __init__(self, socket: SocketSession, services: Services) -> None:
+        self._socket = socket
+        self._services = services
+        self._start_s = services.speech.live_transcription.limits.start_timeout_s
+        self._agent: RealtimeConversation | None = None
+        self._stream_sid = ""
+        self._item_id = ""  # of the answer that is played
+        self._sent_ms = 0  # of its audio
+        self._played_ms = 0
+
+    async def opened(self) -> None:
+        message = f"no start came within {self._start_s:g} seconds"
+        self._socket.timeouts.set("start", self._start_s, message)
+
+    async def receive_text(self, text: str) -> None:
+        match parse_twilio_event(text):
+            case TwilioStart(start=start):
+                await self._start(start)
+            case TwilioMedia(media=media):
+                if media.track == "inbound":
+                    await self._tell("input_audio_buffer.append", audio=media.payload)
+            case TwilioMark(mark=mark):
+                item_id, _, played_ms = mark.name.rpartition("/")
+                if item_id == self._item_id and played_ms.isdecimal():
+                    self._played_ms = min(int(played_ms), self._sent_ms)
+            case TwilioStop():
+                self._socket.finish()
+
+    async def receive_binary(self, data: bytes) -> None:
+        raise ClientFault("binary messages have no meaning here; send JSON")
+
+    async def closed(self) -> None:
+        if self._agent is not None:
+            await self._agent.closed()
+
+    def error(self, message: str) -> BaseModel:
+        return OutgoingError(message=message)
+
+    async def _start(self, start: StreamStart) -> None:
+        if self._agent is not None:
+            raise ClientFault("start: the stream has started already")
+        self._socket.timeouts.clear("start")
+        self._stream_sid = start.stream_sid
+        session = _session_of(start.parameters)
+        self._agent = RealtimeConversation(self._socket, self._services, session, self._translate)
+        await self._agent.opened()
+        if start.parameters.get("speaks_first") == "true":
+            await self._tell("response.create")
+
+    async def _tell(self, kind: str, **body: Any) -> None:
+        """Passes an event on to the agent."""
+        if self._agent is None:
+            raise ClientFault("send start first")
+        try:
+            await self._agent.receive_text(json.dumps({"type": kind, **body}))
+        except ClientFault as fault:  # without the event of the other dialect
+            raise ClientFault(fault.message) from None
+
+    async def _translate(self, frame: str) -> None:
+        """Sends what an event of the agent means for the call: most mean nothing."""
+        event = json.loads(frame)
+        match event["type"]:
+            case "response.output_audio.delta":
+                await self._play(event["item_id"], event["delta"])
+            case "response.done" if event["response"]["status"] == "cancelled":
+                await self._interrupt()
+            case "error":
+                await self._socket.send(self.error(event["error"]["message"]))
+
+    async def _play(self, item_id: str, payload: str) -> None:
+        if item_id != self._item_id:
+            self._item_id, self._sent_ms, self._played_ms = item_id, 0, 0
+        size = len(payload) * 3 // 4 - payload.count("=", -2)
+        self._sent_ms += size // BYTES_PER_MS
+        sid, name = self._stream_sid, f"{item_id}/{self._sent_ms}"
+        await self._socket.send_speech(
+            _shown(OutgoingMedia(stream_sid=sid, media={"payload": payload}))
+        )
+        await self._socket.send(_shown(OutgoingMark(stream_sid=sid, mark={"name": name})))
+
+    async def _interrupt(self) -> None:
+        """The caller spoke: what was not played is not heard, and the agent did not say it."""
+        item_id, self._item_id = self._item_id, ""
+        if not item_id:
+            return
+        await self._socket.send(_shown(OutgoingClear(stream_sid=self._stream_sid)))
+        heard = {"content_index": 0, "audio_end_ms": self._played_ms}
+        await self._tell("conversation.item.truncate", item_id=item_id, **heard)
+
+
+def _session_of(parameters: dict[str, str]) -> dict[str, Any]:
+    """The Realtime session that the parameters of the TwiML ask for."""
+    output: dict[str, Any] = {"format": FORMAT}
+    if "voice" in parameters:
+        output["voice"] = parameters["voice"]
+    session: dict[str, Any] = {
+        "type": "realtime",
+        "output_modalities": ["audio"],
+        "audio": {"input": {"format": FORMAT}, "output": output},
+    }
+    for name in ("model", "instructions"):
+        if name in parameters:
+            session[name] = parameters[name]
+    if "save_chat" in parameters:
+        session["save_chat"] = parameters["save_chat"] == "true"
+    return session
+
+
+def _shown(message: BaseModel) -> str:
+    return message.model_dump_json(by_alias=True)
+
+
+routes = socket_routes(
+    "/telephony/twilio",
+    SocketRoute(
+        "agent",
+        TwilioConversation,
+        lambda *_: SCOPES["realtime"],
+        greets=False,
+        takes_secrets=True,
+        # Twilio drops the query of a stream's URL, and sets no headers.
+        takes_key_in_path=True,
+    ),
+)

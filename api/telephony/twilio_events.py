@@ -1,0 +1,122 @@
+"""The messages of Twilio's Media Streams
+(https://www.twilio.com/docs/voice/media-streams/websocket-messages)."""
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+
+from api.sockets.kernel.conversation import ClientFault, fault_message, parse_event
+from api.sockets.tts.events import LenientModel
+
+EVENTS = ("connected", "start", "media", "mark", "dtmf", "stop")
+MAX_PARAMETERS = 100
+
+
+class TwilioConnected(LenientModel):
+    """The first message of a stream, which says nothing of the call."""
+
+    event: Literal["connected"]
+
+
+class MediaFormat(LenientModel):
+    """There is only one."""
+
+    encoding: Literal["audio/x-mulaw"] = "audio/x-mulaw"
+    sample_rate: Literal[8000] = Field(default=8000, alias="sampleRate")
+    channels: Literal[1] = 1
+
+
+class StreamStart(LenientModel):
+    stream_sid: str = Field(alias="streamSid", min_length=1, max_length=200)
+    # The `<Parameter>` elements of the TwiML.
+    parameters: Annotated[dict[str, str], Field(max_length=MAX_PARAMETERS)] = Field(
+        default={}, alias="customParameters"
+    )
+    media_format: MediaFormat = Field(default=MediaFormat(), alias="mediaFormat")
+
+
+class TwilioStart(LenientModel):
+    event: Literal["start"]
+    start: StreamStart
+
+
+class StreamMedia(LenientModel):
+    payload: str  # base64
+    track: str = "inbound"
+
+
+class TwilioMedia(LenientModel):
+    """Audio of the call, 20 ms."""
+
+    event: Literal["media"]
+    media: StreamMedia
+
+
+class StreamMark(LenientModel):
+    name: str
+
+
+class TwilioMark(LenientModel):
+    """The audio before the mark was played, or cleared."""
+
+    event: Literal["mark"]
+    mark: StreamMark
+
+
+class TwilioDtmf(LenientModel):
+    """A key of the telephone, which has no meaning here."""
+
+    event: Literal["dtmf"]
+
+
+class TwilioStop(LenientModel):
+    """The call or the stream has ended."""
+
+    event: Literal["stop"]
+
+
+TwilioEvent: TypeAlias = (
+    TwilioConnected | TwilioStart | TwilioMedia | TwilioMark | TwilioDtmf | TwilioStop
+)
+_EVENT: TypeAdapter[TwilioEvent] = TypeAdapter(Annotated[TwilioEvent, Field(discriminator="event")])
+
+
+def parse_twilio_event(text: str) -> TwilioEvent:
+    """Raises ClientFault, which names the field and its limit."""
+    value = parse_event(text)
+    if value.get("event") not in EVENTS:
+        raise ClientFault(f"event: must be one of {', '.join(EVENTS)}")
+    try:
+        return _EVENT.validate_python(value)
+    except ValidationError as error:
+        raise ClientFault(fault_message(error, skip=1)) from None
+
+
+class OutgoingMedia(BaseModel):
+    """Audio to play, mu-law in base64."""
+
+    event: Literal["media"] = "media"
+    stream_sid: str = Field(serialization_alias="streamSid")
+    media: dict[Literal["payload"], str]
+
+
+class OutgoingMark(BaseModel):
+    """Comes back when the audio before it was played."""
+
+    event: Literal["mark"] = "mark"
+    stream_sid: str = Field(serialization_alias="streamSid")
+    mark: dict[Literal["name"], str]
+
+
+class OutgoingClear(BaseModel):
+    """The rest of the audio is not to be played."""
+
+    event: Literal["clear"] = "clear"
+    stream_sid: str = Field(serialization_alias="streamSid")
+
+
+class OutgoingError(BaseModel):
+    """Not one of Twilio's, which logs it as a warning and plays on."""
+
+    event: Literal["error"] = "error"
+    message: str

@@ -1,0 +1,122 @@
+"""The price of an answer's speech, held before the answer begins.
+
+A hold for each sentence would let an answer begin that cannot be spoken to its end, and wait for
+the database between the first clause and its sound.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from pipelines.billing.billing import Charge, IdempotentOperation
+from pipelines.errors import InsufficientCredit
+from pipelines.tts.paid import PaidSynthesis
+from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan, SpeechRequest
+from pipelines.tts.session import ContextVoice
+from pipelines.tts.shaping import SpokenChunk
+
+HELD_CHARACTERS = 1000  # some 70 s of speech; few answers have more
+
+
+class HeldSpeech:
+    """The synthesis of one answer. It is charged for what was sent, by `count_sent`.
+
+    There are no events of its texts: those of the session have them.
+    """
+
+    def __init__(
+        self, synthesis: PaidSynthesis, workspace_id: int, charges: AsyncExitStack
+    ) -> None:
+        self.made = 0  # characters, of all texts so far
+        self.sent = 0
+        self._synthesis = synthesis
+        self._workspace_id = workspace_id
+        self._stack = charges
+        self._charges: list[Charge] = []
+
+    @property
+    def pipeline(self) -> SpeechPipeline:
+        return self._synthesis.pipeline
+
+    async def plan(
+        self, request: SpeechRequest, workspace_id: int, *, early_start: bool = False
+    ) -> SpeechPlan:
+        return await self.pipeline.plan(request, early_start=early_start)
+
+    def characters(self, plan: SpeechPlan) -> int:
+        return self._synthesis.characters(plan)
+
+    @asynccontextmanager
+    async def pay(
+        self, workspace_id: int, operation: IdempotentOperation | None, plan: SpeechPlan
+    ) -> AsyncIterator["HeldText"]:
+        """Holds more where the answer is longer than what is held."""
+        units = self.characters(plan)
+        missing = self.made + units - sum(charge.units for charge in self._charges)
+        if missing > HELD_CHARACTERS:
+            await self.hold(missing)
+        elif missing > 0:
+            try:
+                await self.hold(HELD_CHARACTERS)
+            except InsufficientCredit:
+                await self.hold(missing)
+        yield HeldText(self, self.made, units, len(plan.request.text))
+
+    async def hold(self, characters: int) -> None:
+        """Raises InsufficientCredit or DatabaseUnavailable."""
+        charge = await self._synthesis.billing.hold(self._workspace_id, "tts", characters)
+        self._charges.append(await self._stack.enter_async_context(charge))
+
+    def count_sent(self, characters: int) -> None:
+        """The listener has been sent speech up to that many of the characters made."""
+        self.sent = left = characters
+        for charge in self._charges:
+            charge.used = min(left, charge.units)
+            left -= charge.used
+
+    async def capture(self) -> None:
+        """Charges for what was sent."""
+        for charge in self._charges:
+            await charge.capture_delivered(charge.used)
+
+
+@dataclass(slots=True)
+class HeldText:
+    """One text of the answer while it is spoken."""
+
+    speech: HeldSpeech
+    before: int  # characters of the texts before it
+    units: int  # that it costs
+    length: int  # of the text
+    has_sounded: bool = False
+
+    async def count(self, chunk: SpokenChunk, *, is_sent: bool = True) -> None:
+        share = max(-(-chunk.text_end * self.units // self.length), 1)
+        self.speech.made = max(self.speech.made, self.before + share)
+        self.has_sounded = True
+
+    async def complete(self) -> None:
+        self.speech.made = self.before + self.units
+
+
+@dataclass(frozen=True, slots=True)
+class AgentVoice:
+    """A voice, and the credit for what it says."""
+
+    voice: ContextVoice
+    credit: HeldSpeech
+
+
+@asynccontextmanager
+async def hold_speech(synthesis: PaidSynthesis, workspace_id: int) -> AsyncIterator[HeldSpeech]:
+    """Around one answer. What it was sent is charged at the end, also when it is interrupted;
+    nothing when the service fails.
+
+    Raises InsufficientCredit or DatabaseUnavailable before the answer begins.
+    """
+    async with AsyncExitStack() as charges:
+        held = HeldSpeech(synthesis, workspace_id, charges)
+        await held.hold(HELD_CHARACTERS)
+        yield held
+        held.count_sent(held.made)  # with the silence at the end of a text
+        await held.capture()

@@ -1,0 +1,106 @@
+"""What remains of a session when it has ended: a saved chat, and an event for webhooks."""
+
+import logging
+import time
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID, uuid4
+
+from db.database import utc_now
+from db.errors import DatabaseError
+from db.webhooks import NewEvent
+from pipelines.accounts.authentication import Principal
+from pipelines.agents.items import Item, as_messages
+from pipelines.agents.response import Answer
+from pipelines.chat.history import ChatHistory
+from pipelines.webhooks.events import WebhookEvents
+
+logger = logging.getLogger(__name__)
+
+
+class SessionRecord:
+    """Of one session. Until `begin` it has not taken place, and `close` does nothing."""
+
+    def __init__(self, history: ChatHistory, events: WebhookEvents, principal: Principal) -> None:
+        self._history = history
+        self._events = events
+        self._workspace_id = principal.workspace_id
+        self._may_save = principal.retention != "zero"
+        self._chat_id: UUID | None = None  # when it is to be saved
+        self._session_id = ""
+        self._model = ""
+        self._started_at = ""
+        self._began_at = 0.0
+        self._usage = {"seconds": 0.0, "input_tokens": 0, "output_tokens": 0, "characters": 0}
+
+    def begin(self, session_id: str, model: str) -> None:
+        """`model` is the id of the one that answers."""
+        self._session_id, self._model = session_id, model
+        self._began_at = time.monotonic()
+        self._started_at = utc_now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    async def save_chat(self, wanted: bool) -> UUID | None:
+        """Whether the conversation becomes a chat; returns its id if it does.
+
+        Raises PlanRequired or DatabaseUnavailable: then it stays as it was.
+        """
+        if not (wanted and self._may_save):
+            self._chat_id = None
+        elif self._chat_id is None:
+            await self._history.check(self._workspace_id, None, saves=True)
+            self._chat_id = uuid4()
+        return self._chat_id
+
+    def count(self, answer: Answer) -> None:
+        """Adds what an answer used."""
+        if answer.usage is not None:
+            self._usage["input_tokens"] += answer.usage.prompt_tokens
+            self._usage["output_tokens"] += answer.usage.completion_tokens
+        self._usage["characters"] += answer.characters
+
+    async def close(self, items: Iterable[Item], close_code: int, heard_s: float) -> None:
+        """`heard_s` are the seconds of audio of the user."""
+        if not self._session_id:
+            return
+        kept = list(items)
+        chat_id = await self._save(kept)
+        self._usage["seconds"] = round(heard_s, 3)
+        data: dict[str, Any] = {
+            "id": self._session_id,
+            "model": self._model,
+            "started_at": self._started_at,
+            "duration": round(time.monotonic() - self._began_at, 3),
+            "close_code": close_code,
+            "chat_id": None if chat_id is None else str(chat_id),
+            "usage": self._usage,
+            "transcript": [entry for item in kept if (entry := self._entry(item))],
+        }
+        await self._events.record(self._workspace_id, NewEvent("agent.session.completed", data))
+
+    async def _save(self, items: list[Item]) -> UUID | None:
+        """The id of the chat, if there is one."""
+        messages = as_messages(items)
+        if self._chat_id is None or not messages:
+            return None
+        try:
+            is_saved = await self._history.save_conversation(
+                self._workspace_id, self._chat_id, messages, self._model
+            )
+        except DatabaseError:  # the session is over: only the log can report it
+            logger.exception("chat_not_saved", extra={"chat_id": str(self._chat_id)})
+            return None
+        return self._chat_id if is_saved else None
+
+    def _entry(self, item: Item) -> dict[str, Any] | None:
+        """One line of the transcript; None for a message without text."""
+        start = {"start": round(max(item.began_at - self._began_at, 0.0), 3)}
+        if item.kind == "function_call":
+            return {"type": item.kind, "name": item.name, "arguments": item.arguments, **start}
+        if item.kind == "function_call_output":
+            return {"type": item.kind, "output": item.output, **start}
+        if not item.text:
+            return None
+        audio_ms = sum(part.audio_ms for part in item.parts)
+        duration = audio_ms / 1000 if audio_ms else None
+        said = {"role": item.role, "text": item.text}
+        return {"type": item.kind, **said, **start, "duration": duration}

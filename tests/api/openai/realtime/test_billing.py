@@ -1,0 +1,172 @@
+"""What sessions of voice agents are charged, and what they cost when the credit ends."""
+
+import base64
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from api.services import Services
+from models.errors import EngineLost
+from tests.api.money import Books
+from tests.api.openai.realtime.client import RealtimeClient
+from tests.api.openai.realtime.test_conversation import LONG, heard, says, server, session
+from tests.api.sockets.conftest import SocketServer, plain
+from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet
+
+__all__ = ["heard", "plain", "server"]  # fixtures
+CHARACTER, SECOND, TOKEN = 15, 100, 20  # micro-USD
+TEXT = "One two three."
+HELD = 1000 * CHARACTER  # of a turn's speech
+
+
+@pytest.fixture
+async def books(plain: Services, server: SocketServer) -> Books:
+    key = server.key
+    principal = await plain.platform.accounts.authenticator.authenticate(key)
+    return Books(plain, principal.workspace_id)
+
+
+async def charges(server: SocketServer, books: Books) -> dict[str, int]:
+    """Units by service, when the session is over."""
+    await server.until_empty()
+    units: dict[str, int] = {}
+    for entry in await books.entries():
+        if entry.kind == "capture":
+            units[entry.service] = units.get(entry.service, 0) + entry.units
+            price = {"tts": CHARACTER, "chat": TOKEN, "stt": SECOND / 1000}[entry.service]
+            assert -entry.amount == round(entry.units * price)
+    holds = [entry for entry in await books.entries() if entry.kind == "hold"]
+    ended = [entry for entry in await books.entries() if entry.kind in ("capture", "release")]
+    assert len(holds) == len(ended)
+    return units
+
+
+async def begin(client: RealtimeClient, text: str) -> None:
+    part = {"type": "input_text", "text": text}
+    item = {"type": "message", "role": "user", "content": [part]}
+    await client.send("conversation.item.create", item=item)
+    await client.send("response.create")
+
+
+async def test_a_session_costs_its_seconds_its_tokens_and_its_characters(
+    server: SocketServer, heard: FakeTranscriber, books: Books
+) -> None:
+    await books.add_webhook("tts.completed")
+    heard.answer = says(TEXT)
+    async with session(server) as client:
+        await client.speak(loud(1.0))
+        await client.speak(quiet(1.0))
+        usage = (await client.until("response.done"))["response"]["usage"]
+    tokens = usage["input_tokens"] + usage["output_token_details"]["text_tokens"]
+    assert await charges(server, books) == {"stt": 2000, "chat": tokens, "tts": len(TEXT)}
+    assert await books.events() == []  # of single sentences
+
+
+@pytest.mark.parametrize("part", ["chat", "speech"])
+async def test_a_turn_that_the_credit_does_not_cover_fails_before_it_begins(
+    part: str, server: SocketServer, books: Books
+) -> None:
+    await books.set_credit(HELD - 1 if part == "speech" else HELD + 20 * TOKEN)
+    async with session(server) as client:
+        response = await client.say(TEXT)
+        assert response["status"] == "failed" and response["output"] == []
+        error = response["status_details"]["error"]
+        assert (error["code"], error["type"]) == ("insufficient_quota", "insufficient_quota")
+        assert "credit" in error["message"] and response["usage"]["total_tokens"] == 0
+        await books.set_credit(1_000_000)
+        assert (await client.respond())["status"] == "completed"
+    assert (await charges(server, books))["tts"] == len(TEXT)
+
+
+async def test_an_answer_longer_than_its_hold_ends_where_the_credit_does(
+    server: SocketServer, books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.agents.held_speech.HELD_CHARACTERS", 30)
+    async with session(server) as client:
+        await begin(client, LONG)
+        for _ in range(5):  # by then the text is whole and paid for
+            await client.until("response.output_audio.delta")
+        await books.set_credit(0)
+        response = (await client.until("response.done"))["response"]
+    assert response["status"] == "failed"
+    assert response["status_details"]["error"]["code"] == "insufficient_quota"
+    (item,) = response["output"]
+    said = item["content"][0]["transcript"]
+    assert said and LONG.startswith(said) and item["status"] == "incomplete"
+    assert len(said) - 60 <= (await charges(server, books))["tts"] <= len(said)
+
+
+async def test_a_microphone_without_credit_closes_the_session(
+    server: SocketServer, books: Books
+) -> None:
+    await books.set_credit(SECOND)
+    async with session(server) as client:
+        events = []
+        with pytest.raises(ConnectionClosed):
+            await client.speak(quiet(3.0))
+            while True:
+                events.append(await client.receive())
+        assert client.socket.close_code == 4402
+        assert events[-1]["error"]["code"] == "insufficient_quota"
+    assert (await charges(server, books))["stt"] <= 1000
+
+
+@pytest.mark.parametrize("end", ["cancelled", "vanished"])
+async def test_an_interrupted_answer_costs_what_was_sent_of_it(
+    end: str, server: SocketServer, books: Books
+) -> None:
+    async with session(server) as client:
+        await begin(client, LONG)
+        sent: list[Any] = []
+        while len(sent) < 5:
+            sent.append(await client.until("response.output_audio.delta"))
+        if end == "vanished":
+            client.socket.transport.abort()
+        else:
+            await client.send("response.cancel")
+            await client.until("response.done")
+    units = await charges(server, books)
+    seconds = sum(len(base64.b64decode(event["delta"])) for event in sent) / 48_000
+    assert seconds < 1.0
+    # The long tail of the answer was made ahead and is not charged.
+    assert 0 < units["tts"] < len(LONG) / 3 and units["chat"] > 0
+
+
+async def test_a_session_that_vanishes_before_its_answer_leaves_no_hold(
+    server: SocketServer, heard: FakeTranscriber, books: Books
+) -> None:
+    heard.answer = says(TEXT)
+    async with session(server) as client:
+        await client.speak(loud(1.0))
+        await client.speak(quiet(0.3))  # long enough for a draft, too short for the end
+        client.socket.transport.abort()
+    assert set(await charges(server, books)) == {"stt"}
+
+
+async def test_drafts_that_the_user_talks_over_cost_nothing(
+    server: SocketServer, heard: FakeTranscriber, books: Books
+) -> None:
+    heard.answer = lambda number, request: says(f"Text {number}.")(number, request)
+    async with session(server) as client:
+        for _ in range(3):
+            await client.speak(loud(0.6))
+            await client.speak(quiet(0.3))
+        await client.speak(quiet(0.6))
+        usage = (await client.until("response.done"))["response"]["usage"]
+    tokens = usage["input_tokens"] + usage["output_token_details"]["text_tokens"]
+    assert (await charges(server, books))["chat"] == tokens
+
+
+async def test_speech_on_which_the_service_fails_is_not_charged(
+    server: SocketServer, books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: Any, **__: Any) -> None:
+        raise EngineLost("gone")
+
+    monkeypatch.setattr("pipelines.tts.pipeline.SpeechPipeline.plan", fail)
+    async with session(server) as client:
+        response = await client.say(TEXT)
+        assert response["status"] == "failed"
+        assert response["status_details"]["error"]["type"] == "server_error"
+    assert "tts" not in await charges(server, books)

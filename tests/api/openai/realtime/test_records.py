@@ -1,0 +1,210 @@
+"""What remains of a session: the saved chat, and the event for webhooks."""
+
+import asyncio
+from datetime import datetime
+from typing import Any
+
+import httpx
+import pytest
+from sqlmodel import select
+
+from api.services import Services
+from db.chats import ChatEntry
+from tests.api.money import Books
+from tests.api.openai.realtime.client import RealtimeClient
+from tests.api.openai.realtime.test_conversation import LONG, heard, says, server, session
+from tests.api.sockets.conftest import SocketServer, plain
+from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet
+
+__all__ = ["heard", "plain", "server"]  # fixtures
+MODEL = "model=gpt-realtime"
+
+
+@pytest.fixture
+async def books(plain: Services, server: SocketServer) -> Books:
+    key = server.key
+    principal = await plain.platform.accounts.authenticator.authenticate(key)
+    return Books(plain, principal.workspace_id)
+
+
+async def get(server: SocketServer, path: str) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {server.key}"}
+    async with httpx.AsyncClient(trust_env=False, headers=headers) as http:
+        return await http.get(f"http://{server.address}{path}")
+
+
+async def chat_of(server: SocketServer, chat_id: str) -> list[tuple[str, str]]:
+    await server.until_empty()
+    answer = await get(server, f"/chats/{chat_id}")
+    assert answer.status_code == 200, answer.text
+    return [(one["role"], one["content"]) for one in answer.json()["messages"]]
+
+
+def created(client: RealtimeClient) -> dict[str, Any]:
+    shown: dict[str, Any] = client.events[0]["session"]
+    return shown
+
+
+async def test_a_session_is_saved_as_a_chat_when_it_asks_for_it(
+    server: SocketServer, heard: FakeTranscriber
+) -> None:
+    heard.answer = says("What time is it?")
+    async with session(server, f"{MODEL}&save_chat=true") as client:
+        chat_id = created(client)["chat_id"]
+        assert created(client)["save_chat"] is True
+        await client.speak(loud(1.0))
+        await client.speak(quiet(0.8))
+        await client.until("response.done")
+        await client.say("And the date?", output_modalities=["text"])
+    assert await chat_of(server, chat_id) == [
+        ("user", "What time is it?"),
+        ("assistant", "What time is it?"),
+        ("user", "And the date?"),
+        ("assistant", "And the date?"),
+    ]
+    (listed,) = (await get(server, "/chats")).json()["data"]
+    assert (listed["chat_id"], listed["title"]) == (chat_id, "What time is it?")
+    rows = await server.services.infrastructure.database.read(
+        lambda rows: list(rows.exec(select(ChatEntry)))
+    )
+    assert all("time" not in row.content and "date" not in row.content for row in rows)
+    assert {row.model for row in rows if row.role == "assistant"} != {None}
+
+
+async def test_no_client_sees_the_field_that_did_not_ask_for_it(server: SocketServer) -> None:
+    async with session(server) as client:
+        assert not {"save_chat", "chat_id"} & created(client).keys()
+        await client.say("Hi.")
+    await server.until_empty()
+    assert (await get(server, "/chats")).json()["data"] == []
+
+
+async def test_a_session_can_be_saved_from_an_update_on_and_take_it_back(
+    server: SocketServer,
+) -> None:
+    async with session(server) as client:
+        await client.update(output_modalities=["text"])
+        await client.say("One.")
+        assert (await client.update(save_chat=True))["chat_id"]
+        assert "chat_id" not in await client.update(save_chat=None)
+    await server.until_empty()
+    assert (await get(server, "/chats")).json()["data"] == []
+
+
+async def test_the_chat_has_calls_and_of_an_interrupted_answer_what_was_heard(
+    server: SocketServer,
+) -> None:
+    tool = {"type": "function", "name": "clock", "parameters": {"type": "object"}}
+    call = '<tool_call>{"name": "clock", "arguments": {}}</tool_call>'
+    async with session(server, f"{MODEL}&save_chat=true") as client:
+        await client.update(tools=[tool])
+        response = await client.say(call)
+        (item,) = [one for one in response["output"] if one["type"] == "function_call"]
+        result = {"type": "function_call_output", "call_id": item["call_id"], "output": "Noon."}
+        await client.send("conversation.item.create", item=result)
+        await client.update(tools=[])
+        part = {"type": "input_text", "text": LONG}
+        user = {"type": "message", "role": "user", "content": [part]}
+        await client.send("conversation.item.create", item=user)
+        await client.send("response.create")
+        for _ in range(12):
+            await client.until("response.output_audio.delta")
+        client.socket.transport.abort()
+    saved = await chat_of(server, created(client)["chat_id"])
+    roles = [role for role, _ in saved]
+    assert roles == ["user", "assistant", "tool", "user", "assistant"]
+    assert saved[2][1] == "Noon."
+    said = saved[-1][1]
+    assert said and LONG.startswith(said) and len(said) < 60
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+async def test_a_workspace_without_retention_saves_nothing(when: str, server: SocketServer) -> None:
+    async def stop_retention() -> None:
+        headers = {"Authorization": f"Bearer {server.key}"}
+        async with httpx.AsyncClient(trust_env=False, headers=headers) as http:
+            url = f"http://{server.address}/auth/workspace"
+            assert (await http.put(url, json={"retention": "zero"})).status_code == 200
+
+    if when == "before":
+        await stop_retention()
+    async with session(server, f"{MODEL}&save_chat=true") as client:
+        assert (created(client)["chat_id"] is None) == (when == "before")
+        await client.say("Hi.", output_modalities=["text"])
+        await stop_retention()
+    await server.until_empty()
+    assert (await get(server, "/chats")).json()["data"] == []
+
+
+async def test_an_account_that_is_erased_meanwhile_keeps_no_chat(
+    server: SocketServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with session(server, f"{MODEL}&save_chat=true") as client:
+        await client.say("Hi.", output_modalities=["text"])
+        headers = {"Authorization": f"Bearer {server.key}"}
+        async with httpx.AsyncClient(trust_env=False, headers=headers) as http:
+            url = f"http://{server.address}/auth/account"
+            assert (await http.delete(url)).status_code in (200, 204)
+    await server.until_empty()
+    database = server.services.infrastructure.database
+    assert await database.read(lambda rows: list(rows.exec(select(ChatEntry)))) == []
+    assert not [one for one in caplog.records if one.levelname == "ERROR"]
+
+
+async def test_a_workspace_without_room_is_refused_before_the_session_and_in_an_update(
+    server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.chat.history.ChatHistory._room_mb", lambda *_: 0)
+    async with session(server) as client:
+        error = await client.error("session.update", session={"save_chat": True})
+        assert error["code"] == "plan_required" and "save_chat" in error["message"]
+        assert (await client.say("Hi."))["status"] == "completed"
+    with pytest.raises(AssertionError):  # an error in place of session.created
+        async with session(server, f"{MODEL}&save_chat=true"):
+            pass
+
+
+async def test_webhooks_get_the_transcript_of_a_session_with_its_usage_and_its_end(
+    server: SocketServer, heard: FakeTranscriber, books: Books
+) -> None:
+    await books.add_webhook("agent.session.completed")
+    heard.answer = says("What time is it?")
+    async with session(server, f"{MODEL}&save_chat=true") as client:
+        await asyncio.sleep(0.2)
+        await client.speak(loud(1.0))
+        await client.speak(quiet(0.8))
+        usage = (await client.until("response.done"))["response"]["usage"]
+    await server.until_empty()
+    (event,) = await books.events()
+    data = event["data"]
+    assert event["event"] == "agent.session.completed"
+    assert data["id"] == created(client)["id"] and data["chat_id"] == created(client)["chat_id"]
+    assert data["close_code"] == 1000 and data["duration"] > 0.2 and data["model"]
+    assert datetime.fromisoformat(data["started_at"]).tzinfo is not None
+    assert data["usage"] == {
+        "seconds": 1.8,
+        "input_tokens": usage["input_tokens"],
+        "output_tokens": usage["output_token_details"]["text_tokens"],
+        "characters": len("What time is it?"),
+    }
+    user, agent = data["transcript"]
+    text = "What time is it?"
+    assert (user["role"], user["text"], agent["role"], agent["text"]) == (
+        *("user", text),
+        *("assistant", text),
+    )
+    assert 0.1 < user["start"] < agent["start"] < data["duration"]
+    assert user["duration"] == pytest.approx(1.0, abs=0.3) and agent["duration"] > 0.3
+
+
+async def test_sessions_that_did_not_begin_or_only_transcribe_cause_no_event(
+    server: SocketServer, books: Books
+) -> None:
+    await books.add_webhook("agent.session.completed")
+    async with session(server, "intent=transcription") as client:
+        await client.speak(quiet(0.5))
+    with pytest.raises(AssertionError):
+        async with session(server, "model=no-such-model"):
+            pass
+    await server.until_empty()
+    assert await books.events() == []
