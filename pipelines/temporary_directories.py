@@ -63,8 +63,11 @@ def delete_leftover_directories(purpose: str) -> None:
 def _locked_folder(purpose: str) -> tuple[Path, int]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{purpose}-"))
-        lock = os.open(folder, os.O_RDONLY)
+        try:
+            lock = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # deleted as a leftover, which it is until it is locked
         fcntl.flock(lock, fcntl.LOCK_SH)
         if folder.exists():
             return folder, lock
-        os.close(lock)  # deleted as a leftover between mkdtemp and flock
+        os.close(lock)

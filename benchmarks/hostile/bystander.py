@@ -146,7 +146,7 @@ class Bystander:
         return time.monotonic() - began
 
     async def _chat(self, session: aiohttp.ClientSession) -> float:
-        """A short answer; a schema keeps it short and valid."""
+        """An answer of at most 8 tokens."""
         body = {
             "messages": [{"role": "user", "content": f"Say {next(self._numbers)}."}],
             "stream": False,

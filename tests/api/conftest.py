@@ -9,7 +9,9 @@ import pytest
 from fastapi import FastAPI
 
 from api.app import create_app
+from api.http import turns
 from api.services import Services
+from api.sockets.kernel import session
 from configs.settings import Settings
 from models.stt.base import STT_SAMPLE_RATE
 from models.weights.store import WeightStore
@@ -19,6 +21,13 @@ from tests.api.local_services import local_services
 from tests.api.money import Books, books_of
 from tests.hostile.audio_files import wav
 from tests.models.sounds import speak
+
+
+@pytest.fixture(autouse=True)
+def errors_cost_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests cause thousands of errors; those of the pauses after them set their own."""
+    monkeypatch.setattr(turns, "DELAY_S", 0.0)
+    monkeypatch.setattr(session, "FAULT_PAUSE_S", 0.0)
 
 
 @pytest.fixture

@@ -5,7 +5,10 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from tests.api.conftest import errors_cost_no_time
 from tests.api.sockets.conftest import SocketServer, serve_folder
+
+__all__ = ["errors_cost_no_time"]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

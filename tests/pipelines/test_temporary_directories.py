@@ -49,3 +49,21 @@ def test_cleanup_deletes_directories_of_killed_processes_but_none_in_use(root: P
     with temporary_directory("upload") as folder, temporary_directory("recordings") as other:
         delete_leftover_directories("upload")
         assert names(root) == {folder.name, other.name, "antiphon-uploaded"}
+
+
+def test_a_directory_that_is_cleaned_up_before_it_is_locked_is_made_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another gateway of this machine may start in between; found by the fuzzer of forms."""
+    make, made = tempfile.mkdtemp, []
+
+    def cleaned_up_once(prefix: str) -> str:
+        made.append(make(prefix=prefix))
+        if len(made) == 1:
+            delete_leftover_directories("upload")
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", cleaned_up_once)
+    with temporary_directory("upload") as folder:
+        assert folder == Path(made[1])
+        assert folder.is_dir()

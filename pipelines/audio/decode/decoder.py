@@ -172,7 +172,6 @@ class DecoderProcess:
                         stderr=asyncio.subprocess.DEVNULL,
                         cwd=PROJECT_DIR,
                         env=_environment(),
-                        start_new_session=True,  # it gets no Ctrl-C of the service's terminal
                     )
                 held = b""
                 try:

@@ -241,6 +241,9 @@ class _Child:
 
 def main() -> None:
     """Serves jobs until the service has ended."""
+    # No Ctrl-C of the terminal. A session of its own would have as much of the cores as all of the
+    # service, where Linux groups tasks by session (autogroups).
+    os.setpgrp()
     control = socket.socket(fileno=0)
     av.logging.set_level(None)
     _warm_up()

@@ -19,6 +19,7 @@ from unittest.mock import patch
 
 import numpy as np
 from jsonschema import Draft202012Validator as Validator  # type: ignore[import-untyped]
+from referencing.exceptions import Unresolvable
 from starlette.requests import Request
 
 from api.http.bodies import MAX_DEPTH, parse_json
@@ -136,7 +137,9 @@ def json_schema_text(data: bytes) -> None:
 
 
 def _check_schema(schema: Any) -> None:
-    with suppress(SchemaError):
+    # A reference that leads nowhere is not refused where nothing is derived from it, as in
+    # `additionalProperties` beside `properties`.
+    with suppress(SchemaError, Unresolvable):
         budget = WorkBudget()
         root = SchemaCompiler(schema, GrammarBuilder(budget)).compile()
         grammar = Grammar(root, budget)

@@ -27,6 +27,9 @@ def sample(rules: dict[str, Node], random: Random, brief: float = 0.5) -> str:
     out: list[str] = []
     depths = _shortest(rules)
 
+    def hurries(depth: int) -> bool:  # lists of 18 lists had a megabyte
+        return depth > 12 or len(out) > 5000
+
     def write(node: Node, depth: int) -> None:
         kind, value = node
         if kind == "text":
@@ -40,11 +43,12 @@ def sample(rules: dict[str, Node], random: Random, brief: float = 0.5) -> str:
                 write(part, depth)
         elif kind == "any":
             best = min(_cost(way, depths) for way in value)
-            ways = [w for w in value if depth < 12 or _cost(w, depths) == best]
+            ways = [w for w in value if not hurries(depth) or _cost(w, depths) == best]
             write(random.choice(ways), depth)
         else:
             inner, least, most = value
-            times = least if random.random() < brief or depth > 12 else random.randint(least, most)
+            is_least = random.random() < brief or hurries(depth)
+            times = least if is_least else random.randint(least, most)
             for _ in range(min(times, max(least, 6))):
                 write(inner, depth)
 
