@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from api.services import Models, Services, build_services
 from configs.load import load_yaml
 from configs.schema.models.llm import EchoConfig
 from configs.schema.transcription import ListeningConfig, load_profiles
@@ -17,7 +18,17 @@ from models.base import ModelInfo
 from models.errors import EngineLost, WeightsMissing
 from models.llm.base import GenerationDelta, GenerationRequest
 from models.llm.echo import EchoEngine
-from models.registry import STT, TTS, VAD, load, load_model
+from models.registry import (
+    GRAMMAR_CHECK,
+    SPEAKER,
+    STT,
+    TTS,
+    TURN_DETECTION,
+    VAD,
+    load,
+    load_model,
+    load_once,
+)
 from models.stt.base import STT_SAMPLE_RATE
 from models.weights.store import WeightStore
 from pipelines.ports import ModelList
@@ -28,10 +39,12 @@ from tests.api.chat_server import ChatServer, serve_chat
 from tests.api.local_server import Server, local_settings, serve_local, serve_services
 from tests.api.local_services import local_services
 from tests.api.replaced import with_infrastructure, with_speech, with_synthesis, with_transcription
+from tests.clients.dialogue import DialogueEngine
 from tests.clients.node_clients import NodeClients
 from tests.clients.registry_clients import RegistryClients
 from tests.hostile.audio_files import wav
-from tests.local_ports import LocalSTTModel, LocalTTSModel
+from tests.local_ports import LocalChatModel, LocalSTTModel, LocalTTSModel
+from tests.migrated import migrate
 from tests.models.sounds import speak
 
 INFO = ModelInfo("svc/echo", "chat", "echo", "us", 0, ("en",), ("svc/slm-3b-int4",))
@@ -94,6 +107,31 @@ def speech_server(
     services = with_infrastructure(services, models=models)
     with serve_services(services) as running:
         yield running
+
+
+def dialogue_services(folder: Path, weights: WeightStore) -> Services:
+    """Voice agents that hear and speak with the default models of a CPU, and answer by rules.
+
+    Raises WeightsMissing.
+    """
+    settings = local_settings(folder)
+    migrate(settings.database_url)
+    listening = load_yaml(ListeningConfig, "listening")
+    transcriber = LocalSTTModel(*load_model(STT, "stt/whisper_base", weights))
+    config = EchoConfig(engine="echo", id=INFO.id, owned_by="us", created=0, languages=("en",))
+    engine = DialogueEngine(config, weights)
+    models = Models(
+        speakers={"hibari": LocalTTSModel(*load_model(TTS, "tts/hibari", weights))},
+        transcribers={"whisper": transcriber},
+        transcriber=transcriber,
+        chat_models={"chat": LocalChatModel(engine, INFO)},
+        vad=load(VAD, "vad/webrtc", weights),
+        live_vad=load(VAD, listening.vad, weights),
+        turn_detector=load_once(TURN_DETECTION, "turn_detection/smart_turn", weights),
+        speaker_encoder=lambda: load(SPEAKER, "speaker/bands", weights),
+        grammar=lambda: load(GRAMMAR_CHECK, "grammar/harper", weights),
+    )
+    return build_services(settings, models)
 
 
 @pytest.fixture(scope="session")
