@@ -14,6 +14,7 @@ from configs.load import load_yaml
 from configs.schema.models.llm import EchoConfig
 from configs.schema.transcription import ListeningConfig, load_profiles
 from configs.schema.voices import VoicesConfig
+from models.audio import float_to_pcm16
 from models.base import ModelInfo
 from models.errors import EngineLost, WeightsMissing
 from models.llm.base import GenerationDelta, GenerationRequest
@@ -39,7 +40,7 @@ from tests.api.chat_server import ChatServer, serve_chat
 from tests.api.local_server import Server, local_settings, serve_local, serve_services
 from tests.api.local_services import local_services
 from tests.api.replaced import with_infrastructure, with_speech, with_synthesis, with_transcription
-from tests.clients.dialogue import DialogueEngine
+from tests.clients.dialogue import SENTENCES, DialogueEngine
 from tests.clients.node_clients import NodeClients
 from tests.clients.registry_clients import RegistryClients
 from tests.hostile.audio_files import wav
@@ -132,6 +133,29 @@ def dialogue_services(folder: Path, weights: WeightStore) -> Services:
         grammar=lambda: load(GRAMMAR_CHECK, "grammar/harper", weights),
     )
     return build_services(settings, models)
+
+
+@pytest.fixture(scope="package")
+def agent_server(
+    tmp_path_factory: pytest.TempPathFactory, weights: WeightStore
+) -> Iterator[Server]:
+    """Speaks with the Fast voice, listens with Whisper and Smart Turn, and answers by rules."""
+    try:
+        services = dialogue_services(tmp_path_factory.mktemp("agent"), weights)
+    except WeightsMissing as missing:
+        pytest.skip(str(missing))
+    with serve_services(services) as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
+def sentences(tmp_path_factory: pytest.TempPathFactory, weights: WeightStore) -> Path:
+    """A folder with what a user says in a dialogue, as WAV files at STT_SAMPLE_RATE."""
+    folder = tmp_path_factory.mktemp("sentences")
+    for name, text in SENTENCES.items():
+        data = float_to_pcm16(speak(text, weights))
+        (folder / f"{name}.wav").write_bytes(wav(data, rate=STT_SAMPLE_RATE))
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,12 @@ GREETING = "Hello, what can I do for you?"
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 STORY = "There was a king, who lived beside the sea, and every morning he counted ships. " * 10
 FAREWELL = "Goodbye, and thank you for calling."
+SENTENCES = {  # of the user
+    "weather": "What is the weather like in Oslo today?",
+    "story": "Please tell me a long story.",
+    "stop": "Please stop now, I have heard enough of this.",
+    "goodbye": "Goodbye.",
+}
 
 
 class DialogueEngine(EchoEngine):

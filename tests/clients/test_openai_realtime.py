@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,21 +12,20 @@ import numpy as np
 import pytest
 from openai import AsyncOpenAI
 from openai.resources.realtime.realtime import AsyncRealtimeConnection
-from openai.types.realtime import RealtimeServerEvent
+from openai.types.realtime import RealtimeFunctionToolParam, RealtimeServerEvent
 from pydantic import TypeAdapter
 
 from models.audio import Pcm, float_to_pcm16, resample
-from models.errors import WeightsMissing
 from models.stt.base import STT_SAMPLE_RATE
 from models.weights.store import WeightStore
-from tests.api.local_server import Server, serve_services
-from tests.clients.conftest import dialogue_services
+from tests.api.local_server import Server
+from tests.clients.dialogue import FAREWELL, GREETING, SENTENCES
 from tests.models.sounds import speak
 from tests.patience import PATIENCE_S
 
 RATE = 24_000
 PIECE_S = 0.1
-WEATHER = {
+WEATHER: RealtimeFunctionToolParam = {
     "type": "function",
     "name": "weather",
     "description": "The weather of a city.",
@@ -63,7 +62,7 @@ class Call:
         """The next event of that type; each one is checked against the client's types."""
         async with asyncio.timeout(2 * PATIENCE_S):
             while True:
-                event = json.loads(await self.connection.recv_bytes())
+                event: dict[str, Any] = json.loads(await self.connection.recv_bytes())
                 _EVENTS.validate_python(event)
                 assert event["type"] != "error", event
                 if event["type"] == kind:
@@ -91,23 +90,10 @@ def transcript_of(response: dict[str, Any]) -> str:
     return str(response["output"][0]["content"][0]["transcript"])
 
 
-@pytest.fixture(scope="module")
-def agent_server(
-    tmp_path_factory: pytest.TempPathFactory, weights: WeightStore
-) -> Iterator[Server]:
-    """Speaks with the Fast voice, listens with Whisper and Smart Turn, and answers by rules."""
-    try:
-        services = dialogue_services(tmp_path_factory.mktemp("agent"), weights)
-    except WeightsMissing as missing:
-        pytest.skip(str(missing))
-    with serve_services(services) as running:
-        yield running
-
-
 @pytest.mark.weights
 @pytest.mark.parametrize("detection", ["server_vad", "semantic_vad"])
 async def test_a_dialogue_with_a_tool_and_an_interruption(
-    agent_server: Server, weights: WeightStore, detection: str
+    agent_server: Server, weights: WeightStore, detection: Any
 ) -> None:
     async with calling(agent_server, weights) as call:
         await call.connection.session.update(
@@ -120,27 +106,28 @@ async def test_a_dialogue_with_a_tool_and_an_interruption(
         )
         await call.until("session.updated")
         await call.connection.response.create()
-        assert transcript_of(await call.answer()) == "Hello, what can I do for you?"
+        assert transcript_of(await call.answer()) == GREETING
 
-        await call.say("What is the weather like in Oslo today?")
+        await call.say(SENTENCES["weather"])
         (called,) = (await call.answer())["output"]
         assert (called["type"], called["name"]) == ("function_call", "weather")
         assert json.loads(called["arguments"]) == {"city": "Oslo"}
-        output = {"type": "function_call_output", "call_id": called["call_id"], "output": "fine"}
-        await call.connection.conversation.item.create(item=output)
+        await call.connection.conversation.item.create(
+            item={"type": "function_call_output", "call_id": called["call_id"], "output": "fine"}
+        )
         await call.connection.response.create()
         assert transcript_of(await call.answer()) == "In Oslo it is fine."
 
         await asyncio.sleep(1.5)  # the agent is heard to its end
-        await call.say("Please tell me a long story.")
+        await call.say(SENTENCES["story"])
         await call.until("response.output_audio.delta")
         await asyncio.sleep(2)
-        await call.say("Please stop now, I have heard enough of this.")
+        await call.say(SENTENCES["stop"])
         interrupted = await call.answer()
         assert interrupted["status"] == "cancelled"
         assert interrupted["status_details"]["reason"] == "turn_detected"
         assert (await call.answer())["status"] == "completed"
 
         await asyncio.sleep(1.5)
-        await call.say("Goodbye.")
-        assert transcript_of(await call.answer()) == "Goodbye, and thank you for calling."
+        await call.say(SENTENCES["goodbye"])
+        assert transcript_of(await call.answer()) == FAREWELL

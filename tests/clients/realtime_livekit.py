@@ -1,0 +1,142 @@
+"""LiveKit's RealtimeModel for OpenAI in a spoken dialogue. Arguments: base URL, key, and a folder
+with the user's sentences as WAV files.
+
+Run by the interpreter of .venv-clients; prints what it read as one line of JSON.
+"""
+
+import asyncio
+import json
+import sys
+import wave
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from livekit import rtc
+from livekit.agents import llm
+from livekit.agents.utils import http_context
+from livekit.plugins import openai
+
+PIECE_S = 0.1
+PATIENCE_S = 60.0
+
+
+@llm.function_tool  # type: ignore[untyped-decorator]  # not of this environment
+async def weather(city: str) -> str:
+    """The weather of a city."""
+    return f"fine in {city}"
+
+
+class Microphone:
+    """Never stops: what is said, then silence."""
+
+    def __init__(self, session: Any, folder: Path) -> None:
+        self._session = session
+        self._folder = folder
+        self._said: deque[bytes] = deque()
+        self.rate = 16_000
+
+    def say(self, name: str) -> None:
+        with wave.open(str(self._folder / f"{name}.wav")) as file:
+            assert file.getframerate() == self.rate
+            while data := file.readframes(round(PIECE_S * self.rate)):
+                self._said.append(data)
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        at, silence = loop.time(), bytes(round(PIECE_S * self.rate) * 2)
+        while True:
+            data = self._said.popleft() if self._said else silence
+            self._session.push_audio(rtc.AudioFrame(data, self.rate, 1, len(data) // 2))
+            at += PIECE_S
+            await asyncio.sleep(at - loop.time())
+
+
+async def take(generation: Any) -> dict[str, Any]:
+    """The whole generation: its text, seconds of audio, and calls."""
+    seen: dict[str, Any] = {"text": "", "audio_s": 0.0, "calls": []}
+
+    async def messages() -> None:
+        async for message in generation.message_stream:
+            async for text in message.text_stream:
+                seen["text"] += text
+            async for frame in message.audio_stream:
+                seen["audio_s"] += frame.duration
+
+    async def calls() -> None:
+        seen["calls"] = [call async for call in generation.function_stream]
+
+    await asyncio.gather(messages(), calls())
+    return seen
+
+
+async def dialogue(base_url: str, key: str, folder: Path) -> dict[str, Any]:
+    model = openai.realtime.RealtimeModel(
+        base_url=base_url, api_key=key, model="gpt-realtime-mini", voice="alloy"
+    )
+    session = model.session()
+    generations: asyncio.Queue[Any] = asyncio.Queue()
+    heard: list[str] = []
+    errors: list[str] = []
+    session.on("generation_created", generations.put_nowait)
+    session.on("error", lambda event: errors.append(str(event.error)))
+
+    def transcribed(event: Any) -> None:
+        if event.is_final:
+            heard.append(event.transcript)
+
+    session.on("input_audio_transcription_completed", transcribed)
+    await session.update_instructions("You are a concierge.")
+    await session.update_tools([weather])
+    microphone = Microphone(session, folder)
+    listening = asyncio.create_task(microphone.run())
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            greeting = await take(await session.generate_reply())
+            await generations.get()
+
+            microphone.say("weather")
+            (call,) = (await take(await generations.get()))["calls"]
+            context = session.chat_ctx.copy()
+            output = await weather(**json.loads(call.arguments))
+            context.items.append(
+                llm.FunctionCallOutput(
+                    name=call.name, call_id=call.call_id, output=output, is_error=False
+                )
+            )
+            await session.update_chat_ctx(context)
+            answer = await take(await session.generate_reply())
+            await generations.get()
+
+            await asyncio.sleep(1)
+            microphone.say("story")
+            telling = await generations.get()
+            whole = asyncio.create_task(take(telling))
+            await asyncio.sleep(3)
+            microphone.say("stop")
+            story = await whole
+            await take(await generations.get())
+
+            await asyncio.sleep(1)
+            microphone.say("goodbye")
+            farewell = await take(await generations.get())
+    finally:
+        listening.cancel()
+        await session.aclose()
+    return {
+        "texts": [one["text"] for one in (greeting, answer, story, farewell)],
+        "audio_s": [one["audio_s"] for one in (greeting, answer, story, farewell)],
+        "call": [call.name, call.arguments],
+        "heard": heard,
+        "errors": errors,
+    }
+
+
+async def see(base_url: str, key: str, folder: str) -> dict[str, Any]:
+    async with aiohttp.ClientSession() as session:
+        http_context._ContextVar.set(lambda: session)
+        return await dialogue(base_url, key, Path(folder))
+
+
+sys.stdout.write(json.dumps(asyncio.run(see(*sys.argv[1:4]))) + "\n")
