@@ -25,3 +25,17 @@ def test_livekit_holds_a_dialogue_with_a_tool_and_an_interruption(
     assert seen["audio_s"][2] < 15  # of some 40: interrupted
     assert len(seen["heard"]) >= 4 and "weather" in seen["heard"][0].lower()
     assert seen["errors"] == []
+
+
+@pytest.mark.weights
+def test_pipecat_holds_a_dialogue_with_a_tool_and_an_interruption(
+    registry_clients: RegistryClients, agent_server: Server, sentences: Path
+) -> None:
+    script, base_url = HERE / "realtime_pipecat.py", f"{agent_server.url}/openai/v1"
+    seen = registry_clients.run(script, base_url, agent_server.key, str(sentences))
+    assert seen["errors"] == []
+    assert seen["called"] == [{"city": "Oslo"}]
+    greeting, answer, *_, farewell = seen["said"]
+    assert (greeting, farewell) == (GREETING, FAREWELL)
+    assert answer.startswith("In Oslo it is") and "fine in Oslo" in answer
+    assert seen["interruptions"] >= 1 and seen["seconds"] < 25  # the story alone has some 40
