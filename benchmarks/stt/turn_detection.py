@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import yaml
 from pydantic import TypeAdapter
 
 from benchmarks.hardware import hardware
@@ -27,7 +28,7 @@ from models.registry import TTS, TURN_DETECTION, VAD, load, load_model
 from models.stt.base import STT_SAMPLE_RATE
 from models.tts.base import SynthesisRequest, TTSEngine
 from models.weights.store import WeightStore
-from pipelines.stt.endpointing import LikelyEnd, Resumed, UtteranceEnded
+from pipelines.stt.endpointing import LikelyEnd, UtteranceEnded
 from pipelines.stt.turns import SemanticTurns, SilenceTurns, TurnPolicy, end_ms, open_endpointer
 
 SENTENCES = Path(__file__).with_name("turns.yaml")
@@ -50,7 +51,7 @@ TAIL_S = 9.0  # of silence, longer than the longest wait
 NOISE = 0.001  # RMS
 VOICED = 0.01  # of full scale
 EDGE_S = 0.06  # a word begins within this time of its estimate; the cut is at the quietest place
-SILENCES_MS = (200, 300, 400, 500, 600, 700, 800, 1000, 1200, 1500)
+SILENCES_MS = (200, 300, 400, 500, 600, 700, 800, 1000, 1200, 1500, 1800, 2000)
 WAITS_S = {"low": 8.0, "medium": 4.0, "high": 2.0}
 MEAN_DELAY_MS = 300.0
 CUT_OFFS = 0.05
@@ -62,7 +63,7 @@ class Clip:
 
     kind: str  # finished, clause, odd
     language: str
-    resumes_s: float  # end of the pause, 0 if there is none
+    has_pause: bool  # one that was put in
     speech_end_s: float
     probabilities: list[float]  # of speech, by frame
     levels: list[float]
@@ -120,9 +121,6 @@ def spoken(half: str, keep: Path) -> Iterator[tuple[str, Pcm, list[int]]]:
 
 
 def load_sentences() -> dict[str, dict[str, list[str]]]:
-    # The loader of configurations takes files below configs/ only.
-    import yaml
-
     return TypeAdapter(dict[str, dict[str, list[str]]]).validate_python(
         yaml.safe_load(SENTENCES.read_text(encoding="utf-8"))
     )
@@ -147,7 +145,7 @@ class Listener:
         self.frame = self._vad.capabilities.frame_samples
         self._detector = load(TURN_DETECTION, "turn_detection/smart_turn", weights)
 
-    def clip(self, kind: str, language: str, pcm: Pcm, resumes_s: float, seed: int) -> Clip:
+    def clip(self, kind: str, language: str, pcm: Pcm, seed: int) -> Clip:
         voiced = np.flatnonzero(np.abs(pcm) > VOICED)
         lead = np.zeros(STT_SAMPLE_RATE // 2, np.float32)
         tail = np.zeros(round(TAIL_S * STT_SAMPLE_RATE), np.float32)
@@ -166,7 +164,7 @@ class Listener:
         return Clip(
             kind,
             language,
-            resumes_s + 0.5 if resumes_s else 0.0,
+            kind != "finished",
             (len(lead) + int(voiced[-1])) / STT_SAMPLE_RATE,
             probabilities,
             levels,
@@ -182,16 +180,13 @@ class Listener:
             for event in endpointer.accept_frame(probability, level):
                 match event:
                     case LikelyEnd() if isinstance(turns, SemanticTurns):
-                        # A pause that ended a turn under another policy has no answer here.
                         complete = clip.complete[event.end]
                         endpointer.end_after(end_ms(complete, turns))
-                    case UtteranceEnded() if clip.resumes_s and now_s < clip.resumes_s:
-                        return Outcome(True, None)
-                    case UtteranceEnded() if now_s > clip.speech_end_s:
+                    case UtteranceEnded() if now_s <= clip.speech_end_s:
+                        return Outcome(True if clip.has_pause else None, None)
+                    case UtteranceEnded():
                         delay_ms = (now_s - clip.speech_end_s) * 1000
-                        return Outcome(False if clip.resumes_s else None, delay_ms)
-                    case Resumed():
-                        pass
+                        return Outcome(False if clip.has_pause else None, delay_ms)
         raise AssertionError("a turn did not end")
 
 
@@ -199,13 +194,10 @@ def clips_of(half: str, keep: Path, listener: Listener) -> list[Clip]:
     drawn = random.Random(half)
     clips = []
     for number, (language, pcm, places) in enumerate(spoken(half, keep)):
-        clips.append(listener.clip("finished", language, pcm, 0.0, number))
+        clips.append(listener.clip("finished", language, pcm, number))
         for kind, at in zip(("clause", "odd"), places, strict=True):
             pause_s = drawn.uniform(*PAUSES_S)
-            resumes_s = at / STT_SAMPLE_RATE + pause_s
-            clips.append(
-                listener.clip(kind, language, with_pause(pcm, at, pause_s), resumes_s, number)
-            )
+            clips.append(listener.clip(kind, language, with_pause(pcm, at, pause_s), number))
     return clips
 
 
@@ -223,12 +215,14 @@ def at_delay(curve: Sequence[tuple[float, float]], delay_ms: float) -> float:
 
 
 def at_cut_offs(curve: Sequence[tuple[float, float]], share: float) -> float:
-    """The mean delay with that share of cut-offs."""
+    """The mean delay with that share of cut-offs; infinite if no silence has so few."""
+    if share < min(c for c, _ in curve):
+        return float("inf")
     return float(np.interp(-share, [-c for c, _ in curve], [d for _, d in curve]))
 
 
 def report(half: str, clips: Sequence[Clip], listener: Listener) -> None:
-    pauses = sum(bool(clip.resumes_s) for clip in clips)
+    pauses = sum(bool(clip.has_pause) for clip in clips)
     print(f"\n{half}: {pauses} pauses, {len(clips) - pauses} sentences without one")
     curve = []
     for silence_ms in SILENCES_MS:
