@@ -6,6 +6,7 @@ interim, eager and final texts. A cough is a burst of noise with the decay of on
 Voices and words of the held-out half are others than those of the tuned half.
 """
 
+import argparse
 import asyncio
 
 import numpy as np
@@ -57,7 +58,9 @@ def cough(seed: int) -> Pcm:
     return np.concatenate(bursts).astype(np.float32)
 
 
-async def texts_of(pipeline: LiveTranscriptionPipeline, pcm: Pcm) -> list[str]:
+async def texts_of(
+    pipeline: LiveTranscriptionPipeline, pcm: Pcm, languages: tuple[str, ...]
+) -> list[str]:
     """All texts of a session that hears it, in the order in which they come."""
     texts = []
 
@@ -65,7 +68,7 @@ async def texts_of(pipeline: LiveTranscriptionPipeline, pcm: Pcm) -> list[str]:
         if isinstance(event, EagerTranscript | LiveTranscript):
             texts.append(event.text)
 
-    options = SessionOptions(interim_ms=INTERIM_MS, turns=SemanticTurns())
+    options = SessionOptions(languages, interim_ms=INTERIM_MS, turns=SemanticTurns())
     live = LiveSession(pipeline, options, emit)
     running = asyncio.create_task(live.run())
     quiet = np.zeros(STT_SAMPLE_RATE // 2, np.float32)
@@ -80,7 +83,7 @@ async def texts_of(pipeline: LiveTranscriptionPipeline, pcm: Pcm) -> list[str]:
     return texts
 
 
-async def measure() -> None:
+async def measure(languages: tuple[str, ...]) -> None:
     weights = WeightStore(weights_dir())
     voices, _ = load_model(TTS, "tts/kokoro", weights)
     recogniser, info = load_model(STT, "stt/whisper_base", weights)
@@ -106,7 +109,7 @@ async def measure() -> None:
         for kind, sounds in kinds.items():
             stopped = 0
             for text, pcm in sounds:
-                heard = await texts_of(pipeline, pcm)
+                heard = await texts_of(pipeline, pcm, languages)
                 stops = any(interrupts(one, "") for one in heard)
                 stopped += stops
                 if stops != (kind == "interruptions"):
@@ -115,7 +118,9 @@ async def measure() -> None:
 
 
 def main() -> None:
-    asyncio.run(measure())
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--language", nargs="*", default=[], help="detected without it")
+    asyncio.run(measure(tuple(parser.parse_args().language)))
     print(hardware())
 
 
