@@ -5,7 +5,8 @@ sentence waits, with `semantic_vad` and with plain silences.
 voices, without a pause and with one of 0.3 to 2 s (its length drawn) at a clause border or at an
 odd place, over noise at -60 dBFS. The endpointing, turn detector and policy are those of the
 service; times are those of the audio, without computation. Voices and sentences of the held-out
-half are others than those on which the policy was tuned. `--keep` stores the speech.
+half are others than those on which the policy may be tuned. `--keep` stores the speech. After a
+cut-off in a natural pause of a sentence the detector's answer is still that to the whole sentence.
 """
 
 import argparse
@@ -73,7 +74,7 @@ class Clip:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     cut_off: bool | None  # None: there is no pause
-    delay_ms: float | None  # from the last sound; None: cut off
+    delay_ms: float | None  # from the last sound; None: there is a pause
 
 
 def speech(engine: TTSEngine, voice: str, language: str, marked: str) -> tuple[Pcm, list[int]]:
@@ -182,11 +183,10 @@ class Listener:
                     case LikelyEnd() if isinstance(turns, SemanticTurns):
                         complete = clip.complete[event.end]
                         endpointer.end_after(end_ms(complete, turns))
-                    case UtteranceEnded() if now_s <= clip.speech_end_s:
-                        return Outcome(True if clip.has_pause else None, None)
-                    case UtteranceEnded():
-                        delay_ms = (now_s - clip.speech_end_s) * 1000
-                        return Outcome(False if clip.has_pause else None, delay_ms)
+                    case UtteranceEnded() if clip.has_pause:
+                        return Outcome(now_s <= clip.speech_end_s, None)
+                    case UtteranceEnded() if now_s > clip.speech_end_s:
+                        return Outcome(None, (now_s - clip.speech_end_s) * 1000)
         raise AssertionError("a turn did not end")
 
 
@@ -202,7 +202,8 @@ def clips_of(half: str, keep: Path, listener: Listener) -> list[Clip]:
 
 
 def rates(outcomes: Iterable[Outcome]) -> tuple[float, float]:
-    """The share of pauses that cut the speaker off, and the mean delay of the other ends."""
+    """The share of pauses that cut the speaker off, and the mean delay of sentences
+    without one, the same for every policy, so that cut-offs do not take slow ones out."""
     some = list(outcomes)
     pauses = [one.cut_off for one in some if one.cut_off is not None]
     delays = [one.delay_ms for one in some if one.delay_ms is not None]
