@@ -273,6 +273,32 @@ async def test_a_transcription_session_transcribes_and_does_not_answer(
         assert error["type"] == "invalid_request_error"
 
 
+async def test_a_silent_user_is_spoken_to_after_the_idle_timeout(server: SocketServer) -> None:
+    async with session(server) as client:
+        detection = {"type": "server_vad", "idle_timeout_ms": 5000}
+        await client.update(
+            output_modalities=["text"], audio={"input": {"turn_detection": detection}}
+        )
+        await client.say("One two three.")
+        await client.speak(quiet(6.0))
+        answered = len(client.events)
+        timeout = await client.until("input_audio_buffer.timeout_triggered")
+        assert timeout["audio_end_ms"] - timeout["audio_start_ms"] == 5000
+        response = (await client.until("response.done"))["response"]
+        assert response["status"] == "completed"
+        events = [e for e in client.events[answered:] if e["type"] != "rate_limits.updated"]
+        assert [event["type"] for event in events[:5]] == [
+            "input_audio_buffer.timeout_triggered",
+            "input_audio_buffer.committed",
+            "conversation.item.added",
+            "conversation.item.done",
+            "response.created",
+        ]
+        assert events[1]["item_id"] == timeout["item_id"] == events[2]["item"]["id"]
+        (part,) = events[3]["item"]["content"]
+        assert part["type"] == "input_audio" and not part.get("transcript")
+
+
 @pytest.mark.parametrize("key", ["", "sk_wrong"])
 async def test_a_wrong_key_is_refused_before_the_upgrade(server: SocketServer, key: str) -> None:
     with pytest.raises(InvalidStatus) as refused:
