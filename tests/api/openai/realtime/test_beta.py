@@ -23,6 +23,21 @@ GA_ONLY = {
 }
 
 
+def _as_declared(frame: str) -> dict[str, Any]:
+    """The event without what the beta's types declare otherwise than its servers sent it.
+
+    They have `tool_choice` as a string, where a chosen function was always an object, and want the
+    `client_secret` of the answer over HTTP in the event too. The client does not validate.
+    """
+    event: dict[str, Any] = json.loads(frame)
+    if session := event.get("session"):
+        if isinstance(session.get("tool_choice"), dict):
+            session["tool_choice"] = "required"
+        if event["type"].startswith("transcription_session"):
+            session["client_secret"] = {"expires_at": 0, "value": ""}
+    return event
+
+
 @pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: json.loads(frame)["type"])
 def test_clients_of_the_beta_know_the_events(frame: str) -> None:
     kind = json.loads(frame)["type"]
@@ -31,7 +46,7 @@ def test_clients_of_the_beta_know_the_events(frame: str) -> None:
         assert translated is None
     elif kind not in GA_ONLY:
         assert translated is not None
-        event = _KNOWN.validate_json(translated)
+        event = _KNOWN.validate_python(_as_declared(translated))
         assert event.type == json.loads(translated)["type"]
         nested = (".audio", ".type", ".output_modalities")
         assert not [field for field in unknown_fields(event) if field.endswith(nested)]
@@ -41,7 +56,8 @@ def test_the_session_is_flat() -> None:
     frame = to_beta(session_created(SESSION))
     assert frame is not None
     shown = json.loads(frame)["session"]
-    flat = Session.model_validate(shown)
+    assert shown["tool_choice"] == {"type": "function", "name": "add"}
+    flat = Session.model_validate(_as_declared(frame)["session"])
     assert (flat.voice, flat.modalities, flat.speed) == ("marin", ["audio", "text"], 1.25)
     assert (flat.input_audio_format, flat.output_audio_format) == ("g711_ulaw", "pcm16")
     assert flat.max_response_output_tokens == 100
