@@ -37,7 +37,7 @@ def right_event(rng: random.Random) -> dict[str, Any]:
     kind = "output_text" if role == "assistant" else "input_text"
     audio = {"type": "input_audio", "audio": "AAAA" * 400}
     part = audio if role == "user" and rng.random() < 0.3 else {"type": kind, "text": "One two."}
-    items = [
+    items: list[dict[str, Any]] = [
         {"type": "message", "role": role, "content": [part]},
         {"type": "function_call", "call_id": "call_1", "name": "add", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "call_1", "output": "2"},

@@ -85,8 +85,9 @@ async def test_a_greeting_a_call_an_interruption_and_a_goodbye(
                 one for one in (await dialogue.answer()).output if one.type == "function_call"
             )
             assert (call.name, json.loads(call.arguments)) == ("clock", {})
-            output: Any = {"type": "function_call_output", "call_id": call.call_id}
-            await connection.conversation.item.create(item={**output, "output": "Noon."})
+            output: Any = {"type": "function_call_output", "output": "Noon."}
+            output["call_id"] = call.call_id
+            await connection.conversation.item.create(item=output)
             await connection.response.create()
             assert (await dialogue.answer()).output[0].content[0].transcript == "Noon."
 
