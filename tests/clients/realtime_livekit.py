@@ -1,4 +1,5 @@
-"""LiveKit's RealtimeModel for OpenAI, pointed at this service. Arguments: base URL, key.
+"""LiveKit's RealtimeModel and STT for OpenAI, pointed at this service. Arguments: base URL, key, a
+recording.
 
 Run by the interpreter of .venv-clients; prints what it read as one line of JSON.
 """
@@ -6,10 +7,13 @@ Run by the interpreter of .venv-clients; prints what it read as one line of JSON
 import asyncio
 import json
 import sys
+import wave
 from typing import Any
 
 import aiohttp
+from livekit import rtc
 from livekit.agents import llm
+from livekit.agents import stt as agents_stt
 from livekit.agents.utils import http_context
 from livekit.plugins import openai
 
@@ -48,7 +52,21 @@ async def read(created: llm.GenerationCreatedEvent, interrupted_by: Any = None) 
     return seen
 
 
-async def see(base_url: str, key: str) -> dict[str, Any]:
+async def listen(base_url: str, key: str, path: str) -> str:
+    """The first final of the realtime STT."""
+    with wave.open(path) as file:
+        rate, data = file.getframerate(), file.readframes(file.getnframes())
+    stt = openai.STT(base_url=base_url, api_key=key, use_realtime=True, model="whisper-1")
+    async with stt.stream() as stream, asyncio.timeout(20):
+        for part in (bytes(rate), data, bytes(rate * 4)):
+            stream.push_frame(rtc.AudioFrame(part, rate, 1, len(part) // 2))
+        async for event in stream:
+            if event.type == agents_stt.SpeechEventType.FINAL_TRANSCRIPT:
+                return str(event.alternatives[0].text)
+    return ""
+
+
+async def see(base_url: str, key: str, path: str) -> dict[str, Any]:
     async with aiohttp.ClientSession() as web:
         http_context._ContextVar.set(lambda: web)
         model = openai.realtime.RealtimeModel(base_url=base_url, api_key=key, turn_detection=None)
@@ -79,6 +97,7 @@ async def see(base_url: str, key: str) -> dict[str, Any]:
         goodbye = await ask("Goodbye.")
         await session.aclose()
         await model.aclose()
+        heard = await listen(base_url, key, path)
     return {
         "greeting": greeting,
         "called": called,
@@ -86,7 +105,8 @@ async def see(base_url: str, key: str) -> dict[str, Any]:
         "interrupted": interrupted,
         "goodbye": goodbye,
         "errors": errors,
+        "heard": heard,
     }
 
 
-sys.stdout.write(json.dumps(asyncio.run(see(*sys.argv[1:3]))) + "\n")
+sys.stdout.write(json.dumps(asyncio.run(see(*sys.argv[1:4]))) + "\n")
