@@ -1,4 +1,4 @@
-"""LiveKit's RealtimeModel for OpenAI in a spoken dialogue. Arguments: base URL, key, and a folder
+"""LiveKit's RealtimeModel for OpenAI in a spoken dialogue, and its realtime STT. Arguments: base URL, key, and a folder
 with the user's sentences as WAV files.
 
 Run by the interpreter of .venv-clients; prints what it read as one line of JSON.
@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 from livekit import rtc
-from livekit.agents import llm
+from livekit.agents import llm, stt
 from livekit.agents.utils import http_context
 from livekit.plugins import openai
 
@@ -133,10 +133,25 @@ async def dialogue(base_url: str, key: str, folder: Path) -> dict[str, Any]:
     }
 
 
+async def listen(base_url: str, key: str, path: Path) -> str:
+    """The first final of the realtime STT."""
+    with wave.open(str(path)) as file:
+        rate, data = file.getframerate(), file.readframes(file.getnframes())
+    recogniser = openai.STT(base_url=base_url, api_key=key, use_realtime=True, model="whisper-1")
+    async with recogniser.stream() as stream, asyncio.timeout(PATIENCE_S):
+        for part in (bytes(rate), data, bytes(rate * 4)):
+            stream.push_frame(rtc.AudioFrame(part, rate, 1, len(part) // 2))
+        async for event in stream:
+            if event.type == stt.SpeechEventType.FINAL_TRANSCRIPT:
+                return str(event.alternatives[0].text)
+    return ""
+
+
 async def see(base_url: str, key: str, folder: str) -> dict[str, Any]:
     async with aiohttp.ClientSession() as session:
         http_context._ContextVar.set(lambda: session)
-        return await dialogue(base_url, key, Path(folder))
+        seen = await dialogue(base_url, key, Path(folder))
+        return {**seen, "final": await listen(base_url, key, Path(folder) / "weather.wav")}
 
 
 sys.stdout.write(json.dumps(asyncio.run(see(*sys.argv[1:4]))) + "\n")

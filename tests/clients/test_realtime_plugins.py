@@ -25,6 +25,7 @@ def test_livekit_holds_a_dialogue_with_a_tool_and_an_interruption(
     assert seen["audio_s"][2] < 15  # of some 40: interrupted
     assert len(seen["heard"]) >= 4 and "weather" in seen["heard"][0].lower()
     assert seen["errors"] == []
+    assert "weather like in oslo" in seen["final"].lower()
 
 
 @pytest.mark.weights
