@@ -68,6 +68,7 @@ class Answer:
         self._splitter = ClauseSplitter(language)
         self._pieces: asyncio.Queue[AnswerPiece | Exception | None] = asyncio.Queue()
         self._made_s = 0.0  # of audio
+        self._spoken = 0  # characters
         self._grown = asyncio.Event()  # the text, or its end came
         self._sent = asyncio.Event()
         self._is_read = False
@@ -138,18 +139,27 @@ class Answer:
         self._pieces.put_nowait(None)
 
     async def _speak_piece(self, voice: ContextVoice, text: str, *, is_first: bool) -> None:
-        is_shown = False
+        """The transcript is shown with the audio of its words: a client that is interrupted has
+        little more than it heard."""
+        begins, shown = self._spoken, 0  # characters: of the answer before, of this piece
+        self._spoken += len(text)
         async with aclosing(voice.speak(text, early_start=is_first)) as chunks:
             async for chunk in chunks:
                 while self._made_s - self._playback.sent_s > BUFFERED_S:
                     self._sent.clear()
                     await self._sent.wait()
-                if not is_shown:
-                    is_shown = True
-                    self._pieces.put_nowait(AnswerText(text))
+                if chunk.words is None:  # an engine without word times
+                    shown = self._show(text, shown, len(text))
+                elif chunk.words:
+                    shown = self._show(text, shown, chunk.words[-1].text_end - begins)
                 self._put_audio(chunk.data, chunk.words or ())
-        if not is_shown:  # nothing in it can be spoken
-            self._pieces.put_nowait(AnswerText(text))
+        self._show(text, shown, len(text))
+
+    def _show(self, text: str, start: int, end: int) -> int:
+        """Returns the end."""
+        if end > start:
+            self._pieces.put_nowait(AnswerText(text[start:end]))
+        return max(start, end)
 
     def _put_audio(self, data: bytes, words: tuple[TimedWord, ...]) -> None:
         step = round(PIECE_S * self._bytes_per_s) & ~1  # whole samples

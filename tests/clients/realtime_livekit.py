@@ -1,5 +1,6 @@
-"""LiveKit's RealtimeModel for OpenAI in a spoken dialogue, and its realtime STT. Arguments: base URL, key, and a folder
-with the user's sentences as WAV files.
+"""LiveKit's RealtimeModel for OpenAI in a spoken dialogue, and its realtime STT.
+
+Arguments: base URL, key, and a folder with the sentences of the user as WAV files.
 
 Run by the interpreter of .venv-clients; prints what it read as one line of JSON.
 """

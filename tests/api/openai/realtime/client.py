@@ -68,9 +68,17 @@ class RealtimeClient:
             await self.send("input_audio_buffer.append", audio=audio)
 
     def kinds(self) -> list[str]:
-        """The types of all events, runs of deltas as one."""
-        kinds = [event["type"] for event in self.events]
-        return [one for at, one in enumerate(kinds) if not at or one != kinds[at - 1]]
+        """The types of all events, deltas of each answer only once."""
+        kinds: list[str] = []
+        deltas: set[str] = set()
+        for kind in (event["type"] for event in self.events):
+            if kind == "response.created":
+                deltas.clear()
+            if kind.endswith(".delta") and kind in deltas:
+                continue
+            deltas.add(kind)
+            kinds.append(kind)
+        return kinds
 
     def audio(self) -> bytes:
         deltas = (e for e in self.events if e["type"] == "response.output_audio.delta")
