@@ -254,11 +254,6 @@ class GrammarBuilder:
             raise SchemaTooLarge("the schema is too large")
 
 
-# An answer that is cut off is completed with the shortest text. Four nested arrays with 99 items at
-# least would be 400 MB, and over a minute of the replica.
-MAX_SHORTEST_BYTES = 100_000
-
-
 class Grammar:
     """The valid answers: all texts that `root` derives."""
 
@@ -273,11 +268,6 @@ class Grammar:
         _measure(self.nodes, budget)
         if any(math.isinf(node.min_bytes) for node in self.nodes):
             raise SchemaError("$ref: a value that must contain itself has no end")
-        if root.min_bytes > MAX_SHORTEST_BYTES:
-            raise SchemaTooLarge(
-                f"the shortest value has {root.min_bytes} bytes; at most {MAX_SHORTEST_BYTES} are "
-                "supported"
-            )
 
 
 def without(ranges: Ranges, holes: Iterable[tuple[int, int]]) -> Ranges:

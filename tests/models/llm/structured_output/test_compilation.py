@@ -15,20 +15,12 @@ from models.errors import EngineOverloaded
 from models.llm.base import GenerationRequest
 from models.llm.structured_output import answer
 from models.llm.structured_output.answer import REFUSED_S, answer_grammar, cached_grammar
-from models.llm.structured_output.ast import (
-    Grammar,
-    GrammarBuilder,
-    SchemaError,
-    SchemaTooLarge,
-    SchemaTooSlow,
-    WorkBudget,
-)
+from models.llm.structured_output.ast import SchemaError, SchemaTooLarge, SchemaTooSlow, WorkBudget
 from models.llm.structured_output.compilation import (
     MAX_OF_OWNER,
     MAX_WAITING,
     GrammarCompiler,
 )
-from models.llm.structured_output.json_schema import SchemaCompiler
 from tests.cpu_time import cpu_units
 from tests.models.llm.structured_output.schemas import record, strings
 from tests.patience import PATIENCE_S
@@ -224,14 +216,3 @@ def test_llguidance_gets_schemas_that_are_not_supported_but_none_that_is_too_lar
         assert not library.LLMatcher.called
     else:
         assert answers.constrain(asking(schema)).grammar is None
-
-
-def test_a_schema_whose_shortest_value_is_huge_is_refused() -> None:
-    """Found by the fuzzer: completing a cut-off answer took minutes and 400 MB."""
-    schema: dict[str, object] = {"type": "boolean"}
-    for _ in range(4):
-        schema = {"type": "array", "items": schema, "minItems": 99}
-    budget = WorkBudget()
-    root = SchemaCompiler(schema, GrammarBuilder(budget)).compile()
-    with pytest.raises(SchemaTooLarge, match="the shortest value has"):
-        Grammar(root, budget)
