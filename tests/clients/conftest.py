@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from api.services import Models, Services, build_services
@@ -14,7 +15,7 @@ from configs.load import load_yaml
 from configs.schema.models.llm import EchoConfig
 from configs.schema.transcription import ListeningConfig, load_profiles
 from configs.schema.voices import VoicesConfig
-from models.audio import float_to_pcm16
+from models.audio import float_to_pcm16, resample
 from models.base import ModelInfo
 from models.errors import EngineLost, WeightsMissing
 from models.llm.base import GenerationDelta, GenerationRequest
@@ -41,6 +42,7 @@ from tests.api.local_server import Server, local_settings, serve_local, serve_se
 from tests.api.local_services import local_services
 from tests.api.replaced import with_infrastructure, with_speech, with_synthesis, with_transcription
 from tests.clients.dialogue import SENTENCES, DialogueEngine
+from tests.clients.microphone import RATE
 from tests.clients.node_clients import NodeClients
 from tests.clients.registry_clients import RegistryClients
 from tests.hostile.audio_files import wav
@@ -150,11 +152,11 @@ def agent_server(
 
 @pytest.fixture(scope="package")
 def sentences(tmp_path_factory: pytest.TempPathFactory, weights: WeightStore) -> Path:
-    """A folder with what a user says in a dialogue, as WAV files at STT_SAMPLE_RATE."""
+    """A folder with what a user says in a dialogue, as WAV files at the microphone's RATE."""
     folder = tmp_path_factory.mktemp("sentences")
     for name, text in SENTENCES.items():
-        data = float_to_pcm16(speak(text, weights))
-        (folder / f"{name}.wav").write_bytes(wav(data, rate=STT_SAMPLE_RATE))
+        pcm = np.asarray(resample(speak(text, weights), STT_SAMPLE_RATE, RATE), np.float32)
+        (folder / f"{name}.wav").write_bytes(wav(float_to_pcm16(pcm), rate=RATE))
     return folder
 
 

@@ -14,6 +14,7 @@ import pytest
 
 PACKAGES = {
     "openai": "7.55.0",
+    "@openai/agents-realtime": "0.20.0",
     "ai": "6.0.326",
     "@ai-sdk/openai": "3.0.141",
     "@ai-sdk/openai-compatible": "2.0.87",
@@ -21,7 +22,7 @@ PACKAGES = {
     "ws": "8.23.0",
 }
 HERE = Path(__file__).parent
-INSTALL_S, RUN_S = 240, 60
+INSTALL_S, RUN_S = 240, 90
 
 
 class NodeClients:
@@ -40,19 +41,21 @@ class NodeClients:
             fcntl.flock(lock, fcntl.LOCK_EX)  # other workers, and other runs, wait
             _install(wanted, folder)
         self._scripts = tempfile.TemporaryDirectory(dir=folder)  # other runs have their own
+        for copied in HERE.glob("*.mjs"):  # Node looks for packages in the folders above
+            shutil.copy(copied, self._scripts.name)
 
     def close(self) -> None:
         self._scripts.cleanup()
 
-    def script(self, name: str) -> Path:
-        """Node looks for packages in the folders above the script, so a copy goes there."""
-        return Path(shutil.copy(HERE / name, self._scripts.name))
+    def script(self, script: Path | str) -> Path:
+        """Its copy, beside those of the modules that it imports."""
+        return Path(self._scripts.name) / Path(script).name
 
-    def run(self, name: str, *arguments: str) -> Any:
+    def run(self, script: Path | str, *arguments: str) -> Any:
         """The JSON that the script prints; fails with its output when it fails."""
-        command = ["node", str(self.script(name)), *arguments]
+        command = ["node", str(self.script(script)), *arguments]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S)
-        assert ran.returncode == 0, f"{name} failed:\n{ran.stdout}\n{ran.stderr}"
+        assert ran.returncode == 0, f"{script} failed:\n{ran.stdout}\n{ran.stderr}"
         return json.loads(ran.stdout)
 
 

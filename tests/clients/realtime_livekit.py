@@ -8,8 +8,6 @@ Run by the interpreter of .venv-clients; prints what it read as one line of JSON
 import asyncio
 import json
 import sys
-import wave
-from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,8 @@ from livekit.agents import llm, stt
 from livekit.agents.utils import http_context
 from livekit.plugins import openai
 
-PIECE_S = 0.1
+from tests.clients.microphone import RATE, Microphone, pieces
+
 PATIENCE_S = 60.0
 
 
@@ -27,31 +26,6 @@ PATIENCE_S = 60.0
 async def weather(city: str) -> str:
     """The weather of a city."""
     return f"fine in {city}"
-
-
-class Microphone:
-    """Never stops: what is said, then silence."""
-
-    def __init__(self, session: Any, folder: Path) -> None:
-        self._session = session
-        self._folder = folder
-        self._said: deque[bytes] = deque()
-        self.rate = 16_000
-
-    def say(self, name: str) -> None:
-        with wave.open(str(self._folder / f"{name}.wav")) as file:
-            assert file.getframerate() == self.rate
-            while data := file.readframes(round(PIECE_S * self.rate)):
-                self._said.append(data)
-
-    async def run(self) -> None:
-        loop = asyncio.get_running_loop()
-        at, silence = loop.time(), bytes(round(PIECE_S * self.rate) * 2)
-        while True:
-            data = self._said.popleft() if self._said else silence
-            self._session.push_audio(rtc.AudioFrame(data, self.rate, 1, len(data) // 2))
-            at += PIECE_S
-            await asyncio.sleep(at - loop.time())
 
 
 async def take(generation: Any) -> dict[str, Any]:
@@ -90,7 +64,11 @@ async def dialogue(base_url: str, key: str, folder: Path) -> dict[str, Any]:
     session.on("input_audio_transcription_completed", transcribed)
     await session.update_instructions("You are a concierge.")
     await session.update_tools([weather])
-    microphone = Microphone(session, folder)
+
+    async def send(data: bytes) -> None:
+        session.push_audio(rtc.AudioFrame(data, RATE, 1, len(data) // 2))
+
+    microphone = Microphone(folder, send)
     listening = asyncio.create_task(microphone.run())
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -136,12 +114,10 @@ async def dialogue(base_url: str, key: str, folder: Path) -> dict[str, Any]:
 
 async def listen(base_url: str, key: str, path: Path) -> str:
     """The first final of the realtime STT."""
-    with wave.open(str(path)) as file:
-        rate, data = file.getframerate(), file.readframes(file.getnframes())
     recogniser = openai.STT(base_url=base_url, api_key=key, use_realtime=True, model="whisper-1")
     async with recogniser.stream() as stream, asyncio.timeout(PATIENCE_S):
-        for part in (bytes(rate), data, bytes(rate * 4)):
-            stream.push_frame(rtc.AudioFrame(part, rate, 1, len(part) // 2))
+        for part in (bytes(RATE), *pieces(path), bytes(RATE * 4)):
+            stream.push_frame(rtc.AudioFrame(part, RATE, 1, len(part) // 2))
         async for event in stream:
             if event.type == stt.SpeechEventType.FINAL_TRANSCRIPT:
                 return str(event.alternatives[0].text)

@@ -40,3 +40,7 @@ def test_pipecat_holds_a_dialogue_with_a_tool_and_an_interruption(
     assert (greeting, farewell) == (GREETING, FAREWELL)
     assert answer.startswith("In Oslo it is") and "fine in Oslo" in answer
     assert seen["interruptions"] >= 1 and seen["seconds"] < 25  # the story alone has some 40
+    for heard in seen["heard"]:  # with turns that the pipeline ends, and the service
+        weather, goodbye = heard["finals"]
+        assert "weather like in oslo" in weather.lower() and "bye" in goodbye.lower()
+        assert heard["errors"] == []

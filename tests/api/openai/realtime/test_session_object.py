@@ -1,7 +1,7 @@
 """Session objects: defaults, merges, and the overrides of one response."""
 
 from copy import deepcopy
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -20,9 +20,22 @@ from api.openai.realtime.session_object import (
     merged,
     new_session,
 )
+from configs.load import load_yaml
+from configs.schema.voices import OpenAIConfig
 from tests.api.openai.realtime.examples import SESSION, UPDATES
 
+MODELS = [
+    name
+    for part in get_args(RealtimeSessionCreateRequest.model_fields["model"].annotation)
+    for name in get_args(part)
+    if "realtime" in name
+]
 ADD = {"type": "function", "name": "add", "parameters": {"type": "object"}}
+
+
+def test_every_realtime_model_that_the_client_names_is_known() -> None:
+    assert "gpt-realtime" in MODELS
+    assert set(MODELS) <= load_yaml(OpenAIConfig, "openai").realtime_models.keys()
 
 
 def default() -> RealtimeSession:
