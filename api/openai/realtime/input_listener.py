@@ -13,6 +13,7 @@ from api.sockets.kernel.session import SocketSession
 from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
 from pipelines.agents.items import Part
 from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate, decode_bytes
+from pipelines.audio.noise_reduction import NoiseReducer
 from pipelines.errors import InsufficientCredit, InvalidRequest
 from pipelines.stt.file import separator_of
 from pipelines.stt.session import (
@@ -51,6 +52,13 @@ def policy_of(audio: InputAudio) -> TurnPolicy:
             return SemanticTurns(longest_wait_ms=round(vad.longest_wait_s * 1000))
         case None:
             return ManualTurns()
+
+
+def _reducer_of(audio: InputAudio) -> NoiseReducer | None:
+    reduction = audio.noise_reduction
+    if reduction is None or reduction.type is None:
+        return None
+    return NoiseReducer(is_far=reduction.type == "far_field")
 
 
 class InputListener:
@@ -105,7 +113,7 @@ class InputListener:
             self._emit,
         )
         self._running = [
-            self._socket.spawn(self._feed(self._live), "listen"),
+            self._socket.spawn(self._feed(self._live, _reducer_of(settings)), "listen"),
             self._socket.spawn(self._live.run(), "emit transcripts"),
         ]
 
@@ -209,10 +217,10 @@ class InputListener:
         if live is not None:
             await live.close()
 
-    async def _feed(self, live: LiveSession) -> None:
+    async def _feed(self, live: LiveSession, reducer: NoiseReducer | None) -> None:
         while (item := await self._input.inbox.take()) is not None:
             if not isinstance(item, (str, tuple)):
-                await live.accept_pcm(item)
+                await live.accept_pcm(reducer.reduce(item) if reducer else item)
                 await asyncio.sleep(0)  # much audio at once must not hold up other sessions
             elif item == "commit":
                 await live.commit()

@@ -1,0 +1,33 @@
+"""Removes steady noise from a microphone: the noise suppressor and gain control of WebRTC.
+
+It takes 0.1 to 0.4 % of a core for each stream.
+"""
+
+import numpy as np
+from webrtc_noise_gain import AudioProcessor
+
+from models.audio import Pcm
+from models.stt.base import STT_SAMPLE_RATE
+
+BLOCK = STT_SAMPLE_RATE // 100  # samples of the 10 ms that WebRTC takes at a time
+FULL_SCALE = 32_767
+
+
+class NoiseReducer:
+    """State of one stream of mono audio at 16 kHz."""
+
+    def __init__(self, *, is_far: bool) -> None:
+        """A far microphone has more of the room, and less of the speaker, who is amplified."""
+        self._processor = AudioProcessor(*((3, 3) if is_far else (0, 2)))  # dBFS of gain, level
+        self._rest = b""
+
+    def reduce(self, pcm: Pcm) -> Pcm:
+        """(samples,) of float32 within ±1. At most 10 ms wait for the next call."""
+        data = self._rest + (np.clip(pcm, -1, 1) * FULL_SCALE).astype("<i2").tobytes()
+        step = BLOCK * 2
+        whole = len(data) - len(data) % step
+        self._rest = data[whole:]
+        reduced = b"".join(
+            self._processor.Process10ms(data[at : at + step]).audio for at in range(0, whole, step)
+        )
+        return np.frombuffer(reduced, "<i2").astype(np.float32) / FULL_SCALE
