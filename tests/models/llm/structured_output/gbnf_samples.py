@@ -13,7 +13,7 @@ Node = Any
 
 
 class TooLong(Exception):
-    """The text grew beyond MOST_PARTS although it hurried: the least depth is not the least size."""
+    """More than MOST_PARTS although it hurried: the least depth is not the least size."""
 
 
 def parse(grammar: str) -> dict[str, Node]:
