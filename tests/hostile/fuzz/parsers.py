@@ -140,7 +140,7 @@ def json_schema_text(data: bytes) -> None:
 def _check_schema(schema: Any) -> None:
     # A reference that leads nowhere is not refused where nothing is derived from it, as in
     # `additionalProperties` beside `properties`.
-    with suppress(SchemaError, Unresolvable):
+    with suppress(SchemaError, Unresolvable, gbnf_samples.TooLong):
         budget = WorkBudget()
         root = SchemaCompiler(schema, GrammarBuilder(budget)).compile()
         grammar = Grammar(root, budget)

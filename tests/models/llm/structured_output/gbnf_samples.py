@@ -8,7 +8,12 @@ _TOKEN = re.compile(
     r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\](?:\{\d+(?:,\d+)?\})?|[a-z][a-z0-9]*|\{\d+,\d+\}|[()|?]'
 )
 _ESCAPE = re.compile(r"\\(x[0-9A-F]{2}|U[0-9A-F]{8}|.)", re.S)
+MOST_PARTS = 50_000
 Node = Any
+
+
+class TooLong(Exception):
+    """More than MOST_PARTS although it hurried: the least depth is not the least size."""
 
 
 def parse(grammar: str) -> dict[str, Node]:
@@ -23,7 +28,10 @@ def parse(grammar: str) -> dict[str, Node]:
 
 
 def sample(rules: dict[str, Node], random: Random, brief: float = 0.5) -> str:
-    """A random text; `brief` is the probability that a repetition stops at its minimum."""
+    """A random text; `brief` is the probability that a repetition stops at its minimum.
+
+    Raises TooLong.
+    """
     out: list[str] = []
     depths = _shortest(rules)
 
@@ -32,6 +40,8 @@ def sample(rules: dict[str, Node], random: Random, brief: float = 0.5) -> str:
 
     def write(node: Node, depth: int) -> None:
         kind, value = node
+        if len(out) > MOST_PARTS:
+            raise TooLong
         if kind == "text":
             out.append(value)
         elif kind == "set":
