@@ -59,6 +59,7 @@ class Answer:
         """`bytes_per_s` is that of the voice's encoder."""
         self.usage: TokenUsage | None = None
         self.finish_reason: FinishReason | None = None
+        self.model = completion.model  # id of the one that answers
         self._completion = completion
         self._voice = speaker.voice if speaker else None
         self._credit = speaker.credit if speaker else None

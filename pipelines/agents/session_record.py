@@ -34,7 +34,7 @@ class SessionRecord:
         self._usage = {"seconds": 0.0, "input_tokens": 0, "output_tokens": 0, "characters": 0}
 
     def begin(self, session_id: str, model: str) -> None:
-        """`model` is the id of the one that answers."""
+        """`model` is the id or alias of the one that is to answer."""
         self._session_id, self._model = session_id, model
         self._began_at = time.monotonic()
         self._started_at = utc_now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -53,6 +53,7 @@ class SessionRecord:
 
     def count(self, answer: Answer) -> None:
         """Adds what an answer used."""
+        self._model = answer.model
         if answer.usage is not None:
             self._usage["input_tokens"] += answer.usage.prompt_tokens
             self._usage["output_tokens"] += answer.usage.completion_tokens

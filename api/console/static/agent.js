@@ -1,51 +1,36 @@
 "use strict";
 
 // A conversation by voice, over the Realtime dialect.
-const AGENT_RATE = 24000; // Hz, of both directions
-
 let hangUp = null;
 
 async function talk(output, instructions, voice) {
-  const stream = await navigator.mediaDevices.getUserMedia({ audio: { echoCancellation: true } });
-  const context = new AudioContext({ sampleRate: AGENT_RATE });
-  await context.audioWorklet.addModule("/console/microphone.js");
-  const microphone = new AudioWorkletNode(context, "microphone");
-  const player = new Player(context);
-  const credential = sessionStorage.getItem(CREDENTIAL);
-  const socket = openSocket("/openai/v1/realtime?model=gpt-realtime-mini", [
-    "realtime",
-    `openai-insecure-api-key.${credential}`,
-  ]);
-  const send = (message) => socket.readyState === WebSocket.OPEN && socket.send(JSON.stringify(message));
-  microphone.port.onmessage = ({ data }) => send({
-    type: "input_audio_buffer.append",
-    audio: toBase64(new Uint8Array(data.buffer)),
-  });
-  hangUp = () => socket.close();
-  const lines = new Map(); // by item
-  const line = (item, who) => {
-    if (!lines.has(item)) {
-      const paragraph = document.createElement("p");
-      paragraph.className = who;
-      lines.set(item, paragraph);
-      output.append(paragraph);
-    }
-    return lines.get(item);
+  let socket = null;
+  let isOver = false;
+  hangUp = () => {
+    isOver = true;
+    socket?.close();
   };
+  const microphone = await openMicrophone();
+  const context = new AudioContext({ sampleRate: SPEECH_RATE });
+  const player = new Player(context);
+  const send = (message) => socket.readyState === WebSocket.OPEN && socket.send(JSON.stringify(message));
+  const hear = (audio) => send({ type: "input_audio_buffer.append", audio });
+  const lines = new Map(); // by item
+  const show = (item, who, text, isWhole) => {
+    if (!lines.has(item)) {
+      lines.set(item, document.createElement("p"));
+      lines.get(item).className = who;
+      output.append(lines.get(item));
+    }
+    const line = lines.get(item);
+    line.textContent = isWhole ? text : line.textContent + text;
+    output.scrollTop = output.scrollHeight;
+  };
+  const fail = ({ error }) => showStatus(error.message, true);
   let speaking = null; // the item whose audio is played
   const handlers = {
     "session.created": () => {
-      const audio = {
-        input: {
-          turn_detection: { type: "semantic_vad", eagerness: "medium" },
-          transcription: { model: "gpt-4o-transcribe" },
-        },
-        output: { voice },
-      };
-      send({ type: "session.update", session: { type: "realtime", instructions, audio } });
-    },
-    "session.updated": () => {
-      context.createMediaStreamSource(stream).connect(microphone);
+      microphone.begin(hear).catch((error) => fail({ error }));
       showStatus("Speak …");
     },
     "input_audio_buffer.speech_started": () => {
@@ -56,32 +41,35 @@ async function talk(output, instructions, voice) {
         speaking = null;
       }
     },
-    "conversation.item.input_audio_transcription.delta": ({ item_id, delta }) => {
-      line(item_id, "user").textContent += delta;
-    },
-    "conversation.item.input_audio_transcription.completed": ({ item_id, transcript }) => {
-      line(item_id, "user").textContent = transcript;
-    },
-    "response.output_audio_transcript.delta": ({ item_id, delta }) => {
-      line(item_id, "assistant").textContent += delta;
-    },
+    "conversation.item.input_audio_transcription.delta": ({ item_id, delta }) => show(item_id, "user", delta),
+    "conversation.item.input_audio_transcription.completed": ({ item_id, transcript }) =>
+      show(item_id, "user", transcript, true),
+    "conversation.item.input_audio_transcription.failed": fail,
+    "response.output_audio_transcript.delta": ({ item_id, delta }) => show(item_id, "assistant", delta),
     "response.output_audio.delta": ({ item_id, delta }) => {
       if (speaking !== item_id) player.begin();
       speaking = item_id;
       player.play(delta);
     },
-    "response.done": ({ response }) => {
-      const error = response.status_details?.error;
-      if (error) showStatus(error.message, true);
-    },
-    error: ({ error }) => showStatus(error.message, true),
+    "response.done": ({ response }) => response.status_details?.error && fail(response.status_details),
+    error: fail,
   };
   output.replaceChildren();
   try {
+    // A refused request says why, a refused socket does not; and the credential stays with HTTP.
+    const input = {
+      turn_detection: { type: "semantic_vad", eagerness: "medium" },
+      transcription: { model: "gpt-4o-transcribe" },
+    };
+    const audio = { input, output: { voice } };
+    const session = { type: "realtime", model: "gpt-realtime-mini", instructions, audio };
+    const json = { session, expires_after: { seconds: 60 } };
+    const secret = await (await call("/openai/v1/realtime/client_secrets", { method: "POST", json })).json();
+    if (isOver) return;
+    socket = openSocket("/openai/v1/realtime", ["realtime", `openai-insecure-api-key.${secret.value}`]);
     await converse(socket, (message) => handlers[message.type]?.(message));
   } finally {
-    stream.getTracks().forEach((track) => track.stop());
-    await context.close();
+    await Promise.all([microphone.close(), context.close()]);
   }
 }
 
@@ -89,16 +77,15 @@ at("talk-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   const button = event.target.querySelector("button");
   if (hangUp) {
+    showStatus("");
     hangUp();
     return;
   }
-  hangUp = () => {}; // a click during the start does not start a second session
   button.textContent = "Hang up";
   const form = new FormData(event.target);
   try {
     showStatus("Connecting …");
     await talk(at("talk"), form.get("instructions"), form.get("agent_voice") || undefined);
-    showStatus("");
   } catch (error) {
     showStatus(error.message, true);
   } finally {

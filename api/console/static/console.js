@@ -19,7 +19,9 @@ async function call(path, options = {}) {
     headers["Content-Type"] = "application/json";
     options = { ...options, body: JSON.stringify(options.json) };
   }
-  const answer = await fetch(path, { ...options, headers });
+  const answer = await fetch(path, { ...options, headers }).catch(() => {
+    throw new Error("The service does not answer.");
+  });
   if (!answer.ok) {
     const body = await answer.json().catch(() => ({}));
     if (answer.status === 401 && credential) leave();
@@ -103,7 +105,8 @@ async function show(credential) {
 function leave() {
   sessionStorage.removeItem(CREDENTIAL);
   chatId = null;
-  for (const id of ["created", "keys", "turns", "heard", "live"]) at(id).replaceChildren();
+  sockets.forEach((socket) => socket.close());
+  for (const id of ["created", "keys", "turns", "heard", "live", "talk"]) at(id).replaceChildren();
   clearAccount();
   at("spoken").removeAttribute("src");
   at("spoken").hidden = true;

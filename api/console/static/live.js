@@ -1,15 +1,38 @@
 "use strict";
 
 // Speech over the two sockets: playback during synthesis, transcripts during recording.
-const SOCKET_RATES = [16000, 24000, 44100, 48000]; // Hz that /ws/stt takes of a browser
-const SPEECH_RATE = 24000;
+const SPEECH_RATE = 24000; // Hz, of both directions
+const sockets = new Set(); // that are open: `leave` closes them
 
 // Without `protocols`, which may carry the credential, it is part of the address.
 function openSocket(path, protocols) {
   const url = new URL(path, location.href);
   url.protocol = url.protocol.replace("http", "ws");
   if (!protocols) url.searchParams.set("apiKey", sessionStorage.getItem(CREDENTIAL));
-  return new WebSocket(url, protocols || []);
+  const socket = new WebSocket(url, protocols || []);
+  sockets.add(socket);
+  socket.addEventListener("close", () => sockets.delete(socket));
+  return socket;
+}
+
+// `begin` passes base64 of its 16-bit samples at SPEECH_RATE.
+async function openMicrophone() {
+  if (!navigator.mediaDevices) throw new Error("Browsers have a microphone only for pages from https or localhost.");
+  const stream = await navigator.mediaDevices.getUserMedia({ audio: true }).catch((error) => {
+    throw new Error(`The browser gives no microphone: ${error.message}.`);
+  });
+  const context = new AudioContext(); // Firefox connects no microphone to one of another rate
+  const close = () => {
+    stream.getTracks().forEach((track) => track.stop());
+    return context.close();
+  };
+  const begin = async (handle) => {
+    await context.audioWorklet.addModule("/console/microphone.js");
+    const node = new AudioWorkletNode(context, "microphone", { processorOptions: { rate: SPEECH_RATE } });
+    node.port.onmessage = ({ data }) => handle(toBase64(new Uint8Array(data.buffer)));
+    context.createMediaStreamSource(stream).connect(node);
+  };
+  return { begin, close };
 }
 
 // Plays base64 of 16-bit samples, one chunk after another.
@@ -17,12 +40,12 @@ class Player {
   constructor(context) {
     this.context = context;
     this.sources = [];
+    this.ends = 0; // of the audio scheduled so far, on the context's clock
     this.begin();
   }
 
   begin() {
-    this.ends = 0; // of the audio scheduled so far, on the context's clock
-    this.total = 0; // seconds of it
+    this.total = 0; // seconds that were scheduled since
   }
 
   play(base64) {
@@ -53,9 +76,11 @@ class Player {
 // Resolves at a clean end of the socket; `handle` gets each message.
 function converse(socket, handle) {
   return new Promise((resolve, reject) => {
+    let last = {}; // a server that ends the session says why
     socket.onmessage = ({ data }) => {
       try {
-        handle(JSON.parse(data));
+        last = JSON.parse(data);
+        handle(last);
       } catch (error) {
         reject(error);
         socket.close();
@@ -63,6 +88,7 @@ function converse(socket, handle) {
     };
     socket.onclose = ({ code }) => {
       if (code === 1000 || code === 1005) resolve();
+      else if (last.error) reject(new Error(last.error.message));
       else reject(new Error(code === 1006 ? "The connection was refused or lost." : `The session ended (${code}).`));
     };
   });
@@ -107,19 +133,10 @@ async function speakLive(text, voiceId) {
 let stopListening = null;
 
 async function listenLive(output, language) {
-  const stream = await navigator.mediaDevices.getUserMedia({ audio: true });
-  let context = new AudioContext();
-  if (!SOCKET_RATES.includes(context.sampleRate)) context = new AudioContext({ sampleRate: 48000 });
-  await context.audioWorklet.addModule("/console/microphone.js");
-  const microphone = new AudioWorkletNode(context, "microphone");
+  const microphone = await openMicrophone();
   const socket = openSocket("/ws/stt");
   const send = (message) => socket.readyState === WebSocket.OPEN && socket.send(JSON.stringify(message));
-  microphone.port.onmessage = ({ data }) => send({
-    type: "audio",
-    audio: toBase64(new Uint8Array(data.buffer)),
-    encoding: "linear",
-    sample_rate: context.sampleRate,
-  });
+  const hear = (audio) => send({ type: "audio", audio, encoding: "linear", sample_rate: SPEECH_RATE });
   stopListening = () => send({ type: "stop" });
   output.replaceChildren();
   const lines = new Map();
@@ -128,13 +145,13 @@ async function listenLive(output, language) {
       if (message.connection_established) {
         const config = {
           encoding: "linear",
-          sample_rate: context.sampleRate,
+          sample_rate: SPEECH_RATE,
           continuous_mode: true,
           interim_results_frequency: 400,
         };
         send({ type: "start", languages: language ? [language] : null, config });
       } else if (message.type === "connected") {
-        context.createMediaStreamSource(stream).connect(microphone);
+        microphone.begin(hear).catch((error) => showStatus(error.message, true));
         showStatus("Listening …");
       } else if (message.type === "error") {
         throw new Error(message.error);
@@ -151,8 +168,7 @@ async function listenLive(output, language) {
       }
     });
   } finally {
-    stream.getTracks().forEach((track) => track.stop());
-    await context.close();
+    await microphone.close();
   }
   return "";
 }

@@ -1,23 +1,37 @@
 "use strict";
 
-// Collects the microphone's samples, as 16-bit integers, into messages of about 60 ms.
+// Collects the microphone's samples, as 16-bit integers at `rate`, into messages of about 60 ms.
 class Microphone extends AudioWorkletProcessor {
-  constructor() {
+  constructor({ processorOptions: { rate } }) {
     super();
-    this.samples = new Int16Array(Math.round(sampleRate * 0.06));
+    this.step = rate / sampleRate; // made for each sample that comes
+    this.samples = new Int16Array(Math.round(rate * 0.06));
     this.filled = 0;
+    this.sum = 0; // of the sample being made, which is the mean of those that fall into it
+    this.part = 0; // of it that is known
   }
 
   process([[channel]]) {
     for (const sample of channel || []) {
-      this.samples[this.filled] = Math.max(-1, Math.min(1, sample)) * 32767;
-      this.filled += 1;
-      if (this.filled === this.samples.length) {
-        this.port.postMessage(this.samples.slice());
-        this.filled = 0;
+      let left = this.step;
+      while (this.part + left >= 1) {
+        this.put(this.sum + sample * (1 - this.part));
+        left -= 1 - this.part;
+        this.sum = this.part = 0;
       }
+      this.sum += sample * left;
+      this.part += left;
     }
     return true;
+  }
+
+  put(sample) {
+    this.samples[this.filled] = Math.max(-1, Math.min(1, sample)) * 32767;
+    this.filled += 1;
+    if (this.filled === this.samples.length) {
+      this.port.postMessage(this.samples.slice());
+      this.filled = 0;
+    }
   }
 }
 
