@@ -3,14 +3,12 @@
 It takes 0.1 to 0.4 % of a core for each stream.
 """
 
-import numpy as np
 from webrtc_noise_gain import AudioProcessor
 
-from models.audio import Pcm
+from models.audio import Pcm, float_to_pcm16, pcm16_to_float
 from models.stt.base import STT_SAMPLE_RATE
 
 BLOCK = STT_SAMPLE_RATE // 100  # samples of the 10 ms that WebRTC takes at a time
-FULL_SCALE = 32_767
 
 
 class NoiseReducer:
@@ -23,11 +21,11 @@ class NoiseReducer:
 
     def reduce(self, pcm: Pcm) -> Pcm:
         """(samples,) of float32 within ±1. At most 10 ms wait for the next call."""
-        data = self._rest + (np.clip(pcm, -1, 1) * FULL_SCALE).astype("<i2").tobytes()
+        data = self._rest + float_to_pcm16(pcm)
         step = BLOCK * 2
         whole = len(data) - len(data) % step
         self._rest = data[whole:]
         reduced = b"".join(
             self._processor.Process10ms(data[at : at + step]).audio for at in range(0, whole, step)
         )
-        return np.frombuffer(reduced, "<i2").astype(np.float32) / FULL_SCALE
+        return pcm16_to_float(reduced)
