@@ -202,9 +202,7 @@ class Listener:
     def _ask(self, pcm: Pcm, language: str) -> tuple[float, str]:
         key = pcm.tobytes()  # several clips begin in the same way
         if key not in self._known:
-            request = TranscriptionRequest(
-                pcm, language, urgency=SPECULATIVE, is_live=True, retry_within_s=0.2
-            )
+            request = TranscriptionRequest(pcm, language, urgency=SPECULATIVE, is_live=True)
             segments = self._recogniser.transcribe([request])[0].segments
             text = " ".join(segment.text for segment in segments)
             self._known[key] = self._detector.completeness(pcm), text

@@ -59,8 +59,8 @@ class SessionOptions:
     no_speech_threshold: float = 0.6
     owner: str = ""  # the tenant
     turns: TurnPolicy | None = None  # of a voice agent, with its events; in place of utterance_end
-    # What a short sound is expected to be in a language, at the time when it is decoded.
-    expected_sounds: Callable[[str], str | None] = lambda language: None
+    # Of an agent: what a short sound may be in a language, at the time when it is decoded.
+    expected_sounds: Callable[[str], str | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ def end_ms(completeness: float, turns: SemanticTurns, *, unfinished: bool = Fals
     if completeness >= COMPLETE:
         return COMPLETE_END_MS
     doubt = _log_odds(max(completeness, INCOMPLETE)) / _log_odds(INCOMPLETE)
-    return COMPLETE_END_MS * (turns.longest_wait_ms / COMPLETE_END_MS) ** doubt
+    return COMPLETE_END_MS * math.pow(turns.longest_wait_ms / COMPLETE_END_MS, doubt)
 
 
 def _log_odds(probability: float) -> float:

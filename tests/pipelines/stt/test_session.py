@@ -300,9 +300,9 @@ async def test_the_next_utterance_is_expected_in_the_language_of_the_last(
         transcript(number, request), language="de", language_probability=probability
     )
     async with listening(model) as live:
-        await live.hear(loud(2), quiet(1), loud(2), quiet(1))
+        await live.hear(loud(1), quiet(1), loud(1), quiet(1))
         live.listener.change_languages(("de", "en"))
-        await live.hear(loud(2), quiet(1))
+        await live.hear(loud(1), quiet(1))
     assert [request.expected for request in model.requests] == [None, expected, None]
 
 
@@ -312,7 +312,7 @@ async def test_expected_times_counts_repeats_of_a_language(model: FakeTranscribe
         transcript(number, request), language=languages[number], language_probability=0.9
     )
     async with listening(model) as live:
-        await live.hear(*[loud(2), quiet(1)] * 4)
+        await live.hear(*[loud(1), quiet(1)] * 4)
     heard = [(request.expected, request.expected_times) for request in model.requests]
     assert heard == [(None, 1), ("de", 1), ("de", 2), ("en", 1)]
 

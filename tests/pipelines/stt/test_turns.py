@@ -62,7 +62,7 @@ class Conversation:
         turns: TurnPolicy,
         *answers: float,
         model: FakeTranscriber | None = None,
-        expected_sounds: Callable[[str], str | None] = lambda language: None,
+        expected_sounds: Callable[[str], str | None] | None = None,
     ) -> None:
         self.model = model or FakeTranscriber()
         self.detector = ScriptedTurnDetector(*answers)
