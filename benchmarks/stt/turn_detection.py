@@ -2,14 +2,17 @@
 sentence waits, with `semantic_vad` and with plain silences.
 
 `python -m benchmarks.stt.turn_detection [--keep FOLDER]` speaks `turns.yaml` with this service's
-voices, without a pause and with one of 0.3 to 2 s (its length drawn) at a clause border or at an
-odd place, over noise at -60 dBFS. The endpointing, turn detector and policy are those of the
-service; times are those of the audio, without computation. Voices and sentences of the held-out
-half are others than those on which the policy may be tuned. `--keep` stores the speech. After a
-cut-off in a natural pause of a sentence the detector's answer is still that to the whole sentence.
+voices, without a pause and with one of 0.3 to 2 s (its length drawn) at a mark, over noise at
+-60 dBFS. The endpointing, turn detector, recogniser and policy are those of the service; times are
+those of the audio, and a text is known `TEXT_MS` after the recogniser was asked. Voices and
+sentences of the held-out half are others than those on which the policy may be tuned. `--keep`
+stores the speech. A turn that ends where what was said may be a whole sentence is no false cut-off,
+but counted apart; so is one in a fluent sentence. After such a one the answers of the models are
+still those to the whole sentence. The language is known, as after the first turns of a session.
 """
 
 import argparse
+import math
 import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,12 +28,13 @@ from configs.load import load_yaml
 from configs.schema.transcription import EndpointingConfig, ListeningConfig
 from configs.settings import weights_dir
 from models.audio import Pcm, resample
-from models.registry import TTS, TURN_DETECTION, VAD, load, load_model
-from models.stt.base import STT_SAMPLE_RATE
+from models.registry import STT, TTS, TURN_DETECTION, VAD, load, load_model
+from models.stt.base import SPECULATIVE, STT_SAMPLE_RATE, TranscriptionRequest
 from models.tts.base import SynthesisRequest, TTSEngine
 from models.weights.store import WeightStore
-from pipelines.stt.endpointing import LikelyEnd, UtteranceEnded
+from pipelines.stt.endpointing import LikelyEnd, Resumed, SpeechStarted, UtteranceEnded
 from pipelines.stt.turns import SemanticTurns, SilenceTurns, TurnPolicy, end_ms, open_endpointer
+from pipelines.text.unfinished import is_unfinished
 
 SENTENCES = Path(__file__).with_name("turns.yaml")
 VOICES = {  # engine and voice
@@ -54,33 +58,50 @@ VOICED = 0.01  # of full scale
 EDGE_S = 0.06  # a word begins within this time of its estimate; the cut is at the quietest place
 SILENCES_MS = (200, 300, 400, 500, 600, 700, 800, 1000, 1200, 1500, 1800, 2000)
 WAITS_S = {"low": 8.0, "medium": 4.0, "high": 2.0}
+LONGEST_WAITS_MS = (200, 300, 500, 800, 1000, 1500, 2000, 2500, 3000, 4000, 6000, 8000, 12000)
+KINDS = {"/": "clause", "|": "whole", "~": "odd", "^": "search"}  # of the pauses, by their marks
+RESUMES_S = 0.064
+TEXT_MS = 170  # the median of `make bench-stt-socket`, one speaker
 MEAN_DELAY_MS = 300.0
 CUT_OFFS = 0.05
+MARKS = re.compile(r" [/|~^] ")
 
 
 @dataclass(frozen=True, slots=True)
 class Clip:
     """A sentence with the answers of the models to it."""
 
-    kind: str  # finished, clause, odd
+    kind: str  # finished, or that of the pause that was put in
     language: str
-    has_pause: bool  # one that was put in
+    pause: tuple[float, float] | None  # seconds
     speech_end_s: float
     probabilities: list[float]  # of speech, by frame
     levels: list[float]
-    complete: dict[int, float]  # of the turn detector, by the sample where it is asked
+    # By the sample where they are asked: the turn detector's answer, the recogniser's text.
+    complete: dict[int, tuple[float, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    cut_off: bool | None  # None: there is no pause
-    delay_ms: float | None  # from the last sound; None: there is a pause
+    kind: str
+    cut_off: bool  # in the pause that was put in; of a fluent sentence: anywhere
+    delay_ms: float  # from the last sound
 
 
-def speech(engine: TTSEngine, voice: str, language: str, marked: str) -> tuple[Pcm, list[int]]:
-    """The sentence, float32 [n] at 16 kHz, and the samples of its clause border and odd place."""
-    text = re.sub(r" [/~] ", " ", marked)
-    request = SynthesisRequest(text=text, voice=voice, language=language, timings=True)
+@dataclass(frozen=True, slots=True)
+class VoiceAlone:
+    """Semantic turns without the text: the turn detector alone decides."""
+
+    turns: SemanticTurns
+
+
+def speech(
+    engine: TTSEngine, voice: str, language: str, marked: str
+) -> tuple[Pcm, list[str], list[int]]:
+    """The sentence, float32 [n] at 16 kHz, and the kinds and samples of its places of pauses."""
+    request = SynthesisRequest(
+        text=MARKS.sub(" ", marked), voice=voice, language=language, timings=True
+    )
     rate = engine.capabilities.sample_rate
     parts, starts, at = [], dict[int, float](), 0.0
     for chunk in engine.synthesize(request):
@@ -88,12 +109,13 @@ def speech(engine: TTSEngine, voice: str, language: str, marked: str) -> tuple[P
         starts |= {word.text_start: at + word.start_s for word in chunk.words}
         at += chunk.duration_s
     pcm = np.concatenate(parts)
-    places = []
-    for mark in "/~":
-        before = re.sub(r" [/~] ", " ", marked[: marked.index(f" {mark} ")] + " ")
+    kinds, places = [], []
+    for mark in MARKS.finditer(marked):
+        before = MARKS.sub(" ", marked[: mark.start()] + " ")
         start = min(starts, key=lambda offset: abs(offset - len(before)))
+        kinds.append(KINDS[mark[0].strip()])
         places.append(quietest(pcm, starts[start]))
-    return pcm, places
+    return pcm, kinds, places
 
 
 def quietest(pcm: Pcm, at_s: float) -> int:
@@ -104,8 +126,8 @@ def quietest(pcm: Pcm, at_s: float) -> int:
     return min(steps, key=lambda at: float(np.abs(pcm[at - width // 2 : at + width // 2]).sum()))
 
 
-def spoken(half: str, keep: Path) -> Iterator[tuple[str, Pcm, list[int]]]:
-    """Language, sound and places of each sentence by each voice of its language."""
+def spoken(half: str, keep: Path) -> Iterator[tuple[str, Pcm, dict[str, int]]]:
+    """Language, sound and places of pauses of each sentence by each voice of its language."""
     weights, engines = WeightStore(weights_dir()), dict[str, TTSEngine]()
     sentences = load_sentences()[half]
     for language, voices in VOICES[half].items():
@@ -115,10 +137,11 @@ def spoken(half: str, keep: Path) -> Iterator[tuple[str, Pcm, list[int]]]:
                 if not path.exists():
                     if name not in engines:
                         engines[name], _ = load_model(TTS, f"tts/{name}", weights)
-                    pcm, places = speech(engines[name], voice, language, marked)
-                    np.savez(path, pcm=pcm, places=places)
+                    pcm, kinds, places = speech(engines[name], voice, language, marked)
+                    np.savez(path, pcm=pcm, kinds=np.array(kinds, str), places=places)
                 with np.load(path) as stored:
-                    yield language, stored["pcm"], stored["places"].tolist()
+                    kinds, places = stored["kinds"].tolist(), stored["places"].tolist()
+                    yield language, stored["pcm"], dict(zip(kinds, places, strict=True))
 
 
 def load_sentences() -> dict[str, dict[str, list[str]]]:
@@ -145,8 +168,12 @@ class Listener:
         self._vad = load(VAD, "vad/silero", weights)
         self.frame = self._vad.capabilities.frame_samples
         self._detector = load(TURN_DETECTION, "turn_detection/smart_turn", weights)
+        self._recogniser, _ = load_model(STT, "stt/whisper_base", weights)
+        self._known = dict[bytes, tuple[float, str]]()
 
-    def clip(self, kind: str, language: str, pcm: Pcm, seed: int) -> Clip:
+    def clip(
+        self, kind: str, language: str, pcm: Pcm, pause: tuple[float, float] | None, seed: int
+    ) -> Clip:
         voiced = np.flatnonzero(np.abs(pcm) > VOICED)
         lead = np.zeros(STT_SAMPLE_RATE // 2, np.float32)
         tail = np.zeros(round(TAIL_S * STT_SAMPLE_RATE), np.float32)
@@ -160,107 +187,163 @@ class Listener:
         for probability, level in zip(probabilities, levels, strict=True):
             for event in endpointer.accept_frame(probability, level):
                 if isinstance(event, LikelyEnd):
-                    heard = whole[event.start : event.end]
-                    complete[event.end] = self._detector.completeness(heard)
+                    complete[event.end] = self._ask(whole[event.start : event.end], language)
+        lead_s = len(lead) / STT_SAMPLE_RATE
         return Clip(
             kind,
             language,
-            kind != "finished",
-            (len(lead) + int(voiced[-1])) / STT_SAMPLE_RATE,
+            pause and (lead_s + pause[0], lead_s + pause[1]),
+            lead_s + int(voiced[-1]) / STT_SAMPLE_RATE,
             probabilities,
             levels,
             complete,
         )
 
-    def outcome(self, clip: Clip, turns: TurnPolicy) -> Outcome:
-        endpointer = open_endpointer(self.config, self.frame, turns, 0)
-        position = 0
+    def _ask(self, pcm: Pcm, language: str) -> tuple[float, str]:
+        key = pcm.tobytes()  # several clips begin in the same way
+        if key not in self._known:
+            request = TranscriptionRequest(pcm, language, urgency=SPECULATIVE, is_live=True)
+            segments = self._recogniser.transcribe([request])[0].segments
+            text = " ".join(segment.text for segment in segments)
+            self._known[key] = self._detector.completeness(pcm), text
+        return self._known[key]
+
+    def outcome(self, clip: Clip, turns: TurnPolicy | VoiceAlone) -> Outcome:
+        text_ms = 0 if isinstance(turns, VoiceAlone) else TEXT_MS
+        policy = turns.turns if isinstance(turns, VoiceAlone) else turns
+        endpointer = open_endpointer(self.config, self.frame, policy, 0)
+        position, cut_off = 0, False
+        ended_s = math.nan
+        judged: tuple[int, float] | None = None  # from when, and the silence that ends the turn
         for probability, level in zip(clip.probabilities, clip.levels, strict=True):
             position += self.frame
-            now_s = position / STT_SAMPLE_RATE
+            if judged is not None and position >= judged[0]:
+                endpointer.end_after(judged[1])
             for event in endpointer.accept_frame(probability, level):
                 match event:
-                    case LikelyEnd() if isinstance(turns, SemanticTurns):
-                        complete = clip.complete[event.end]
-                        endpointer.end_after(end_ms(complete, turns))
-                    case UtteranceEnded() if clip.has_pause:
-                        return Outcome(now_s <= clip.speech_end_s, None)
-                    case UtteranceEnded() if now_s > clip.speech_end_s:
-                        return Outcome(None, (now_s - clip.speech_end_s) * 1000)
-        raise AssertionError("a turn did not end")
+                    case LikelyEnd() if isinstance(policy, SemanticTurns):
+                        complete, text = clip.complete[event.end]
+                        unfinished = text_ms > 0 and is_unfinished(text, clip.language)
+                        known_at = position + text_ms * STT_SAMPLE_RATE // 1000
+                        judged = known_at, end_ms(complete, policy, unfinished=unfinished)
+                    case Resumed():
+                        judged = None
+                    case UtteranceEnded():
+                        judged, ended_s = None, position / STT_SAMPLE_RATE
+                    case SpeechStarted() if ended_s < clip.speech_end_s:
+                        cut_off |= clip.pause is None or clip.pause[0] < ended_s <= clip.pause[1]
+        assert not math.isnan(ended_s), "a turn did not end"
+        return Outcome(clip.kind, cut_off, (ended_s - clip.speech_end_s) * 1000)
 
 
 def clips_of(half: str, keep: Path, listener: Listener) -> list[Clip]:
     drawn = random.Random(half)
     clips = []
     for number, (language, pcm, places) in enumerate(spoken(half, keep)):
-        clips.append(listener.clip("finished", language, pcm, number))
-        for kind, at in zip(("clause", "odd"), places, strict=True):
-            pause_s = drawn.uniform(*PAUSES_S)
-            clips.append(listener.clip(kind, language, with_pause(pcm, at, pause_s), number))
+        clips.append(listener.clip("finished", language, pcm, None, number))
+        for kind, at in places.items():
+            at_s, pause_s = at / STT_SAMPLE_RATE, drawn.uniform(*PAUSES_S)
+            # The first frames of the speech that goes on are not yet known to be speech.
+            pause = (at_s, at_s + pause_s + RESUMES_S)
+            clips.append(listener.clip(kind, language, with_pause(pcm, at, pause_s), pause, number))
     return clips
 
 
-def rates(outcomes: Iterable[Outcome]) -> tuple[float, float]:
-    """The share of pauses that cut the speaker off, and the mean delay of sentences
-    without one, the same for every policy, so that cut-offs do not take slow ones out."""
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Shares of turns that are cut off, and the mean delay of sentences without a pause: the same
+    for every policy, so that cut-offs do not take slow ones out."""
+
+    unfinished: float  # in a pause after which the sentence must go on
+    whole: float  # in one after what may be a whole sentence
+    fluent: float  # without a pause of ours
+    delays_ms: list[float]
+
+    @property
+    def delay_ms(self) -> float:
+        return float(np.mean(self.delays_ms))
+
+    def __str__(self) -> str:
+        p50, p95 = np.percentile(self.delays_ms, [50, 95])
+        return (
+            f"cut off {self.unfinished:6.1%}, after whole sentences {self.whole:6.1%}, fluent"
+            f" {self.fluent:5.1%}; delay {self.delay_ms:5.0f} ms, p50 {p50:.0f}, p95 {p95:.0f}"
+        )
+
+
+def rates(outcomes: Iterable[Outcome]) -> Rates:
     some = list(outcomes)
-    pauses = [one.cut_off for one in some if one.cut_off is not None]
-    delays = [one.delay_ms for one in some if one.delay_ms is not None]
-    return float(np.mean(pauses)), float(np.mean(delays))
+
+    def cut_off(*kinds: str) -> float:
+        return float(np.mean([one.cut_off for one in some if one.kind in kinds]))
+
+    return Rates(
+        cut_off("clause", "odd", "search"),
+        cut_off("whole"),
+        cut_off("finished"),
+        [one.delay_ms for one in some if one.kind == "finished"],
+    )
 
 
-def at_delay(curve: Sequence[tuple[float, float]], delay_ms: float) -> float:
-    """Cut-offs of plain silence at a mean delay, between the silences that were measured."""
-    return float(np.interp(delay_ms, [d for _, d in curve], [c for c, _ in curve]))
+def at_delay(curve: Sequence[Rates], delay_ms: float) -> float:
+    """Cut-offs at a mean delay, between the policies that were measured; NaN before the first."""
+    delays = [one.delay_ms for one in curve]
+    return float(np.interp(delay_ms, delays, [one.unfinished for one in curve], left=np.nan))
 
 
-def at_cut_offs(curve: Sequence[tuple[float, float]], share: float) -> float:
-    """The mean delay with that share of cut-offs; infinite if no silence has so few."""
-    if share < min(c for c, _ in curve):
+def at_cut_offs(curve: Sequence[Rates], share: float) -> float:
+    """The mean delay with that share of cut-offs; infinite if no policy has so few."""
+    cut_offs = [-one.unfinished for one in curve]
+    if share < -cut_offs[-1]:
         return float("inf")
-    return float(np.interp(-share, [-c for c, _ in curve], [d for _, d in curve]))
+    return float(np.interp(-share, cut_offs, [one.delay_ms for one in curve]))
 
 
 def report(half: str, clips: Sequence[Clip], listener: Listener) -> None:
-    pauses = sum(bool(clip.has_pause) for clip in clips)
-    print(f"\n{half}: {pauses} pauses, {len(clips) - pauses} sentences without one")
-    curve = []
-    for silence_ms in SILENCES_MS:
-        policy = SilenceTurns(silence_ms=silence_ms)
-        found = rates(listener.outcome(clip, policy) for clip in clips)
-        curve.append(found)
-        print(f"silence {silence_ms:5} ms: {found[0]:6.1%} cut off, mean delay {found[1]:5.0f} ms")
-    print(f"silence at {MEAN_DELAY_MS:.0f} ms: {at_delay(curve, MEAN_DELAY_MS):.1%} cut off")
-    print(f"silence at {CUT_OFFS:.0%} cut-offs: {at_cut_offs(curve, CUT_OFFS):.0f} ms")
+    pauses = sum(clip.kind not in ("finished", "whole") for clip in clips)
+    finished = sum(clip.kind == "finished" for clip in clips)
+    whole = len(clips) - pauses - finished
+    print(f"\n{half}: {pauses} pauses in sentences, {whole} after whole ones, {finished} fluent")
+
+    def found(turns: TurnPolicy | VoiceAlone) -> Rates:
+        return rates(listener.outcome(clip, turns) for clip in clips)
+
+    curves = {
+        "silence": [found(SilenceTurns(silence_ms=ms)) for ms in SILENCES_MS],
+        "voice alone": [found(VoiceAlone(SemanticTurns(ms))) for ms in LONGEST_WAITS_MS],
+        "voice and text": [found(SemanticTurns(ms)) for ms in LONGEST_WAITS_MS],
+    }
+    for name, curve in curves.items():
+        for ms, one in zip(
+            SILENCES_MS if name == "silence" else LONGEST_WAITS_MS, curve, strict=True
+        ):
+            print(f"{name:14} {ms:5} ms: {one}")
+        print(
+            f"{name}: {at_delay(curve, MEAN_DELAY_MS):.1%} cut off at {MEAN_DELAY_MS:.0f} ms,"
+            f" {at_cut_offs(curve, CUT_OFFS):.0f} ms at {CUT_OFFS:.0%} cut-offs"
+        )
+    plain = curves["silence"][SILENCES_MS.index(500)]
+    print(f"silence of 500 ms: {plain}")
+    for name in ("voice alone", "voice and text"):
+        print(f"{name} at that delay: {at_delay(curves[name], plain.delay_ms):.1%} cut off")
     for eagerness, wait_s in WAITS_S.items():
-        semantic = SemanticTurns(round(wait_s * 1000))
-        outcomes = [listener.outcome(clip, semantic) for clip in clips]
-        cut_offs, delay_ms = rates(outcomes)
-        delays = [one.delay_ms for one in outcomes if one.delay_ms is not None]
-        print(
-            f"semantic_vad {eagerness:6}: {cut_offs:6.1%} cut off, mean delay {delay_ms:5.0f} ms,"
-            f" p50 {np.percentile(delays, 50):.0f}, p95 {np.percentile(delays, 95):.0f};"
-            f" silence with that delay {at_delay(curve, delay_ms):.1%} cut off,"
-            f" with those cut-offs {at_cut_offs(curve, cut_offs):.0f} ms"
-        )
-    for kind in ("finished", "clause", "odd"):
+        one = found(SemanticTurns(round(wait_s * 1000)))
+        silent = at_delay(curves["silence"], one.delay_ms)
+        print(f"semantic_vad {eagerness:6}: {one}; silence with that delay {silent:.1%}")
+    for kind in ("finished", *KINDS.values()):
         few = [clip for clip in clips if clip.kind == kind]
-        firsts = [next(iter(clip.complete.values())) for clip in few if clip.complete]
-        lasts = [list(clip.complete.values())[-1] for clip in few if clip.complete]
-        print(
-            f"completeness {kind}: first {np.percentile(firsts, [10, 50, 90]).round(3).tolist()},"
-            f" last {np.percentile(lasts, [5, 10, 50]).round(3).tolist()}"
-        )
+        lasts = [list(clip.complete.values())[-1][0] for clip in few if clip.complete]
+        print(f"completeness at the end, {kind}: {np.percentile(lasts, [5, 10, 50]).round(3)}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--half", nargs="*", default=list(VOICES), choices=list(VOICES))
     parser.add_argument("--keep", type=Path, default=Path("/tmp/turn_detection"))
     options = parser.parse_args()
     options.keep.mkdir(parents=True, exist_ok=True)
     listener = Listener()
-    for half in VOICES:
+    for half in options.half:
         report(half, clips_of(half, options.keep, listener), listener)
     print(hardware())
 

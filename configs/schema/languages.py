@@ -27,6 +27,10 @@ class LanguageWords(StrictModel):
     prepositions: Words = frozenset()  # words that begin a phrase
     bound: Words = frozenset()  # other words after which chunking never cuts
     ties: Words = frozenset()  # words between two nouns: no cut before or after
+    # Words with which only a subordinate clause begins, except in a question, and words that end no
+    # sentence, fillers too: only where the recogniser writes a mark at the end of every sentence.
+    subordinators: Words = frozenset()
+    unending: Words = frozenset()
     # Abbreviations after which a sentence continues. sentencex has most; these are the ones it
     # cuts, and the commonest others. None of them is also a word that ends sentences.
     goes_on: Words = frozenset()

@@ -6,23 +6,49 @@ A cough has no words; "mhm" is a back-channel, by which listeners only show that
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 # In the languages of the voices, as recognisers write them; compared without case and marks.
 BACK_CHANNELS = frozenset(
     "mhm mm mmm mmhmm hm hmm hmmm uh huh uhhuh uh-huh um umm ah aha oh ooh yeah yep yes yup ok "
-    "okay right sure i see got it alright cool nice wow really exactly true mm-hmm "
-    "ja genau ach so klar stimmt okay hm verstehe "
-    "oui ouais d'accord ah bon voilà "
-    "sí claro vale ajá ya "
-    "sì certo va bene già "
-    "sim tá certo pois "
-    "tak no jasne aha "
+    "okay right sure i see got it alright cool nice wow really exactly true mm-hmm great good "
+    "ja genau ach so klar stimmt hm verstehe alles gut richtig "
+    "oui ouais d'accord bon voilà je vois très bien "
+    "sí claro vale ajá ya veo entiendo bien bueno "
+    "sì certo va bene già capisco ho capito esatto "
+    "sim tá certo pois entendo isso "
+    "oké precies goed klopt o ik snap het "
+    "tak jasne dobrze rozumiem "
     "はい うん ええ そう へえ なるほど 嗯 对 是 好 हाँ अच्छा".split()
 )
+# What a recogniser may expect of so short a sound; alone it writes other words for most of them.
+EXPECTED = {
+    "en": "Mhm. Uh-huh. Aha. Hmm. Yeah. Okay. Right. I see. Stop. Wait. No.",
+    "es": "Mhm. Ajá. Sí. Vale. Claro. Ya veo. Para. Espera. No.",
+    "fr": "Mhm. Oui. Ouais. D'accord. Ah bon ? Je vois. Stop. Attends. Non.",
+    "de": "Mhm. Aha. Ja. Genau. Ach so. Okay. Verstehe. Stopp. Warte. Nein.",
+    "it": "Mhm. Sì. Certo. Va bene. Ah sì? Capisco. Ferma. Aspetta. No.",
+    "pt": "Mhm. Aham. Sim. Tá. Certo. Entendo. Para. Espera. Não.",
+    "nl": "Mhm. Ja. Oké. Precies. O ja? Ik snap het. Stop. Wacht. Nee.",
+    "pl": "Mhm. Aha. Tak. Jasne. Dobrze. Rozumiem. Stop. Czekaj. Nie.",
+}
 MOST_BACK_CHANNEL_WORDS = 3
 ECHO_SHARE = 0.75  # of the words heard that the agent has just said, in order
+SHORT_S = 0.75  # of speech: most back-channels are shorter
+UNDERSTOOD = 0.55  # of the recogniser's confidence; what it mishears has less
 _WORD = re.compile(r"[\w'’-]+")
+_HUM = re.compile(r"(?:[aeouäöü]?[hm]+[aeouäöü]?-?)+")  # "uhum", "ähm"
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the recogniser has heard of the user's speech so far."""
+
+    text: str
+    confidence: float = 1.0  # of the recogniser, 0 to 1
+    speech_s: float = 1.0
+    is_over: bool = True  # perhaps
 
 
 def words_of(text: str) -> list[str]:
@@ -33,7 +59,9 @@ def words_of(text: str) -> list[str]:
 def is_back_channel(text: str) -> bool:
     """Whether a short text only shows that its speaker listens; no words do not count as one."""
     words = words_of(text)
-    return 0 < len(words) <= MOST_BACK_CHANNEL_WORDS and BACK_CHANNELS.issuperset(words)
+    return 0 < len(words) <= MOST_BACK_CHANNEL_WORDS and all(
+        word in BACK_CHANNELS or _HUM.fullmatch(word) for word in words
+    )
 
 
 def is_echo(text: str, spoken: str) -> bool:
@@ -46,9 +74,16 @@ def is_echo(text: str, spoken: str) -> bool:
     return sum(match.size for match in matches) >= ECHO_SHARE * len(heard)
 
 
-def interrupts(text: str, spoken: str) -> bool:
-    """Whether the text of the user's speech ends the agent's."""
-    return bool(words_of(text)) and not is_back_channel(text) and not is_echo(text, spoken)
+def interrupts(heard: Heard, spoken: str) -> bool:
+    """Whether the user's speech ends the agent's. A short sound may be anything that the recogniser
+    is not sure of, and the beginning of speech is no word of it yet."""
+    text = heard.text
+    if not words_of(text) or is_back_channel(text) or is_echo(text, spoken):
+        return False
+    is_long = heard.speech_s >= SHORT_S
+    if heard.is_over and is_long:
+        return True
+    return heard.confidence >= UNDERSTOOD and (heard.is_over or is_long)
 
 
 def text_between(words: Iterable[tuple[str, float, float]], start_s: float, end_s: float) -> str:

@@ -9,13 +9,23 @@ from dataclasses import dataclass
 from configs.schema.transcription import ListeningLimits
 from models.audio import Pcm
 from models.errors import EngineError, EngineLost
-from models.stt.base import FINAL, INTERIM, DecodingOptions, Transcript, TranscriptionRequest
+from models.stt.base import (
+    FINAL,
+    INTERIM,
+    STT_SAMPLE_RATE,
+    DecodingOptions,
+    Transcript,
+    TranscriptionRequest,
+)
 from pipelines.ports import STTModel
 from pipelines.stt.endpointing import LikelyEnd, UtteranceEnded
 from pipelines.stt.file import FALLBACK_LANGUAGE
 from pipelines.tasks import TaskSet
 
 SURE_LANGUAGE = 0.5  # of the engine's probability
+# With its padding. To an agent the language of so little speech is that of the speech before: it
+# would be a guess. Measured in `benchmarks.stt.back_channels`: "Sí" is heard as "See you", else.
+SHORT_SAMPLES = round(1.5 * STT_SAMPLE_RATE)
 
 
 @dataclass(slots=True)
@@ -68,8 +78,10 @@ class UtteranceDecoder:
         languages: tuple[str, ...],
         no_speech_threshold: float,
         owner: str,
+        expected_sounds: Callable[[str], str | None] | None = None,
     ) -> None:
-        """`tasks` get the decodings; `owner` is the tenant."""
+        """`tasks` get the decodings; `owner` is the tenant; `expected_sounds`: of an agent."""
+        self._expected_sounds = expected_sounds
         self._transcriber = transcriber
         self._limits = limits
         self._tasks = tasks
@@ -87,10 +99,12 @@ class UtteranceDecoder:
         if languages and self.language not in languages:
             self.language = languages[0]
 
-    def note_language(self, transcript: Transcript) -> None:
+    def note_language(self, transcript: Transcript, samples: int) -> None:
         """The next utterances are probably in the language of a final transcript."""
         self.language = transcript.language
-        if transcript.language_probability >= SURE_LANGUAGE:
+        if transcript.language_probability >= SURE_LANGUAGE and not (
+            self._expected_sounds is not None and samples < SHORT_SAMPLES
+        ):
             again = transcript.language == self._expected
             self._expected_times = self._expected_times + 1 if again else 1
             self._expected = transcript.language
@@ -104,6 +118,10 @@ class UtteranceDecoder:
     ) -> asyncio.Task[Transcript]:
         """Decodes float32 [n]; the text is of use in `wanted_in_s` at the earliest."""
         languages = self.languages if languages is None else languages
+        sounds = None
+        if self._expected_sounds is not None and len(pcm) < SHORT_SAMPLES:
+            languages = languages if self._expected is None else (self._expected,)
+            sounds = self._expected_sounds(languages[0]) if len(languages) == 1 else None
         request = TranscriptionRequest(
             pcm=pcm,
             language=languages[0] if len(languages) == 1 else None,
@@ -111,7 +129,9 @@ class UtteranceDecoder:
             expected=self._expected,
             expected_times=self._expected_times,
             options=DecodingOptions(
-                no_speech_threshold=self._no_speech_threshold, words=urgency != INTERIM
+                initial_prompt=sounds,
+                no_speech_threshold=self._no_speech_threshold,
+                words=urgency != INTERIM,
             ),
             urgency=urgency,
             owner=self._owner,

@@ -317,6 +317,12 @@ def separator_of(language: str) -> str:
     return "" if language in UNSPACED_LANGUAGES else " "
 
 
+def text_of(transcript: Transcript) -> str:
+    """The text of all segments."""
+    texts = (segment.text for segment in transcript.segments)
+    return separator_of(transcript.language).join(texts)
+
+
 def shift(segment: Segment, offset_s: float) -> Segment:
     """The segment with `offset_s` added to its times."""
     return replace(

@@ -36,7 +36,7 @@ from pipelines.stt.endpointing import (
     SpeechStarted,
     UtteranceEnded,
 )
-from pipelines.stt.file import confidence_of, known_language, separator_of, shift
+from pipelines.stt.file import confidence_of, known_language, separator_of, shift, text_of
 from pipelines.stt.hallucination import HallucinationFilter
 from pipelines.stt.turns import SemanticTurns, TurnJudge, TurnPolicy, open_endpointer
 from pipelines.tasks import TaskSet
@@ -59,6 +59,8 @@ class SessionOptions:
     no_speech_threshold: float = 0.6
     owner: str = ""  # the tenant
     turns: TurnPolicy | None = None  # of a voice agent, with its events; in place of utterance_end
+    # Of an agent: what a short sound may be in a language, at the time when it is decoded.
+    expected_sounds: Callable[[str], str | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ class EagerTranscript:
     in vain if the speech resumes."""
 
     text: str
+    confidence: float = 1.0  # 0 to 1
+    duration_s: float = 1.0  # of the speech
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +155,7 @@ class LiveSession:
             options.turns,
             options.utterance_end_ms,
         )
-        self._turn_judge = pipeline.turn_judge
-        self._judging = asyncio.Lock()  # one question at a time
+        self._turn_judge = TurnJudge(pipeline.turn_detector, self._endpointer)
         self._position = 0
         self._sentences = 0
         self._closed = 0  # utterances
@@ -168,6 +171,7 @@ class LiveSession:
             options.languages,
             options.no_speech_threshold,
             options.owner,
+            options.expected_sounds,
         )
 
     def change_languages(self, languages: tuple[str, ...]) -> None:
@@ -279,7 +283,7 @@ class LiveSession:
         if self._options.turns is not None:
             self._tasks.start(self._emit_eager(utterance, utterance.task, event))
         if isinstance(self._options.turns, SemanticTurns):
-            self._tasks.start(self._judge_end(utterance, event, pcm, self._options.turns))
+            self._tasks.start(self._turn_judge.judge(utterance, event, pcm, self._options.turns))
 
     def _current(self) -> LiveUtterance:
         assert self._utterance is not None, "no SpeechStarted before another event"
@@ -316,19 +320,8 @@ class LiveSession:
         if utterance.likely_end is not event:
             return
         if not self._hallucinations.is_hallucination(transcript, speech_s):
-            separator = separator_of(transcript.language)
-            text = separator.join(segment.text for segment in transcript.segments)
-            await self._emit(EagerTranscript(text))
-
-    async def _judge_end(
-        self, utterance: LiveUtterance, event: LikelyEnd, pcm: Pcm, turns: SemanticTurns
-    ) -> None:
-        """Ends the utterance the sooner, the more its speech sounds complete."""
-        async with self._judging:
-            if utterance.likely_end is event:
-                silence_ms = await self._turn_judge.end_ms(pcm, turns)
-                if utterance.likely_end is event:
-                    self._endpointer.end_after(silence_ms)
+            confidence = confidence_of(transcript.segments)
+            await self._emit(EagerTranscript(text_of(transcript), confidence, speech_s))
 
     async def _emit_final(self, ended: EndedUtterance) -> None:
         """Emits the final transcript of one utterance, or that its decoding failed."""
@@ -344,7 +337,7 @@ class LiveSession:
         if transcript is not None and not self._hallucinations.is_hallucination(
             transcript, ended.speech_s
         ):
-            self._decoder.note_language(transcript)
+            self._decoder.note_language(transcript, len(ended.pcm))
             start_s = event.start / STT_SAMPLE_RATE
             segments = [shift(segment, start_s) for segment in transcript.segments]
         latency_s = self._clock() - ended.known_at
@@ -411,7 +404,7 @@ class LiveTranscriptionPipeline:
     ) -> None:
         """Semantic turns need a `turn_detector`; it is called in threads, and may load it at the
         first."""
-        self.turn_judge = TurnJudge(turn_detector)
+        self.turn_detector = turn_detector
         self.transcriber = transcriber
         self.vad = vad
         self.config = config

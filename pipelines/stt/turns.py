@@ -11,12 +11,17 @@ from configs.schema.transcription import EndpointingConfig
 from models.audio import Pcm
 from models.errors import EngineError
 from models.turn_detection.base import TurnDetectionEngine
-from pipelines.stt.endpointing import Endpointer
+from pipelines.stt.decoding import LiveUtterance
+from pipelines.stt.endpointing import Endpointer, LikelyEnd
+from pipelines.stt.file import text_of
+from pipelines.text.unfinished import is_unfinished
 
 logger = logging.getLogger(__name__)
 
 COMPLETE = 0.5  # of the turn detector's probability
 COMPLETE_END_MS = 200.0  # of silence that end a turn that sounds complete
+INCOMPLETE = 0.01  # at which a turn is waited for as long as it may
+UNFINISHED = 0.02  # at most, of a text that looks unfinished
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +48,59 @@ class ManualTurns:
 TurnPolicy: TypeAlias = SilenceTurns | SemanticTurns | ManualTurns
 
 
-def end_ms(completeness: float, turns: SemanticTurns) -> float:
-    """The silence that ends a turn, by the probability that it is complete."""
-    return COMPLETE_END_MS if completeness >= COMPLETE else turns.longest_wait_ms
+def end_ms(completeness: float, turns: SemanticTurns, *, unfinished: bool = False) -> float:
+    """The silence that ends a turn, by the probability that it is complete, and by its text.
+
+    It grows geometrically with the odds that the user goes on.
+    """
+    if unfinished:
+        completeness = min(completeness, UNFINISHED)
+    if completeness >= COMPLETE:
+        return COMPLETE_END_MS
+    doubt = _log_odds(max(completeness, INCOMPLETE)) / _log_odds(INCOMPLETE)
+    return COMPLETE_END_MS * math.pow(turns.longest_wait_ms / COMPLETE_END_MS, doubt)
+
+
+def _log_odds(probability: float) -> float:
+    return math.log(probability / (1 - probability))
 
 
 class TurnJudge:
-    """Asks the turn detector. It is called in threads, and may load it at the first."""
+    """Judges the likely ends of one session's turns. The turn detector is called in threads, and
+    may be loaded at the first."""
 
-    def __init__(self, turn_detector: Callable[[], TurnDetectionEngine] | None) -> None:
+    def __init__(
+        self, turn_detector: Callable[[], TurnDetectionEngine] | None, endpointer: Endpointer
+    ) -> None:
         self._turn_detector = turn_detector
+        self._endpointer = endpointer
+        self._asking = asyncio.Lock()  # one question at a time
 
-    async def end_ms(self, pcm: Pcm, turns: SemanticTurns) -> float:
-        """The silence that ends a turn with this speech, float32 [n] at 16 kHz."""
-        try:
-            completeness = await asyncio.to_thread(self._completeness, pcm)
-        except EngineError as error:  # then only silence tells
-            logger.error("turn_detection_failed", extra={"code": error.code})
-            return turns.longest_wait_ms
-        return end_ms(completeness, turns)
+    @property
+    def is_busy(self) -> bool:
+        return self._asking.locked()
+
+    async def judge(
+        self, utterance: LiveUtterance, event: LikelyEnd, pcm: Pcm, turns: SemanticTurns
+    ) -> None:
+        """Ends the utterance, float32 [n] at 16 kHz, the sooner, the more it sounds complete, but
+        when its text is known: nothing could be answered before, so that waiting costs no time."""
+        async with self._asking:
+            if utterance.likely_end is not event:
+                return
+            try:
+                completeness = await asyncio.to_thread(self._completeness, pcm)
+            except EngineError as error:  # then only silence tells
+                logger.error("turn_detection_failed", extra={"code": error.code})
+                return
+        unfinished = False
+        if (decoding := utterance.task) is not None:
+            await asyncio.wait({decoding})
+            if not decoding.cancelled() and decoding.exception() is None:
+                transcript = decoding.result()
+                unfinished = is_unfinished(text_of(transcript), transcript.language)
+        if utterance.likely_end is event:
+            self._endpointer.end_after(end_ms(completeness, turns, unfinished=unfinished))
 
     def _completeness(self, pcm: Pcm) -> float:
         assert self._turn_detector is not None, "semantic turns need a turn detector"

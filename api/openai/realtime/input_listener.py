@@ -15,7 +15,7 @@ from pipelines.agents.items import Part
 from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate, decode_bytes
 from pipelines.audio.noise_reduction import NoiseReducer
 from pipelines.errors import InsufficientCredit, InvalidRequest
-from pipelines.stt.file import separator_of
+from pipelines.stt.file import text_of
 from pipelines.stt.session import (
     EagerTranscript,
     FailedUtterance,
@@ -109,6 +109,7 @@ class InputListener:
                 interim_ms=INTERIM_MS,
                 owner=str(self._socket.principal.workspace_id),
                 turns=policy_of(settings),
+                expected_sounds=self._turns.expected_sounds,
             ),
             self._emit,
         )
@@ -175,8 +176,7 @@ class InputListener:
         async with charge:
             transcript = await self._listening.transcriber.transcribe(request)
             await charge.capture_delivered(part.audio_ms)
-        texts = (segment.text for segment in transcript.segments)
-        part.text = separator_of(transcript.language).join(texts).strip()
+        part.text = text_of(transcript).strip()
 
     def answered(self, left_s: float) -> None:
         """The agent has answered; what was sent ends in `left_s`. From then on the user is idle."""
@@ -243,7 +243,7 @@ class InputListener:
                 self._uncommitted_s = 0.0
                 await turns.stopped(self._ms(event.at_s))
             case EagerTranscript():
-                await turns.likely_ended(event.text)
+                await turns.likely_ended(event)
             case SpeechResumed():
                 await turns.resumed()
             case LiveTranscript() if event.final:

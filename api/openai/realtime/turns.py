@@ -15,11 +15,11 @@ from typing import Protocol
 
 from api.openai.realtime import server_events
 from api.openai.realtime.responses import ActiveResponse
-from pipelines.agents.interruption import interrupts, text_between
+from pipelines.agents.interruption import EXPECTED, Heard, interrupts, text_between
 from pipelines.agents.items import Item, Part
 from pipelines.chat.pipeline import Completion
 from pipelines.stt.file import separator_of
-from pipelines.stt.session import LiveTranscript
+from pipelines.stt.session import EagerTranscript, LiveTranscript
 
 ECHO_S = 8.0  # of the agent's own words that a microphone may repeat
 AUDIBLE_S = 0.15  # of speech left to play, from which the agent counts as heard
@@ -123,7 +123,8 @@ class UserTurns:
         turn = self._turn
         if turn is None:
             return
-        await self._judge(turn, interim.text)
+        heard = Heard(interim.text, interim.confidence, interim.duration_s, is_over=False)
+        await self._judge(turn, heard)
         if turn.is_announced and self.options.transcribes and self.options.streams_transcript:
             await self._show(turn, interim.text)
 
@@ -153,12 +154,12 @@ class UserTurns:
             await self._drop_draft(turn)
             self._release()
 
-    async def likely_ended(self, text: str) -> None:
+    async def likely_ended(self, eager: EagerTranscript) -> None:
         """The text, if the user says no more."""
-        turn = self._turn
+        turn, text = self._turn, eager.text
         if turn is None or not text:
             return
-        await self._judge(turn, text)
+        await self._judge(turn, Heard(text, eager.confidence, eager.duration_s))
         if turn.is_announced and self.options.creates_response:
             await self._drop_draft(turn)
             if (completion := self._host.begin_draft(text)) is not None:
@@ -178,7 +179,8 @@ class UserTurns:
         if final.cut:
             return
         text = separator_of(final.language).join(part.text for part in turn.parts if part.text)
-        await self._judge(turn, text)
+        speech_s = sum(part.duration_s for part in turn.parts)
+        await self._judge(turn, Heard(text, final.confidence, speech_s))
         if turn.is_announced:
             await self._finish(turn, text)
         self._forget(turn)  # without words, or a back-channel, or an echo
@@ -211,16 +213,21 @@ class UserTurns:
         self.settled.set()
         await self.cleared()
 
-    async def _judge(self, turn: UserTurn, text: str) -> None:
-        """Interrupts the agent when the text does."""
+    def expected_sounds(self, language: str) -> str | None:
+        """What the user is likely to say, while it is not certain that the agent is interrupted."""
+        is_open = self._turn is not None and not self._turn.is_announced
+        return EXPECTED.get(language) if is_open else None
+
+    async def _judge(self, turn: UserTurn, heard: Heard) -> None:
+        """Interrupts the agent when the speech does."""
         if turn.is_announced:
             return
         active = self._host.active
         if active is None or not self._is_heard(active) and not active.playback.is_held:
-            if text:
+            if heard.text:
                 await self._announce(turn)  # the agent has ended meanwhile
             return
-        if interrupts(text, _last_words(active)):
+        if interrupts(heard, _last_words(active)):
             await self._announce(turn)
             active.cancel("turn_detected")
             await active.is_done.wait()

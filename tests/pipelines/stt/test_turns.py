@@ -3,7 +3,8 @@ detector, and by the client."""
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,7 +26,14 @@ from pipelines.stt.session import (
     SessionOptions,
     SpeechResumed,
 )
-from pipelines.stt.turns import ManualTurns, SemanticTurns, SilenceTurns, TurnPolicy
+from pipelines.stt.turns import (
+    COMPLETE_END_MS,
+    ManualTurns,
+    SemanticTurns,
+    SilenceTurns,
+    TurnPolicy,
+    end_ms,
+)
 from tests.pipelines.stt.listening_doubles import (
     FRAME,
     FakeTranscriber,
@@ -33,6 +41,7 @@ from tests.pipelines.stt.listening_doubles import (
     ScriptedTurnDetector,
     loud,
     quiet,
+    transcript,
 )
 
 FRAME_S = FRAME / 16_000
@@ -49,7 +58,11 @@ class Conversation:
     """A session that hears audio a frame at a time, with all work done in between."""
 
     def __init__(
-        self, turns: TurnPolicy, *answers: float, model: FakeTranscriber | None = None
+        self,
+        turns: TurnPolicy,
+        *answers: float,
+        model: FakeTranscriber | None = None,
+        expected_sounds: Callable[[str], str | None] | None = None,
     ) -> None:
         self.model = model or FakeTranscriber()
         self.detector = ScriptedTurnDetector(*answers)
@@ -60,7 +73,8 @@ class Conversation:
             load_yaml(ListeningConfig, "listening"),
             lambda: self.detector,
         )
-        self.live = LiveSession(pipeline, SessionOptions(turns=turns), self._emit)
+        options = SessionOptions(turns=turns, expected_sounds=expected_sounds)
+        self.live = LiveSession(pipeline, options, self._emit)
 
     async def _emit(self, event: LiveEvent) -> None:
         await asyncio.sleep(0)  # as a socket that is busy
@@ -85,7 +99,7 @@ class Conversation:
         """Until nothing is left to do but to hear more."""
         for _ in range(20):
             await asyncio.sleep(0)
-        while self.live._judging.locked():  # a thread
+        while self.live._turn_judge.is_busy:  # a thread
             await asyncio.sleep(0.001)
         for _ in range(20):
             await asyncio.sleep(0)
@@ -186,6 +200,45 @@ async def test_a_turn_that_sounds_incomplete_waits_as_long_as_it_may() -> None:
     async with Conversation(SemanticTurns(longest_wait_ms=2000), 0.0) as user:
         await user.hear(loud(1))
         assert await user.heard_until_stopped(5) == pytest.approx(2, abs=2 * FRAME_S)
+
+
+async def test_a_turn_waits_the_longer_the_less_complete_it_sounds() -> None:
+    waits = [end_ms(complete, SemanticTurns()) for complete in (0.5, 0.3, 0.1, 0.01, 0.0)]
+    assert waits == sorted(waits)
+    assert waits[0] == COMPLETE_END_MS and waits[-2:] == [pytest.approx(4000)] * 2
+
+
+async def test_a_text_that_looks_unfinished_is_waited_for_however_it_sounds() -> None:
+    model = FakeTranscriber()
+    model.answer = lambda number, request: transcript(number, request, "When the train arrives.")
+    async with Conversation(SemanticTurns(), 0.99, model=model) as user:
+        await user.hear(loud(1))
+        waited = await user.heard_until_stopped(5)
+    assert waited is not None and 2 < waited < 4
+
+
+async def test_a_turn_that_sounds_complete_ends_when_its_text_is_known() -> None:
+    async with Conversation(SemanticTurns(), 0.99) as user:
+        user.model.gate.clear()
+        await user.hear(loud(1), quiet(0.6))
+        assert user.count(STOPPED) == 0
+        user.model.gate.set()
+        await user.work()
+        await user.hear(quiet(FRAME_S))
+        await user.work()
+    assert user.kinds == [STARTED, EAGER, STOPPED, FINAL_TEXT]
+
+
+async def test_a_short_sound_is_in_the_language_of_the_speech_before() -> None:
+    expected = {"de": "Mhm. Ja."}
+    async with Conversation(SilenceTurns(), expected_sounds=expected.get) as user:
+        user.model.answer = lambda number, request: replace(
+            transcript(number, request), language=request.language or "de"
+        )
+        await user.hear(loud(0.3), quiet(1), loud(2), quiet(1), loud(0.3), quiet(1), loud(2))
+        await user.hear(quiet(1))
+    asked = [(one.languages, one.options.initial_prompt) for one in user.model.requests]
+    assert asked == [((), None), ((), None), (("de",), "Mhm. Ja."), ((), None)]
 
 
 async def test_a_completed_turn_ends_after_speech_resumed_however_it_was_judged_before() -> None:
