@@ -4,6 +4,7 @@ rely on."""
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
+from math import ceil
 from typing import Literal, Protocol
 
 from api.http.errors import ApiError
@@ -134,7 +135,8 @@ class ActiveResponse:
             case AnswerAudio(data, _, words):
                 events, part = await self._open_message()
                 part.words += words
-                part.audio_ms = round(self.playback.sent_s * 1000)
+                # Rounded up, as clients do that truncate the answer at the end of what came.
+                part.audio_ms = ceil(self.playback.sent_s * 1000)
                 await self._send(events.audio_delta(data))
             case AnswerCall(delta):
                 await self._call(delta)

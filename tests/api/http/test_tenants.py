@@ -30,7 +30,8 @@ CHAT = "/v1/chat/completions"
 INWORLD = "/tts/v1/voice"
 PLATFORM_IDS = {"model_id", "plan_id"}  # not owned by a workspace
 SIGNED_IDS = {"file_id"}  # the signed address is the credential, see the test below
-ROUTES_WITHOUT_DOCUMENT = {"/v1/models/{model_id}", "/{path}"}  # an alias, and unknown sockets
+# An alias, unknown sockets, and a socket.
+ROUTES_WITHOUT_DOCUMENT = {"/v1/models/{model_id}", "/{path}", "/telephony/twilio/{key}"}
 UNKNOWN_IDS: Ids = {
     **dict.fromkeys(
         ("chat_id", "voice_id", "voiceId", "webhook_id", "delivery_id", "session_id"), str(uuid4())

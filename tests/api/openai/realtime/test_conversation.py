@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from math import ceil
 from typing import Any
 
 import pytest
@@ -174,10 +175,12 @@ async def test_a_truncated_answer_is_read_only_as_far_as_it_was_heard(
             "conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=10**6
         )
         assert error["type"] == "invalid_request_error"
-        await client.send(
-            "conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=900
-        )
-        await client.until("conversation.item.truncated")
+        received_ms = ceil(len(client.audio()) * 1000 / (RATE * 2))
+        for end_ms in (received_ms, 900):
+            await client.send(
+                "conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=end_ms
+            )
+            await client.until("conversation.item.truncated")
         await client.send("conversation.item.retrieve", item_id=item_id)
         shown = (await client.until("conversation.item.retrieved"))["item"]
         text = shown["content"][0]["transcript"]
