@@ -138,6 +138,11 @@ class FairSlots:
         self._numbers: dict[Hashable, int] = {}
         self._number = 0
 
+    @property
+    def free(self) -> int:
+        """The slots that nothing holds; none while something waits."""
+        return 0 if self._waiting.number else self._free
+
     @asynccontextmanager
     async def slot(self, owner: Hashable) -> AsyncIterator[None]:
         """Waits for a slot, and holds it for the block. Raises Overloaded."""

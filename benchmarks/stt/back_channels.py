@@ -29,11 +29,13 @@ from models.stt.base import STT_SAMPLE_RATE, Transcript, TranscriptionRequest
 from models.tts.base import SynthesisRequest, TTSEngine
 from models.weights.store import WeightStore
 from pipelines.agents.interruption import EXPECTED, Heard, interrupts
-from pipelines.stt.session import (
+from pipelines.stt.events import (
     EagerTranscript,
     LiveEvent,
-    LiveSession,
     LiveTranscript,
+)
+from pipelines.stt.session import (
+    LiveSession,
     LiveTranscriptionPipeline,
     SessionOptions,
 )

@@ -47,6 +47,8 @@ class GenerationRequest:
     parallel_tool_calls: bool = True
     response_format: dict[str, Any] | None = None  # OpenAI's shape, without {"type": "text"}
     owner: str = ""  # the tenant: prompt caches are never shared between owners
+    # Begun before it is certain that it is wanted: gives way to others, and is free unless taken.
+    is_speculative: bool = False
 
 
 @dataclass(frozen=True, slots=True)

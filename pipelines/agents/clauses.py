@@ -11,8 +11,9 @@ from pipelines.text.segmentation import finished
 # A shorter first clause, such as "Well,", is spoken with what follows.
 FIRST_WORDS, FIRST_CHARACTERS = 3, 12
 LONGEST_CLAUSE = 120  # characters: a longer one is cut at a space
-# A mark that ends a clause, and the space after it that shows that it is no part of a number.
-_CLAUSE_END = re.compile(r"""[,;:.!?…–—]["'”’»)\]]*\s|[，、；：。！？।]|\n""")
+# A mark that ends a clause, and the space after it that shows that it is no part of a number or an
+# abbreviation; some are none after a letter.
+_CLAUSE_END = re.compile(r"""[,;:.!?…–—]["'”’»)\]]*\s|(?<=[^\W\d_])[,;!?]$|[，、；：。！？।]|\n""")
 _WORD = re.compile(r"\w+")
 
 
@@ -38,7 +39,7 @@ class ClauseSplitter:
         size = finished(self._rest, self._language)
         if not size and (hurries or self._is_first):
             size = self._clause()
-        return self._cut(size)
+        return self._cut(size) if self._rest[:size].strip() else ""
 
     def finish(self) -> str:
         """What is left at the end of the answer."""
@@ -55,6 +56,5 @@ class ClauseSplitter:
 
     def _cut(self, size: int) -> str:
         piece, self._rest = self._rest[:size], self._rest[size:]
-        if piece.strip():
-            self._is_first = False
+        self._is_first = False
         return piece

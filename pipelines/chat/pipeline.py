@@ -46,7 +46,6 @@ class ChatRequest:
     operation: IdempotentOperation | None = None  # of a request with an Idempotency-Key
     # Of a conversation that is not saved: as much of it is read as fits.
     history: tuple[ChatMessage, ...] = ()
-    is_speculative: bool = False  # begun on suspicion: a caller that leaves it pays nothing
 
 
 class Completion:
@@ -192,7 +191,7 @@ class ChatPipeline:
             try:
                 first, rest = await _first_piece(model, info, request, earlier)
             except (asyncio.CancelledError, SchemaTooSlow):  # after work of the model
-                if request.is_speculative:
+                if request.generation.is_speculative:
                     raise
                 budget = _history_budget(info, request.generation.sampling.max_tokens)
                 read = continued(earlier, request.generation.messages, budget)
@@ -200,6 +199,16 @@ class ChatPipeline:
                 raise
             undo.pop_all()
         return Completion(request, info.id, first, rest, self._history, charge)
+
+    async def read_ahead(self, request: ChatRequest) -> None:
+        """Has the model read a prompt that is not saved, so that the answer to one that begins with
+        it comes sooner. It costs nothing.
+
+        Raises ModelNotFound or EngineError.
+        """
+        model, info = await self.choose(request.model)
+        _, rest = await _first_piece(model, info, request, request.history)
+        await rest.aclose()
 
     async def _hold(
         self, info: ModelInfo, request: ChatRequest, earlier: tuple[ChatMessage, ...]

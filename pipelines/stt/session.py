@@ -7,7 +7,7 @@ no more speech follows, the text is ready at the moment when the utterance ends.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -23,7 +23,6 @@ from models.stt.base import (
     STT_SAMPLE_RATE,
     Segment,
     Transcript,
-    Word,
 )
 from models.turn_detection.base import TurnDetectionEngine
 from models.vad.base import VADEngine
@@ -36,11 +35,19 @@ from pipelines.stt.endpointing import (
     SpeechStarted,
     UtteranceEnded,
 )
-from pipelines.stt.file import confidence_of, known_language, separator_of, shift, text_of
+from pipelines.stt.events import (
+    EagerTranscript,
+    FailedUtterance,
+    LiveEvent,
+    LiveSpeechStarted,
+    LiveSpeechStopped,
+    SpeechResumed,
+    live_transcript,
+)
+from pipelines.stt.file import confidence_of, known_language, shift, text_of
 from pipelines.stt.hallucination import HallucinationFilter
 from pipelines.stt.turns import SemanticTurns, TurnJudge, TurnPolicy, open_endpointer
 from pipelines.tasks import TaskSet
-from pipelines.text.language_names import iso_code
 from telemetry import metrics
 
 logger = logging.getLogger(__name__)
@@ -63,69 +70,6 @@ class SessionOptions:
     expected_sounds: Callable[[str], str | None] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LiveSpeechStarted:
-    """An utterance began."""
-
-    at_s: float  # seconds of audio, as all times of a session
-    starts_s: float = 0.0  # with the padding before the speech
-
-
-@dataclass(frozen=True, slots=True)
-class LiveSpeechStopped:
-    """An utterance has ended, for a voice agent; its final transcript follows."""
-
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class EagerTranscript:
-    """The text of an utterance that has probably ended, for a voice agent: what it does with it is
-    in vain if the speech resumes."""
-
-    text: str
-    confidence: float = 1.0  # 0 to 1
-    duration_s: float = 1.0  # of the speech
-
-
-@dataclass(frozen=True, slots=True)
-class SpeechResumed:
-    """Speech goes on after a probable end, for a voice agent."""
-
-
-@dataclass(frozen=True, slots=True)
-class LiveTranscript:
-    """The text of an utterance: a final one, or an interim one of its beginning."""
-
-    sentence_id: int  # increases; an interim has the one of its final
-    final: bool
-    text: str  # empty: speech without words, or a hallucination
-    language: str  # ISO code
-    confidence: float  # 0 to 1
-    words: tuple[Word, ...]  # of a final
-    start_s: float
-    duration_s: float
-    latency_s: float  # since the end of the utterance was known; of an interim: since its audio
-    cut: bool = False  # the utterance was too long, and continues with the next sentence_id
-
-
-@dataclass(frozen=True, slots=True)
-class FailedUtterance:
-    """The engine failed on an utterance; the session continues."""
-
-    sentence_id: int
-    error: EngineError
-    duration_s: float = 0.0  # of its audio
-
-
-LiveEvent: TypeAlias = (
-    LiveSpeechStarted
-    | LiveSpeechStopped
-    | LiveTranscript
-    | FailedUtterance
-    | EagerTranscript
-    | SpeechResumed
-)
 Emit: TypeAlias = Callable[[LiveEvent], Awaitable[None]]
 
 
@@ -258,7 +202,7 @@ class LiveSession:
             case LikelyEnd():
                 self._expect_end(event)
             case Resumed():
-                self._current().resume()
+                self._resume(self._current())
                 if self._options.turns is not None:
                     await self._emit(SpeechResumed())
             case UtteranceEnded():
@@ -284,6 +228,16 @@ class LiveSession:
             self._tasks.start(self._emit_eager(utterance, utterance.task, event))
         if isinstance(self._options.turns, SemanticTurns):
             self._tasks.start(self._turn_judge.judge(utterance, event, pcm, self._options.turns))
+
+    def _resume(self, utterance: LiveUtterance) -> None:
+        """Speech goes on: the text up to here is an interim one."""
+        event, decoding = utterance.likely_end, utterance.task
+        if event is None or decoding is None or self._options.interim_ms is None:
+            utterance.resume()
+            return
+        utterance.likely_end = utterance.task = None
+        utterance.interim_at = event.end
+        utterance.interim = self._tasks.start(self._emit_interim(utterance, decoding))
 
     def _current(self) -> LiveUtterance:
         assert self._utterance is not None, "no SpeechStarted before another event"
@@ -343,7 +297,7 @@ class LiveSession:
         latency_s = self._clock() - ended.known_at
         metrics.stt_final_seconds.observe(latency_s)
         language = transcript.language if transcript else self._decoder.language
-        final = _live_transcript(
+        final = live_transcript(
             ended.utterance.sentence_id,
             segments,
             language,
@@ -367,15 +321,18 @@ class LiveSession:
             return
         utterance.interim_at = self._position
         pcm = self._frames.between(self._endpointer.keep_from, self._position)
-        utterance.interim = self._tasks.start(self._emit_interim(utterance, pcm, self._clock()))
+        decoding = self._decoder.decode(pcm, INTERIM)
+        utterance.interim = self._tasks.start(self._emit_interim(utterance, decoding))
 
-    async def _emit_interim(self, utterance: LiveUtterance, pcm: Pcm, since: float) -> None:
-        samples = utterance.interim_at - utterance.speech_start
+    async def _emit_interim(
+        self, utterance: LiveUtterance, decoding: asyncio.Task[Transcript]
+    ) -> None:
+        samples, since = utterance.interim_at - utterance.speech_start, self._clock()
         try:
-            transcript = await self._decoder.decode(pcm, INTERIM)
+            transcript = await decoding
             speech_s = samples / STT_SAMPLE_RATE
             if not self._hallucinations.is_hallucination(transcript, speech_s):
-                interim = _live_transcript(
+                interim = live_transcript(
                     utterance.sentence_id,
                     transcript.segments,
                     transcript.language,
@@ -415,29 +372,3 @@ class LiveTranscriptionPipeline:
         """The engine's codes of languages, each once. Raises InvalidRequest or EngineLost."""
         known = (await self.transcriber.describe()).languages
         return tuple(dict.fromkeys(known_language(code, known, "languages") for code in codes))
-
-
-def _live_transcript(
-    sentence_id: int,
-    segments: Sequence[Segment],
-    language: str,
-    *,
-    final: bool,
-    start: int,
-    samples: int,
-    latency_s: float,
-    cut: bool = False,
-) -> LiveTranscript:
-    """`start` and `samples` are those of the speech, at STT_SAMPLE_RATE."""
-    return LiveTranscript(
-        sentence_id=sentence_id,
-        final=final,
-        text=separator_of(language).join(segment.text for segment in segments),
-        language=iso_code(language),
-        confidence=confidence_of(segments),
-        words=tuple(word for segment in segments for word in segment.words) if final else (),
-        start_s=start / STT_SAMPLE_RATE,
-        duration_s=samples / STT_SAMPLE_RATE,
-        latency_s=latency_s,
-        cut=cut,
-    )

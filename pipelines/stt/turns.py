@@ -18,6 +18,9 @@ from pipelines.text.unfinished import is_unfinished
 
 logger = logging.getLogger(__name__)
 
+# Of silence, after which the text is decoded on suspicion: the answer begins as much sooner as it
+# is less, and its word error rate is that of longer ones (`configs/listening.yaml`).
+LIKELY_END_MS = 96
 COMPLETE = 0.5  # of the turn detector's probability
 COMPLETE_END_MS = 200.0  # of silence that end a turn that sounds complete
 INCOMPLETE = 0.01  # at which a turn is waited for as long as it may
@@ -118,10 +121,12 @@ def open_endpointer(
                 "pre_roll_ms": turns.padding_ms,
                 "speech_threshold": turns.threshold,
                 "silence_threshold": min(config.silence_threshold, turns.threshold),
+                "likely_end_ms": LIKELY_END_MS,
             }
             config = config.model_copy(update=changed)
         case SemanticTurns():
             utterance_end_ms = turns.longest_wait_ms
+            config = config.model_copy(update={"likely_end_ms": LIKELY_END_MS})
         case ManualTurns():
             utterance_end_ms = math.inf
     return Endpointer(config, frame_samples, utterance_end_ms, whole_turns=turns is not None)

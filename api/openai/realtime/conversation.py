@@ -4,11 +4,9 @@ The parts: `InputListener` (recognition and turns), `ActiveResponse` (answers), 
 conversation between them with the events of the client.
 """
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
@@ -46,7 +44,6 @@ from api.openai.realtime.session_object import (
     merged,
     new_session,
 )
-from api.openai.realtime.turns import Draft
 from api.openai.realtime.wire import from_wire, to_wire
 from api.services import Services
 from api.sockets.kernel import close_codes
@@ -56,6 +53,7 @@ from configs.schema.voices import Tier
 from db.errors import DatabaseError
 from models.errors import EngineError
 from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions
+from pipelines.agents.drafts import Draft, Drafts
 from pipelines.agents.held_speech import AgentVoice, hold_speech
 from pipelines.agents.items import (
     ConversationItems,
@@ -116,6 +114,7 @@ class RealtimeConversation:
         self._responses: dict[str, ActiveResponse] = {}
         self._active: ActiveResponse | None = None
         self._is_pending = False  # a response is to follow the active one
+        self._drafts = Drafts(services.chat.completions)
         self._draft: Draft | None = None  # the last that a response was begun with
         self._has_spoken = False  # the voice is frozen
         self._warm_for: tuple[str, list[RealtimeTool]] = ("", [])
@@ -159,6 +158,7 @@ class RealtimeConversation:
             await self._input.close()
             if self._draft is not None:
                 await self._draft.discard()  # if its response could not begin any more
+            await self._drafts.close()
         finally:
             code, heard_s = self._socket.close_code, self._input.heard_s
             await self._record.close(self._items, code, heard_s)
@@ -199,13 +199,13 @@ class RealtimeConversation:
         await self.add_item(item)
         await self.finish_item(item)
 
-    def begin_draft(self, text: str) -> "asyncio.Task[Completion] | None":
-        session = self._session
-        if self._active is not None or not isinstance(session, RealtimeSession):
-            return None
-        said = Item("", "message", "user", [Part("input_audio", text)])
-        request = replace(self._request(session, (*self._items, said)), is_speculative=True)
-        return asyncio.create_task(self._services.chat.completions.start(request), name="draft")
+    def read_ahead(self, text: str) -> None:
+        if (request := self._expected_request(text)) is not None:
+            self._drafts.read_ahead(request)
+
+    def begin_draft(self, text: str) -> Draft | None:
+        request = self._expected_request(text)
+        return None if request is None else self._drafts.begin(text, request)
 
     async def respond(self, draft: Draft | None = None) -> None:
         if self._active is None:
@@ -350,7 +350,8 @@ class RealtimeConversation:
         """The answer, when all that the user has said is known."""
         await self._count_request()
         if draft is not None:
-            return await draft.take()
+            with suppress(EngineError):  # such as that no slot was free for it
+                return await draft.take()
         await self._input.wait_for_texts()
         items = list(self._items) if given is None else given
         return await self._services.chat.completions.start(self._request(view, items))
@@ -371,6 +372,13 @@ class RealtimeConversation:
             self._items.find(item.id) if isinstance(item, ItemReference) else from_wire(item)
             for item in given
         ]
+
+    def _expected_request(self, text: str) -> ChatRequest | None:
+        """If the user says that text, and the agent answers."""
+        if self._active is not None or not isinstance(self._session, RealtimeSession):
+            return None
+        said = Item("", "message", "user", [Part("input_audio", text)])
+        return self._request(self._session, (*self._items, said))
 
     def _request(self, view: RealtimeSession, items: Iterable[Item]) -> ChatRequest:
         messages = as_messages(items)
@@ -404,15 +412,7 @@ class RealtimeConversation:
             prompt = session.instructions, session.tools
             if prompt != self._warm_for:
                 self._warm_for = prompt
-                self._socket.spawn(self._read_ahead(session), "warm up")
-
-    async def _read_ahead(self, session: RealtimeSession) -> None:
-        request = self._request(session, self._items)
-        sampling = SamplingOptions(max_tokens=1)
-        generation = replace(request.generation, sampling=sampling)
-        request = replace(request, generation=generation, is_speculative=True)
-        with suppress(EngineError, PipelineError, DatabaseError):  # a response reports it
-            await (await self._services.chat.completions.start(request)).discard()
+                self._drafts.read_ahead(self._request(session, self._items))
 
     @asynccontextmanager
     async def _open_voice(self, view: RealtimeSession) -> AsyncIterator[AgentVoice]:

@@ -15,17 +15,19 @@ from pipelines.agents.items import Part
 from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate, decode_bytes
 from pipelines.audio.noise_reduction import NoiseReducer
 from pipelines.errors import InsufficientCredit, InvalidRequest
-from pipelines.stt.file import text_of
-from pipelines.stt.session import (
+from pipelines.stt.events import (
     EagerTranscript,
     FailedUtterance,
     LiveEvent,
-    LiveSession,
     LiveSpeechStarted,
     LiveSpeechStopped,
     LiveTranscript,
-    SessionOptions,
     SpeechResumed,
+)
+from pipelines.stt.file import text_of
+from pipelines.stt.session import (
+    LiveSession,
+    SessionOptions,
 )
 from pipelines.stt.turns import ManualTurns, SemanticTurns, SilenceTurns, TurnPolicy
 

@@ -15,13 +15,17 @@ from typing import Protocol
 
 from api.openai.realtime import server_events
 from api.openai.realtime.responses import ActiveResponse
+from pipelines.agents.drafts import Draft
 from pipelines.agents.interruption import EXPECTED, Heard, interrupts, text_between
 from pipelines.agents.items import Item, Part
-from pipelines.chat.pipeline import Completion
+from pipelines.stt.events import (
+    EagerTranscript,
+    LiveTranscript,
+)
 from pipelines.stt.file import separator_of
-from pipelines.stt.session import EagerTranscript, LiveTranscript
 
 ECHO_S = 8.0  # of the agent's own words that a microphone may repeat
+NEW_WORDS = 2  # that the language model reads ahead at once
 AUDIBLE_S = 0.15  # of speech left to play, from which the agent counts as heard
 
 
@@ -39,38 +43,17 @@ class Host(Protocol):
         """Adds what the user said to the conversation, and sends the events of it."""
         ...
 
-    def begin_draft(self, text: str) -> "asyncio.Task[Completion] | None":
+    def read_ahead(self, text: str) -> None:
+        """The user's turn begins so."""
+        ...
+
+    def begin_draft(self, text: str) -> Draft | None:
         """The answer to a text of the user that is not certain yet; None where none can be."""
         ...
 
-    async def respond(self, draft: "Draft | None" = None) -> None:
+    async def respond(self, draft: Draft | None = None) -> None:
         """Begins a response to the last item, with the draft of it if there is one."""
         ...
-
-
-@dataclass(slots=True)
-class Draft:
-    """An answer that was begun before the end of the turn was certain."""
-
-    text: str
-    completion: "asyncio.Task[Completion]"
-    is_taken: bool = False
-
-    async def take(self) -> Completion:
-        """The answer, which is charged from now on. Raises what `ChatPipeline.start` does."""
-        completion = await self.completion
-        self.is_taken = True
-        return completion
-
-    async def discard(self) -> None:
-        """Nothing is charged, unless the draft was taken."""
-        if self.is_taken:
-            return
-        if not self.completion.done():
-            self.completion.cancel()
-            return
-        if not self.completion.cancelled() and self.completion.exception() is None:
-            await self.completion.result().discard()
 
 
 @dataclass(slots=True, eq=False)
@@ -86,6 +69,7 @@ class UserTurn:
     began_at: float = field(default_factory=time.monotonic)
     shown: list[str] = field(default_factory=list)  # words that were sent as deltas
     last: list[str] = field(default_factory=list)  # words of the last interim
+    words_read: int = 0  # by the language model
     parts: list[LiveTranscript] = field(default_factory=list)  # of a long one, which was cut
 
 
@@ -125,7 +109,11 @@ class UserTurns:
             return
         heard = Heard(interim.text, interim.confidence, interim.duration_s, is_over=False)
         await self._judge(turn, heard)
-        if turn.is_announced and self.options.transcribes and self.options.streams_transcript:
+        if not turn.is_announced:
+            return
+        if self.options.creates_response:
+            self._read_ahead(turn, interim.text)
+        if self.options.transcribes and self.options.streams_transcript:
             await self._show(turn, interim.text)
 
     async def stopped(self, end_ms: int) -> None:
@@ -162,8 +150,7 @@ class UserTurns:
         await self._judge(turn, Heard(text, eager.confidence, eager.duration_s))
         if turn.is_announced and self.options.creates_response:
             await self._drop_draft(turn)
-            if (completion := self._host.begin_draft(text)) is not None:
-                turn.draft = Draft(text, completion)
+            turn.draft = self._host.begin_draft(text)
 
     async def resumed(self) -> None:
         """The user says more."""
@@ -240,6 +227,13 @@ class UserTurns:
         parts, began_at = [Part("input_audio")], turn.began_at
         turn.item = Item(turn.item_id, "message", "user", parts, began_at=began_at)
         await self._host.commit(turn.item)
+
+    def _read_ahead(self, turn: UserTurn, text: str) -> None:
+        """Lets the language model read the words before the last, which may be cut off."""
+        words = text.split()[:-1]
+        if len(words) >= turn.words_read + NEW_WORDS:
+            turn.words_read = len(words)
+            self._host.read_ahead(" ".join(words))
 
     async def _show(self, turn: UserTurn, text: str) -> None:
         """Sends the words that two interims agree on, without the last: text that was sent is never

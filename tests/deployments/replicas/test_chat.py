@@ -67,3 +67,18 @@ async def test_the_longest_queue_loses_a_request_when_too_many_wait(
     refused = [one for one in ended if one is not None]
     assert refused and all(isinstance(one, EngineOverloaded) for one in refused)
     assert len(done) + len(refused) == 7
+
+
+async def test_a_speculative_answer_waits_for_no_slot(replica: ChatDeployment) -> None:
+    sure = GenerationRequest((ChatMessage("user", "some words to say"),), owner="sure")
+    guess = replace(sure, owner="guess", is_speculative=True)
+    await ask(replica, "before", [])
+    async with asyncio.timeout(PATIENCE_S):
+        assert [delta async for delta in replica.generate(guess)]
+        engine = replica.engine()
+        leave = [await replica._slots_of(engine).take(owner) for owner in ("a", "b")]
+        with pytest.raises(EngineOverloaded, match="no slot"):
+            await anext(replica.generate(guess))
+        for one in leave:
+            one()
+        assert [delta async for delta in replica.generate(guess)]

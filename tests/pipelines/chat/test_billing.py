@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from sqlmodel import Session, col, select
@@ -129,7 +130,8 @@ async def test_chats_aborted_before_their_first_delta_cost_the_prompt_once_they_
     pipeline = pipeline_of(model)
     prices = pipeline._billing._prices.model_copy(update={"free_hangups_per_hour": 2})
     monkeypatch.setattr(pipeline._billing, "_prices", prices)
-    request = ChatRequest(WORKSPACE, prompt("hello " * 100), is_speculative=is_speculative)
+    generation = replace(prompt("hello " * 100), is_speculative=is_speculative)
+    request = ChatRequest(WORKSPACE, generation)
     for _ in range(3):
         model.began.clear()
         starting = asyncio.create_task(pipeline.start(request))

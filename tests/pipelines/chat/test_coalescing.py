@@ -42,6 +42,12 @@ async def test_a_slow_stream_is_not_delayed() -> None:
     assert pieces == ["a", "b", "c"]
 
 
+async def test_an_urgent_item_is_not_delayed() -> None:
+    stream = Source("abc,def", 0.001).stream()
+    pieces = [one async for one in coalesce(stream, str.__add__, 30.0, lambda one: one == ",")]
+    assert pieces == ["a", "bc,", "def"]
+
+
 async def test_the_end_of_a_stream_is_not_delayed_by_the_interval() -> None:
     loop = asyncio.get_running_loop()
     started = loop.time()

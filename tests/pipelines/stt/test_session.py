@@ -14,12 +14,14 @@ from models.audio import Pcm
 from models.errors import EngineLost, UnsupportedLanguage
 from models.stt.base import FINAL, INTERIM, SPECULATIVE, Transcript, TranscriptionRequest
 from pipelines.errors import InvalidRequest
-from pipelines.stt.session import (
+from pipelines.stt.events import (
     FailedUtterance,
     LiveEvent,
-    LiveSession,
     LiveSpeechStarted,
     LiveTranscript,
+)
+from pipelines.stt.session import (
+    LiveSession,
     LiveTranscriptionPipeline,
     SessionOptions,
 )
@@ -126,6 +128,19 @@ async def test_resumed_speech_cancels_the_speculative_transcript(model: FakeTran
         assert [final.text for final in live.finals] == ["text 1"]
         assert model.urgencies == [SPECULATIVE, SPECULATIVE]
         assert len(model.requests[1].pcm) == pytest.approx(2.46 * 16_000, abs=1100)
+
+
+async def test_resumed_speech_makes_the_speculative_transcript_an_interim(
+    model: FakeTranscriber,
+) -> None:
+    model.gate.clear()
+    async with listening(model, SessionOptions(interim_ms=300)) as live:
+        await live.hear(loud(0.2), quiet(0.3), loud(0.2))
+        assert model.urgencies == [SPECULATIVE] and model.cancelled == []
+        model.gate.set()
+        await live.hear(loud(0.2), quiet(1))
+        assert [(event.text, event.sentence_id) for event in live.interims][0] == ("text 0", 1)
+        assert len(live.finals) == 1
 
 
 async def test_interims_come_at_their_interval_before_the_final(model: FakeTranscriber) -> None:

@@ -14,17 +14,19 @@ from configs.schema.transcription import ListeningConfig
 from models.audio import Pcm
 from models.errors import EngineLost, WeightsMissing
 from models.stt.base import FINAL, SPECULATIVE
-from pipelines.stt.session import (
+from pipelines.stt.events import (
     EagerTranscript,
     FailedUtterance,
     LiveEvent,
-    LiveSession,
     LiveSpeechStarted,
     LiveSpeechStopped,
     LiveTranscript,
+    SpeechResumed,
+)
+from pipelines.stt.session import (
+    LiveSession,
     LiveTranscriptionPipeline,
     SessionOptions,
-    SpeechResumed,
 )
 from pipelines.stt.turns import (
     COMPLETE_END_MS,

@@ -7,7 +7,8 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from api.services import Services
-from models.errors import EngineLost
+from models.errors import EngineLost, EngineOverloaded
+from pipelines.chat.pipeline import ChatPipeline, ChatRequest, Completion
 from tests.api.money import Books
 from tests.api.openai.realtime.client import RealtimeClient
 from tests.api.openai.realtime.test_conversation import LONG, heard, says, server, session
@@ -170,3 +171,25 @@ async def test_speech_on_which_the_service_fails_is_not_charged(
         assert response["status"] == "failed"
         assert response["status_details"]["error"]["type"] == "server_error"
     assert "tts" not in await charges(server, books)
+
+
+async def test_a_turn_is_answered_when_the_model_has_no_slot_for_its_draft(
+    server: SocketServer,
+    heard: FakeTranscriber,
+    books: Books,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = ChatPipeline.start
+
+    async def busy(pipeline: ChatPipeline, request: ChatRequest) -> Completion:
+        if request.generation.is_speculative:
+            raise EngineOverloaded("no slot")
+        return await start(pipeline, request)
+
+    monkeypatch.setattr(ChatPipeline, "start", busy)
+    heard.answer = says(TEXT)
+    async with session(server) as client:
+        await client.speak(loud(1.0))
+        await client.speak(quiet(1.0))
+        assert (await client.until("response.done"))["response"]["status"] == "completed"
+    assert (await charges(server, books))["chat"] > 0

@@ -1,0 +1,74 @@
+"""Work of the language model before it is certain what the user says: it costs the user nothing.
+
+While the user speaks the model reads what is known of the turn, so that its prefix cache has it;
+when the turn has probably ended, the answer is begun as a draft.
+"""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from db.errors import DatabaseError
+from models.errors import EngineError
+from pipelines.chat.pipeline import ChatPipeline, ChatRequest, Completion
+from pipelines.errors import PipelineError
+from pipelines.tasks import TaskSet
+
+
+@dataclass(slots=True)
+class Draft:
+    """An answer to `text`, which is thrown away when the user says more."""
+
+    text: str
+    completion: "asyncio.Task[Completion]"
+    is_taken: bool = False
+
+    async def take(self) -> Completion:
+        """The answer, which is charged from now on. Raises what `ChatPipeline.start` does."""
+        completion = await self.completion
+        self.is_taken = True
+        return completion
+
+    async def discard(self) -> None:
+        """Nothing is charged, unless the draft was taken."""
+        if self.is_taken:
+            return
+        if not self.completion.done():
+            self.completion.cancel()
+            return
+        if not self.completion.cancelled() and self.completion.exception() is None:
+            await self.completion.result().discard()
+
+
+@dataclass(slots=True)
+class Drafts:
+    """The drafts of one session. They wait for the prompt that is read ahead: it has the slot of
+    the model whose cache they continue."""
+
+    chats: ChatPipeline
+    _reading: "asyncio.Task[None] | None" = None
+    _tasks: TaskSet = field(default_factory=TaskSet)
+
+    def read_ahead(self, request: ChatRequest) -> None:
+        """Has the model read a prompt, unless it still reads another."""
+        if self._reading is None or self._reading.done():
+            self._reading = self._tasks.start(self._read(request), "read ahead")
+
+    def begin(self, text: str, request: ChatRequest) -> Draft:
+        return Draft(text, self._tasks.start(self._start(request), "draft"))
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    async def _start(self, request: ChatRequest) -> Completion:
+        if self._reading is not None:
+            await asyncio.wait({self._reading})
+        return await self.chats.start(_speculative(request))
+
+    async def _read(self, request: ChatRequest) -> None:
+        with suppress(EngineError, PipelineError, DatabaseError):  # a response reports it
+            await self.chats.read_ahead(_speculative(request))
+
+
+def _speculative(request: ChatRequest) -> ChatRequest:
+    return replace(request, generation=replace(request.generation, is_speculative=True))

@@ -1,0 +1,98 @@
+"""What a language model does before it is certain what the user says."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+
+from db.database import Database
+from models.errors import EngineOverloaded
+from models.llm.base import GenerationDelta, GenerationRequest
+from pipelines.agents.drafts import Drafts
+from pipelines.chat.pipeline import ChatPipeline, ChatRequest
+from tests.pipelines.chat.test_billing import settled
+from tests.pipelines.chat.test_pipeline import (
+    WORKSPACE,
+    ScriptedModel,
+    database,
+    pipeline_of,
+    prompt,
+)
+
+__all__ = ["database", "pipeline_of"]  # fixtures
+Make = Callable[[ScriptedModel], ChatPipeline]
+
+
+class GatedModel(ScriptedModel):
+    """Begins to answer when its gate is open."""
+
+    def __init__(self) -> None:
+        super().__init__(["good", " day"])
+        self.gate = asyncio.Event()
+        self.asked: list[GenerationRequest] = []
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
+        self.asked.append(request)
+        await self.gate.wait()
+        async for delta in super().generate(request):
+            yield delta
+
+
+def saying(text: str) -> ChatRequest:
+    return ChatRequest(WORKSPACE, prompt(text), save_chat=False)
+
+
+async def test_prompts_are_read_ahead_one_at_a_time_and_before_the_draft(
+    pipeline_of: Make, database: Database
+) -> None:
+    model = GatedModel()
+    pipeline = pipeline_of(model)
+    drafts = Drafts(pipeline)
+    drafts.read_ahead(saying("I would"))
+    drafts.read_ahead(saying("I would like"))
+    draft = drafts.begin("I would like tea.", saying("I would like tea."))
+    await asyncio.sleep(0.05)
+    assert [one.messages[-1].content for one in model.asked] == ["I would"]
+    model.gate.set()
+    completion = await draft.take()
+    assert [one.messages[-1].content for one in model.asked] == ["I would", "I would like tea."]
+    assert all(one.is_speculative for one in model.asked)
+    text = "".join([delta.text async for delta in completion.deltas()])
+    await draft.discard()  # it was taken, and is no draft any more
+    await drafts.close()
+    assert text == "good day" and model.closed == 2
+    assert [kind for kind, *_ in await settled(pipeline, database)] == ["hold", "capture"]
+
+
+async def test_a_draft_is_thrown_away_unpaid_and_what_is_read_ends_with_the_session(
+    pipeline_of: Make, database: Database
+) -> None:
+    model = GatedModel()
+    pipeline = pipeline_of(model)
+    drafts = Drafts(pipeline)
+    model.gate.set()
+    draft = drafts.begin("tea", saying("tea"))
+    await draft.completion
+    await draft.discard()
+    model.gate.clear()
+    drafts.read_ahead(saying("coffee"))
+    late = drafts.begin("coffee", saying("coffee"))
+    await asyncio.sleep(0)
+    await drafts.close()
+    await late.discard()
+    assert [kind for kind, *_ in await settled(pipeline, database)] == ["hold", "release"]
+
+
+async def test_a_prompt_that_cannot_be_read_ahead_delays_no_draft(pipeline_of: Make) -> None:
+    class Busy(ScriptedModel):
+        async def generate(
+            self, request: GenerationRequest
+        ) -> AsyncGenerator[GenerationDelta, None]:
+            if request.messages[-1].content == "tea":
+                raise EngineOverloaded("no slot")
+            async for delta in super().generate(request):
+                yield delta
+
+    drafts = Drafts(pipeline_of(Busy(["fine"])))
+    drafts.read_ahead(saying("tea"))
+    completion = await drafts.begin("tea, please", saying("tea, please")).take()
+    assert "".join([delta.text async for delta in completion.deltas()]) == "fine"
+    await drafts.close()
