@@ -8,6 +8,7 @@ from websockets.exceptions import ConnectionClosed
 
 from api.services import Services
 from models.errors import EngineLost, EngineOverloaded
+from pipelines.agents.clauses import ClauseSplitter
 from pipelines.chat.pipeline import ChatPipeline, ChatRequest, Completion
 from tests.api.money import Books
 from tests.api.openai.realtime.client import RealtimeClient
@@ -83,7 +84,16 @@ async def test_a_turn_that_the_credit_does_not_cover_fails_before_it_begins(
 async def test_an_answer_longer_than_its_hold_ends_where_the_credit_does(
     server: SocketServer, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    class Sentences(ClauseSplitter):
+        """Takes one at a time, also when the machine is so busy that several come at once."""
+
+        def take(self, *, hurries: bool) -> str:
+            first, mark, rest = super().take(hurries=hurries).partition(". ")
+            self._rest = rest + self._rest
+            return first + mark
+
     monkeypatch.setattr("pipelines.agents.held_speech.HELD_CHARACTERS", 30)
+    monkeypatch.setattr("pipelines.agents.response.ClauseSplitter", Sentences)
     async with session(server) as client:
         await begin(client, LONG)
         for _ in range(5):  # by then the text is whole and paid for
