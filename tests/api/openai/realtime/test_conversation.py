@@ -165,6 +165,21 @@ async def test_words_of_the_user_interrupt_and_a_back_channel_does_not(
         assert answer["output"][0]["content"][0]["transcript"] == "Wait, stop please."
 
 
+async def test_a_commit_is_not_lost_when_the_client_clears_its_audio_at_once(
+    server: SocketServer, heard: FakeTranscriber
+) -> None:
+    heard.answer = says("One two.")
+    async with session(server) as client:
+        await client.update(audio={"input": {"turn_detection": None}})
+        for _ in range(3):
+            await client.speak(loud(0.5), piece_s=0.5)
+            await client.send("input_audio_buffer.commit")
+            await client.send("input_audio_buffer.clear")
+            async with asyncio.timeout(PATIENCE_S):
+                response = await client.respond()
+            assert response["output"][0]["content"][0]["transcript"] == "One two."
+
+
 async def test_a_truncated_answer_is_read_only_as_far_as_it_was_heard(
     server: SocketServer,
 ) -> None:
