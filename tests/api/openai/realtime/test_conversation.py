@@ -144,9 +144,7 @@ async def test_words_of_the_user_interrupt_and_a_back_channel_does_not(
     server: SocketServer, heard: FakeTranscriber
 ) -> None:
     async with session(server) as client:
-        part = {"type": "input_text", "text": LONG}
-        item = {"type": "message", "role": "user", "content": [part]}
-        await client.send("conversation.item.create", item=item)
+        await client.write(LONG)
         await client.send("response.create")
         await client.until("response.output_audio.delta")
         heard.answer = says("Mm-hmm.")
@@ -256,9 +254,7 @@ async def test_wrong_events_are_named_and_the_session_goes_on(server: SocketServ
 
 async def test_a_client_cancels_its_response(server: SocketServer) -> None:
     async with session(server) as client:
-        part = {"type": "input_text", "text": LONG}
-        item = {"type": "message", "role": "user", "content": [part]}
-        await client.send("conversation.item.create", item=item)
+        await client.write(LONG)
         await client.send("response.create")
         await client.until("response.output_audio.delta")
         error = await client.error("response.create")
