@@ -115,7 +115,7 @@ TurnDetection: TypeAlias = Annotated[ServerVad | SemanticVad, Field(discriminato
 
 
 class TranscriptionOptions(LenientModel):
-    """`delay` has no effect."""
+    """Only `language` has an effect."""
 
     model: Annotated[str, Field(max_length=200)] | None = None
     language: Annotated[str, Field(max_length=35)] | None = None
