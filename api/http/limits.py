@@ -266,8 +266,7 @@ class RequestLimits:
         """Raises ApiError(rate_limited)."""
         window = await self.hit(principal)
         request.scope["state"][RATE_WINDOW] = window
-        if not window.allowed:
-            raise _refusal(window, f"the plan allows {window.limit} requests a minute")
+        require_request(window)
 
     async def hit(self, principal: Principal) -> RateWindow:
         """Counts a request of the plan, such as a response of a voice agent."""
@@ -411,6 +410,12 @@ def add_rate_headers(headers: MutableHeaders, state: dict[str, Any]) -> None:
         headers["X-RateLimit-Limit"] = str(window.limit)
         headers["X-RateLimit-Remaining"] = str(window.remaining)
         headers["X-RateLimit-Reset"] = str(window.reset_at)
+
+
+def require_request(window: RateWindow) -> None:
+    """Raises ApiError(rate_limited) for one that the plan does not allow."""
+    if not window.allowed:
+        raise _refusal(window, f"the plan allows {window.limit} requests a minute")
 
 
 def _refusal(window: RateWindow, message: str) -> ApiError:

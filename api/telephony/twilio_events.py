@@ -3,9 +3,9 @@
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter
 
-from api.sockets.kernel.conversation import ClientFault, fault_message, parse_event
+from api.sockets.kernel.conversation import parse_tagged
 from api.sockets.tts.events import LenientModel
 
 EVENTS = ("connected", "start", "media", "mark", "dtmf", "stop")
@@ -82,14 +82,8 @@ _EVENT: TypeAdapter[TwilioEvent] = TypeAdapter(Annotated[TwilioEvent, Field(disc
 
 
 def parse_twilio_event(text: str) -> TwilioEvent:
-    """Raises ClientFault, which names the field and its limit."""
-    value = parse_event(text)
-    if value.get("event") not in EVENTS:
-        raise ClientFault(f"event: must be one of {', '.join(EVENTS)}")
-    try:
-        return _EVENT.validate_python(value)
-    except ValidationError as error:
-        raise ClientFault(fault_message(error, skip=1)) from None
+    """Raises ClientFault."""
+    return parse_tagged(text, "event", EVENTS, _EVENT)
 
 
 class OutgoingMedia(BaseModel):

@@ -26,10 +26,6 @@ class ClauseSplitter:
         self._rest = ""  # not taken yet
         self._is_first = True
 
-    @property
-    def rest(self) -> str:
-        return self._rest
-
     def push(self, text: str) -> None:
         self._rest += text
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pipelines.billing.billing import Charge, IdempotentOperation
 from pipelines.errors import InsufficientCredit
-from pipelines.tts.paid import PaidSynthesis
+from pipelines.tts.paid import PaidSynthesis, characters_up_to
 from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan, SpeechRequest
 from pipelines.tts.session import ContextVoice
 from pipelines.tts.shaping import SpokenChunk
@@ -91,7 +91,7 @@ class HeldText:
     has_sounded: bool = False
 
     async def count(self, chunk: SpokenChunk, *, is_sent: bool = True) -> None:
-        share = max(-(-chunk.text_end * self.units // self.length), 1)
+        share = characters_up_to(chunk, self.units, self.length)
         self.speech.made = max(self.speech.made, self.before + share)
         self.has_sounded = True
 

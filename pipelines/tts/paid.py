@@ -139,6 +139,12 @@ class PaidSynthesis:
             await paid.complete()
 
 
+def characters_up_to(chunk: SpokenChunk, units: int, length: int) -> int:
+    """What of a text of that `length`, which costs `units`, is charged up to the end of a chunk."""
+    # Cleaning may remove most of a long text: a chunk costs one character at least.
+    return max(-(-chunk.text_end * units // length), 1)
+
+
 @dataclass(slots=True)
 class PaidSpeech:
     """The charge of one text while it is spoken."""
@@ -198,9 +204,7 @@ class PaidSpeech:
             self.is_copied = False
 
     def _share(self, chunk: SpokenChunk) -> int:
-        """The characters that the text costs up to the end of a chunk."""
-        # Cleaning may remove most of a long text: a chunk costs one character at least.
-        return max(-(-chunk.text_end * self.charge.units // len(self.text)), 1)
+        return characters_up_to(chunk, self.charge.units, len(self.text))
 
     async def _store(self, file: EncodedAudio) -> str | None:
         """A signed URL; None when the file cannot be stored, which does not fail the request."""

@@ -1,7 +1,6 @@
 """The console's conversation by voice, in Chromium with a spoken microphone."""
 
 import wave
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -12,8 +11,10 @@ from tests.api.local_server import Server
 from tests.clients import browser
 from tests.clients.browser import Page, open_url
 from tests.clients.dialogue import GREETING, STORY
-from tests.clients.test_console_browser import run, submit, wait_until
+from tests.clients.test_console_browser import page, run, submit, wait_until
 from tests.hostile.audio_files import wav
+
+__all__ = ["page"]  # a fixture
 
 # Keeps the loudest sample that was played in `loudest`.
 LISTEN = """(() => {
@@ -45,12 +46,6 @@ def microphone(tmp_path: Path, sentences: Path) -> Path:
     path = tmp_path / "microphone.wav"
     path.write_bytes(wav(bytes(pcm), rate=STT_SAMPLE_RATE))
     return path
-
-
-@pytest.fixture
-def page(tone_server: Server, tmp_path: Path) -> Iterator[Page]:
-    with open_url(tone_server.url, "console", tmp_path / "none.wav") as opened:
-        yield opened
 
 
 def enter(page: Page, key: str) -> None:

@@ -58,7 +58,7 @@ class CreateItem(RealtimeEvent):
 
 
 class RetrieveItem(RealtimeEvent):
-    """Asks for an item with its audio."""
+    """Asks for an item, whose audio is not kept."""
 
     type: Literal["conversation.item.retrieve"]
     item_id: Identifier

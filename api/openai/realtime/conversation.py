@@ -13,6 +13,7 @@ from typing import assert_never
 from pydantic import BaseModel
 
 from api.http.errors import ApiError
+from api.http.limits import require_request
 from api.openai.realtime import server_events
 from api.openai.realtime.beta import is_beta, to_beta
 from api.openai.realtime.client_events import (
@@ -362,9 +363,7 @@ class RealtimeConversation:
         reset_s = window.left_s if window.left_s else max(0.0, window.reset_at - time.time())
         left = RateLimit("requests", window.limit, window.remaining, round(reset_s, 3))
         await self.send(server_events.rate_limits_updated([left]))
-        if not window.allowed:
-            message = f"the plan allows {window.limit} requests a minute"
-            raise ApiError("rate_limited", message)
+        require_request(window)
 
     def _read(self, given: Sequence[AnyItem | ItemReference]) -> list[Item]:
         """The items that a response reads in place of the conversation. Raises ItemNotFound."""

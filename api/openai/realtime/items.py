@@ -1,6 +1,5 @@
 """Items of a conversation: messages, calls of functions, and the outputs of those calls."""
 
-from base64 import b64encode
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -78,13 +77,11 @@ class ContentPart(LenientModel):
         """The text or the transcript."""
         return (self.transcript if self.type.endswith("audio") else self.text) or ""
 
-    def as_json(self, with_audio: bool = False) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
+        """Without the audio, which is not kept."""
         if not self.type.endswith("audio"):
             return {"type": self.type, "text": self.text}
-        shown: dict[str, Any] = {"type": self.type, "transcript": self.transcript}
-        if with_audio and self.audio is not None:
-            shown["audio"] = b64encode(self.audio).decode("ascii")
-        return shown
+        return {"type": self.type, "transcript": self.transcript}
 
 
 class ItemModel(LenientModel):
@@ -116,8 +113,8 @@ class MessageItem(ItemModel):
                 raise wrong(MISSING, "", f"{at}.{field}")
         return self
 
-    def as_json(self, with_audio: bool = False) -> dict[str, Any]:
-        content = [part.as_json(with_audio) for part in self.content]
+    def as_json(self) -> dict[str, Any]:
+        content = [part.as_json() for part in self.content]
         return {**self._head(self.type), "role": self.role, "content": content}
 
 
@@ -129,7 +126,7 @@ class FunctionCallItem(ItemModel):
     name: Annotated[str, Field(min_length=1, max_length=64)]
     arguments: LongText
 
-    def as_json(self, with_audio: bool = False) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         named = {} if self.call_id is None else {"call_id": self.call_id}  # clients take no null
         call = {"name": self.name, "arguments": self.arguments}
         return {**self._head(self.type), **named, **call}
@@ -142,7 +139,7 @@ class FunctionCallOutputItem(ItemModel):
     call_id: Identifier
     output: LongText
 
-    def as_json(self, with_audio: bool = False) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         return {**self._head(self.type), "call_id": self.call_id, "output": self.output}
 
 

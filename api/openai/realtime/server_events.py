@@ -15,15 +15,9 @@ ID_LETTERS = 21  # behind the prefix, as in OpenAI's ids
 
 
 class JsonObject(Protocol):
-    """A session or a response."""
+    """A session, a response or an item of a conversation."""
 
     def as_json(self) -> dict[str, Any]: ...
-
-
-class JsonItem(Protocol):
-    """An item of a conversation. Its audio is only shown when a client retrieves it."""
-
-    def as_json(self, with_audio: bool = False) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +57,18 @@ def session_updated(session: JsonObject) -> str:
     return _frame("session.updated", session=session.as_json())
 
 
-def item_added(item: JsonItem, previous_item_id: str | None) -> str:
+def item_added(item: JsonObject, previous_item_id: str | None) -> str:
     body = item.as_json()
     return _frame("conversation.item.added", previous_item_id=previous_item_id, item=body)
 
 
-def item_done(item: JsonItem, previous_item_id: str | None) -> str:
+def item_done(item: JsonObject, previous_item_id: str | None) -> str:
     body = item.as_json()
     return _frame("conversation.item.done", previous_item_id=previous_item_id, item=body)
 
 
-def item_retrieved(item: JsonItem) -> str:
-    """The item with its audio."""
-    return _frame("conversation.item.retrieved", item=item.as_json(with_audio=True))
+def item_retrieved(item: JsonObject) -> str:
+    return _frame("conversation.item.retrieved", item=item.as_json())
 
 
 def item_deleted(item_id: str) -> str:
@@ -180,11 +173,11 @@ def response_done(response: JsonObject) -> str:
     return _frame("response.done", response=response.as_json())
 
 
-def output_item_added(response_id: str, output_index: int, item: JsonItem) -> str:
+def output_item_added(response_id: str, output_index: int, item: JsonObject) -> str:
     return _output_item("added", response_id, output_index, item)
 
 
-def output_item_done(response_id: str, output_index: int, item: JsonItem) -> str:
+def output_item_done(response_id: str, output_index: int, item: JsonObject) -> str:
     return _output_item("done", response_id, output_index, item)
 
 
@@ -258,7 +251,7 @@ def _transcription(step: str, item_id: str, content_index: int, **fields: Any) -
     return _frame(kind, item_id=item_id, content_index=content_index, **fields)
 
 
-def _output_item(step: str, response_id: str, output_index: int, item: JsonItem) -> str:
+def _output_item(step: str, response_id: str, output_index: int, item: JsonObject) -> str:
     return _frame(
         f"response.output_item.{step}",
         response_id=response_id,

@@ -115,7 +115,7 @@ TurnDetection: TypeAlias = Annotated[ServerVad | SemanticVad, Field(discriminato
 
 
 class TranscriptionOptions(LenientModel):
-    """`delay` has no effect."""
+    """Only `language` has an effect."""
 
     model: Annotated[str, Field(max_length=200)] | None = None
     language: Annotated[str, Field(max_length=35)] | None = None
@@ -345,23 +345,16 @@ def new_session(
     *,
     model: str | None = None,
     voice: str | None = None,
-    instructions: str = "",
-    transcription_model: str | None = None,
     expires_at: int | None = None,
 ) -> Session:
     """A session with OpenAI's defaults; `expires_at` is in Unix seconds."""
-    heard = TranscriptionOptions(model=transcription_model) if transcription_model else None
-    audio = InputAudio(transcription=heard)
     if kind == "transcription":
-        return TranscriptionSession(
-            id=new_id("sess"), expires_at=expires_at, audio=TranscriptionAudio(input=audio)
-        )
+        return TranscriptionSession(id=new_id("sess"), expires_at=expires_at)
     return RealtimeSession(
         id=new_id("sess"),
         model=model,
         expires_at=expires_at,
-        instructions=instructions,
-        audio=RealtimeAudio(input=audio, output=OutputAudio(voice=voice)),
+        audio=RealtimeAudio(output=OutputAudio(voice=voice)),
     )
 
 

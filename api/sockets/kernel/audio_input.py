@@ -56,7 +56,9 @@ class AudioInbox(BoundedQueue[Pcm | InputCommand]):
 
     def put(self, item: Pcm | InputCommand) -> None:
         last = self._items[-1] if self._items else None
-        if type(item) is type(last) and isinstance(item, (str, tuple)):
+        changes_again = isinstance(item, tuple) and isinstance(last, tuple)
+        clears_again = isinstance(item, str) and isinstance(last, str) and item == last == "clear"
+        if changes_again or clears_again:
             self._items.pop()  # no audio came between
         super().put(item)
 

@@ -1,15 +1,17 @@
 """What the session kernel and the protocols share: the interface of a conversation, messages."""
 
 import time
-from typing import Any, Literal, Protocol
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from api.http.bodies import parse_json
 from api.http.errors import ApiError, first_fault
 from configs.settings import BRAND
 
 Service = Literal["tts", "stt", "agent"]
+T = TypeVar("T")
 
 
 class ClientFault(Exception):
@@ -95,6 +97,18 @@ def parse_event(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ClientFault("the message must be a JSON object")
     return value
+
+
+def parse_tagged(text: str, tag: str, names: Sequence[str], messages: TypeAdapter[T]) -> T:
+    """The message that the field `tag` names. Raises ClientFault, which names the field at fault
+    and its limit."""
+    value = parse_event(text)
+    if value.get(tag) not in names:
+        raise ClientFault(f"{tag}: must be one of {', '.join(names)}")
+    try:
+        return messages.validate_python(value)
+    except ValidationError as error:
+        raise ClientFault(fault_message(error, skip=1)) from None
 
 
 def fault_message(error: ValidationError, name: str = "", skip: int = 0) -> str:

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
-from api.sockets.kernel.conversation import ClientFault, fault_message, parse_event
+from api.sockets.kernel.conversation import parse_tagged
 from pipelines.audio.decode.stream import LiveSampleRate
 
 MIN_MS = 300  # of utterance_end_ms and interim_results_frequency; less is raised
@@ -83,14 +83,8 @@ _CLIENT_EVENT: TypeAdapter[Start | Audio | Config | Stop | Test] = TypeAdapter(C
 
 
 def parse_client_event(text: str) -> Start | Audio | Config | Stop | Test:
-    """Raises ClientFault, which names the field and its limit."""
-    value = parse_event(text)
-    if value.get("type") not in CLIENT_TYPES:
-        raise ClientFault(f"type: must be one of {', '.join(CLIENT_TYPES)}")
-    try:
-        return _CLIENT_EVENT.validate_python(value)
-    except ValidationError as error:
-        raise ClientFault(fault_message(error, skip=1)) from None
+    """Raises ClientFault."""
+    return parse_tagged(text, "type", CLIENT_TYPES, _CLIENT_EVENT)
 
 
 class Features(BaseModel):

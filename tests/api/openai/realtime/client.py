@@ -47,11 +47,15 @@ class RealtimeClient:
         error: Event = event["error"]
         return error
 
-    async def say(self, text: str, **options: Any) -> Event:
-        """A message of the user, and the whole response to it."""
+    async def write(self, text: str) -> None:
+        """A message of the user."""
         part = {"type": "input_text", "text": text}
         item = {"type": "message", "role": "user", "content": [part]}
         await self.send("conversation.item.create", item=item)
+
+    async def say(self, text: str, **options: Any) -> Event:
+        """A message of the user, and the whole response to it."""
+        await self.write(text)
         return await self.respond(**options)
 
     async def respond(self, **options: Any) -> Event:

@@ -45,9 +45,7 @@ async def charges(server: SocketServer, books: Books) -> dict[str, int]:
 
 
 async def begin(client: RealtimeClient, text: str) -> None:
-    part = {"type": "input_text", "text": text}
-    item = {"type": "message", "role": "user", "content": [part]}
-    await client.send("conversation.item.create", item=item)
+    await client.write(text)
     await client.send("response.create")
 
 

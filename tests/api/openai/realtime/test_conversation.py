@@ -144,9 +144,7 @@ async def test_words_of_the_user_interrupt_and_a_back_channel_does_not(
     server: SocketServer, heard: FakeTranscriber
 ) -> None:
     async with session(server) as client:
-        part = {"type": "input_text", "text": LONG}
-        item = {"type": "message", "role": "user", "content": [part]}
-        await client.send("conversation.item.create", item=item)
+        await client.write(LONG)
         await client.send("response.create")
         await client.until("response.output_audio.delta")
         heard.answer = says("Mm-hmm.")
@@ -163,6 +161,21 @@ async def test_words_of_the_user_interrupt_and_a_back_channel_does_not(
         assert response["status_details"]["reason"] == "turn_detected"
         answer = (await client.until("response.done"))["response"]
         assert answer["output"][0]["content"][0]["transcript"] == "Wait, stop please."
+
+
+async def test_a_commit_is_not_lost_when_the_client_clears_its_audio_at_once(
+    server: SocketServer, heard: FakeTranscriber
+) -> None:
+    heard.answer = says("One two.")
+    async with session(server) as client:
+        await client.update(audio={"input": {"turn_detection": None}})
+        for _ in range(3):
+            await client.speak(loud(0.5), piece_s=0.5)
+            await client.send("input_audio_buffer.commit")
+            await client.send("input_audio_buffer.clear")
+            async with asyncio.timeout(PATIENCE_S):
+                response = await client.respond()
+            assert response["output"][0]["content"][0]["transcript"] == "One two."
 
 
 async def test_a_truncated_answer_is_read_only_as_far_as_it_was_heard(
@@ -241,9 +254,7 @@ async def test_wrong_events_are_named_and_the_session_goes_on(server: SocketServ
 
 async def test_a_client_cancels_its_response(server: SocketServer) -> None:
     async with session(server) as client:
-        part = {"type": "input_text", "text": LONG}
-        item = {"type": "message", "role": "user", "content": [part]}
-        await client.send("conversation.item.create", item=item)
+        await client.write(LONG)
         await client.send("response.create")
         await client.until("response.output_audio.delta")
         error = await client.error("response.create")

@@ -8,23 +8,16 @@ import httpx
 import pytest
 from sqlmodel import select
 
-from api.services import Services
 from db.chats import ChatEntry
 from tests.api.money import Books
 from tests.api.openai.realtime.client import RealtimeClient
+from tests.api.openai.realtime.test_billing import books
 from tests.api.openai.realtime.test_conversation import LONG, heard, says, server, session
 from tests.api.sockets.conftest import SocketServer, plain
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet
 
-__all__ = ["heard", "plain", "server"]  # fixtures
+__all__ = ["books", "heard", "plain", "server"]  # fixtures
 MODEL = "model=gpt-realtime"
-
-
-@pytest.fixture
-async def books(plain: Services, server: SocketServer) -> Books:
-    key = server.key
-    principal = await plain.platform.accounts.authenticator.authenticate(key)
-    return Books(plain, principal.workspace_id)
 
 
 async def get(server: SocketServer, path: str) -> httpx.Response:

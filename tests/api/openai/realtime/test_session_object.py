@@ -103,7 +103,8 @@ def test_a_new_session_has_the_defaults_of_openai() -> None:
 
 
 def test_a_new_transcription_session_has_only_input() -> None:
-    session = new_session("transcription", transcription_model="whisper-1", expires_at=5)
+    heard = {"input": {"transcription": {"model": "whisper-1"}}}
+    session = merged(new_session("transcription", expires_at=5), {"audio": heard})
     assert isinstance(session, TranscriptionSession)
     shown = session.as_json()
     RealtimeTranscriptionSessionCreateRequest.model_validate(shown)

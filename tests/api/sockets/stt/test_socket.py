@@ -212,6 +212,13 @@ def test_audio_inbox_keeps_only_the_last_of_consecutive_language_changes() -> No
     assert inbox._items[1] == ("fr",)
 
 
+def test_audio_inbox_keeps_a_commit_before_the_audio_is_cleared() -> None:
+    inbox = AudioInbox(limit_s=1)
+    for command in ("commit", "clear", "clear", "commit"):
+        inbox.put(command)
+    assert list(inbox._items) == ["commit", "clear", "commit"]
+
+
 WRONG_STARTS: list[tuple[dict[str, Any], str]] = [
     ({"config": {"encoding": "opus"}}, "config.encoding: Input should be 'mulaw' or 'linear'"),
     ({"config": {"sample_rate": 11025}}, "config.sample_rate: Input should be 8000, 16000"),
