@@ -234,7 +234,7 @@ def shown(values: list[float]) -> str:
 
 
 def report(what: str, turns: list[Turn], errors: list[str]) -> None:
-    heard = [turn for turn in turns if turn.spoken]
+    heard = [turn for turn in turns if turn.spoken and turn.created]
     stages = {
         "in all": [turn.spoken - turn.last_voiced for turn in heard],
         "end of turn": [turn.stopped - turn.last_voiced for turn in heard],
