@@ -25,7 +25,13 @@ from api.openai.names import OpenAINames
 from configs.schema.transcription import ProfileName
 from models.stt.base import Segment
 from pipelines.billing.billing import IdempotentOperation
-from pipelines.stt.file import FileRequest, FileTranscript, HeardText, separator_of
+from pipelines.stt.file import (
+    FileRequest,
+    FileTranscript,
+    HeardText,
+    expected_text,
+    separator_of,
+)
 from pipelines.stt.paid import PaidTranscription
 from pipelines.stt.subtitles import to_srt, to_vtt
 from pipelines.text.language_names import name_language
@@ -85,8 +91,8 @@ class OpenAITranscriptionFields(BaseModel):
 
     @property
     def expected(self) -> str:
-        """The prompt and the keywords in one text."""
-        return " ".join(filter(None, (", ".join(self.keywords), self.prompt.strip())))
+        """The keywords and the prompt in one text."""
+        return expected_text(self.keywords, self.prompt)
 
 
 def fields_by_name(form: MultipartForm) -> dict[str, Any]:

@@ -78,9 +78,12 @@ class UtteranceDecoder:
         languages: tuple[str, ...],
         no_speech_threshold: float,
         owner: str,
+        initial_prompt: str | None = None,
         expected_sounds: Callable[[str], str | None] | None = None,
     ) -> None:
-        """`tasks` get the decodings; `owner` is the tenant; `expected_sounds`: of an agent."""
+        """`tasks` get the decodings; `owner` is the tenant; `initial_prompt` has terms to expect;
+        `expected_sounds`: of an agent."""
+        self._initial_prompt = initial_prompt
         self._expected_sounds = expected_sounds
         self._transcriber = transcriber
         self._limits = limits
@@ -129,7 +132,7 @@ class UtteranceDecoder:
             expected=self._expected,
             expected_times=self._expected_times,
             options=DecodingOptions(
-                initial_prompt=sounds,
+                initial_prompt=sounds or self._initial_prompt,
                 no_speech_threshold=self._no_speech_threshold,
                 words=urgency != INTERIM,
             ),

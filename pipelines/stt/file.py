@@ -312,6 +312,11 @@ def known_language(language: str, known: Sequence[str], field: str) -> str:
     raise InvalidRequest(f"{field}: {language[:40]!r} is not supported; see /stt/languages")
 
 
+def expected_text(keywords: Sequence[str], prompt: str) -> str:
+    """What a recogniser is given as the text before the speech: keywords and a prompt."""
+    return " ".join(filter(None, (", ".join(keywords), prompt.strip())))
+
+
 def separator_of(language: str) -> str:
     """The separator of words in a language: none in scripts without spaces."""
     return "" if language in UNSPACED_LANGUAGES else " "

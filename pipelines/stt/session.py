@@ -61,6 +61,7 @@ class SessionOptions:
     """The options of one session."""
 
     languages: tuple[str, ...] = ()  # codes of the engine; empty detects
+    initial_prompt: str | None = None  # terms to expect
     utterance_end_ms: int = 500
     interim_ms: int | None = None  # None: no interims
     no_speech_threshold: float = 0.6
@@ -115,6 +116,7 @@ class LiveSession:
             options.languages,
             options.no_speech_threshold,
             options.owner,
+            options.initial_prompt,
             options.expected_sounds,
         )
 

@@ -4,13 +4,19 @@ import asyncio
 
 from api.http.errors import to_api_error
 from api.openai.realtime.faults import RealtimeFault, as_fault
-from api.openai.realtime.session_object import InputAudio, SemanticVad, ServerVad, Session
+from api.openai.realtime.session_object import (
+    InputAudio,
+    SemanticVad,
+    ServerVad,
+    Session,
+    TranscriptionOptions,
+)
 from api.openai.realtime.turns import Host, TurnOptions, UserTurns
 from api.services import SpeechServices
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.audio_input import AudioInput
 from api.sockets.kernel.session import SocketSession
-from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
+from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, TranscriptionRequest
 from pipelines.agents.items import Part
 from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate, decode_bytes
 from pipelines.audio.noise_reduction import NoiseReducer
@@ -75,6 +81,7 @@ class InputListener:
         self._turns = UserTurns(host, TurnOptions())
         self._settings: InputAudio | None = None
         self._languages: tuple[str, ...] = ()
+        self._expected: str | None = None  # words that the recogniser may hear
         self._live: LiveSession | None = None
         self._live_from_s = 0.0  # position of its first audio in the session
         self._running: list[asyncio.Task[None]] = []
@@ -89,7 +96,7 @@ class InputListener:
         """
         settings = session.audio.input
         wanted, detection = settings.transcription, settings.turn_detection
-        languages = await self._engine_languages(wanted.language if wanted else None)
+        languages = await self._engine_languages(wanted)
         includes = session.include or ()
         self._turns.options = TurnOptions(
             creates_response=detection is not None
@@ -103,11 +110,13 @@ class InputListener:
             return
         await self._stop_listening()
         self._settings, self._languages = settings, languages
+        self._expected = (wanted.expected or None) if wanted else None
         self._live_from_s = self._input.received_s
         self._live = LiveSession(
             self._listening,
             SessionOptions(
                 languages=languages,
+                initial_prompt=self._expected,
                 interim_ms=INTERIM_MS,
                 owner=str(self._socket.principal.workspace_id),
                 turns=policy_of(settings),
@@ -172,6 +181,7 @@ class InputListener:
             pcm=pcm,
             language=languages[0] if len(languages) == 1 else None,
             languages=languages,
+            options=DecodingOptions(initial_prompt=self._expected),
             owner=str(owner),
         )
         charge = await self._billing.hold(owner, "stt", part.audio_ms)
@@ -202,13 +212,14 @@ class InputListener:
     def _is_manual(self) -> bool:
         return self._settings is not None and self._settings.turn_detection is None
 
-    async def _engine_languages(self, code: str | None) -> tuple[str, ...]:
-        if not code:
+    async def _engine_languages(self, wanted: TranscriptionOptions | None) -> tuple[str, ...]:
+        if wanted is None or not wanted.codes:
             return ()
         try:
-            return await self._listening.engine_languages((code,))
+            return await self._listening.engine_languages(wanted.codes)
         except InvalidRequest as error:
-            param = "session.audio.input.transcription.language"
+            name = "language" if wanted.language else "languages"
+            param = f"session.audio.input.transcription.{name}"
             raise RealtimeFault("invalid_value", str(error), param=param) from None
 
     async def _stop_listening(self) -> None:

@@ -30,6 +30,7 @@ from api.openai.realtime.server_events import new_id
 from api.openai.speech import PCM_RATE, VoiceName
 from api.sockets.tts.events import LenientModel, shown
 from models.llm.base import ToolChoice as EngineToolChoice
+from pipelines.stt.file import expected_text
 
 SPEEDS = (0.25, 1.5)
 IDLE_TIMEOUTS_MS = (5000, 30_000)
@@ -115,7 +116,7 @@ TurnDetection: TypeAlias = Annotated[ServerVad | SemanticVad, Field(discriminato
 
 
 class TranscriptionOptions(LenientModel):
-    """Only `language` has an effect."""
+    """`model` and `delay` have no effect; `language` comes before `languages`."""
 
     model: Annotated[str, Field(max_length=200)] | None = None
     language: Annotated[str, Field(max_length=35)] | None = None
@@ -129,6 +130,16 @@ class TranscriptionOptions(LenientModel):
         | None
     ) = None
     delay: Literal["minimal", "low", "medium", "high", "xhigh"] | None = None
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """Of the languages that may be spoken; empty for any."""
+        return (self.language,) if self.language else tuple(filter(None, self.languages or ()))
+
+    @property
+    def expected(self) -> str:
+        """The keywords and the prompt in one text."""
+        return expected_text(self.keywords or (), self.prompt or "")
 
 
 class NoiseReduction(LenientModel):
