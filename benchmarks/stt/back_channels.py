@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from api.openai.realtime.input_listener import INTERIM_MS
+from api.openai.realtime.turns import JUDGING_MS
 from benchmarks.hardware import hardware
 from benchmarks.stt.turn_detection import MARKS, load_sentences
 from configs.load import load_yaml
@@ -132,7 +132,7 @@ class Caller:
         self._model = model
         self.agent_speaks = False
         options = SessionOptions(
-            languages, interim_ms=INTERIM_MS, turns=SemanticTurns(), expected_sounds=self._expected
+            languages, interim_ms=JUDGING_MS, turns=SemanticTurns(), expected_sounds=self._expected
         )
         self._live = LiveSession(pipeline, options, self._emit)
         self._running = asyncio.create_task(self._live.run())

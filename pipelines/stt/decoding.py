@@ -79,11 +79,13 @@ class UtteranceDecoder:
         no_speech_threshold: float,
         owner: str,
         initial_prompt: str | None = None,
+        words: bool = True,
         expected_sounds: Callable[[str], str | None] | None = None,
     ) -> None:
         """`tasks` get the decodings; `owner` is the tenant; `initial_prompt` has terms to expect;
         `expected_sounds`: of an agent."""
         self._initial_prompt = initial_prompt
+        self._words = words
         self._expected_sounds = expected_sounds
         self._transcriber = transcriber
         self._limits = limits
@@ -134,7 +136,7 @@ class UtteranceDecoder:
             options=DecodingOptions(
                 initial_prompt=sounds or self._initial_prompt,
                 no_speech_threshold=self._no_speech_threshold,
-                words=urgency != INTERIM,
+                words=self._words and urgency != INTERIM,
             ),
             urgency=urgency,
             owner=self._owner,

@@ -63,7 +63,8 @@ class SessionOptions:
     languages: tuple[str, ...] = ()  # codes of the engine; empty detects
     initial_prompt: str | None = None  # terms to expect
     utterance_end_ms: int = 500
-    interim_ms: int | None = None  # None: no interims
+    interim_ms: int | Callable[[], int] | None = None  # None: no interims
+    words: bool = True  # of finals, with their times and confidence; without, texts come sooner
     no_speech_threshold: float = 0.6
     owner: str = ""  # the tenant
     turns: TurnPolicy | None = None  # of a voice agent, with its events; in place of utterance_end
@@ -117,6 +118,7 @@ class LiveSession:
             options.no_speech_threshold,
             options.owner,
             options.initial_prompt,
+            options.words,
             options.expected_sounds,
         )
 
@@ -314,11 +316,12 @@ class LiveSession:
 
     def _begin_interim(self) -> None:
         """At most one in flight, and none while an earlier text or a likely end is decoded."""
-        utterance, interval_ms = self._utterance, self._options.interim_ms
-        if utterance is None or interval_ms is None or utterance.task is not None:
+        utterance, interim_ms = self._utterance, self._options.interim_ms
+        if utterance is None or interim_ms is None or utterance.task is not None:
             return
         if utterance.interim is not None or self._backlog_s > 0 or not self._endpointer.speaking:
             return
+        interval_ms = interim_ms if isinstance(interim_ms, int) else interim_ms()
         if (self._position - utterance.interim_at) * 1000 < interval_ms * STT_SAMPLE_RATE:
             return
         utterance.interim_at = self._position

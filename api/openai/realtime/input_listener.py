@@ -39,7 +39,6 @@ from pipelines.stt.turns import ManualTurns, SemanticTurns, SilenceTurns, TurnPo
 
 LEAST_COMMIT_S = 0.1
 MOST_ITEM_MS = 120_000
-INTERIM_MS = 300  # between interims: they tell whether a user interrupts
 FORMATS: dict[str, tuple[LiveEncoding, LiveSampleRate]] = {
     "audio/pcm": ("linear", 24_000),
     "audio/pcmu": ("mulaw", 8000),
@@ -81,6 +80,7 @@ class InputListener:
         self._turns = UserTurns(host, TurnOptions())
         self._settings: InputAudio | None = None
         self._languages: tuple[str, ...] = ()
+        self._has_words = False  # the recogniser tells the confidence of each
         self._expected: str | None = None  # words that the recogniser may hear
         self._live: LiveSession | None = None
         self._live_from_s = 0.0  # position of its first audio in the session
@@ -106,10 +106,11 @@ class InputListener:
             transcribes=wanted is not None,
             wants_logprobs="item.input_audio_transcription.logprobs" in includes,
         )
-        if self._settings == settings:
+        if self._settings == settings and self._has_words == self._turns.options.wants_logprobs:
             return
         await self._stop_listening()
         self._settings, self._languages = settings, languages
+        self._has_words = self._turns.options.wants_logprobs
         self._expected = (wanted.expected or None) if wanted else None
         self._live_from_s = self._input.received_s
         self._live = LiveSession(
@@ -117,7 +118,8 @@ class InputListener:
             SessionOptions(
                 languages=languages,
                 initial_prompt=self._expected,
-                interim_ms=INTERIM_MS,
+                interim_ms=self._turns.interim_ms,
+                words=self._turns.options.wants_logprobs,
                 owner=str(self._socket.principal.workspace_id),
                 turns=policy_of(settings),
                 expected_sounds=self._turns.expected_sounds,

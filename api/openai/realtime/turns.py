@@ -26,6 +26,9 @@ from pipelines.stt.file import separator_of
 
 ECHO_S = 8.0  # of the agent's own words that a microphone may repeat
 NEW_WORDS = 2  # that the language model reads ahead at once
+# Between interims. While they decide whether the user interrupts, the sooner the better; later they
+# only show the text, and each takes the cores for 0.1 s, which the text at the end would wait for.
+JUDGING_MS, SHOWING_MS = 300, 600
 AUDIBLE_S = 0.15  # of speech left to play, from which the agent counts as heard
 
 
@@ -202,8 +205,15 @@ class UserTurns:
 
     def expected_sounds(self, language: str) -> str | None:
         """What the user is likely to say, while it is not certain that the agent is interrupted."""
-        is_open = self._turn is not None and not self._turn.is_announced
-        return EXPECTED.get(language) if is_open else None
+        return EXPECTED.get(language) if self._is_judging else None
+
+    def interim_ms(self) -> int:
+        """Between two hypotheses of the text, while the user speaks."""
+        return JUDGING_MS if self._is_judging else SHOWING_MS
+
+    @property
+    def _is_judging(self) -> bool:
+        return self._turn is not None and not self._turn.is_announced
 
     async def _judge(self, turn: UserTurn, heard: Heard) -> None:
         """Interrupts the agent when the speech does."""
