@@ -2,7 +2,7 @@
 
 import operator
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from weakref import WeakKeyDictionary
 
@@ -37,7 +37,7 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
         """The answer as a stream, for the request with the id `caller`. Raises EngineError."""
         with self.serving(caller) as engine:
             made = answer_timed(self._generate(engine, request))
-            deltas = coalesce(made, operator.add, PIECE_INTERVAL_S, ends_clause)
+            deltas = coalesce(made, operator.add, PIECE_INTERVAL_S, clause_ends())
             async with aclosing(deltas):
                 async for delta in deltas:
                     yield delta
@@ -75,9 +75,17 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
         return self._slots[engine]
 
 
-def ends_clause(delta: GenerationDelta) -> bool:
-    """Whether a speaker can begin with the text: it would wait for 30 ms, on average."""
-    return delta.text.rstrip().endswith(CLAUSE_MARKS)
+def clause_ends() -> Callable[[GenerationDelta], bool]:
+    """Whether a speaker can begin with the text so far, asked of each delta in turn: it would wait
+    for 30 ms, on average. That a point ends a sentence is seen by what follows it."""
+    before = False
+
+    def ends(delta: GenerationDelta) -> bool:
+        nonlocal before
+        known, before = before, delta.text.rstrip().endswith(CLAUSE_MARKS)
+        return known or before
+
+    return ends
 
 
 async def answer_timed(

@@ -1,15 +1,18 @@
 """Splits an answer, while it is generated, into pieces to speak.
 
-The first piece is a clause, so that speech starts early: at the first mark after a few words. Later
-ones are whole sentences, which sound better, unless the speech would run dry before one ends.
+The first piece is a clause or phrase, so that speech starts early: it ends at the first mark after
+a few words, or before a preposition or conjunction. Later ones are whole sentences, which sound
+better, unless the speech would run dry before one ends.
 """
 
 import re
 
+from pipelines.text.chunking import Length, Rank, best_cut
 from pipelines.text.segmentation import finished
 
 # A shorter first clause, such as "Well,", is spoken with what follows.
 FIRST_WORDS, FIRST_CHARACTERS = 3, 12
+PHRASE = Length(least=12, ideal=20, most=40)  # as the first chunk of a longer text
 LONGEST_CLAUSE = 120  # characters: a longer one is cut at a space
 # A mark that ends a clause, and the space after it that shows that it is no part of a number or an
 # abbreviation; some are none after a letter.
@@ -46,6 +49,9 @@ class ClauseSplitter:
             words = len(_WORD.findall(self._rest, 0, mark.end()))
             if words >= FIRST_WORDS or mark.end() >= FIRST_CHARACTERS:
                 return mark.end()
+        known = self._rest[: self._rest.rfind(" ") + 1]  # the last word may be cut off
+        if cut := best_cut(known, PHRASE, self._language, Rank.PHRASE):
+            return cut
         if len(self._rest) > LONGEST_CLAUSE:
             return self._rest.rfind(" ", 0, LONGEST_CLAUSE) + 1
         return 0

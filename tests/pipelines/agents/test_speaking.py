@@ -29,7 +29,13 @@ def test_a_clause_comes_first_and_then_whole_sentences() -> None:
         "Shall I book it?",
     ]
     long = "If you come to the station by noon, I will meet you there. Bye."
-    assert pieces_of(long, hurries=False)[0] == "If you come to the station by noon,"
+    assert pieces_of(long, hurries=False)[0] == "If you come to the station "
+
+
+def test_the_first_words_do_not_wait_for_a_mark() -> None:
+    said = "There's a story about a dog named Max who was a good dog. It ends."
+    assert pieces_of(said, hurries=False)[0] == "There's a story "
+    assert pieces_of("An answer interests everybody here. Bye.", hurries=False)[0].endswith("here. ")
 
 
 def test_a_hurry_takes_clauses_but_cuts_no_number() -> None:
