@@ -88,14 +88,14 @@ class TurnJudge:
     ) -> None:
         """Ends the utterance, float32 [n] at 16 kHz, the sooner, the more it sounds complete, but
         when its text is known: nothing could be answered before, so that waiting costs no time."""
+        unfinished = False
+        # The text first: the answer begins with it, and both at once would slow each other.
+        if (decoding := utterance.task) is not None:
+            await asyncio.wait({decoding})
+            if not decoding.cancelled() and decoding.exception() is None:
+                transcript = decoding.result()
+                unfinished = is_unfinished(text_of(transcript), transcript.language)
         async with self._asking:
-            unfinished = False
-            # The text first: the answer begins with it, and both would slow each other.
-            if (decoding := utterance.task) is not None:
-                await asyncio.wait({decoding})
-                if not decoding.cancelled() and decoding.exception() is None:
-                    transcript = decoding.result()
-                    unfinished = is_unfinished(text_of(transcript), transcript.language)
             if utterance.likely_end is not event:
                 return
             try:

@@ -35,7 +35,9 @@ def test_a_clause_comes_first_and_then_whole_sentences() -> None:
 def test_the_first_words_do_not_wait_for_a_mark() -> None:
     said = "There's a story about a dog named Max who was a good dog. It ends."
     assert pieces_of(said, hurries=False)[0] == "There's a story "
-    assert pieces_of("An answer interests everybody here. Bye.", hurries=False)[0].endswith("here. ")
+    assert pieces_of("An answer interests everybody here. Bye.", hurries=False)[0].endswith(
+        "here. "
+    )
 
 
 def test_a_hurry_takes_clauses_but_cuts_no_number() -> None:

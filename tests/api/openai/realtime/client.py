@@ -42,6 +42,9 @@ class RealtimeClient:
     async def error(self, kind: str, **body: Any) -> Event:
         """Sends an event and returns the error that answers it."""
         await self.send(kind, **body)
+        return await self.until_error()
+
+    async def until_error(self) -> Event:
         while (event := await self.receive())["type"] != "error":
             pass
         error: Event = event["error"]

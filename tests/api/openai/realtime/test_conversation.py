@@ -287,6 +287,42 @@ async def test_a_transcription_session_transcribes_and_does_not_answer(
         assert error["type"] == "invalid_request_error"
 
 
+async def test_the_recogniser_gets_the_languages_and_the_words_that_are_expected(
+    server: SocketServer, heard: FakeTranscriber
+) -> None:
+    heard.answer = says("Herr Quixbury.")
+    async with session(server, "intent=transcription") as client:
+
+        async def choose(**options: Any) -> None:
+            audio = {"input": {"transcription": {"model": "whisper-1", **options}}}
+            update = {"type": "transcription", "audio": audio}
+            await client.send("session.update", session=update)
+
+        async def speak() -> None:
+            await client.speak(loud(1.0))
+            await client.speak(quiet(0.8))
+            await client.until("conversation.item.input_audio_transcription.completed")
+
+        keywords = ["Quixbury", "Zorblatt"]
+        await choose(languages=["de", "en-GB"], keywords=keywords, prompt=" A call. ")
+        await client.until("session.updated")
+        await speak()
+        asked = heard.requests[-1]
+        assert (asked.languages, asked.language) == (("de", "en"), None)
+        assert asked.options.initial_prompt == "Quixbury, Zorblatt A call."
+        assert not asked.options.words  # no logprobs are asked for
+        await choose(languages=["de"], language="en", keywords=None, prompt=None)
+        await client.until("session.updated")
+        await speak()
+        asked = heard.requests[-1]
+        assert (asked.language, asked.options.initial_prompt) == ("en", None)
+        await choose(languages=["de", "tlh"], language=None)
+        error = await client.until_error()
+        assert error["param"] == "session.audio.input.transcription.languages"
+        await speak()  # with the settings before
+        assert heard.requests[-1].language == "en"
+
+
 async def test_a_silent_user_is_spoken_to_after_the_idle_timeout(server: SocketServer) -> None:
     async with session(server) as client:
         detection = {"type": "server_vad", "idle_timeout_ms": 5000}
