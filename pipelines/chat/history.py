@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast
 from uuid import UUID
@@ -234,8 +236,29 @@ class ChatHistory:
             entry.extra = {}
 
 
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How much of a conversation is read when not all of it fits."""
+
+    ratio: float = 1.0  # of what fits
+    most_tokens: int | None = None  # without the instructions
+
+    def dropped(self, all_tokens: int, budget_tokens: int) -> int:
+        """The tokens of the oldest messages that are left out. They grow in steps, so that the
+        prompts between two steps begin alike: of one that lost another turn nothing is cached."""
+        excess = max(0, all_tokens - budget_tokens)
+        step = max(1, round(budget_tokens * (1 - self.ratio)))
+        return math.ceil(excess / step) * step
+
+
+ALL_THAT_FITS = Retention()
+
+
 def continued(
-    history: Sequence[ChatMessage], said: Sequence[ChatMessage], budget_tokens: int | None
+    history: Sequence[ChatMessage],
+    said: Sequence[ChatMessage],
+    budget_tokens: int | None,
+    retention: Retention = ALL_THAT_FITS,
 ) -> tuple[ChatMessage, ...]:
     """The prompt: instructions first, then as much of `history` as fits, then all of `said`.
 
@@ -248,9 +271,14 @@ def continued(
         # A result needs its call, and the call the user's message before it.
         start = _last_turn(earlier)
         earlier, new = earlier[:start], [*earlier[start:], *new]
+    if retention.most_tokens is not None:
+        most = estimate_tokens(instructions) + retention.most_tokens
+        budget_tokens = most if budget_tokens is None else min(budget_tokens, most)
     if budget_tokens is not None:
-        left = budget_tokens - estimate_tokens((*instructions, *new))
-        earlier = _newest_that_fit(earlier, left)
+        history_tokens = estimate_tokens(earlier)
+        all_tokens = estimate_tokens((*instructions, *new)) + history_tokens
+        dropped = retention.dropped(all_tokens, budget_tokens)
+        earlier = _newest_that_fit(earlier, history_tokens - dropped)
     return (*instructions, *earlier, *new)
 
 

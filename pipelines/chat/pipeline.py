@@ -15,7 +15,9 @@ from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, Tok
 from models.llm.structured_output.ast import SchemaTooSlow
 from pipelines.billing.billing import Billing, Charge, IdempotentOperation
 from pipelines.chat.history import (
+    ALL_THAT_FITS,
     ChatHistory,
+    Retention,
     check_results,
     continued,
     estimate_tokens,
@@ -46,6 +48,13 @@ class ChatRequest:
     operation: IdempotentOperation | None = None  # of a request with an Idempotency-Key
     # Of a conversation that is not saved: as much of it is read as fits.
     history: tuple[ChatMessage, ...] = ()
+    retention: Retention = ALL_THAT_FITS
+
+    def prompt(
+        self, earlier: tuple[ChatMessage, ...], budget_tokens: int | None
+    ) -> tuple[ChatMessage, ...]:
+        """All messages of the turn, with as much of the `earlier` ones as fits."""
+        return continued(earlier, self.generation.messages, budget_tokens, self.retention)
 
 
 class Completion:
@@ -194,7 +203,7 @@ class ChatPipeline:
                 if request.generation.is_speculative:
                     raise
                 budget = _history_budget(info, request.generation.sampling.max_tokens)
-                read = continued(earlier, request.generation.messages, budget)
+                read = request.prompt(earlier, budget)
                 charge.made = estimate_tokens(read)
                 raise
             undo.pop_all()
@@ -215,7 +224,7 @@ class ChatPipeline:
     ) -> Charge:
         """Holds the highest possible price of the turn."""
         said, answer = request.generation, request.generation.sampling.max_tokens
-        prompt = continued(earlier, said.messages, _history_budget(info, answer))
+        prompt = request.prompt(earlier, _history_budget(info, answer))
         tokens = info.context_tokens or UNKNOWN_CONTEXT_TOKENS
         if answer is not None:
             tokens = min(tokens, most_tokens(prompt, said.tools) + answer)
@@ -248,9 +257,9 @@ async def _first_piece(
     """Begins the answer with as much history as fits. Raises EngineError."""
     said = request.generation
     budget = _history_budget(info, said.sampling.max_tokens)
-    shortest = continued(earlier, said.messages, 0)
+    shortest = request.prompt(earlier, 0)
     while True:
-        prompt = continued(earlier, said.messages, budget)
+        prompt = request.prompt(earlier, budget)
         generation = model.generate(replace(said, messages=prompt, owner=str(request.workspace_id)))
         try:
             return await anext(generation), generation

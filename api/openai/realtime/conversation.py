@@ -53,7 +53,7 @@ from api.sockets.kernel.session import SecretSession, SocketSession
 from configs.schema.voices import Tier
 from db.errors import DatabaseError
 from models.errors import EngineError
-from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions
+from models.llm.base import ChatMessage, GenerationRequest
 from pipelines.agents.drafts import Draft, Drafts
 from pipelines.agents.held_speech import AgentVoice, hold_speech
 from pipelines.agents.items import (
@@ -383,7 +383,7 @@ class RealtimeConversation:
         messages = as_messages(items)
         instructions = [view.instructions, *(m.content for m in messages if m.role == "system")]
         history, said = split_turn([m for m in messages if m.role != "system"])
-        if view.truncation == "disabled":
+        if view.truncation.type == "disabled":
             history, said = (), (*history, *said)
         # Templates begin with a user, also where the agent speaks first.
         said = said or (ChatMessage("user", OPENING),)
@@ -391,14 +391,19 @@ class RealtimeConversation:
             said = (ChatMessage("system", system), *said)
         generation = GenerationRequest(
             messages=said,
-            sampling=SamplingOptions(max_tokens=view.most_tokens()),
+            sampling=view.sampling(),
             tools=tuple(tool.to_openai() for tool in view.tools),
             tool_choice=view.choice(),
             called_tool=view.called_tool(),
             parallel_tool_calls=view.parallel_tool_calls is not False,
         )
         return ChatRequest(
-            self.workspace_id, generation, self._chat_model, save_chat=False, history=history
+            self.workspace_id,
+            generation,
+            self._chat_model,
+            save_chat=False,
+            history=history,
+            retention=view.truncation.as_retention(),
         )
 
     def _warm_up(self) -> None:

@@ -4,9 +4,11 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from api.native.chat.schemas import Whole
 from api.openai.realtime.faults import MISSING, wrong, wrong_choice
 from api.sockets.tts.events import LenientModel
 from pipelines.audio.decode.stream import decode_base64
+from pipelines.chat.history import Retention
 from pipelines.errors import InvalidAudio
 
 MAX_AUDIO_BYTES = 15 << 20  # of one event, decoded
@@ -153,3 +155,24 @@ class ItemReference(LenientModel):
 AnyItem: TypeAlias = MessageItem | FunctionCallItem | FunctionCallOutputItem
 Item: TypeAlias = Annotated[AnyItem, Field(discriminator="type")]
 InputItem: TypeAlias = Annotated[AnyItem | ItemReference, Field(discriminator="type")]
+
+
+class Truncation(LenientModel):
+    """What is read of a conversation of which not all fits: a word, or an object."""
+
+    type: Literal["auto", "disabled", "retention_ratio"] = "auto"
+    retention_ratio: Annotated[float, Field(ge=0, le=1)] = 0.8  # of what fits
+    token_limits: dict[str, Annotated[Whole, Field(ge=0)]] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_word(cls, value: Any) -> Any:
+        return {"type": value} if isinstance(value, str) else value
+
+    def as_json(self) -> Any:
+        has_options = self.type == "retention_ratio"
+        return self.model_dump(exclude_none=True) if has_options else self.type
+
+    def as_retention(self) -> Retention:
+        most_tokens = (self.token_limits or {}).get("post_instructions")
+        return Retention(self.retention_ratio, most_tokens)

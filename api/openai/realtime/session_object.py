@@ -25,10 +25,11 @@ from api.openai.realtime.faults import (
     wrong,
     wrong_choice,
 )
-from api.openai.realtime.items import InputItem, LongText
+from api.openai.realtime.items import InputItem, LongText, Truncation
 from api.openai.realtime.server_events import new_id
 from api.openai.speech import PCM_RATE, VoiceName
 from api.sockets.tts.events import LenientModel, shown
+from models.llm.base import SamplingOptions
 from models.llm.base import ToolChoice as EngineToolChoice
 from pipelines.stt.file import expected_text
 
@@ -263,7 +264,7 @@ class RealtimeSession(LenientModel):
     max_output_tokens: Annotated[int | Literal["inf"], PlainValidator(_tokens)] = "inf"
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # the beta's
     include: list[Include] | None = None
-    truncation: Annotated[str | dict[str, Any], _kept("auto", "disabled")] = "auto"
+    truncation: Truncation = Truncation()
     parallel_tool_calls: bool | None = None
     # This service's own, shown only when it is asked for: the session becomes a saved chat.
     save_chat: bool | None = None
@@ -294,9 +295,12 @@ class RealtimeSession(LenientModel):
             return "required" if self.called_tool() else "auto"
         return self.tool_choice if self.tools else "auto"
 
-    def most_tokens(self) -> int | None:
-        """Of an answer; None is up to the length of the context."""
-        return self.max_output_tokens if isinstance(self.max_output_tokens, int) else None
+    def sampling(self) -> SamplingOptions:
+        """Of an answer, which is else as long as the context lets it."""
+        most = self.max_output_tokens if isinstance(self.max_output_tokens, int) else None
+        if self.temperature is None:
+            return SamplingOptions(max_tokens=most)
+        return SamplingOptions(self.temperature, max_tokens=most)
 
     def as_json(self) -> dict[str, Any]:
         optional = self.model_dump(
@@ -313,7 +317,7 @@ class RealtimeSession(LenientModel):
             "tool_choice": self.tool_choice,
             "max_output_tokens": self.max_output_tokens,
             "tracing": self.tracing,
-            "truncation": self.truncation,
+            "truncation": self.truncation.as_json(),
             "prompt": self.prompt,
             "expires_at": self.expires_at,
             "audio": {"input": self.audio.input.as_json(), "output": self.audio.output.as_json()},

@@ -17,7 +17,13 @@ from models.base import ModelInfo
 from models.errors import ContextLengthExceeded, EngineError, EngineLost
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, Role, TokenUsage
 from pipelines.billing.billing import Billing
-from pipelines.chat.history import ChatEncryption, ChatHistory, continued
+from pipelines.chat.history import (
+    ChatEncryption,
+    ChatHistory,
+    Retention,
+    continued,
+    estimate_tokens,
+)
 from pipelines.chat.pipeline import ChatPipeline, ChatRequest, Completion
 from pipelines.errors import ChatNotFound, ModelNotFound
 from pipelines.storage.encryption import Encryption
@@ -325,6 +331,29 @@ def test_history_cut_to_the_budget_keeps_whole_turns_and_the_system_message() ->
     assert [m.content for m in prompt] == ["Be kind.", "short", "answer", "new"]
     assert continued(history, users("new"), None) == (*history, *users("new"))
     assert [m.content for m in continued(history, users("new"), 0)] == ["Be kind.", "new"]
+
+
+def test_a_full_context_drops_turns_in_steps_so_that_prompts_begin_alike() -> None:
+    said = [
+        ChatMessage(role, f"{number} " + "x" * 90)
+        for number in range(60)
+        for role in ("user", "assistant")
+    ]
+
+    def begins(retention: Retention) -> list[str]:
+        """The first message of each of the prompts of a growing conversation."""
+        return [
+            continued(said[:end], users("new"), 1000, retention)[0].content
+            for end in range(2, 120, 2)
+        ]
+
+    assert len(set(begins(Retention()))) > 30  # another one is dropped in each turn
+    assert 5 < len(set(begins(Retention(0.6)))) < 15
+    kept = [continued(said[:end], users("new"), 1000, Retention(0.6)) for end in range(60, 120, 2)]
+    assert all(1000 >= estimate_tokens(prompt) > 400 for prompt in kept)
+    few = continued(said, users("new"), None, Retention(0.6, most_tokens=200))
+    assert 2 < len(few) and estimate_tokens(few) <= 200
+    assert continued(said, users("new"), 1000, Retention(0.0)) != ()
 
 
 def test_a_new_system_message_replaces_the_old_one() -> None:

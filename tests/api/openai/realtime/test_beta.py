@@ -94,7 +94,7 @@ def test_a_flat_session_is_read() -> None:
     assert (heard.format.type, heard.format.rate) == ("audio/pcma", 8000)
     assert heard.turn_detection is None
     assert heard.transcription is not None
-    assert (session.speaks, session.temperature, session.most_tokens()) == (True, 0.8, 200)
+    assert (session.speaks, session.temperature, session.sampling().max_tokens) == (True, 0.8, 200)
 
 
 def test_what_is_shown_in_the_beta_can_be_sent_back() -> None:

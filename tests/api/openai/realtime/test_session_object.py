@@ -22,6 +22,8 @@ from api.openai.realtime.session_object import (
 )
 from configs.load import load_yaml
 from configs.schema.voices import OpenAIConfig
+from models.llm.base import SamplingOptions
+from pipelines.chat.history import Retention
 from tests.api.openai.realtime.examples import SESSION, UPDATES
 
 MODELS = [
@@ -176,7 +178,7 @@ def test_null_and_empty_values_clear_fields() -> None:
     )
     assert (cleared.instructions, cleared.tools, cleared.tool_choice) == ("", [], "auto")
     assert (cleared.tracing, cleared.prompt, cleared.include) == (None, None, None)
-    assert cleared.most_tokens() is None
+    assert cleared.sampling().max_tokens is None
     heard = cleared.audio.input
     assert (heard.transcription, heard.noise_reduction, heard.turn_detection) == (None,) * 3
     assert (heard.format.type, heard.format.rate) == ("audio/pcm", 24_000)
@@ -275,6 +277,17 @@ def test_turn_detection_is_merged_within_its_kind_only() -> None:
             "invalid_value",
             "audio.input.noise_reduction.type",
         ),
+        ({"truncation": "never"}, "invalid_value", "truncation.type"),
+        (
+            {"truncation": {"type": "retention_ratio", "retention_ratio": 1.5}},
+            "decimal_above_max_value",
+            "truncation.retention_ratio",
+        ),
+        (
+            {"truncation": {"type": "retention_ratio", "token_limits": {"post_instructions": -1}}},
+            "integer_below_min_value",
+            "truncation.token_limits.post_instructions",
+        ),
         (
             listening(transcription={"language": 5}),
             "invalid_type",
@@ -305,6 +318,16 @@ def test_an_update_may_name_the_model_when_the_connection_did_not() -> None:
 
 def test_unknown_fields_and_ids_are_ignored() -> None:
     assert merged(SESSION, {"id": "mine", "object": "x", "expires_at": 1, "new": {}}) == SESSION
+
+
+def test_truncation_and_temperature_reach_the_model() -> None:
+    limits = {"post_instructions": 500}
+    wanted = {"type": "retention_ratio", "retention_ratio": 0.5, "token_limits": limits}
+    session = merged(SESSION, {"truncation": wanted, "temperature": 0.9, "max_output_tokens": 9})
+    assert session.truncation.as_retention() == Retention(0.5, 500)
+    assert session.as_json()["truncation"] == wanted
+    assert session.sampling() == SamplingOptions(temperature=0.9, max_tokens=9)
+    assert merged(session, {"truncation": "disabled"}).as_json()["truncation"] == "disabled"
 
 
 def test_fields_without_effect_are_shown_again() -> None:
@@ -343,7 +366,7 @@ def test_a_response_has_its_own_options() -> None:
     )
     session = options.applied_to(SESSION)
     assert not session.speaks
-    assert (session.instructions, session.tools, session.most_tokens()) == ("", [], 5)
+    assert (session.instructions, session.tools, session.sampling().max_tokens) == ("", [], 5)
     assert (session.audio.output.voice, session.audio.output.speed) == ("ash", 1.25)
     assert (session.id, session.model) == (SESSION.id, SESSION.model)
     assert ResponseOptions().applied_to(SESSION) == SESSION
