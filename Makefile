@@ -21,7 +21,7 @@ LOCK := $(PIN) --extra espeak pyproject.toml
 
 # Programs only: the folder also holds what they share. Without those that want recordings, hours
 # (make bench-hostile ARGS=--all) or the GPU profile.
-BENCHMARKS = $(filter-out voices-fitting stt-diarization chat-gpu tts-languages,$(subst /,-,$(patsubst \
+BENCHMARKS = $(filter-out realtime_soak voices-fitting stt-diarization chat-gpu tts-languages,$(subst /,-,$(patsubst \
 	benchmarks/%.py,%,$(shell grep -rl --include=*.py '__name__ == "__main__"' benchmarks))))
 
 .DEFAULT_GOAL := help
