@@ -1,4 +1,4 @@
-"""Whether speech of the user during the agent's speech is an interruption.
+"""Whether speech of the user during the agent's speech is an interruption (barge-in).
 
 A cough has no words; "mhm" is a back-channel, by which listeners only show that they listen (Yngve
 1970); an echo repeats what the agent has just said. Anything else interrupts.

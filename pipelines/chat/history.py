@@ -238,7 +238,7 @@ class ChatHistory:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How much of a conversation is read when not all of it fits."""
+    """How much is read of a conversation that does not fit: a retention ratio, and a limit."""
 
     ratio: float = 1.0  # of what fits
     most_tokens: int | None = None  # without the instructions
