@@ -90,11 +90,12 @@ async def test_an_answer_longer_than_its_hold_ends_where_the_credit_does(
             self._rest = rest + self._rest
             return first + mark
 
+    longer = LONG * 5  # than what is made before it is sent
     monkeypatch.setattr("pipelines.agents.held_speech.HELD_CHARACTERS", 30)
     monkeypatch.setattr("pipelines.agents.response.ClauseSplitter", Sentences)
     async with session(server) as client:
-        await begin(client, LONG)
-        for _ in range(5):  # by then the text is whole and paid for
+        await begin(client, longer)
+        for _ in range(5):
             await client.until("response.output_audio.delta")
         await books.set_credit(0)
         response = (await client.until("response.done"))["response"]
@@ -102,7 +103,7 @@ async def test_an_answer_longer_than_its_hold_ends_where_the_credit_does(
     assert response["status_details"]["error"]["code"] == "insufficient_quota"
     (item,) = response["output"]
     said = item["content"][0]["transcript"]
-    assert said and LONG.startswith(said) and item["status"] == "incomplete"
+    assert said and longer.startswith(said) and item["status"] == "incomplete"
     assert len(said) - 60 <= (await charges(server, books))["tts"] <= len(said)
 
 
