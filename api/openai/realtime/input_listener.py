@@ -30,7 +30,7 @@ from pipelines.stt.events import (
     LiveTranscript,
     SpeechResumed,
 )
-from pipelines.stt.file import text_of
+from pipelines.stt.file import PROMPT_CHARACTERS, text_of
 from pipelines.stt.session import (
     LiveSession,
     SessionOptions,
@@ -80,7 +80,6 @@ class InputListener:
         self._turns = UserTurns(host, TurnOptions())
         self._settings: InputAudio | None = None
         self._languages: tuple[str, ...] = ()
-        self._has_words = False  # the recogniser tells the confidence of each
         self._expected: str | None = None  # words that the recogniser may hear
         self._live: LiveSession | None = None
         self._live_from_s = 0.0  # position of its first audio in the session
@@ -97,21 +96,24 @@ class InputListener:
         settings = session.audio.input
         wanted, detection = settings.transcription, settings.turn_detection
         languages = await self._engine_languages(wanted)
-        includes = session.include or ()
+        wants_logprobs = "item.input_audio_transcription.logprobs" in (session.include or ())
+        has_changed = (settings, wants_logprobs) != (
+            self._settings,
+            self._turns.options.wants_logprobs,
+        )
         self._turns.options = TurnOptions(
             creates_response=detection is not None
             and detection.create_response
             and session.type == "realtime",
             interrupts=detection is not None and detection.interrupt_response,
             transcribes=wanted is not None,
-            wants_logprobs="item.input_audio_transcription.logprobs" in includes,
+            wants_logprobs=wants_logprobs,
         )
-        if self._settings == settings and self._has_words == self._turns.options.wants_logprobs:
+        if not has_changed:
             return
         await self._stop_listening()
         self._settings, self._languages = settings, languages
-        self._has_words = self._turns.options.wants_logprobs
-        self._expected = (wanted.expected or None) if wanted else None
+        self._expected = (wanted.expected[-PROMPT_CHARACTERS:] or None) if wanted else None
         self._live_from_s = self._input.received_s
         self._live = LiveSession(
             self._listening,
@@ -119,7 +121,7 @@ class InputListener:
                 languages=languages,
                 initial_prompt=self._expected,
                 interim_ms=self._turns.interim_ms,
-                words=self._turns.options.wants_logprobs,
+                words=wants_logprobs,
                 owner=str(self._socket.principal.workspace_id),
                 turns=policy_of(settings),
                 expected_sounds=self._turns.expected_sounds,
