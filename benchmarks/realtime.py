@@ -61,6 +61,7 @@ class Turn:
     audio_s: float = 0.0
     plays_until: float = 0.0
     gaps_s: float = 0.0
+    read_anew: int = 0  # tokens of the prompt that the model had not cached
     is_done: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -106,6 +107,9 @@ class Caller:
                 case "response.output_audio.delta":
                     self._play(base64.b64decode(event["delta"]), now)
                 case "response.done":
+                    if usage := event["response"].get("usage"):
+                        cached = usage["input_token_details"]["cached_tokens"]
+                        turn.read_anew = usage["input_tokens"] - cached
                     if event["response"]["status"] == "failed":
                         self.errors.append(str(event["response"]["status_details"]))
                     turn.is_done.set()
@@ -245,8 +249,12 @@ def report(what: str, turns: list[Turn], errors: list[str]) -> None:
     parts = "; ".join(
         f"{name} {shown([1000 * v for v in values])}" for name, values in stages.items()
     )
+    read = [turn.read_anew for turn in heard]
     gaps = max((turn.gaps_s for turn in heard), default=0.0)
-    print(f"{what}: {len(heard)} of {len(turns)} answered; {parts}; longest gaps {gaps:.2f} s")
+    print(
+        f"{what}: {len(heard)} of {len(turns)} answered; {parts}; longest gaps {gaps:.2f} s; "
+        f"prompt tokens read {np.percentile(read, 50):.0f}, at most {max(read)}"
+    )
     for error in errors[:3]:
         print("  error:", error)
 

@@ -1,6 +1,10 @@
+import threading
 from contextlib import ExitStack
 from typing import Any
 
+import pytest
+
+from models.errors import EngineOverloaded
 from models.llm.base import ChatMessage, GenerationRequest
 from models.llm.llama_cpp import Slots
 
@@ -60,3 +64,31 @@ def test_a_busy_slot_is_not_taken() -> None:
         first, _ = stack.enter_context(slots.take(chat("a", "one")))
         second, _ = stack.enter_context(slots.take(chat("a", "one")))
         assert {first, second} == {0, 1}
+
+
+def test_a_request_waits_for_the_cache_that_its_draft_still_uses() -> None:
+    slots, drafted = Slots(2), threading.Event()
+    stopped = threading.Event()
+
+    def draft() -> None:
+        with slots.take(chat("a", "one", "yes", "tw", is_speculative=True)) as (slot, _):
+            taken.append(slot)
+            drafted.set()
+            stopped.wait()
+
+    taken: list[int] = []
+    thread = threading.Thread(target=draft)
+    thread.start()
+    drafted.wait()
+    threading.Timer(0.05, stopped.set).start()
+    assert use(slots, chat("a", "one", "yes", "two")) == (taken[0], True)
+    assert stopped.is_set()
+    thread.join()
+
+
+def test_speculative_work_is_refused_while_an_answer_uses_its_cache() -> None:
+    slots = Slots(2)
+    with slots.take(chat("a", "one", "yes", "two")):
+        with pytest.raises(EngineOverloaded):
+            use(slots, chat("a", "one", "yes", "two", "no", "three", is_speculative=True))
+        assert use(slots, chat("a", "one", "yes", "two", "no", "three"))[0] == 1
