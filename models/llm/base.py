@@ -47,6 +47,7 @@ class GenerationRequest:
     parallel_tool_calls: bool = True
     response_format: dict[str, Any] | None = None  # OpenAI's shape, without {"type": "text"}
     owner: str = ""  # the tenant: prompt caches are never shared between owners
+    cache_key: str = ""  # the conversation that alone uses the cache of this prompt; "": any
     # Begun before it is certain that it is wanted: gives way to others, and is free unless taken.
     is_speculative: bool = False
 

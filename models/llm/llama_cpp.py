@@ -393,7 +393,8 @@ class Slots:
 
 def prompt_hashes(request: GenerationRequest) -> PromptHashes:
     """Hashes of the messages: a prompt that continues another begins with the other's hashes."""
-    head = json.dumps([request.tools, request.template_kwargs, request.enable_thinking])
+    kwargs = request.template_kwargs
+    head = json.dumps([request.cache_key, request.tools, kwargs, request.enable_thinking])
     said = (json.dumps([m.role, m.content, m.extra]) for m in request.messages)
     return (hash(head), *map(hash, said))
 

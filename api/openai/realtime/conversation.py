@@ -396,6 +396,7 @@ class RealtimeConversation:
             tool_choice=view.choice(),
             called_tool=view.called_tool(),
             parallel_tool_calls=view.parallel_tool_calls is not False,
+            cache_key=self._conversation_id,
         )
         return ChatRequest(
             self.workspace_id,

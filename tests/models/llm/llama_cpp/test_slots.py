@@ -58,6 +58,14 @@ def test_a_chat_with_other_tools_does_not_reuse_the_slot() -> None:
     assert use(slots, chat("a", "one", "yes", "two", tools=({"type": "function"},)))[0] != first
 
 
+def test_conversations_that_begin_alike_keep_their_slots_by_their_keys() -> None:
+    slots = Slots(2)
+    one, other = (chat("a", "the same", cache_key=key) for key in ("one", "other"))
+    first, _ = use(slots, one)
+    assert use(slots, other)[0] != first
+    assert use(slots, one) == (first, True)
+
+
 def test_a_busy_slot_is_not_taken() -> None:
     slots = Slots(2)
     with ExitStack() as stack:
