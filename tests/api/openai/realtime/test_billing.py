@@ -1,6 +1,8 @@
 """What sessions of voice agents are charged, and what they cost when the credit ends."""
 
+import asyncio
 import base64
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from models.errors import EngineLost, EngineOverloaded
 from pipelines.agents.clauses import ClauseSplitter
 from pipelines.chat.pipeline import ChatPipeline, ChatRequest, Completion
 from tests.api.money import Books
+from tests.api.native.speech.test_billing import allow_hangups
 from tests.api.openai.realtime.client import RealtimeClient
 from tests.api.openai.realtime.test_conversation import LONG, heard, says, server, session
 from tests.api.sockets.conftest import SocketServer, plain
@@ -141,6 +144,31 @@ async def test_an_interrupted_answer_costs_what_was_sent_of_it(
     assert seconds < 1.0
     # The long tail of the answer was made ahead and is not charged.
     assert 0 < units["tts"] < len(LONG) / 3 and units["chat"] > 0
+
+
+async def test_answers_cancelled_before_their_first_token_cost_the_prompt_once_they_are_many(
+    server: SocketServer, books: Books, plain: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allow_hangups(monkeypatch, plain, 2)
+    asked = asyncio.Event()
+
+    async def thinks(*_: Any, **__: Any) -> AsyncGenerator[Any, None]:
+        asked.set()
+        await asyncio.Event().wait()
+        yield
+
+    monkeypatch.setattr("models.llm.echo.EchoEngine.generate", thinks)
+    async with session(server) as client:
+        for _ in range(3):
+            asked.clear()
+            await begin(client, TEXT)
+            await asked.wait()
+            await client.send("response.cancel")
+            assert (await client.until("response.done"))["response"]["status"] == "cancelled"
+    units = await charges(server, books)
+    assert set(units) == {"chat"} and 0 < units["chat"] < 100
+    ends = [e.kind for e in await books.entries() if e.service == "chat" and e.kind != "hold"]
+    assert ends == ["release", "release", "capture"]
 
 
 async def test_a_session_that_vanishes_before_its_answer_leaves_no_hold(
