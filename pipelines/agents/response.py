@@ -1,6 +1,7 @@
 """One answer of an agent: the language model's text, spoken while the rest is generated."""
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from pipelines.tts.session import ContextVoice
 from pipelines.tts.shaping import TimedWord
 
 BUFFERED_S = 6.0  # of audio that is made and not sent yet
+CHARACTERS_PER_S = 14  # of speech
 HURRY_S = 1.0  # with less audio left to play, the next piece may be a clause
 
 
@@ -69,6 +71,7 @@ class Answer:
         self._splitter = ClauseSplitter(language)
         self._pieces: asyncio.Queue[AnswerPiece | Exception | None] = asyncio.Queue()
         self._made_s = 0.0  # of audio
+        self._slowness = math.inf  # seconds of work for a second of audio, of the last piece
         self._spoken = 0  # characters
         self._grown = asyncio.Event()  # the text, or its end came
         self._sent = asyncio.Event()
@@ -125,36 +128,44 @@ class Answer:
         while True:
             self._grown.clear()
             left_s = self._made_s - self._playback.sent_s + self._playback.left_s
-            text = self._splitter.take(hurries=begun and left_s < HURRY_S)
+            hurry_s = HURRY_S * (1 + self._slowness)
+            text = self._splitter.take(hurries=begun and left_s < hurry_s)
             if not text and self._is_read:
                 text = self._splitter.finish()
                 if not text:
                     break
             if not text:
                 # Speech that runs dry takes a clause: looked at again while it plays.
-                wait_s = max(left_s - HURRY_S, 0.05) if begun and left_s > 0 else None
+                wait_s = max(left_s - hurry_s, 0.05) if begun and left_s > 0 else None
                 await _wait(self._grown, wait_s)
                 continue
             begun = True
-            await self._speak_piece(voice, text, is_first=not self._made_s)
+            work_s = self._slowness * len(text) / CHARACTERS_PER_S
+            await self._speak_piece(voice, text, in_parts=work_s > left_s)
         self._pieces.put_nowait(None)
 
-    async def _speak_piece(self, voice: ContextVoice, text: str, *, is_first: bool) -> None:
+    async def _speak_piece(self, voice: ContextVoice, text: str, *, in_parts: bool) -> None:
         """The transcript is shown with the audio of its words: a client that is interrupted has
-        little more than it heard."""
+        little more than it heard. `in_parts` where the speech would run dry before all is made."""
         begins, shown = self._spoken, 0  # characters: of the answer before, of this piece
+        clock = asyncio.get_running_loop().time
+        works_since, made_s = clock(), self._made_s
         self._spoken += len(text)
-        async with aclosing(voice.speak(text, early_start=is_first)) as chunks:
+        async with aclosing(voice.speak(text, early_start=in_parts)) as chunks:
             async for chunk in chunks:
+                before = clock()
                 while self._made_s - self._playback.sent_s > BUFFERED_S:
                     self._sent.clear()
                     await self._sent.wait()
+                works_since += clock() - before
                 if chunk.words is None:  # an engine without word times
                     shown = self._show(text, shown, len(text))
                 elif chunk.words:
                     shown = self._show(text, shown, chunk.words[-1].text_end - begins)
                 self._put_audio(chunk.data, chunk.words or ())
         self._show(text, shown, len(text))
+        if self._made_s > made_s:
+            self._slowness = (clock() - works_since) / (self._made_s - made_s)
 
     def _show(self, text: str, start: int, end: int) -> int:
         """Returns the end."""
