@@ -1,13 +1,19 @@
 """What is spoken of a growing answer, and when it is sent."""
 
 import asyncio
+from collections.abc import AsyncGenerator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from models.llm.base import GenerationDelta
 from pipelines.agents.clauses import LONGEST_CLAUSE, ClauseSplitter
 from pipelines.agents.playback import Playback
+from pipelines.agents.response import Answer
+from pipelines.tts.session import EncodedChunk
 
 ANSWER = "Well, I think so. It costs 3.50 dollars, or 1,000 yen, a day. Shall I book it?"
 
@@ -91,3 +97,40 @@ async def test_audio_is_sent_no_further_ahead_than_its_lead_and_not_while_it_is_
     assert not waiting.done() and playback.is_held
     playback.resume()
     await waiting
+
+
+@pytest.mark.parametrize("slowness", [0.0, 1.0])
+async def test_a_voice_that_would_run_dry_is_given_its_next_sentence_in_parts(
+    slowness: float,
+) -> None:
+    asked: list[tuple[str, bool]] = []
+
+    class Voice:
+        voice = SimpleNamespace(voice=SimpleNamespace(language="en"))
+
+        async def speak(
+            self, text: str, *, early_start: bool
+        ) -> AsyncGenerator[EncodedChunk, None]:
+            asked.append((text, early_start))
+            duration_s = len(text) / 40
+            await asyncio.sleep(slowness * duration_s)
+            yield EncodedChunk(bytes(2 * round(duration_s * 500)), None)
+
+    class Completion:
+        model = "model"
+
+        async def deltas(self) -> AsyncGenerator[GenerationDelta, None]:
+            yield GenerationDelta(ANSWER[:18])
+            await asyncio.sleep(0.05)
+            yield GenerationDelta(ANSWER[18:])
+
+        async def aclose(self) -> None: ...
+
+    speaker: Any = SimpleNamespace(voice=Voice(), credit=None)
+    completion: Any = Completion()
+    answer = Answer(completion, speaker, Playback(lead_s=0.4), bytes_per_s=1000)
+    async for _ in answer.pieces():
+        pass
+    assert asked[0] == ("Well, I think so. ", True)
+    assert asked[1][1] is (slowness > 0)
+    assert "".join(text for text, _ in asked) == ANSWER
