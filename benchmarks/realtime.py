@@ -22,7 +22,7 @@ import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 
 from benchmarks.hardware import hardware
-from benchmarks.service import add_service_options, chosen_service
+from benchmarks.service import add_service_options, chosen_service, wait_until_idle
 from models.audio import Pcm, pcm16_to_float
 
 RATE = 24_000  # Hz
@@ -292,6 +292,7 @@ def main() -> None:
     options = parser.parse_args()
     with ExitStack() as stack:
         url, key = stack.enter_context(chosen_service(options))
+        wait_until_idle()
         asyncio.run(measure(url, key, options))
     print(hardware())
 

@@ -22,6 +22,7 @@ from configs.settings import PROJECT_DIR
 from tests.servers import free_port
 
 READY_TIMEOUT_S = 240
+IDLE_S, IDLE_SHARE = 10.0, 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,29 @@ def wait_until_whole(service: Service) -> None:
                 return
         time.sleep(0.1)
     raise TimeoutError(f"not every model is ready after {READY_TIMEOUT_S} s")
+
+
+def wait_until_idle() -> None:
+    """Returns when most of the machine's cores have been idle for IDLE_S: models warm up for
+    minutes after they answer. Does nothing where the kernel does not tell."""
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    before = _idle_and_all()
+    while before is not None and time.monotonic() < deadline:
+        time.sleep(IDLE_S)
+        now = _idle_and_all()
+        assert now is not None
+        if now[0] - before[0] > IDLE_SHARE * (now[1] - before[1]):
+            return
+        before = now
+
+
+def _idle_and_all() -> tuple[int, int] | None:
+    """Ticks of all cores since the start of the machine."""
+    try:
+        ticks = [int(one) for one in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    except OSError:
+        return None
+    return ticks[3] + ticks[4], sum(ticks)
 
 
 def upgrade_plan(service: Service, plan: str = "enterprise") -> None:

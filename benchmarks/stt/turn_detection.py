@@ -32,7 +32,7 @@ from models.registry import STT, TTS, TURN_DETECTION, VAD, load, load_model
 from models.stt.base import SPECULATIVE, STT_SAMPLE_RATE, TranscriptionRequest
 from models.tts.base import SynthesisRequest, TTSEngine
 from models.weights.store import WeightStore
-from pipelines.stt.endpointing import LikelyEnd, Resumed, SpeechStarted, UtteranceEnded
+from pipelines.stt.endpointing import LikelyEnd, Paused, Resumed, SpeechStarted, UtteranceEnded
 from pipelines.stt.turns import SemanticTurns, SilenceTurns, TurnPolicy, end_ms, open_endpointer
 from pipelines.text.unfinished import is_unfinished
 
@@ -182,12 +182,16 @@ class Listener:
         whole = whole[: len(whole) // self.frame * self.frame]
         probabilities = self._vad.probabilities(whole).tolist()
         levels = np.abs(whole.reshape(-1, self.frame)).mean(axis=1).tolist()
-        complete = {}
+        complete, paused = {}, whole[:0]
         endpointer = open_endpointer(self.config, self.frame, SemanticTurns(60_000), 0)
         for probability, level in zip(probabilities, levels, strict=True):
             for event in endpointer.accept_frame(probability, level):
-                if isinstance(event, LikelyEnd):
-                    complete[event.end] = self._ask(whole[event.start : event.end], language)
+                match event:
+                    case Paused():
+                        paused = whole[event.start : event.end]
+                    case LikelyEnd():
+                        said = whole[event.start : event.end]
+                        complete[event.end] = self._ask(paused, said, language)
         lead_s = len(lead) / STT_SAMPLE_RATE
         return Clip(
             kind,
@@ -199,13 +203,14 @@ class Listener:
             complete,
         )
 
-    def _ask(self, pcm: Pcm, language: str) -> tuple[float, str]:
-        key = pcm.tobytes()  # several clips begin in the same way
+    def _ask(self, paused: Pcm, said: Pcm, language: str) -> tuple[float, str]:
+        """The turn detector hears the shorter silence."""
+        key = said.tobytes()  # several clips begin in the same way
         if key not in self._known:
-            request = TranscriptionRequest(pcm, language, urgency=SPECULATIVE, is_live=True)
+            request = TranscriptionRequest(said, language, urgency=SPECULATIVE, is_live=True)
             segments = self._recogniser.transcribe([request])[0].segments
             text = " ".join(segment.text for segment in segments)
-            self._known[key] = self._detector.completeness(pcm), text
+            self._known[key] = self._detector.completeness(paused), text
         return self._known[key]
 
     def outcome(self, clip: Clip, turns: TurnPolicy | VoiceAlone) -> Outcome:

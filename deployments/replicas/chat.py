@@ -19,6 +19,7 @@ from telemetry import metrics
 # the cores that compute tokens. About 16 pieces per second still look like typing.
 PIECE_INTERVAL_S = 0.06
 CLAUSE_MARKS = (",", ";", ":", ".", "!", "?", "…", "，", "、", "。", "！", "？", "।")
+FIRST_PHRASE = 40  # characters, by which the first words of a spoken answer have ended
 MAX_WAITING = 64  # requests without a slot
 KEPT_SHARE = 4  # of the slots, which speculative requests leave free
 
@@ -37,7 +38,8 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
         """The answer as a stream, for the request with the id `caller`. Raises EngineError."""
         with self.serving(caller) as engine:
             made = answer_timed(self._generate(engine, request))
-            deltas = coalesce(made, operator.add, PIECE_INTERVAL_S, clause_ends())
+            is_due = clause_ends(FIRST_PHRASE if request.is_spoken else 0)
+            deltas = coalesce(made, operator.add, PIECE_INTERVAL_S, is_due)
             async with aclosing(deltas):
                 async for delta in deltas:
                     yield delta
@@ -75,15 +77,17 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
         return self._slots[engine]
 
 
-def clause_ends() -> Callable[[GenerationDelta], bool]:
+def clause_ends(characters: int = 0) -> Callable[[GenerationDelta], bool]:
     """Whether a speaker can begin with the text so far, asked of each delta in turn: it would wait
-    for 30 ms, on average. That a point ends a sentence is seen by what follows it."""
-    before = False
+    for 30 ms, on average. That a point ends a sentence is seen by what follows it. The first
+    `characters` may end a phrase at any word."""
+    before, seen = False, 0
 
     def ends(delta: GenerationDelta) -> bool:
-        nonlocal before
+        nonlocal before, seen
+        seen += len(delta.text)
         known, before = before, delta.text.rstrip().endswith(CLAUSE_MARKS)
-        return known or before
+        return known or before or seen <= characters
 
     return ends
 

@@ -50,6 +50,7 @@ class GenerationRequest:
     cache_key: str = ""  # the conversation that alone uses the cache of this prompt; "": any
     # Begun before it is certain that it is wanted: gives way to others, and is free unless taken.
     is_speculative: bool = False
+    is_spoken: bool = False  # speech waits for its first words: they are sent as they come
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,16 @@ class SpeechStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class Paused:
+    """A short silence, before the LikelyEnd that may follow; the utterance is [start, end) so
+    far."""
+
+    start: int
+    end: int
+    speech_frames: int
+
+
+@dataclass(frozen=True, slots=True)
 class LikelyEnd:
     """Silence since `speech_end`: the utterance is probably [start, end)."""
 
@@ -55,7 +65,7 @@ class UtteranceEnded:
     cut: bool = False
 
 
-Event: TypeAlias = SpeechStarted | LikelyEnd | Resumed | UtteranceEnded
+Event: TypeAlias = SpeechStarted | Paused | LikelyEnd | Resumed | UtteranceEnded
 
 
 @dataclass(slots=True)
@@ -70,9 +80,10 @@ class _OpenUtterance:
 class Endpointer:
     """The state machine of one signal.
 
-    Each utterance gives SpeechStarted, then any number of LikelyEnd and Resumed in turn, then
-    UtteranceEnded. Utterances never overlap. One longer than the limit is cut at its quietest
-    recent place; what follows is an utterance of its own, without another SpeechStarted.
+    Each utterance gives SpeechStarted, then any number of LikelyEnd and Resumed in turn, each
+    LikelyEnd after a Paused where these are asked for, then UtteranceEnded. Utterances never
+    overlap. One longer than the limit is cut at its quietest recent place; what follows is an
+    utterance of its own, without another SpeechStarted.
     """
 
     def __init__(
@@ -82,14 +93,16 @@ class Endpointer:
         utterance_end_ms: float,
         *,
         whole_turns: bool = False,
+        pause_ms: float = math.inf,
     ) -> None:
         """With `whole_turns` one that reaches the limit in a pause is cut, too: only silence ends
-        it."""
+        it. Paused follows `pause_ms` of silence."""
         self._config = config
         self._frame = frame_samples
         self._whole_turns = whole_turns
         self._end_after = self._usual_end = _samples(utterance_end_ms / 1000)
         self._likely_after = min(_samples(config.likely_end_ms / 1000), self._end_after)
+        self._pause_after = _samples(pause_ms / 1000)
         self._longest = max(_samples(config.max_utterance_s), 4 * LEVEL_FRAMES * frame_samples)
         self._pre_roll = _samples(config.pre_roll_ms / 1000)
         self._position = 0  # samples heard
@@ -160,15 +173,19 @@ class Endpointer:
             utterance.speech_end = self._position
             utterance.speech_frames += 1
             return []
-        if self._position - utterance.speech_end < self._likely_after:
-            return []
+        events: list[Event] = []
+        silence = self._position - utterance.speech_end
+        if silence - self._frame < self._pause_after <= silence:
+            events.append(Paused(utterance.start, self._position, utterance.speech_frames))
+        if silence < self._likely_after:
+            return events
         self._run = 0
         utterance.likely_end = self._position
-        events: list[Event] = [
+        events.append(
             LikelyEnd(
                 utterance.start, utterance.speech_end, self._position, utterance.speech_frames
             )
-        ]
+        )
         if self._position - utterance.speech_end >= self._end_after:
             events.append(self._end(utterance))
         return events

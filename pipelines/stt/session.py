@@ -29,8 +29,10 @@ from models.vad.base import VADEngine
 from pipelines.ports import STTModel
 from pipelines.stt.decoding import EndedUtterance, LiveUtterance, UtteranceDecoder
 from pipelines.stt.endpointing import (
+    Event,
     FrameBuffer,
     LikelyEnd,
+    Paused,
     Resumed,
     SpeechStarted,
     UtteranceEnded,
@@ -101,7 +103,6 @@ class LiveSession:
             options.turns,
             options.utterance_end_ms,
         )
-        self._turn_judge = TurnJudge(pipeline.turn_detector, self._endpointer)
         self._position = 0
         self._sentences = 0
         self._closed = 0  # utterances
@@ -110,6 +111,7 @@ class LiveSession:
         self._backlog_s = 0.0  # audio of ended utterances without a transcript
         self._emitted = asyncio.Condition()
         self._tasks = TaskSet(on_failure=lambda *_: None)  # failures of discarded work are ignored
+        self._turn_judge = TurnJudge(pipeline.turn_detector, self._endpointer, self._tasks)
         self._decoder = UtteranceDecoder(
             pipeline.transcriber,
             pipeline.limits,
@@ -197,12 +199,15 @@ class LiveSession:
         self._begin_interim()
         self._frames.forget_before(self._endpointer.keep_from)
 
-    async def _handle(self, event: SpeechStarted | LikelyEnd | Resumed | UtteranceEnded) -> None:
+    async def _handle(self, event: Event) -> None:
         match event:
             case SpeechStarted(at=at, start=start):
                 self._open_utterance(at)
                 started = LiveSpeechStarted(at / STT_SAMPLE_RATE, start / STT_SAMPLE_RATE)
                 await self._emit(started)
+            case Paused():
+                if not self._is_too_short(event.speech_frames):
+                    self._turn_judge.ask(self._frames.between(event.start, event.end))
             case LikelyEnd():
                 self._expect_end(event)
             case Resumed():
@@ -216,11 +221,11 @@ class LiveSession:
                 self._ended.put_nowait(ended)
 
     def _expect_end(self, event: LikelyEnd) -> None:
-        """Begins to decode, and asks whether the turn is complete."""
+        """Begins to decode, and judges whether the turn is complete."""
         utterance = self._current()
         utterance.likely_end = event
         utterance.cancel_interim()  # this decoding will contain more of the text
-        if self._hallucinations.is_too_short(event.speech_frames * self._frame_s):
+        if self._is_too_short(event.speech_frames):
             return
         pcm = self._frames.between(event.start, event.end)
         wanted_in_s = 0.0  # a voice agent wants the text at once
@@ -231,7 +236,10 @@ class LiveSession:
         if self._options.turns is not None:
             self._tasks.start(self._emit_eager(utterance, utterance.task, event))
         if isinstance(self._options.turns, SemanticTurns):
-            self._tasks.start(self._turn_judge.judge(utterance, event, pcm, self._options.turns))
+            self._tasks.start(self._turn_judge.judge(utterance, event, self._options.turns))
+
+    def _is_too_short(self, speech_frames: int) -> bool:
+        return self._hallucinations.is_too_short(speech_frames * self._frame_s)
 
     def _resume(self, utterance: LiveUtterance) -> None:
         """Speech goes on: the text up to here is an interim one."""
@@ -257,7 +265,7 @@ class LiveSession:
         utterance.likely_end = self._utterance = None
         pcm = self._frames.between(event.start, min(event.end, self._position))
         speech_s = event.speech_frames * self._frame_s
-        if utterance.task is None and not self._hallucinations.is_too_short(speech_s):
+        if utterance.task is None and not self._is_too_short(event.speech_frames):
             utterance.task = self._decoder.decode(pcm, FINAL)
         self._closed += 1
         self._backlog_s += len(pcm) / STT_SAMPLE_RATE

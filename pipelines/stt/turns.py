@@ -14,6 +14,7 @@ from models.turn_detection.base import TurnDetectionEngine
 from pipelines.stt.decoding import LiveUtterance
 from pipelines.stt.endpointing import Endpointer, LikelyEnd
 from pipelines.stt.file import text_of
+from pipelines.tasks import TaskSet
 from pipelines.text.unfinished import is_unfinished
 
 logger = logging.getLogger(__name__)
@@ -21,6 +22,9 @@ logger = logging.getLogger(__name__)
 # Of silence, after which the text is decoded on suspicion: the answer begins as much sooner as it
 # is less, and its word error rate is that of longer ones (`configs/listening.yaml`).
 LIKELY_END_MS = 96
+# Of silence, after which the turn detector is asked: its 30 ms are over when the recogniser begins,
+# and what it hears is as telling as at the likely end. Both at once would slow each other.
+PAUSE_MS = 64
 COMPLETE = 0.5  # of the turn detector's probability
 COMPLETE_END_MS = 200.0  # of silence that end a turn that sounds complete
 INCOMPLETE = 0.01  # at which a turn is waited for as long as it may
@@ -73,38 +77,51 @@ class TurnJudge:
     may be loaded at the first."""
 
     def __init__(
-        self, turn_detector: Callable[[], TurnDetectionEngine] | None, endpointer: Endpointer
+        self,
+        turn_detector: Callable[[], TurnDetectionEngine] | None,
+        endpointer: Endpointer,
+        tasks: TaskSet,
     ) -> None:
         self._turn_detector = turn_detector
         self._endpointer = endpointer
+        self._tasks = tasks
         self._asking = asyncio.Lock()  # one question at a time
+        self._question: asyncio.Task[float | None] | None = None  # of the last pause
 
     @property
     def is_busy(self) -> bool:
         return self._asking.locked()
 
-    async def judge(
-        self, utterance: LiveUtterance, event: LikelyEnd, pcm: Pcm, turns: SemanticTurns
-    ) -> None:
-        """Ends the utterance, float32 [n] at 16 kHz, the sooner, the more it sounds complete, but
-        when its text is known: nothing could be answered before, so that waiting costs no time."""
-        unfinished = False
-        # The text first: the answer begins with it, and both at once would slow each other.
+    def ask(self, pcm: Pcm) -> None:
+        """Begins to judge a turn that pauses, float32 [n] at 16 kHz."""
+        self._question = self._tasks.start(self._ask(pcm))
+
+    async def judge(self, utterance: LiveUtterance, event: LikelyEnd, turns: SemanticTurns) -> None:
+        """Ends the utterance the sooner, the more it sounds complete, but when its text is known:
+        nothing could be answered before, so that waiting costs no time."""
+        question, unfinished = self._question, False
+        if question is None:
+            return
         if (decoding := utterance.task) is not None:
             await asyncio.wait({decoding})
             if not decoding.cancelled() and decoding.exception() is None:
                 transcript = decoding.result()
                 unfinished = is_unfinished(text_of(transcript), transcript.language)
-        async with self._asking:
-            if utterance.likely_end is not event:
-                return
-            try:
-                completeness = await asyncio.to_thread(self._completeness, pcm)
-            except EngineError as error:  # then only silence tells
-                logger.error("turn_detection_failed", extra={"code": error.code})
-                return
-        if utterance.likely_end is event:
+        completeness = await question
+        if completeness is not None and utterance.likely_end is event:
             self._endpointer.end_after(end_ms(completeness, turns, unfinished=unfinished))
+
+    async def _ask(self, pcm: Pcm) -> float | None:
+        """The probability that the turn is complete; None when it went on meanwhile, or the turn
+        detector failed: then only silence ends the turn."""
+        async with self._asking:
+            if self._question is not asyncio.current_task():
+                return None
+            try:
+                return await asyncio.to_thread(self._completeness, pcm)
+            except EngineError as error:
+                logger.error("turn_detection_failed", extra={"code": error.code})
+                return None
 
     def _completeness(self, pcm: Pcm) -> float:
         assert self._turn_detector is not None, "semantic turns need a turn detector"
@@ -115,6 +132,7 @@ def open_endpointer(
     config: EndpointingConfig, frame_samples: int, turns: TurnPolicy | None, utterance_end_ms: float
 ) -> Endpointer:
     """The endpointer of a session; without turns, utterances end after `utterance_end_ms`."""
+    pause_ms = math.inf
     match turns:
         case SilenceTurns():
             utterance_end_ms = turns.silence_ms
@@ -126,8 +144,14 @@ def open_endpointer(
             }
             config = config.model_copy(update=changed)
         case SemanticTurns():
-            utterance_end_ms = turns.longest_wait_ms
+            utterance_end_ms, pause_ms = turns.longest_wait_ms, PAUSE_MS
             config = config.model_copy(update={"likely_end_ms": LIKELY_END_MS})
         case ManualTurns():
             utterance_end_ms = math.inf
-    return Endpointer(config, frame_samples, utterance_end_ms, whole_turns=turns is not None)
+    return Endpointer(
+        config,
+        frame_samples,
+        utterance_end_ms,
+        whole_turns=turns is not None,
+        pause_ms=pause_ms,
+    )

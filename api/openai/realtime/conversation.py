@@ -385,8 +385,7 @@ class RealtimeConversation:
         history, said = split_turn([m for m in messages if m.role != "system"])
         if view.truncation.type == "disabled":
             history, said = (), (*history, *said)
-        # Templates begin with a user, also where the agent speaks first.
-        said = said or (ChatMessage("user", OPENING),)
+        said = said or (ChatMessage("user", OPENING),)  # templates begin with a user
         if system := "\n\n".join(filter(None, instructions)):
             said = (ChatMessage("system", system), *said)
         generation = GenerationRequest(
@@ -397,6 +396,7 @@ class RealtimeConversation:
             called_tool=view.called_tool(),
             parallel_tool_calls=view.parallel_tool_calls is not False,
             cache_key=self._conversation_id,
+            is_spoken=view.speaks,
         )
         return ChatRequest(
             self.workspace_id,

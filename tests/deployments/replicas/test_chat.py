@@ -8,7 +8,7 @@ import pytest
 from deployments.replicas import chat
 from deployments.replicas.chat import ChatDeployment
 from models.errors import EngineOverloaded
-from models.llm.base import ChatMessage, GenerationRequest
+from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest
 from tests.patience import PATIENCE_S
 
 
@@ -82,3 +82,10 @@ async def test_a_speculative_answer_waits_for_no_slot(replica: ChatDeployment) -
         for one in leave:
             one()
         assert [delta async for delta in replica.generate(guess)]
+
+
+def test_the_first_words_of_a_spoken_answer_are_sent_as_they_come() -> None:
+    words = [GenerationDelta(text) for text in ("Paris ", "is ", "the ", "capital", ". ", "It ")]
+    written, spoken = chat.clause_ends(), chat.clause_ends(9)
+    assert [written(word) for word in words] == [False, False, False, False, True, True]
+    assert [spoken(word) for word in words] == [True, True, False, False, True, True]

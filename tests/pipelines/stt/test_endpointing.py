@@ -1,5 +1,6 @@
 """Endpointing: the state machine of utterances, by examples and any probabilities."""
 
+import math
 from collections.abc import Sequence
 from random import Random
 
@@ -14,6 +15,7 @@ from pipelines.stt.endpointing import (
     Endpointer,
     Event,
     LikelyEnd,
+    Paused,
     Resumed,
     SpeechStarted,
     UtteranceEnded,
@@ -33,8 +35,9 @@ def play(
     probabilities: Sequence[float],
     levels: Sequence[float] = (),
     end_ms: int = 500,
+    pause_ms: float = math.inf,
 ) -> list[Event]:
-    machine = Endpointer(config, FRAME, end_ms)
+    machine = Endpointer(config, FRAME, end_ms, pause_ms=pause_ms)
     levels = levels or [0.0] * len(probabilities)
     events = [
         event
@@ -83,6 +86,19 @@ def test_speech_after_a_likely_end_resumes_the_utterance(config: EndpointingConf
     events = play(config, [SPEECH] * 5 + pause + [SPEECH] * 5 + pause + [SILENCE] * 10)
     kinds = [SpeechStarted, LikelyEnd, Resumed, LikelyEnd, UtteranceEnded]
     assert [type(event) for event in events] == kinds
+
+
+def test_each_pause_of_the_asked_length_is_reported_once_before_the_likely_end(
+    config: EndpointingConfig,
+) -> None:
+    pauses = [SILENCE] * 2, [SILENCE] * 1, [SILENCE] * 10
+    signal = [p for pause in pauses for p in (*[SPEECH] * 5, *pause)]
+    started, short, whole, likely, ended = play(config, signal, end_ms=300, pause_ms=64)
+    assert isinstance(started, SpeechStarted)
+    assert short == Paused(started.start, 7 * FRAME, 5)
+    assert whole == Paused(started.start, 20 * FRAME, 15)
+    assert isinstance(likely, LikelyEnd) and isinstance(ended, UtteranceEnded)
+    assert play(config, signal, end_ms=300) == [started, likely, ended]
 
 
 def test_a_click_in_the_silence_does_not_delay_the_endpoint(config: EndpointingConfig) -> None:

@@ -195,7 +195,7 @@ async def test_a_turn_that_sounds_complete_ends_before_a_plain_silence_would() -
     assert waited is not None and waited < 0.3
     assert user.kinds == [STARTED, EAGER, STOPPED, FINAL_TEXT]
     (heard,) = user.detector.heard
-    assert len(heard) / 16_000 == pytest.approx(1.16, abs=2 * FRAME_S)  # with a short silence
+    assert len(heard) / 16_000 == pytest.approx(1.064, abs=FRAME_S)  # with a short silence
 
 
 async def test_a_turn_that_sounds_incomplete_waits_as_long_as_it_may() -> None:
@@ -250,7 +250,23 @@ async def test_a_completed_turn_ends_after_speech_resumed_however_it_was_judged_
         waited = await user.heard_until_stopped(5)
     assert waited is not None and waited < 0.3
     assert user.kinds[:5] == [STARTED, EAGER, RESUMED, EAGER, STOPPED]
-    assert [len(pcm) / 16_000 for pcm in user.detector.heard] == pytest.approx([1.2, 3.7], abs=0.1)
+    assert [len(pcm) / 16_000 for pcm in user.detector.heard] == pytest.approx([1.1, 3.6], abs=0.05)
+
+
+async def test_a_turn_is_judged_before_it_is_decoded() -> None:
+    """Both want the same cores: what is known early does not slow the text."""
+    async with Conversation(SemanticTurns(), 0.99) as user:
+        await user.hear(loud(32 * FRAME_S), quiet(2 * FRAME_S))
+        assert len(user.detector.heard) == 1 and user.model.requests == []
+        await user.hear(quiet(FRAME_S))
+        assert len(user.detector.heard) == len(user.model.requests) == 1
+
+
+async def test_a_pause_too_short_to_be_decoded_is_judged_again_at_the_next() -> None:
+    async with Conversation(SemanticTurns(longest_wait_ms=2000), 0.99, 0.0) as user:
+        await user.hear(loud(32 * FRAME_S), quiet(2 * FRAME_S), loud(32 * FRAME_S))
+        assert await user.heard_until_stopped(5) == pytest.approx(2, abs=2 * FRAME_S)
+    assert len(user.detector.heard) == 2 and len(user.model.requests) == 1
 
 
 async def test_a_judgement_that_is_late_does_not_end_the_turn_that_went_on() -> None:
