@@ -1,12 +1,13 @@
 """The database: column types, connections and transactions, for SQLite and PostgreSQL alike."""
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -54,6 +55,11 @@ KEEPALIVE = {
     "tcp_user_timeout": round(ANSWER_S * 1000),
 }
 
+CLOCK_S = 600  # after which a connection is replaced, and the server's clock is read again
+CLOCK_WARNING_S = 1.0
+
+logger = logging.getLogger(__name__)
+
 metadata = SQLModel.metadata
 # Gives every constraint a name that migrations can use on either database. Every table imports a
 # column type of this module, so the convention is set before the first table.
@@ -91,8 +97,28 @@ class UtcDateTime(TypeDecorator[datetime]):
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
+_ahead = timedelta()  # of the database's clock, over that of this machine
+
+
 def utc_now() -> datetime:
-    return datetime.now(UTC)
+    """The time by the clock of the PostgreSQL server, once this process has connected to it.
+
+    Leases and expiries are compared on every machine of a cluster: by their own clocks, two that
+    are 90 s apart would both work on what one of them has leased for 30 s.
+    """
+    return datetime.now(UTC) + _ahead
+
+
+def read_clock(connection: Any) -> timedelta:
+    """How far the server's clock is ahead of this machine's, known to half the time of its answer.
+
+    `connection` is psycopg's.
+    """
+    asked = datetime.now(UTC)
+    with connection.cursor() as cursor:
+        now: datetime = cursor.execute("SELECT clock_timestamp()").fetchone()[0]
+    connection.rollback()  # the driver has begun a transaction
+    return now - asked - (datetime.now(UTC) - asked) / 2
 
 
 def random_id() -> int:
@@ -301,19 +327,29 @@ def make_engine(
         return _sqlite_engine(target, connections, busy_timeout_ms)
     if target.drivername in {"postgres", "postgresql"}:
         target = target.set(drivername="postgresql+psycopg")  # psycopg 3
-    return create_engine(
+    engine = create_engine(
         target,
         hide_parameters=True,  # errors are logged; parameters contain texts and password hashes
         pool_size=connections,
         max_overflow=0,
         pool_timeout=CONNECT_TIMEOUT_S,
         pool_pre_ping=True,
+        pool_recycle=CLOCK_S,
         connect_args={
             **KEEPALIVE,
             "connect_timeout": CONNECT_TIMEOUT_S,
             "options": f"-c timezone=utc -c statement_timeout={STATEMENT_TIMEOUT_MS}",
         },
     )
+
+    @event.listens_for(engine, "connect")
+    def follow_clock(connection: Any, _record: object) -> None:
+        global _ahead
+        _ahead = read_clock(connection)
+        if abs(seconds := _ahead.total_seconds()) > CLOCK_WARNING_S:
+            logger.warning("clock_differs", extra={"database_ahead_s": round(seconds, 3)})
+
+    return engine
 
 
 def _sqlite_engine(url: URL, connections: int, busy_timeout_ms: int) -> Engine:

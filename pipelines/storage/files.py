@@ -7,7 +7,6 @@ import hmac
 import logging
 import math
 import secrets
-import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
@@ -101,7 +100,7 @@ class Files:
 
         `place` is the route that shows it.
         """
-        expires = math.ceil(time.time() + lasts_s)
+        expires = math.ceil(utc_now().timestamp() + lasts_s)
         signature = self._signature(file_id, workspace_id, expires)
         return f"{self._public_url}/{place}/{file_id}?expires={expires}&signature={signature}"
 
@@ -109,7 +108,7 @@ class Files:
         """The file of a signed URL. Raises NotFound or DatabaseUnavailable."""
         if not (expires.isascii() and expires.isdecimal() and len(expires) <= 12):
             raise NotFound(GONE)
-        if int(expires) < time.time():
+        if int(expires) < utc_now().timestamp():
             raise NotFound(GONE)
         file = await self._database.get(StoredFile, file_id)
         if file is None or _is_past(file.expires_at):

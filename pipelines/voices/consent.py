@@ -8,7 +8,6 @@ import base64
 import binascii
 import json
 import secrets
-import time
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from rapidfuzz import fuzz
 
 from configs.schema.voices import ConsentConfig
+from db.database import utc_now
 from models.audio import Pcm
 from models.stt.base import FILE, STT_SAMPLE_RATE, DecodingOptions, TranscriptionRequest, Word
 from pipelines.errors import InvalidRequest
@@ -57,7 +57,9 @@ class Consent:
         random = secrets.SystemRandom()
         words = tuple(random.sample(known[code].words, self._config.drawn_words))
         text = known[code].sentence.format(words=", ".join(words))
-        issued = ConsentSentence(code, text, words, int(time.time() + self._config.lasts_s))
+        issued = ConsentSentence(
+            code, text, words, int(utc_now().timestamp() + self._config.lasts_s)
+        )
         content = [issued.language, issued.text, issued.words, issued.expires]
         sealed = self._encryption.encrypt(json.dumps(content).encode(), _about(workspace_id))
         return issued, base64.urlsafe_b64encode(sealed).decode().rstrip("=")
@@ -72,7 +74,7 @@ class Consent:
         except (binascii.Error, DecryptionError):
             raise InvalidRequest(WRONG) from None
         language, text, words, expires = content
-        if expires < time.time():
+        if expires < utc_now().timestamp():
             raise InvalidRequest(WRONG)
         return ConsentSentence(language, text, tuple(words), expires)
 

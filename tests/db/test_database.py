@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import socket
 import threading
-from datetime import UTC, datetime, timedelta, timezone
+import time
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from pathlib import Path
 
 import pytest
@@ -247,3 +248,28 @@ async def test_writes_on_sqlite_are_done_in_the_order_of_their_calls(tmp_path: P
     await asyncio.gather(*writes)
     assert done == list(range(100))
     database.close()
+
+
+@pytest.mark.parametrize("ahead_s", [90, -90])
+async def test_moments_are_those_of_the_servers_clock_however_wrong_that_of_the_machine_is(
+    database_url: str,
+    ahead_s: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Shifted(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> "Shifted":
+            return cls.fromtimestamp(time.time() + ahead_s, tz)
+
+    monkeypatch.setattr(db_module, "datetime", Shifted)
+    monkeypatch.setattr(db_module, "_ahead", timedelta())
+    database = Database(database_url)
+    await database.ping()
+    database.close()
+    off_s = (db_module.utc_now() - datetime.now(UTC)).total_seconds()
+    if database_url.startswith("sqlite"):  # the clock of the only machine
+        assert off_s == pytest.approx(ahead_s, abs=10)
+    else:
+        assert off_s == pytest.approx(0, abs=10)
+        assert "clock_differs" in caplog.text

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from datetime import timedelta
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from pipelines.errors import InvalidRequest
 from pipelines.ports import STTModel
 from pipelines.storage.encryption import Encryption
 from pipelines.voices.consent import Consent, plain
+from tests.clock import WallClock
 from tests.local_ports import LocalSTTModel
 from tests.models.sounds import speak
 
@@ -64,7 +66,7 @@ def test_a_consent_token_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     issuer, began = consent(), time.time()
     sentence, token = issuer.issue(7)
     assert began + 3599 <= sentence.expires <= time.time() + 3601  # in whole seconds
-    monkeypatch.setattr(time, "time", lambda: sentence.expires + 1.0)
+    WallClock(monkeypatch).ahead = timedelta(seconds=3602)
     with pytest.raises(InvalidRequest, match="expired"):
         issuer.open(7, token)
 
