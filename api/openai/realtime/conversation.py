@@ -210,7 +210,7 @@ class RealtimeConversation:
 
     async def respond(self, draft: Draft | None = None) -> None:
         if self._active is None:
-            await self._respond(ResponseOptions(), draft)
+            self._input.response_began(await self._respond(ResponseOptions(), draft))
             return
         self._is_pending = True
         if draft is not None:
@@ -290,7 +290,7 @@ class RealtimeConversation:
         if len(self._responses) >= PARALLEL_RESPONSES:
             message = f"a session has at most {PARALLEL_RESPONSES} responses at once"
             raise RealtimeFault("rate_limit_exceeded", message)
-        await self._respond(options)
+        await self._respond(options, None)
 
     def _cancel_response(self, event: CancelResponse) -> None:
         found = self._active
@@ -303,28 +303,25 @@ class RealtimeConversation:
 
     # Responses.
 
-    async def _respond(self, options: ResponseOptions, draft: Draft | None = None) -> None:
+    async def _respond(self, options: ResponseOptions, draft: Draft | None) -> ActiveResponse:
         if not isinstance(self._session, RealtimeSession):
             raise RealtimeFault("invalid_value", "a transcription session has no responses")
         view = options.applied_to(self._session, voice_frozen=self._has_spoken)
         given = None if options.input is None else self._read(options.input)
         in_conversation = options.conversation == "auto"
         self._draft = draft or self._draft
-        response = RealtimeResponse(
-            new_id("resp"),
-            view,
-            self._conversation_id if in_conversation else None,
-            options.metadata,
-        )
+        conversation_id = self._conversation_id if in_conversation else None
+        response = RealtimeResponse(new_id("resp"), view, conversation_id, options.metadata)
         active = ActiveResponse(self.send, response, view, self if in_conversation else None)
         begin = partial(self._begin, view, given, draft)
         self._has_spoken = self._has_spoken or view.speaks
         self._responses[response.id] = active
         if in_conversation:
             self._active = active
-        open_voice = partial(self._open_voice, view)
-        run = self._run(active, begin, open_voice, draft)
+        await self.send(server_events.response_created(response))
+        run = self._run(active, begin, partial(self._open_voice, view), draft)
         self._socket.spawn(run, f"response {response.id}")
+        return active
 
     async def _run(
         self, active: ActiveResponse, begin: Begin, open_voice: OpenVoice, draft: Draft | None
@@ -341,7 +338,7 @@ class RealtimeConversation:
                 await draft.discard()  # unless the answer was read from it
         if self._active is None and self._is_pending:
             self._is_pending = False
-            await self._respond(ResponseOptions())
+            await self.respond()
         else:
             self._input.answered(active.playback.left_s)
 

@@ -4,6 +4,7 @@ import asyncio
 
 from api.http.errors import to_api_error
 from api.openai.realtime.faults import RealtimeFault, as_fault
+from api.openai.realtime.responses import ActiveResponse
 from api.openai.realtime.session_object import (
     InputAudio,
     SemanticVad,
@@ -193,6 +194,10 @@ class InputListener:
             transcript = await self._listening.transcriber.transcribe(request)
             await charge.capture_delivered(part.audio_ms)
         part.text = text_of(transcript).strip()
+
+    def response_began(self, active: ActiveResponse) -> None:
+        """To what the user has said."""
+        self._turns.answered(active)
 
     def answered(self, left_s: float) -> None:
         """The agent has answered; what was sent ends in `left_s`. From then on the user is idle."""

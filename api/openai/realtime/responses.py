@@ -53,7 +53,7 @@ class ItemSink(Protocol):
 
 
 class ActiveResponse:
-    """A response from `response.created` to `response.done`."""
+    """A response, after `response.created`, to `response.done`."""
 
     def __init__(
         self,
@@ -90,7 +90,6 @@ class ActiveResponse:
 
     async def _work_on(self, begin: Begin, open_voice: OpenVoice) -> None:
         try:
-            await self._send(server_events.response_created(self.response))
             self._work = asyncio.create_task(self._generate(begin, open_voice), name="answer")
             if self._reason is not None:
                 self._work.cancel()

@@ -1,9 +1,9 @@
 """The user's turns in a Realtime session: from the events of live recognition to those of the
 dialect, to items, and to the decisions of when the agent speaks.
 
-While the agent is heard, speech of the user only holds it: it is an interruption when words come
-that are neither a back-channel nor an echo, else the agent goes on. Work of the language model on
-a text that may still grow is thrown away, unpaid, when it does.
+While a response is in progress, heard or not yet, speech of the user only holds it: it is an
+interruption when words come that are neither a back-channel nor an echo, else the agent goes on.
+Work of the language model on a text that may still grow is thrown away, unpaid, when it does.
 """
 
 import asyncio
@@ -29,7 +29,6 @@ NEW_WORDS = 2  # that the language model reads ahead at once
 # Between interims. While they decide whether the user interrupts, the sooner the better; later they
 # only show the text, and each takes the cores for 0.1 s, which the text at the end would wait for.
 JUDGING_MS, SHOWING_MS = 300, 600
-AUDIBLE_S = 0.15  # of speech left to play, from which the agent counts as heard
 
 
 class Host(Protocol):
@@ -100,10 +99,15 @@ class UserTurns:
         """Speech began."""
         self._turn = UserTurn(server_events.new_id("item"), start_ms)
         active = self._host.active
-        if active is not None and self._is_heard(active) and self.options.interrupts:
+        if active is not None and self.options.interrupts:
             active.playback.hold()
         else:
             await self._announce(self._turn)
+
+    def answered(self, active: ActiveResponse) -> None:
+        """A response to an earlier turn begins: held, if the user speaks again already."""
+        if self._turn is not None and self.options.interrupts:
+            active.playback.hold()
 
     async def heard(self, interim: LiveTranscript) -> None:
         """The beginning of its text, perhaps wrong."""
@@ -217,15 +221,15 @@ class UserTurns:
 
     async def _judge(self, turn: UserTurn, heard: Heard) -> None:
         """Interrupts the agent when the speech does."""
-        if turn.is_announced:
-            return
         active = self._host.active
-        if active is None or not self._is_heard(active) and not active.playback.is_held:
+        if turn.is_announced and (active is None or not active.playback.is_held):
+            return
+        if active is None:
             if heard.text:
                 await self._announce(turn)  # the agent has ended meanwhile
-            return
-        if interrupts(heard, _last_words(active)):
-            await self._announce(turn)
+        elif interrupts(heard, _last_words(active)):
+            if not turn.is_announced:
+                await self._announce(turn)
             active.cancel("turn_detected")
             await active.is_done.wait()
 
@@ -311,10 +315,6 @@ class UserTurns:
         await self._host.commit(item)
         if self.options.creates_response:
             await self._host.respond()
-
-    @staticmethod
-    def _is_heard(active: ActiveResponse) -> bool:
-        return active.playback.left_s > AUDIBLE_S or active.playback.is_held
 
 
 def _last_words(active: ActiveResponse) -> str:

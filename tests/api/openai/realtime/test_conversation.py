@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from math import ceil
 from typing import Any
 
@@ -11,6 +11,8 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from api.services import Services
+from models.llm.base import GenerationRequest
+from models.llm.echo import EchoEngine
 from models.stt.base import Transcript, TranscriptionRequest
 from tests.api.openai.realtime.client import RATE, RealtimeClient
 from tests.api.replaced import with_listening
@@ -50,6 +52,18 @@ def says(text: str) -> Any:
         return transcript(number, request, text)
 
     return answer
+
+
+def slowly(generate: Any) -> Any:
+    """As `generate`, a word every 0.3 s: an answer's first words are known after a second."""
+
+    async def slow(engine: EchoEngine, request: GenerationRequest) -> AsyncIterator[Any]:
+        async with aclosing(generate(engine, request)) as deltas:
+            async for delta in deltas:
+                await asyncio.sleep(0.3)
+                yield delta
+
+    return slow
 
 
 async def test_a_text_is_answered_by_voice_with_its_events_in_order(server: SocketServer) -> None:
@@ -161,6 +175,81 @@ async def test_words_of_the_user_interrupt_and_a_back_channel_does_not(
         assert response["status_details"]["reason"] == "turn_detected"
         answer = (await client.until("response.done"))["response"]
         assert answer["output"][0]["content"][0]["transcript"] == "Wait, stop please."
+
+
+@pytest.mark.parametrize("modality", ["audio", "text"])
+async def test_words_interrupt_a_response_that_is_not_heard_yet_and_a_back_channel_does_not(
+    server: SocketServer,
+    heard: FakeTranscriber,
+    monkeypatch: pytest.MonkeyPatch,
+    modality: str,
+) -> None:
+    """A user who goes on after a short pause, or speaks in a gap of the speech."""
+    monkeypatch.setattr(EchoEngine, "generate", slowly(EchoEngine.generate))
+
+    def answer_to(number: int, request: TranscriptionRequest) -> Transcript:
+        is_short = len(request.pcm) < 16_000  # with 0.3 s before it, and a pause after it
+        return says("Mm-hmm." if is_short else "Wait, stop please.")(number, request)
+
+    heard.answer = answer_to
+    async with session(server) as client:
+        await client.update(output_modalities=[modality])
+        await client.write(LONG)
+        await client.send("response.create")
+        await client.until("response.created")
+        await client.speak(loud(0.4))
+        await client.speak(quiet(0.8))
+        await client.speak(loud(0.8))
+        await client.speak(quiet(0.8))
+        response = (await client.until("response.done"))["response"]
+        assert response["status_details"] == {"type": "cancelled", "reason": "turn_detected"}
+        assert client.kinds().count("input_audio_buffer.speech_started") == 1
+        answer = (await client.until("response.done"))["response"]
+        assert answer["status"] == "completed", [answer, client.kinds()]
+        part = answer["output"][0]["content"][0]
+        assert part.get("transcript", part.get("text")) == "Wait, stop please."
+
+
+async def test_a_response_to_a_turn_is_held_when_the_user_goes_on_before_its_text_is_known(
+    server: SocketServer, heard: FakeTranscriber
+) -> None:
+    heard.answer = says("What is the capital of France?")
+    async with session(server) as client:
+        heard.gate.clear()  # the text of the first turn comes late
+        await client.speak(loud(0.8))
+        await client.speak(quiet(0.6))
+        await client.until("input_audio_buffer.committed")
+        await client.speak(loud(0.4))
+        await client.until("input_audio_buffer.speech_started")
+        heard.gate.set()
+        await client.until("response.created")
+        heard.answer = says("And what is the weather?")
+        await client.speak(loud(0.4))
+        await client.speak(quiet(0.8))
+        response = (await client.until("response.done"))["response"]
+        assert response["status_details"] == {"type": "cancelled", "reason": "turn_detected"}
+        assert not client.audio()
+        answer = (await client.until("response.done"))["response"]
+        assert answer["output"][0]["content"][0]["transcript"] == "And what is the weather?"
+
+
+async def test_the_response_to_a_turn_is_heard_when_no_words_followed_it(
+    server: SocketServer, heard: FakeTranscriber
+) -> None:
+    heard.answer = says("What is the capital of France?")
+    async with session(server) as client:
+        heard.gate.clear()
+        await client.speak(loud(0.8))
+        await client.speak(quiet(0.6))
+        await client.until("input_audio_buffer.committed")
+        await client.speak(loud(0.4))
+        await client.until("input_audio_buffer.speech_started")
+        heard.gate.set()
+        await client.until("response.created")
+        heard.answer = lambda number, request: Transcript("en", 0.0)
+        await client.speak(quiet(0.8))
+        response = (await client.until("response.done"))["response"]
+        assert response["status"] == "completed" and client.audio()
 
 
 async def test_a_commit_is_not_lost_when_the_client_clears_its_audio_at_once(
