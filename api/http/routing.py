@@ -93,11 +93,15 @@ def credential_of(connection: HTTPConnection, schemes: tuple[str, ...] = BEARER)
     return credential.strip() if scheme.lower() in schemes else ""
 
 
-def require_scope(authenticator: Authenticator, principal: Principal, scope: Scope | None) -> None:
+def require_scopes(
+    authenticator: Authenticator, principal: Principal, scopes: tuple[Scope, ...]
+) -> None:
     """Raises ApiError(insufficient_scope), and writes it to the audit log."""
-    if scope is not None and scope not in principal.scopes:
-        authenticator.note_missing_scopes(principal, (scope,))
-        raise ApiError("insufficient_scope", f"the API key lacks the scope {scope!r}")
+    if missing := tuple(scope for scope in scopes if scope not in principal.scopes):
+        authenticator.note_missing_scopes(principal, missing)
+        noun = "scope" if len(missing) == 1 else "scopes"
+        message = f"the API key lacks the {noun} {', '.join(map(repr, missing))}"
+        raise ApiError("insufficient_scope", message)
 
 
 MODEL_SCOPES: tuple[Scope, ...] = ("tts", "stt", "chat")
@@ -193,7 +197,7 @@ def guarded_route(required: Scope | None, schemes: tuple[str, ...]) -> type[Stri
                 bodies = partial(infrastructure.bodies.of, principal.workspace_id)
                 setattr(request.state, JSON_SPACE, bodies)
                 await limits.count_request(request, principal)
-                require_scope(authenticator, principal, required)
+                require_scopes(authenticator, principal, (required,) if required else ())
                 admission, workspace_id = infrastructure.admission, principal.workspace_id
                 state = request.scope["state"]
                 state[RELEASES].append(admission.enter_caller(workspace_id))

@@ -14,6 +14,7 @@ from pipelines.ports import ModelList
 from pipelines.tts.pipeline import language_of
 from pipelines.tts.voices import AvailableVoice, VoiceDirectory
 
+DEFAULT_AGENT = "gpt-realtime"  # of a session that names no model
 _WORK = {"tts": "speaks", "stt": "transcribes", "chat": "chats"}
 
 
@@ -113,6 +114,10 @@ def aliases_of(config: OpenAIConfig, models: Sequence[ModelInfo]) -> dict[str, l
             names[info.id].append(name)
     for info in [info for info in models if info.kind == "stt"][:1]:
         names[info.id] += config.transcription_models
+    chats = [info for info in models if info.kind == "chat"]
+    default = [info for info in chats if DEFAULT_MODEL in (info.id, *info.aliases)]
+    for info in (default or chats)[:1]:
+        names[info.id] += config.realtime_models
     return names
 
 

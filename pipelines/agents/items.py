@@ -120,12 +120,18 @@ class ConversationItems:
         if after == "root":
             at = 0
         elif after is not None:
-            at = self._order.index(self.find(after).id) + 1
+            if after not in self._items:
+                raise ItemNotFound(f"previous_item_id: the conversation has no item {after!r}")
+            at = self._order.index(after) + 1
         self._items[item.id] = item
         self._order.insert(at, item.id)
 
     def check_room(self, characters: int) -> None:
         """Raises InvalidRequest when the conversation has no room for an item of that size."""
+        if characters > MAX_CHARACTERS:
+            raise InvalidRequest(
+                f"item: it has {characters} characters; a conversation has {MAX_CHARACTERS} at most"
+            )
         used = sum(item.characters for item in self._items.values())
         if len(self) >= MAX_ITEMS or used + characters > MAX_CHARACTERS:
             raise InvalidRequest(

@@ -8,9 +8,10 @@ from pydantic import BaseModel, Field
 
 from api.http.bodies import RequestModel
 from api.http.errors import ApiError
-from api.http.routing import PlatformDep, PrincipalDep, make_router, require_scope
+from api.http.routing import PlatformDep, PrincipalDep, SpeechDep, make_router, require_scopes
+from api.openai.names import DEFAULT_AGENT
 from api.openai.realtime.faults import RealtimeFault
-from api.openai.realtime.session_object import merged, new_session
+from api.openai.realtime.session_object import RealtimeSession, merged, new_session
 from api.sockets.kernel.session import SecretSession
 from pipelines.accounts.authentication import Scope
 
@@ -50,7 +51,7 @@ class CreatedClientSecret(BaseModel):
 
 @router.post("/openai/v1/realtime/client_secrets", summary="Create a client secret")
 async def create_client_secret(
-    body: ClientSecretBody, principal: PrincipalDep, platform: PlatformDep
+    body: ClientSecretBody, principal: PrincipalDep, platform: PlatformDep, speech: SpeechDep
 ) -> CreatedClientSecret:
     """A credential for browsers and telephone calls. It opens the sockets of voice agents and
     nothing else, as often as wanted until it expires, with this session.
@@ -59,12 +60,15 @@ async def create_client_secret(
     When the key or token that made it ends, the secret and its live sessions end within 5 s.
     """
     kind = kind_of({}, body.session)
-    for scope in SCOPES[kind]:
-        require_scope(platform.accounts.authenticator, principal, scope)
+    require_scopes(platform.accounts.authenticator, principal, SCOPES[kind])
     try:
         session = merged(new_session(kind), body.session)
     except RealtimeFault as fault:
         raise ApiError("validation_error", fault.message, param=fault.param) from None
+    if isinstance(session, RealtimeSession):  # what the browser would be refused
+        voice, names = session.audio.output.voice, speech.openai
+        _, tier = await names.agent_model(session.model or DEFAULT_AGENT)
+        await names.choose_voice(voice, tier, "", principal.workspace_id, language="en")
     new = await platform.client_secrets.create(
         principal,
         SCOPES[kind],

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from api.http.errors import ApiError
 from api.http.limits import require_request
+from api.openai.names import DEFAULT_AGENT
 from api.openai.realtime import server_events
 from api.openai.realtime.beta import is_beta, to_beta
 from api.openai.realtime.client_events import (
@@ -72,7 +73,7 @@ from pipelines.tts.pipeline import SpeechRequest
 from pipelines.tts.session import ContextVoice
 from pipelines.tts.voices import FALLBACK_LANGUAGE, AvailableVoice
 
-DEFAULT_MODEL, DEFAULT_VOICE = "gpt-realtime", "alloy"
+DEFAULT_VOICE = "alloy"
 OPENING = "Hello."  # of a user who has said nothing yet, where the agent speaks first
 PARALLEL_RESPONSES = 4  # at once, of which one is in the conversation
 
@@ -100,7 +101,7 @@ class RealtimeConversation:
         self._given.update(socket.secret_session or {})
         kind = kind_of(socket.query, socket.secret_session)
         named = self._asked.get("model") or self._given.get("model")
-        model = named or socket.query.get("model", DEFAULT_MODEL)
+        model = named or socket.query.get("model", DEFAULT_AGENT)
         self._session: Session = new_session(
             kind,
             model=None if kind == "transcription" else model,
@@ -127,7 +128,7 @@ class RealtimeConversation:
         try:
             self._session = merged(merged(self._session, self._given), self._asked)
             if isinstance(self._session, RealtimeSession):
-                names, model = self._services.speech.openai, self._session.model or DEFAULT_MODEL
+                names, model = self._services.speech.openai, self._session.model or DEFAULT_AGENT
                 self._chat_model, self._tier = await names.agent_model(model)
                 await self._voice_of(self._session)
                 self._session.chat_id = await self._record.save_chat(bool(self._session.save_chat))

@@ -1,5 +1,6 @@
 """Wrong events of a client, with the codes, messages and paths of OpenAI's server."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -25,6 +26,7 @@ RACES = frozenset(
         "item_retrieve_invalid_item_id",
     }
 )
+_NAMED = re.compile(r"([a-z_.]+): ")  # how messages begin that are about one field
 MAX_PARAM = 200  # characters: a key of `metadata` may be any text
 
 # The names of a union's members, which pydantic adds to the path of a field.
@@ -86,7 +88,8 @@ def as_fault(error: Exception) -> RealtimeFault:
     if isinstance(error, RealtimeFault):
         return error
     if isinstance(error, InvalidRequest):
-        return RealtimeFault("invalid_value", str(error))
+        named = _NAMED.match(str(error))
+        return RealtimeFault("invalid_value", str(error), param=named and named[1])
     if isinstance(error, InsufficientCredit):
         return RealtimeFault(NO_CREDIT, str(error), kind=NO_CREDIT)
     shown = to_api_error(error)

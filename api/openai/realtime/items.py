@@ -59,6 +59,12 @@ def _decoded(value: Any) -> Any:
         raise wrong("invalid_value", message) from None
 
 
+def _no_image(value: Any) -> Any:
+    if value == "input_image":
+        raise wrong("invalid_value", "images are not supported: the models read and hear only")
+    return value
+
+
 AudioBytes = Annotated[bytes, BeforeValidator(_decoded)]
 
 
@@ -69,7 +75,8 @@ class ContentPart(LenientModel):
     restored.
     """
 
-    type: Literal[PartType, "text", "audio"]  # the latter two only until the message is validated
+    # The latter two only until the message is validated.
+    type: Annotated[Literal[PartType, "text", "audio"], BeforeValidator(_no_image)]
     text: LongText | None = None
     audio: AudioBytes | None = None
     transcript: LongText | None = None

@@ -15,7 +15,7 @@ from starlette.websockets import WebSocket
 
 from api.http.errors import ApiError, error_response, to_api_error
 from api.http.middleware import access_log
-from api.http.routing import BEARER, credential_of, require_scope, services_of
+from api.http.routing import BEARER, credential_of, require_scopes, services_of
 from api.http.turns import turn_of
 from api.services import Services
 from api.sockets.kernel import close_codes
@@ -109,8 +109,7 @@ async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
             )
             secret_session = await platform.client_secrets.configuration(principal)
             scopes = route.scopes_of(websocket, secret_session)
-            for scope in scopes:
-                require_scope(sockets.authenticator, principal, scope)
+            require_scopes(sockets.authenticator, principal, scopes)
             credit = await platform.billing.credit(principal.workspace_id)
             lease = await sockets.admit(principal)
             turn.leave(is_end=True)

@@ -52,6 +52,13 @@ async def test_models_are_listed_in_the_openai_shape(
     assert missing.status_code == 404 and "model_not_found" in missing.text
 
 
+async def test_a_model_of_voice_agents_is_an_alias_of_the_chat_model_that_answers(
+    client: httpx.AsyncClient, auth: dict[str, str]
+) -> None:
+    found = (await client.get("/openai/v1/models/gpt-realtime", headers=auth)).json()
+    assert found["kind"] == "chat" and "gpt-realtime" in found["aliases"]
+
+
 async def test_a_lost_model_is_unavailable_and_readiness_is_503(
     client: httpx.AsyncClient, auth: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

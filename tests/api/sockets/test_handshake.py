@@ -67,6 +67,8 @@ async def test_a_key_without_the_scope_is_403(shared_server: SocketServer) -> No
     assert (answer.status_code, answer.json()["error"]) == (403, "insufficient_scope")
     async with connect(shared_server.url("/ws/stt", key)):
         pass
+    answer = await refused(shared_server.url("/openai/v1/realtime", key))
+    assert answer.json()["message"] == "the API key lacks the scopes 'tts', 'chat'"
 
 
 async def test_the_key_may_be_in_the_header_and_a_token_in_the_query(

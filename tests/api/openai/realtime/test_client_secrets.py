@@ -48,6 +48,20 @@ async def secret_of(server: SocketServer, key: str | None = None, **session: Any
     return cast(str, answer.json()["value"])
 
 
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        ({"model": "gpt-9"}, "model_not_found"),
+        ({"audio": {"output": {"voice": "nobody"}}}, "voice_not_found"),
+    ],
+)
+async def test_a_secret_is_not_made_for_a_session_that_could_not_be_opened(
+    server: SocketServer, asked: dict[str, Any], code: str
+) -> None:
+    answer = await create(server, session={"type": "realtime", **asked})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, code)
+
+
 def browser(server: SocketServer, secret: str, query: str = "model=gpt-realtime") -> Any:
     """A socket as OpenAI's clients open it in a browser, where they can set no header."""
     offered = ["realtime", f"openai-insecure-api-key.{secret}", "openai-agents-sdk.0.14"]

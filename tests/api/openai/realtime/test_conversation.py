@@ -189,7 +189,7 @@ async def test_words_interrupt_a_response_that_is_not_heard_yet_and_a_back_chann
 
     def answer_to(number: int, request: TranscriptionRequest) -> Transcript:
         is_short = len(request.pcm) < 16_000  # with 0.3 s before it, and a pause after it
-        return says("Mm-hmm." if is_short else "Wait, stop please.")(number, request)
+        return transcript(number, request, "Mm-hmm." if is_short else "Wait, stop please.")
 
     heard.answer = answer_to
     async with session(server) as client:
@@ -338,6 +338,16 @@ async def test_wrong_events_are_named_and_the_session_goes_on(server: SocketServ
         assert error["code"] == "item_retrieve_invalid_item_id" and error["event_id"] == "b"
         error = await client.error("session.update", session={"audio": {"output": {"voice": "?"}}})
         assert error["code"] == "voice_not_found"
+        part = {"type": "input_text", "text": "x" * 600_000}
+        item = {"type": "message", "role": "user", "content": [part]}
+        error = await client.error("conversation.item.create", item=item)
+        assert error["param"] == "item" and "600000 characters" in error["message"]
+        item["content"] = [{"type": "input_text", "text": "x"}]
+        error = await client.error("conversation.item.create", item=item, previous_item_id="none")
+        assert error["param"] == "previous_item_id"
+        item["content"] = [{"type": "input_image", "image_url": "data:"}]
+        error = await client.error("conversation.item.create", item=item)
+        assert "images are not supported" in error["message"]
         assert (await client.say("Hi."))["status"] == "completed"
 
 
