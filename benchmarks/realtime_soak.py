@@ -66,15 +66,17 @@ async def call(
         tasks = [
             asyncio.create_task(one) for one in (caller.speak_forever(), caller.listen_forever())
         ]
-        end = "closes"
+        end, deed = "closes", ""
         try:
             for _ in range(chance.randint(1, 5)):
-                end = await take_turn(caller, speech, chance)
+                deed = chance.choices(["listens", "interrupts", "vanishes"], [5, 3, 1])[0]
+                end = await take_turn(caller, speech, chance, deed)
                 tally.turns += 1
                 if end != "closes":
                     break
         except TimeoutError:
-            tally.errors["no answer"] += 1
+            heard = "heard" if caller.turn.audio_s else "silence"
+            tally.errors[f"no end of an answer ({heard}) to one who {deed}"] += 1
         finally:
             for task in tasks:
                 task.cancel()
@@ -85,9 +87,10 @@ async def call(
                 socket.transport.abort()
 
 
-async def take_turn(caller: Caller, speech: dict[str, list[bytes]], chance: random.Random) -> str:
+async def take_turn(
+    caller: Caller, speech: dict[str, list[bytes]], chance: random.Random, deed: str
+) -> str:
     """How the caller goes on."""
-    deed = chance.choices(["listens", "interrupts", "vanishes"], [5, 3, 1])[0]
     caller.say(speech[STORY if deed == "interrupts" else chance.choice(SENTENCES)])
     turn = caller.turn
     async with asyncio.timeout(PATIENCE_S):
