@@ -210,19 +210,24 @@ async def test_words_interrupt_a_response_that_is_not_heard_yet_and_a_back_chann
         assert part.get("transcript", part.get("text")) == "Wait, stop please."
 
 
+async def go_on_speaking(client: RealtimeClient, heard: FakeTranscriber) -> None:
+    """A turn whose text comes late, so that its response begins while the user speaks again."""
+    heard.answer = says("What is the capital of France?")
+    heard.gate.clear()
+    await client.speak(loud(0.8))
+    await client.speak(quiet(0.6))
+    await client.until("input_audio_buffer.committed")
+    await client.speak(loud(0.4))
+    await client.until("input_audio_buffer.speech_started")
+    heard.gate.set()
+    await client.until("response.created")
+
+
 async def test_a_response_to_a_turn_is_held_when_the_user_goes_on_before_its_text_is_known(
     server: SocketServer, heard: FakeTranscriber
 ) -> None:
-    heard.answer = says("What is the capital of France?")
     async with session(server) as client:
-        heard.gate.clear()  # the text of the first turn comes late
-        await client.speak(loud(0.8))
-        await client.speak(quiet(0.6))
-        await client.until("input_audio_buffer.committed")
-        await client.speak(loud(0.4))
-        await client.until("input_audio_buffer.speech_started")
-        heard.gate.set()
-        await client.until("response.created")
+        await go_on_speaking(client, heard)
         heard.answer = says("And what is the weather?")
         await client.speak(loud(0.4))
         await client.speak(quiet(0.8))
@@ -236,16 +241,8 @@ async def test_a_response_to_a_turn_is_held_when_the_user_goes_on_before_its_tex
 async def test_the_response_to_a_turn_is_heard_when_no_words_followed_it(
     server: SocketServer, heard: FakeTranscriber
 ) -> None:
-    heard.answer = says("What is the capital of France?")
     async with session(server) as client:
-        heard.gate.clear()
-        await client.speak(loud(0.8))
-        await client.speak(quiet(0.6))
-        await client.until("input_audio_buffer.committed")
-        await client.speak(loud(0.4))
-        await client.until("input_audio_buffer.speech_started")
-        heard.gate.set()
-        await client.until("response.created")
+        await go_on_speaking(client, heard)
         heard.answer = lambda number, request: Transcript("en", 0.0)
         await client.speak(quiet(0.8))
         response = (await client.until("response.done"))["response"]
