@@ -75,8 +75,11 @@ async def call(
                 if end != "closes":
                     break
         except TimeoutError:
-            heard = "heard" if caller.turn.audio_s else "silence"
-            tally.errors[f"no end of an answer ({heard}) to one who {deed}"] += 1
+            ago_s = time.monotonic() - caller.last_audio
+            tally.errors[
+                f"no end of an answer to one who {deed}: {caller.turn.audio_s:.0f} s of {voice} "
+                f"heard, the last {ago_s:.0f} s ago"
+            ] += 1
         finally:
             for task in tasks:
                 task.cancel()
