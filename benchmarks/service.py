@@ -94,7 +94,7 @@ def wait_until_whole(service: Service) -> None:
 
 def wait_until_idle() -> None:
     """Returns when most of the machine's cores have been idle for IDLE_S: models warm up for
-    minutes after they answer. Does nothing where the kernel does not tell."""
+    minutes after they answer. Returns after READY_TIMEOUT_S in any case."""
     deadline = time.monotonic() + READY_TIMEOUT_S
     before = _idle_and_all()
     while before is not None and time.monotonic() < deadline:

@@ -56,7 +56,7 @@ KEEPALIVE = {
 }
 
 CLOCK_S = 600  # after which a connection is replaced, and the server's clock is read again
-CLOCK_WARNING_S = 1.0
+CLOCK_STEP, CLOCK_WARNING_S = timedelta(seconds=0.1), 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -345,7 +345,9 @@ def make_engine(
     @event.listens_for(engine, "connect")
     def follow_clock(connection: Any, _record: object) -> None:
         global _ahead
-        _ahead = read_clock(connection)
+        found = read_clock(connection)
+        if abs(found - _ahead) > CLOCK_STEP:  # not the jitter of an answer's time
+            _ahead = found
         if abs(seconds := _ahead.total_seconds()) > CLOCK_WARNING_S:
             logger.warning("clock_differs", extra={"database_ahead_s": round(seconds, 3)})
 

@@ -87,7 +87,7 @@ def clause_ends(characters: int = 0) -> Callable[[GenerationDelta], bool]:
         nonlocal before, seen
         seen += len(delta.text)
         known, before = before, delta.text.rstrip().endswith(CLAUSE_MARKS)
-        return known or before or seen <= characters
+        return known or before or 0 < seen <= characters
 
     return ends
 

@@ -80,10 +80,10 @@ class _OpenUtterance:
 class Endpointer:
     """The state machine of one signal.
 
-    Each utterance gives SpeechStarted, then any number of LikelyEnd and Resumed in turn, each
-    LikelyEnd after a Paused where these are asked for, then UtteranceEnded. Utterances never
-    overlap. One longer than the limit is cut at its quietest recent place; what follows is an
-    utterance of its own, without another SpeechStarted.
+    Each utterance gives SpeechStarted, then any number of LikelyEnd and Resumed in turn, then
+    UtteranceEnded; where asked for, Paused comes in each pause of speech. Utterances never overlap.
+    One longer than the limit is cut at its quietest recent place; what follows is an utterance of
+    its own, without another SpeechStarted.
     """
 
     def __init__(

@@ -228,7 +228,7 @@ class RealtimeConversation:
             case CommitAudio():
                 await self._input.commit()
             case ClearAudio():
-                await self._input.clear()
+                self._input.clear()
                 await self.send(server_events.audio_cleared())
             case CreateItem():
                 await self._create_item(event)
@@ -319,9 +319,9 @@ class RealtimeConversation:
         self._responses[response.id] = active
         if in_conversation:
             self._active = active
-        await self.send(server_events.response_created(response))
         run = self._run(active, begin, partial(self._open_voice, view), draft)
         self._socket.spawn(run, f"response {response.id}")
+        await active.is_announced.wait()  # no event about it precedes `response.created`
         return active
 
     async def _run(
@@ -337,6 +337,8 @@ class RealtimeConversation:
                 self._active = None
             if draft is not None:
                 await draft.discard()  # unless the answer was read from it
+        if active.is_interrupted:  # the turn that did it is answered with those before it
+            self._is_pending = False
         if self._active is None and self._is_pending:
             self._is_pending = False
             await self.respond()

@@ -161,11 +161,10 @@ class InputListener:
         if self._is_manual:
             await self._turns.committed()
 
-    async def clear(self) -> None:
+    def clear(self) -> None:
         """Forgets what was appended and is not committed."""
         self._uncommitted_s = 0.0
         self._input.inbox.put("clear")
-        await self._turns.cleared()
 
     async def wait_for_texts(self) -> None:
         """Returns when all turns that were committed have their texts."""
@@ -197,7 +196,7 @@ class InputListener:
 
     def response_began(self, active: ActiveResponse) -> None:
         """To what the user has said."""
-        self._turns.answered(active)
+        self._turns.response_began(active)
 
     def answered(self, left_s: float) -> None:
         """The agent has answered; what was sent ends in `left_s`. From then on the user is idle."""
@@ -248,6 +247,8 @@ class InputListener:
                 await live.commit()
             elif item == "clear":
                 live.clear()
+                async with self._order:
+                    await self._turns.cleared()
 
     async def _emit(self, event: LiveEvent) -> None:
         async with self._order:

@@ -53,7 +53,7 @@ class ItemSink(Protocol):
 
 
 class ActiveResponse:
-    """A response, after `response.created`, to `response.done`."""
+    """A response from `response.created` to `response.done`."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class ActiveResponse:
         self.response = response
         self.playback = Playback()
         self.spoken: Part | None = None  # while it is spoken
-        self.is_done = asyncio.Event()
+        self.is_announced, self.is_done = asyncio.Event(), asyncio.Event()
         self._send = send
         self._view = view
         self._conversation = conversation
@@ -86,10 +86,13 @@ class ActiveResponse:
             await self._end()
         finally:
             self._forget_unheard()
+            self.is_announced.set()
             self.is_done.set()
 
     async def _work_on(self, begin: Begin, open_voice: OpenVoice) -> None:
         try:
+            await self._send(server_events.response_created(self.response))
+            self.is_announced.set()
             self._work = asyncio.create_task(self._generate(begin, open_voice), name="answer")
             if self._reason is not None:
                 self._work.cancel()
@@ -103,6 +106,11 @@ class ActiveResponse:
         finally:
             if self._work is not None and not self._work.done():  # the session ends
                 self._work.cancel()
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the user's speech ended it."""
+        return self._reason == "turn_detected"
 
     def cancel(self, reason: CancelReason) -> None:
         """Stops the answer; `run` then sends its last events."""

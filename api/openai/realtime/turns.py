@@ -68,6 +68,7 @@ class UserTurn:
     end_ms: int | None = None
     item: Item | None = None  # when it is committed
     draft: Draft | None = None
+    holds: ActiveResponse | None = None  # until it is known whether this turn interrupts it
     began_at: float = field(default_factory=time.monotonic)
     shown: list[str] = field(default_factory=list)  # words that were sent as deltas
     last: list[str] = field(default_factory=list)  # words of the last interim
@@ -97,17 +98,18 @@ class UserTurns:
 
     async def started(self, start_ms: int) -> None:
         """Speech began."""
-        self._turn = UserTurn(server_events.new_id("item"), start_ms)
+        self._turn = turn = UserTurn(server_events.new_id("item"), start_ms)
         active = self._host.active
         if active is not None and self.options.interrupts:
-            active.playback.hold()
+            self._hold(turn, active)
         else:
-            await self._announce(self._turn)
+            await self._announce(turn)
 
-    def answered(self, active: ActiveResponse) -> None:
-        """A response to an earlier turn begins: held, if the user speaks again already."""
-        if self._turn is not None and self.options.interrupts:
-            active.playback.hold()
+    def response_began(self, active: ActiveResponse) -> None:
+        """To an earlier turn: held, if the user has spoken again already."""
+        turn = self._turn or (self._ended[-1] if self._ended else None)
+        if turn is not None and self.options.interrupts:
+            self._hold(turn, active)
 
     async def heard(self, interim: LiveTranscript) -> None:
         """The beginning of its text, perhaps wrong."""
@@ -147,7 +149,7 @@ class UserTurns:
         turn, self._turn = self._turn, None
         if turn is not None:
             await self._drop_draft(turn)
-            self._release()
+        self._release()
 
     async def likely_ended(self, eager: EagerTranscript) -> None:
         """The text, if the user says no more."""
@@ -217,12 +219,15 @@ class UserTurns:
 
     @property
     def _is_judging(self) -> bool:
-        return self._turn is not None and not self._turn.is_announced
+        turn, active = self._turn, self._host.active
+        if turn is None:
+            return False
+        return not turn.is_announced or (active is not None and turn.holds is active)
 
     async def _judge(self, turn: UserTurn, heard: Heard) -> None:
         """Interrupts the agent when the speech does."""
         active = self._host.active
-        if turn.is_announced and (active is None or not active.playback.is_held):
+        if turn.is_announced and (active is None or turn.holds is not active):
             return
         if active is None:
             if heard.text:
@@ -296,10 +301,16 @@ class UserTurns:
         if draft is not None:
             await draft.discard()
 
+    def _hold(self, turn: UserTurn, active: ActiveResponse) -> None:
+        turn.holds = active
+        active.playback.hold()
+
     def _release(self) -> None:
         """Lets the agent go on, unless another turn holds it."""
-        if self._host.active is not None and self._turn is None:
-            self._host.active.playback.resume()
+        active = self._host.active
+        turns = (*self._ended, *filter(None, (self._turn,)))
+        if active is not None and all(turn.holds is not active for turn in turns):
+            active.playback.resume()
 
     @property
     def is_open(self) -> bool:

@@ -86,6 +86,8 @@ async def test_a_speculative_answer_waits_for_no_slot(replica: ChatDeployment) -
 
 def test_the_first_words_of_a_spoken_answer_are_sent_as_they_come() -> None:
     words = [GenerationDelta(text) for text in ("Paris ", "is ", "the ", "capital", ". ", "It ")]
+    call = GenerationDelta(tool_calls=({"index": 0},))
+    assert not any(chat.clause_ends(9)(one) for one in (call, GenerationDelta(reasoning="Hm.")))
     written, spoken = chat.clause_ends(), chat.clause_ends(9)
     assert [written(word) for word in words] == [False, False, False, False, True, True]
     assert [spoken(word) for word in words] == [True, True, False, False, True, True]

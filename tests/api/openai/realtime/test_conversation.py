@@ -249,6 +249,52 @@ async def test_the_response_to_a_turn_is_heard_when_no_words_followed_it(
         assert response["status"] == "completed" and client.audio()
 
 
+async def test_a_turn_does_not_interrupt_the_response_that_the_client_asked_for_to_it(
+    server: SocketServer, heard: FakeTranscriber
+) -> None:
+    def answer_to(number: int, request: TranscriptionRequest) -> Transcript:
+        is_cough = len(request.pcm) < 16_000
+        return Transcript("en", 0.0) if is_cough else transcript(number, request, "What is that?")
+
+    heard.answer = answer_to
+    async with session(server) as client:
+        detection = {"type": "server_vad", "create_response": False}
+        await client.update(audio={"input": {"turn_detection": detection}})
+        heard.gate.clear()
+        await client.speak(loud(1.2))
+        await client.speak(quiet(0.6))
+        await client.until("input_audio_buffer.committed")
+        await client.send("response.create")
+        await client.until("response.created")
+        await client.speak(loud(0.3))
+        await client.speak(quiet(0.1))
+        heard.gate.set()
+        await client.speak(quiet(0.8))
+        response = (await client.until("response.done"))["response"]
+        assert response["status"] == "completed" and client.audio()
+
+
+@pytest.mark.parametrize("act", ["session.update", "input_audio_buffer.clear"])
+async def test_a_turn_that_the_client_drops_does_not_hold_the_agent(
+    server: SocketServer, heard: FakeTranscriber, act: str
+) -> None:
+    async with session(server) as client:
+        await client.write(LONG)
+        await client.send("response.create")
+        await client.until("response.output_audio.delta")
+        heard.gate.clear()  # no text decides about the turn
+        await client.speak(loud(0.4), piece_s=0.4)
+        if act == "session.update":
+            await client.speak(quiet(0.8))
+            await asyncio.sleep(0.2)  # the turn has ended
+            await client.update(audio={"input": {"noise_reduction": {"type": "near_field"}}})
+        else:
+            await client.send(act)
+            await client.until("input_audio_buffer.cleared")
+        for _ in range(15):
+            await client.until("response.output_audio.delta")
+
+
 async def test_a_commit_is_not_lost_when_the_client_clears_its_audio_at_once(
     server: SocketServer, heard: FakeTranscriber
 ) -> None:
