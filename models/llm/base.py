@@ -51,6 +51,7 @@ class GenerationRequest:
     # Begun before it is certain that it is wanted: gives way to others, and is free unless taken.
     is_speculative: bool = False
     is_spoken: bool = False  # speech waits for its first words: they are sent as they come
+    begun: str = ""  # the text of an answer that was paused, which goes on after it
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,7 @@ class ChatCapabilities:
     languages: tuple[str, ...]  # ISO 639-1 codes that the model was trained for
     tools: bool = False
     max_concurrency: int = 1  # streams generated together; more streams wait
+    pausable: bool = False  # takes `GenerationRequest.begun`, and shares its cores with voices
 
 
 class ChatEngine(Engine, ABC):

@@ -31,6 +31,7 @@ class EchoEngine(ChatEngine):
             languages=config.languages,
             tools=True,
             max_concurrency=64,
+            pausable=True,
         )
         self._pause_s = config.pause_s
 
@@ -41,7 +42,7 @@ class EchoEngine(ChatEngine):
             raise ContextLengthExceeded(
                 f"the messages take {prompt_tokens} tokens; the context holds {context_tokens}"
             )
-        words = _WORD.findall(request.messages[-1].content)
+        words = _WORD.findall(request.messages[-1].content.removeprefix(request.begun))
         allowed = context_tokens - prompt_tokens
         if request.sampling.max_tokens is not None:
             allowed = min(allowed, request.sampling.max_tokens)

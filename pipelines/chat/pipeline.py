@@ -3,10 +3,12 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from secrets import token_hex
+from typing import TypeAlias
 from uuid import UUID, uuid4
 
 from models.base import ModelInfo
@@ -34,6 +36,9 @@ DEFAULT_MODEL = "svc/slm-3b-int4"
 
 ANSWER_SHARE = 4  # a quarter of the context is kept free of history for the answer
 UNKNOWN_CONTEXT_TOKENS = 8192  # charged at most when a model does not declare its context
+
+GoOn: TypeAlias = Callable[[str, int], AsyncGenerator[GenerationDelta, None]]
+"""The rest of an answer, of its text so far and the tokens of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,9 @@ class Completion:
         rest: AsyncGenerator[GenerationDelta, None],
         history: ChatHistory,
         charge: Charge,
+        go_on: GoOn | None = None,
     ) -> None:
+        """`go_on` continues the answer after a pause, where the model can."""
         self.id = f"chatcmpl-{token_hex(12)}"
         self.created = int(time.time())
         self.model = model  # id of the model that generates the answer
@@ -78,6 +85,9 @@ class Completion:
         self._request = request
         self._first = first
         self._rest = rest
+        self._go_on = go_on
+        self._before_pause: TokenUsage | None = None
+        self._is_paused = False
         self._history = history
         self._charge = charge
         self._pieces: list[GenerationDelta] = []  # that were taken
@@ -105,6 +115,19 @@ class Completion:
     def answer(self) -> GenerationDelta:
         """The answer so far."""
         return GenerationDelta.joined(self._pieces)
+
+    async def pause(self) -> bool:
+        """Stops the model between two deltas, until the next is taken; returns whether it did.
+
+        An answer with a call, and one with reasoning, cannot be continued.
+        """
+        said = self.answer
+        is_text = said.text and not (said.tool_calls or said.reasoning or said.finish_reason)
+        if self._go_on is None or self.usage is None or not is_text:
+            return False
+        self._is_paused, self._before_pause = True, self.usage
+        await self._rest.aclose()
+        return True
 
     def _count(self, delta: GenerationDelta) -> None:
         if delta.usage is not None:
@@ -137,8 +160,22 @@ class Completion:
 
     async def _all(self) -> AsyncGenerator[GenerationDelta, None]:
         yield self._first
-        async for delta in self._rest:
-            yield delta
+        while True:
+            async for delta in self._rest:
+                yield self._with_all_usage(delta)
+            if not self._is_paused:
+                return
+            self._is_paused = False
+            assert self._go_on is not None and self._before_pause is not None
+            self._rest = self._go_on(self.answer.text, self._before_pause.completion_tokens)
+
+    def _with_all_usage(self, delta: GenerationDelta) -> GenerationDelta:
+        """With the tokens of before a pause: the text that was read again is not counted twice."""
+        before, usage = self._before_pause, delta.usage
+        if before is None or usage is None:
+            return delta
+        made = before.completion_tokens + usage.completion_tokens
+        return replace(delta, usage=replace(before, completion_tokens=made))
 
     def _save(self) -> asyncio.Task[None]:
         """Saves in a background task, which the cancellation of the caller does not reach."""
@@ -198,7 +235,7 @@ class ChatPipeline:
         async with AsyncExitStack() as undo:
             charge = await undo.enter_async_context(await self._hold(info, request, earlier))
             try:
-                first, rest = await _first_piece(model, info, request, earlier)
+                first, rest, generation = await _first_piece(model, info, request, earlier)
             except (asyncio.CancelledError, SchemaTooSlow):  # after work of the model
                 if request.generation.is_speculative:
                     raise
@@ -207,7 +244,8 @@ class ChatPipeline:
                 charge.made = estimate_tokens(read)
                 raise
             undo.pop_all()
-        return Completion(request, info.id, first, rest, self._history, charge)
+        go_on = partial(_go_on, model, generation) if info.pausable else None
+        return Completion(request, info.id, first, rest, self._history, charge, go_on)
 
     async def read_ahead(self, request: ChatRequest) -> None:
         """Has the model read a prompt that is not saved, so that the answer to one that begins with
@@ -216,7 +254,7 @@ class ChatPipeline:
         Raises ModelNotFound or EngineError.
         """
         model, info = await self.choose(request.model)
-        _, rest = await _first_piece(model, info, request, request.history)
+        _, rest, _ = await _first_piece(model, info, request, request.history)
         await rest.aclose()
 
     async def _hold(
@@ -253,22 +291,39 @@ class ChatPipeline:
 
 async def _first_piece(
     model: ChatModel, info: ModelInfo, request: ChatRequest, earlier: tuple[ChatMessage, ...]
-) -> tuple[GenerationDelta, AsyncGenerator[GenerationDelta, None]]:
+) -> tuple[GenerationDelta, AsyncGenerator[GenerationDelta, None], GenerationRequest]:
     """Begins the answer with as much history as fits. Raises EngineError."""
     said = request.generation
     budget = _history_budget(info, said.sampling.max_tokens)
     shortest = request.prompt(earlier, 0)
     while True:
         prompt = request.prompt(earlier, budget)
-        generation = model.generate(replace(said, messages=prompt, owner=str(request.workspace_id)))
+        generation = replace(said, messages=prompt, owner=str(request.workspace_id))
+        deltas = model.generate(generation)
         try:
-            return await anext(generation), generation
+            return await anext(deltas), deltas, generation
         except ContextLengthExceeded:
             if prompt == shortest:
                 raise  # the caller's own messages are too long, and are never cut silently
             budget = (estimate_tokens(prompt) if budget is None else budget) * 3 // 4
         except StopAsyncIteration:
             raise EngineLost("the model ended without an answer") from None
+
+
+async def _go_on(
+    model: ChatModel, request: GenerationRequest, begun: str, made: int
+) -> AsyncGenerator[GenerationDelta, None]:
+    """The rest of an answer that was paused after `made` tokens. Raises EngineError."""
+    sampling = request.sampling
+    if sampling.max_tokens is not None:
+        if made >= sampling.max_tokens:
+            yield GenerationDelta(finish_reason="length", usage=TokenUsage(0, 0))
+            return
+        sampling = replace(sampling, max_tokens=sampling.max_tokens - made)
+    rest = replace(request, begun=begun, sampling=sampling, is_speculative=False)
+    async with aclosing(model.generate(rest)) as deltas:
+        async for delta in deltas:
+            yield delta
 
 
 def _history_budget(info: ModelInfo, max_tokens: int | None) -> int | None:
