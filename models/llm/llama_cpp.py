@@ -358,8 +358,9 @@ class Slots:
     cache. Threads take slots; there are never more threads than slots.
 
     A request waits up to STOPPING_S for a cache that is in use, if either is speculative, or if it
-    continues an answer: the work that the request replaces is being stopped. Without the wait, a tenth of the spoken turns of
-    four sessions read 80 to 570 tokens again, in another slot, and were answered after 3 to 9 s.
+    continues an answer: the work that the request replaces is being stopped. Without the wait, a
+    tenth of the spoken turns of four sessions read 80 to 570 tokens again, in another slot, and
+    were answered after 3 to 9 s.
     """
 
     def __init__(self, number: int) -> None:

@@ -19,8 +19,8 @@ from pipelines.tts.shaping import TimedWord
 BUFFERED_S = 6.0  # of audio that is made and not sent yet
 CHARACTERS_PER_S = 14  # of speech
 HURRY_S = 1.0  # with less audio left to play, the next piece may be a clause
-# From this much work for a second of speech, the language model pauses while the voice works: on 2
-# cores, together, the first piece took 1.5 to 2.1 s instead of 0.7, and a token 75 ms instead of 10.
+# From this much work for a second of speech, the language model pauses while the voice works. On 2
+# cores, together, a first piece took 1.5 to 2.1 s, not 0.8 to 1.1, and a token 75 ms, not 10.
 SLOW = 0.2
 AT_ONCE_S = 0.003  # a delta that comes so soon was made before, and so perhaps the next
 

@@ -1,6 +1,8 @@
 """The contract of every chat engine, with each configuration of `configs/llm`."""
 
 import asyncio
+from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -55,6 +57,22 @@ async def test_an_answer_cut_by_max_tokens_finishes_with_length(engine: ChatEngi
     deltas = await collect(engine, ask("Tell a long story of many words", max_tokens=3))
     assert deltas[-1].finish_reason == "length"
     assert deltas[-1].usage is not None and deltas[-1].usage.completion_tokens == 3
+
+
+async def test_a_paused_answer_goes_on_after_its_text(engine: ChatEngine) -> None:
+    if not engine.capabilities.pausable:
+        pytest.skip("its answers cannot be paused")
+    request = ask("one two three four five six seven eight", max_tokens=8, temperature=0)
+    whole = "".join([delta.text for delta in await collect(engine, request)])
+    begun = ""
+    async with aclosing(engine.generate(request)) as deltas:
+        async for delta in deltas:
+            begun += delta.text
+            if len(begun) >= len(whole) // 3:
+                break
+    rest = await collect(engine, replace(request, begun=begun))
+    text = "".join([delta.text for delta in rest])
+    assert begun and text and (begun + text)[: len(whole)] == whole[: len(begun + text)]
 
 
 async def test_a_prompt_longer_than_the_context_is_refused_before_the_first_delta(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from models.llm.base import GenerationDelta
 from pipelines.agents.clauses import LONGEST_CLAUSE, ClauseSplitter
 from pipelines.agents.playback import Playback
-from pipelines.agents.response import Answer
+from pipelines.agents.response import Answer, AnswerText
 from pipelines.tts.session import EncodedChunk
 
 ANSWER = "Well, I think so. It costs 3.50 dollars, or 1,000 yen, a day. Shall I book it?"
@@ -106,7 +106,9 @@ async def test_a_voice_that_would_run_dry_is_given_its_next_sentence_in_parts(
     asked: list[tuple[str, bool]] = []
 
     class Voice:
-        voice = SimpleNamespace(voice=SimpleNamespace(language="en"))
+        voice = SimpleNamespace(
+            voice=SimpleNamespace(language="en"), model=SimpleNamespace(real_time_factor=0.0)
+        )
 
         async def speak(
             self, text: str, *, early_start: bool
@@ -134,3 +136,51 @@ async def test_a_voice_that_would_run_dry_is_given_its_next_sentence_in_parts(
     assert asked[0] == ("Well, I think so. ", True)
     assert asked[1][1] is (slowness > 0)
     assert "".join(text for text, _ in asked) == ANSWER
+
+
+@pytest.mark.parametrize("real_time_factor", [0.01, 0.5])
+async def test_the_language_model_pauses_while_a_slow_voice_works(real_time_factor: float) -> None:
+    made_while_working: list[str] = []
+    works = False
+
+    class Voice:
+        voice = SimpleNamespace(
+            voice=SimpleNamespace(language="en"),
+            model=SimpleNamespace(real_time_factor=real_time_factor),
+        )
+
+        async def speak(
+            self, text: str, *, early_start: bool
+        ) -> AsyncGenerator[EncodedChunk, None]:
+            nonlocal works
+            works = True
+            await asyncio.sleep(0.3)
+            works = False
+            yield EncodedChunk(bytes(1000), None)
+
+    class Completion:
+        model = "model"
+        pauses = 0
+
+        async def deltas(self) -> AsyncGenerator[GenerationDelta, None]:
+            for word in ANSWER.split(" "):
+                await asyncio.sleep(0.02)
+                if works:
+                    made_while_working.append(word)
+                yield GenerationDelta(f"{word} ")
+
+        async def pause(self) -> bool:
+            self.pauses += 1
+            return True
+
+        async def aclose(self) -> None: ...
+
+    speaker: Any = SimpleNamespace(voice=Voice(), credit=None)
+    completion: Any = Completion()
+    answer = Answer(completion, speaker, Playback(lead_s=0.4), bytes_per_s=1000)
+    text = "".join([piece.text async for piece in answer.pieces() if isinstance(piece, AnswerText)])
+    assert text == f"{ANSWER} "
+    if real_time_factor > 0.2:
+        assert completion.pauses >= 2 and not made_while_working
+    else:
+        assert not completion.pauses and made_while_working

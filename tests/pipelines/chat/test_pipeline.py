@@ -1,6 +1,7 @@
 import asyncio
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID, uuid4
@@ -15,7 +16,14 @@ from db.chats import ChatEntry, append_to_chat, delete_chat, list_chats
 from db.database import Database
 from models.base import ModelInfo
 from models.errors import ContextLengthExceeded, EngineError, EngineLost
-from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, Role, TokenUsage
+from models.llm.base import (
+    ChatMessage,
+    GenerationDelta,
+    GenerationRequest,
+    Role,
+    SamplingOptions,
+    TokenUsage,
+)
 from pipelines.billing.billing import Billing
 from pipelines.chat.history import (
     ChatEncryption,
@@ -53,6 +61,7 @@ class ScriptedModel:
         )
         self.limit = limit
         self.prompts: list[tuple[ChatMessage, ...]] = []
+        self.requests: list[GenerationRequest] = []
         self.closed = 0
         self.failure: EngineError | None = None
 
@@ -61,6 +70,7 @@ class ScriptedModel:
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         self.prompts.append(request.messages)
+        self.requests.append(request)
         if len(request.messages) > self.limit:
             raise ContextLengthExceeded("too long")
         try:
@@ -199,6 +209,46 @@ async def test_closing_a_chat_stops_the_model_and_saves_the_partial_answer(
     _, entries, _ = await history_of(database).read(WORKSPACE, saved_id(completion))
     assert entries[-1].content == "good day"
     assert entries[-1].completion_tokens == 2
+
+
+async def test_a_paused_answer_goes_on_and_its_text_is_not_counted_as_a_prompt(
+    pipeline_of: Make,
+) -> None:
+    model = ScriptedModel(["good", " day", " to", " you"])
+    model.info = replace(model.info, pausable=True)
+    request = prompt("hi", sampling=SamplingOptions(max_tokens=9))
+    completion = await pipeline_of(model).start(ChatRequest(WORKSPACE, request))
+    text = ""
+    async for delta in completion.deltas():
+        text += delta.text
+        if text == "good day":
+            assert await completion.pause()
+            assert model.closed == 1
+            model.words = [" and", " night"]
+    assert text == "good day and night"
+    assert completion.usage == TokenUsage(5, 4)
+    assert [one.begun for one in model.requests] == ["", "good day"]
+    assert model.requests[1].messages == model.requests[0].messages
+    assert model.requests[1].sampling.max_tokens == 7
+
+
+async def test_an_answer_paused_at_its_last_token_ends_for_its_length(pipeline_of: Make) -> None:
+    model = ScriptedModel(["good", " day", " to", " you"])
+    model.info = replace(model.info, pausable=True)
+    request = prompt("hi", sampling=SamplingOptions(max_tokens=2))
+    completion = await pipeline_of(model).start(ChatRequest(WORKSPACE, request, save_chat=False))
+    async for delta in completion.deltas():
+        if completion.answer.text == "good day" and not delta.finish_reason:
+            assert await completion.pause()
+    assert completion.answer.finish_reason == "length" and len(model.requests) == 1
+
+
+async def test_only_a_text_of_a_model_that_can_go_on_is_paused(pipeline_of: Make) -> None:
+    model = ScriptedModel(["good", " day"])
+    completion = await pipeline_of(model).start(ChatRequest(WORKSPACE, prompt("hi")))
+    async for _ in completion.deltas():
+        assert not await completion.pause()
+    assert completion.answer.text == "good day"
 
 
 async def test_a_turn_being_saved_when_the_client_disconnects_is_not_lost(
