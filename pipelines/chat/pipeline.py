@@ -37,7 +37,7 @@ DEFAULT_MODEL = "svc/slm-3b-int4"
 ANSWER_SHARE = 4  # a quarter of the context is kept free of history for the answer
 UNKNOWN_CONTEXT_TOKENS = 8192  # charged at most when a model does not declare its context
 
-GoOn: TypeAlias = Callable[[str, int], AsyncGenerator[GenerationDelta, None]]
+Resume: TypeAlias = Callable[[str, int], AsyncGenerator[GenerationDelta, None]]
 """The rest of an answer, of its text so far and the tokens of that."""
 
 
@@ -73,9 +73,9 @@ class Completion:
         rest: AsyncGenerator[GenerationDelta, None],
         history: ChatHistory,
         charge: Charge,
-        go_on: GoOn | None = None,
+        resume: Resume | None = None,
     ) -> None:
-        """`go_on` continues the answer after a pause, where the model can."""
+        """`resume` continues the answer after a pause, where the model can."""
         self.id = f"chatcmpl-{token_hex(12)}"
         self.created = int(time.time())
         self.model = model  # id of the model that generates the answer
@@ -85,7 +85,7 @@ class Completion:
         self._request = request
         self._first = first
         self._rest = rest
-        self._go_on = go_on
+        self._resume = resume
         self._before_pause: TokenUsage | None = None
         self._is_paused = False
         self._history = history
@@ -123,7 +123,7 @@ class Completion:
         """
         said = self.answer
         is_text = said.text and not (said.tool_calls or said.reasoning or said.finish_reason)
-        if self._go_on is None or self.usage is None or not is_text:
+        if self._resume is None or self.usage is None or not is_text:
             return False
         self._is_paused, self._before_pause = True, self.usage
         await self._rest.aclose()
@@ -166,8 +166,8 @@ class Completion:
             if not self._is_paused:
                 return
             self._is_paused = False
-            assert self._go_on is not None and self._before_pause is not None
-            self._rest = self._go_on(self.answer.text, self._before_pause.completion_tokens)
+            assert self._resume is not None and self._before_pause is not None
+            self._rest = self._resume(self.answer.text, self._before_pause.completion_tokens)
 
     def _with_all_usage(self, delta: GenerationDelta) -> GenerationDelta:
         """With the tokens of before a pause: the text that was read again is not counted twice."""
@@ -244,8 +244,8 @@ class ChatPipeline:
                 charge.made = estimate_tokens(read)
                 raise
             undo.pop_all()
-        go_on = partial(_go_on, model, generation) if info.pausable else None
-        return Completion(request, info.id, first, rest, self._history, charge, go_on)
+        resume = partial(_resumed, model, generation) if info.pausable else None
+        return Completion(request, info.id, first, rest, self._history, charge, resume)
 
     async def read_ahead(self, request: ChatRequest) -> None:
         """Has the model read a prompt that is not saved, so that the answer to one that begins with
@@ -310,7 +310,7 @@ async def _first_piece(
             raise EngineLost("the model ended without an answer") from None
 
 
-async def _go_on(
+async def _resumed(
     model: ChatModel, request: GenerationRequest, begun: str, made: int
 ) -> AsyncGenerator[GenerationDelta, None]:
     """The rest of an answer that was paused after `made` tokens. Raises EngineError."""
@@ -321,9 +321,12 @@ async def _go_on(
             return
         sampling = replace(sampling, max_tokens=sampling.max_tokens - made)
     rest = replace(request, begun=begun, sampling=sampling, is_speculative=False)
-    async with aclosing(model.generate(rest)) as deltas:
-        async for delta in deltas:
-            yield delta
+    try:
+        async with aclosing(model.generate(rest)) as deltas:
+            async for delta in deltas:
+                yield delta
+    except ContextLengthExceeded:  # where the answer would have ended without the pause
+        yield GenerationDelta(finish_reason="length", usage=TokenUsage(0, 0))
 
 
 def _history_budget(info: ModelInfo, max_tokens: int | None) -> int | None:

@@ -243,6 +243,20 @@ async def test_an_answer_paused_at_its_last_token_ends_for_its_length(pipeline_o
     assert completion.answer.finish_reason == "length" and len(model.requests) == 1
 
 
+async def test_an_answer_paused_where_its_context_is_full_ends_for_its_length(
+    pipeline_of: Make,
+) -> None:
+    model = ScriptedModel(["good", " day"])
+    model.info = replace(model.info, pausable=True)
+    completion = await pipeline_of(model).start(ChatRequest(WORKSPACE, prompt("hi")))
+    async for delta in completion.deltas():
+        if delta.text == " day":
+            assert await completion.pause()
+            model.limit = 0
+    assert completion.answer.text == "good day"
+    assert completion.answer.finish_reason == "length"
+
+
 async def test_only_a_text_of_a_model_that_can_go_on_is_paused(pipeline_of: Make) -> None:
     model = ScriptedModel(["good", " day"])
     completion = await pipeline_of(model).start(ChatRequest(WORKSPACE, prompt("hi")))
