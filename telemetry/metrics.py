@@ -132,6 +132,7 @@ chat_tokens_per_second = _histogram(
     "chat_tokens_per_second", "Of one answer, after its first token", bins=_SPEED
 )
 chat_tokens = _counter("chat_tokens_total", "Prompt and completion tokens", "kind")
+chat_resumed = _counter("chat_resumed_total", "Answers resumed after a pause for a slow voice")
 
 # Replicas of models.
 engine_requests_live = _gauge("engine_requests_live", "Requests in a replica: waiting or running")

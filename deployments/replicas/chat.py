@@ -37,7 +37,7 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
     ) -> AsyncGenerator[GenerationDelta, None]:
         """The answer as a stream, for the request with the id `caller`. Raises EngineError."""
         with self.serving(caller) as engine:
-            made = answer_timed(self._generate(engine, request))
+            made = answer_timed(self._generate(engine, request), is_resumed=bool(request.begun))
             is_due = clause_ends(FIRST_PHRASE if request.is_spoken else 0)
             deltas = coalesce(made, operator.add, PIECE_INTERVAL_S, is_due)
             async with aclosing(deltas):
@@ -93,9 +93,10 @@ def clause_ends(characters: int = 0) -> Callable[[GenerationDelta], bool]:
 
 
 async def answer_timed(
-    deltas: AsyncGenerator[GenerationDelta, None],
+    deltas: AsyncGenerator[GenerationDelta, None], *, is_resumed: bool = False
 ) -> AsyncGenerator[GenerationDelta, None]:
-    """The same pieces; records token metrics, also for an answer that is cancelled."""
+    """The same pieces; records token metrics, also for an answer that is cancelled. Of one that is
+    resumed after a pause the prompt and the first token were recorded before."""
     started = time.perf_counter()
     first: float | None = None
     usage, before = TokenUsage(0, 0), 0  # `before`: completion tokens up to the first piece
@@ -106,10 +107,13 @@ async def answer_timed(
                 if first is None:
                     first = time.perf_counter()
                     before = usage.completion_tokens
-                    metrics.chat_first_token_seconds.observe(first - started)
+                    if is_resumed:
+                        metrics.chat_resumed.inc()
+                    else:
+                        metrics.chat_first_token_seconds.observe(first - started)
                 yield delta
     finally:
-        metrics.chat_tokens.labels("prompt").inc(usage.prompt_tokens)
+        metrics.chat_tokens.labels("prompt").inc(0 if is_resumed else usage.prompt_tokens)
         metrics.chat_tokens.labels("completion").inc(usage.completion_tokens)
         made = usage.completion_tokens - before
         if first is not None and made > 0:

@@ -1,6 +1,7 @@
 """A chat replica gives its slots to tenants in turn; without Ray."""
 
 import asyncio
+from contextlib import aclosing
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from deployments.replicas import chat
 from deployments.replicas.chat import ChatDeployment
 from models.errors import EngineOverloaded
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest
+from telemetry.metrics import REGISTRY
 from tests.patience import PATIENCE_S
 
 
@@ -52,6 +54,27 @@ async def test_an_answer_that_its_reader_does_not_take_frees_its_slot(
         await ask(replica, "other", [])
     for answer in stalled:
         await answer.aclose()
+
+
+async def test_an_answer_that_is_resumed_is_counted_once(replica: ChatDeployment) -> None:
+    def recorded() -> list[float]:
+        names = ("first_token_seconds_count", "resumed_total", "tokens_total", "tokens_total")
+        labels: list[dict[str, str]] = [{}, {}, {"kind": "prompt"}, {"kind": "completion"}]
+        return [
+            REGISTRY.get_sample_value(f"antiphon_chat_{name}", label) or 0.0
+            for name, label in zip(names, labels, strict=True)
+        ]
+
+    request, before = GenerationRequest((ChatMessage("user", "some words to say"),)), recorded()
+    async with aclosing(replica.generate(request)) as deltas:
+        await anext(deltas)
+    async for _ in replica.generate(replace(request, begun="some words")):
+        pass
+    first, resumed, prompt, completion = (
+        now - then for now, then in zip(recorded(), before, strict=True)
+    )
+    assert (first, resumed, prompt) == (1, 1, 4)
+    assert 3 <= completion <= 6
 
 
 async def test_the_longest_queue_loses_a_request_when_too_many_wait(
