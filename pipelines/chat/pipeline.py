@@ -87,7 +87,6 @@ class Completion:
         self._rest = rest
         self._resume = resume
         self._before_pause: TokenUsage | None = None
-        self._is_paused = False
         self._history = history
         self._charge = charge
         self._pieces: list[GenerationDelta] = []  # that were taken
@@ -125,8 +124,9 @@ class Completion:
         is_text = said.text and not (said.tool_calls or said.reasoning or said.finish_reason)
         if self._resume is None or self.usage is None or not is_text:
             return False
-        self._is_paused, self._before_pause = True, self.usage
+        self._before_pause = self.usage
         await self._rest.aclose()
+        self._rest = self._resume(said.text, self.usage.completion_tokens)  # begins when read
         return True
 
     def _count(self, delta: GenerationDelta) -> None:
@@ -160,14 +160,11 @@ class Completion:
 
     async def _all(self) -> AsyncGenerator[GenerationDelta, None]:
         yield self._first
-        while True:
-            async for delta in self._rest:
+        read = None
+        while read is not self._rest:  # a pause replaces it
+            read = self._rest
+            async for delta in read:
                 yield self._with_all_usage(delta)
-            if not self._is_paused:
-                return
-            self._is_paused = False
-            assert self._resume is not None and self._before_pause is not None
-            self._rest = self._resume(self.answer.text, self._before_pause.completion_tokens)
 
     def _with_all_usage(self, delta: GenerationDelta) -> GenerationDelta:
         """With the tokens of before a pause: the text that was read again is not counted twice."""
