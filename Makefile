@@ -26,13 +26,16 @@ BENCHMARKS = $(filter-out realtime_soak voices-fitting stt-diarization chat-gpu 
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run install weights dev clients servers test fuzz fuzz-parsers test-gpu check audit sbom auditors bench lock
+.PHONY: help run join install weights dev clients servers test fuzz fuzz-parsers test-machines test-gpu check audit sbom auditors bench lock
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
 
 run: install weights ## Start the service on http://127.0.0.1:8000 (HOST, PORT and PROFILE change it)
 	@exec $(BIN)/python -m deployments.main --config $(CONFIG)
+
+join: install weights ## Join this machine to the service whose `make run` printed ADDRESS
+	@exec $(BIN)/python -m deployments.join $(ADDRESS) $(ARGS)
 
 install: ## Make .venv with the pinned packages that the service needs
 	@tools/venv.sh $(PINNED)
@@ -61,6 +64,9 @@ fuzz-parsers: dev ## Fuzz each parser for FUZZ_SECONDS, guided by coverage where
 		--requirement requirements-fuzz.lock \
 		|| echo "NOTE: without atheris no coverage guides the fuzzers." >&2
 	@PYTHONPATH=.fuzz $(BIN)/python -m tests.hostile.fuzz $(or $(FUZZ_SECONDS),60) $(ARGS)
+
+test-machines: dev servers ## Test clusters of machines in network namespaces, as root
+	@MACHINES=1 $(BIN)/python -m pytest -m machines tests/machines $(ARGS)
 
 test-gpu: ## Test the engines of the GPU profile, in .venv-gpu and without a GPU
 	@$(MAKE) --no-print-directory PROFILE=gpu install dev

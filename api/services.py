@@ -116,6 +116,8 @@ class InfrastructureServices:
     bodies: BodySpace  # of JSON
     sockets: SocketRegistry
     reports: OwnReports = field(default_factory=OwnReports)  # what GET /metrics shows
+    # By process, what it does not agree on with the rest of the cluster.
+    differences: Mapping[str, str] = field(default_factory=dict)
     # Shared by the probes of a second: else a flood of them would fill the database's queue.
     pings: TtlCache[None, None] = field(default_factory=lambda: TtlCache(1.0, 1))
 

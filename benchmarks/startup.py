@@ -1,15 +1,25 @@
-"""Cold start: the time from the command to the first audio, and the memory of the service.
+"""Cold start: the time from the command to the first audio; then the memory of the service, and
+what it takes of the cores while nobody uses it.
 
 make bench-startup, or: python -m benchmarks.startup
 """
 
 import base64
 import time
+from collections.abc import Mapping
 
 import httpx
 
 from benchmarks.hardware import hardware
-from benchmarks.service import resident_bytes, running_service, wait_until_whole
+from benchmarks.service import (
+    processor_seconds,
+    resident_bytes,
+    running_service,
+    wait_until_idle,
+    wait_until_whole,
+)
+
+REST_S = 60.0
 
 
 def main() -> None:
@@ -28,8 +38,22 @@ def main() -> None:
             exercise(client)
         sizes = resident_bytes(service.pid)
         print(f"resident memory {sum(sizes.values()) / 1e9:.2f} GB (PSS, after one use of each)")
-        for name, size in sorted(sizes.items(), key=lambda item: -item[1])[:14]:
+        for name, size in _largest(sizes):
             print(f"  {size / 1e6:7.0f} MB  {name}")
+        wait_until_idle()
+        before = processor_seconds(service.pid)
+        time.sleep(REST_S)
+        used = {
+            name: (after - before.get(name, 0.0)) / REST_S
+            for name, after in processor_seconds(service.pid).items()
+        }
+        print(f"at rest {sum(used.values()):.3f} of a core, over {REST_S:.0f} s")
+        for name, share in _largest(used):
+            print(f"  {100 * share:7.2f} %  {name}")
+
+
+def _largest(values: Mapping[str, float]) -> list[tuple[str, float]]:
+    return sorted(values.items(), key=lambda item: -item[1])[:20]
 
 
 def exercise(client: httpx.Client) -> None:

@@ -27,6 +27,23 @@ def port(name: str, default: int) -> int:
     return int(text)
 
 
+def cluster_address() -> tuple[str, int] | None:
+    """CLUSTER_ADDRESS: this machine's address, and the port at which others join its cluster."""
+    text = os.environ.get("CLUSTER_ADDRESS") or None
+    if text is None:
+        return None
+    host, _, number = text.rpartition(":") if text.count(":") == 1 else (text, "", "6379")
+    try:
+        if not (ip_address(host).is_unspecified or ip_address(host).is_loopback):
+            return host, int(number)
+    except ValueError:
+        pass
+    raise SettingsError(
+        f"CLUSTER_ADDRESS is {text!r}, and has to be the IPv4 address by which other machines reach"
+        " this one, and a port, like 10.0.0.1:6379"
+    )
+
+
 def networks(name: str) -> tuple[IPv4Network | IPv6Network, ...]:
     """Networks or addresses, separated by commas."""
     texts = filter(None, map(str.strip, os.environ.get(name, "").split(",")))

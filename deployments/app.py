@@ -15,42 +15,34 @@ from deployments.model_index import ModelIndex
 from deployments.replicas.chat import ChatDeployment
 from deployments.replicas.stt import STTDeployment
 from deployments.replicas.tts import TTSDeployment
-from deployments.voice_jobs.deployment import VoiceClone
-from deployments.workers.limiter import Limiter
-from deployments.workers.webhooks import Courier
+from deployments.worker import Worker
 
 
 def build_models(args: ModelsArgs) -> Application:
     """The application `models`: one deployment per model, none with a route."""
     kinds = ((TTSDeployment, args.tts), (STTDeployment, args.stt), (ChatDeployment, args.chat))
     models = [_bind(name, kind) for kind, names in kinds for name in names]
-    return _bind("ModelIndex", ModelIndex, args, *models)
+    index = serve.deployment(
+        name="ModelIndex",
+        num_replicas=1,  # several would each count a part of the requests
+        max_ongoing_requests=10_000,
+        ray_actor_options={"num_cpus": 0},
+        health_check_period_s=2,
+        health_check_timeout_s=10,
+    )(ModelIndex)
+    application: Application = index.bind(args, *models)
+    return application
 
 
 def build_gateway(args: GatewayArgs) -> Application:
     """The application `gateway`: HTTP and WebSockets."""
     gateway = serve.ingress()(Gateway) if args.server == "serve" else Gateway
-    # Not configurable in `serve_config.yaml`: several replicas would each count a part.
-    limiter = serve.deployment(
-        name="Limiter",
-        num_replicas=1,
-        max_ongoing_requests=10_000,
-        ray_actor_options={"num_cpus": 0},
-        health_check_period_s=2,
-        health_check_timeout_s=10,
-        graceful_shutdown_wait_loop_s=0.2,
-    )(Limiter).bind()
-    return _bind("Gateway", gateway, args, limiter)
+    return _bind("Gateway", gateway, args)
 
 
-def build_courier(args: WorkerArgs) -> Application:
-    """The application `courier`: delivery of webhooks, and housekeeping."""
-    return _bind("Courier", Courier, args)
-
-
-def build_voices(args: WorkerArgs) -> Application:
-    """The application `voices`: jobs that build custom voices."""
-    return _bind("VoiceClone", VoiceClone, args)
+def build_worker(args: WorkerArgs) -> Application:
+    """The application `worker`: webhooks, jobs that build custom voices, and housekeeping."""
+    return _bind("Worker", Worker, args)
 
 
 def _bind(name: str, kind: Any, *arguments: object) -> Application:

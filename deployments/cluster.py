@@ -1,19 +1,18 @@
 """Starts a Ray cluster on this machine, deploys to it and checks it.
 
 Deployment is in stages, so that the first voice is ready before all models are loaded. Measured on
-2 cores: loading all models, the gateway and the courier at once takes 40 s, and none answers before
+2 cores: loading all models, the gateway and the worker at once takes 40 s, and none answers before
 33 s. With the gateway and one voice first, speech is ready after 21 s and all models after 34 s.
 """
 
 import copy
+import hmac
 import json
 import logging
 import os
 import re
-import secrets
 import urllib.error
 import urllib.request
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,10 @@ from typing import Any
 import yaml
 
 from configs import environment
-from configs.environment import SettingsError
 from configs.load import explain
 from configs.settings import PROJECT_DIR, Settings
-from deployments.compat import RAY_SWITCHES, any_dashboard_agent_port, stop_late_node
+from deployments.compat import RAY_SWITCHES, node_ports, publish_release, stop_late_node
+from deployments.release import release
 
 Config = dict[str, Any]  # the content of `serve_config.yaml`
 
@@ -32,18 +31,21 @@ DASHBOARD_PORT = 8265
 OBJECT_STORE_BYTES = 256 << 20  # handles send values by gRPC, so the store is hardly used
 
 
-def prepare_environment(settings: Settings | None = None) -> None:
+def prepare_environment(settings: Settings | None = None, *, joins: bool = False) -> None:
     """Sets missing environment variables. Call it before the first import of `ray`.
 
-    Where the `settings` let other machines in, Ray asks every caller for a token, which a file in
-    the data folder has; RAY_AUTH_MODE decides otherwise.
+    Where the `settings` let other machines in, or Ray's ports are open to those that join, Ray asks
+    every caller for a token, which a file in the data folder has; RAY_AUTH_MODE decides otherwise.
     """
     # It may name another cluster: Ray's job client prefers it to its argument.
     os.environ.pop("RAY_ADDRESS", None)
-    if settings is not None and not environment.is_loopback(settings.host):
+    is_shared = joins or environment.cluster_address() is not None
+    if is_shared:
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "1")
+    if settings is not None and (is_shared or not environment.is_loopback(settings.host)):
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     if settings is not None and _asks_for_token() and not os.environ.get("RAY_AUTH_TOKEN"):
-        os.environ.setdefault("RAY_AUTH_TOKEN_PATH", str(_token_file(settings.data_dir)))
+        os.environ.setdefault("RAY_AUTH_TOKEN_PATH", str(_token_file(settings)))
     for name, value in RAY_SWITCHES.items():
         os.environ.setdefault(name, value)
     # Replicas can then import this project from any working folder.
@@ -55,11 +57,14 @@ def _asks_for_token() -> bool:
     return os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
 
 
-def _token_file(folder: Path) -> Path:
-    """The file with the token of the cluster, made at the first start for its user only."""
-    path = folder / "ray_token"
-    with suppress(FileExistsError), open(path, "x", opener=partial(os.open, mode=0o600)) as file:
-        file.write(secrets.token_hex(32))
+def _token_file(settings: Settings) -> Path:
+    """The file with the token of the cluster, for its user only: derived from a secret, so that
+    every machine with the same secrets has the same."""
+    path = settings.data_dir / "ray_token"
+    token = hmac.digest(settings.secrets.api_key_pepper.encode(), b"ray token", "sha256").hex()
+    if not path.exists() or path.read_text() != token:
+        with open(path, "w", opener=partial(os.open, mode=0o600)) as file:
+            file.write(token)
     return path
 
 
@@ -67,23 +72,27 @@ def start(num_cpus: int | None = None, attempts: int = 3) -> str:
     """Starts a cluster that ends with this process; returns the dashboard's URL."""
     import ray
 
+    host, port = environment.cluster_address() or (None, None)
     try:
-        with any_dashboard_agent_port():
+        with node_ports(gcs=port):
             context = ray.init(
                 "local",  # without it a cluster that `ray start` made on this machine is joined
                 num_cpus=num_cpus,
                 include_dashboard=True,
-                dashboard_host="127.0.0.1",
+                dashboard_host=host or "127.0.0.1",
                 dashboard_port=environment.port("RAY_DASHBOARD_PORT", DASHBOARD_PORT),
                 object_store_memory=OBJECT_STORE_BYTES,
                 log_to_driver=False,
                 logging_level=logging.WARNING,
                 namespace="serve",
+                _node_ip_address=host,
             )
     except Exception as error:  # Ray's own, of no class: a busy machine may need more than its 30 s
         if attempts == 1 or not stop_late_node(error):
             raise
         return start(num_cpus, attempts - 1)
+    if host is not None:
+        publish_release(release())
     return f"http://{context.dashboard_url}"
 
 
@@ -100,7 +109,8 @@ def read_config(path: Path) -> Config:
 
 def dashboard() -> str:
     """The URL of the dashboard of the service that this environment starts."""
-    return f"http://127.0.0.1:{environment.port('RAY_DASHBOARD_PORT', DASHBOARD_PORT)}"
+    host, _ = environment.cluster_address() or ("127.0.0.1", 0)
+    return f"http://{host}:{environment.port('RAY_DASHBOARD_PORT', DASHBOARD_PORT)}"
 
 
 def deploy(dashboard_url: str, config: Config) -> None:
@@ -167,29 +177,6 @@ def _reason(message: str) -> str:
     return (sentences or message.strip().splitlines() or ["no reason is given"])[-1].strip()
 
 
-def check_stores(settings: Settings) -> None:
-    """Raises SettingsError when several machines are in the cluster, and each would have a database
-    or files of its own: accounts, credit and recordings would be split without an error."""
-    import ray
-
-    alive = [node for node in ray.nodes() if node["Alive"]]
-    machines = {(node["NodeManagerHostname"], node["NodeManagerAddress"]) for node in alive}
-    if len(machines) < 2:
-        return
-    found = []
-    if settings.database_url.startswith("sqlite"):
-        found.append("DATABASE_URL is SQLite: set it to one PostgreSQL database")
-    is_folder = settings.storage_url.startswith(("file://", "local://", "memory://"))
-    if is_folder and not settings.storage_shared:
-        found.append(
-            "STORAGE_URL is a folder: set it to an object store, or STORAGE_SHARED=on if the folder"
-            " is on a volume that every machine has mounted"
-        )
-    if found:
-        each = f"Ray has {len(machines)} machines, which would have data of their own"
-        raise SettingsError(f"{each}; {'; '.join(found)}")
-
-
 def entries(application: Config) -> list[Config]:
     """The entries of its deployments."""
     listed = application.get("deployments")
@@ -236,12 +223,6 @@ def first_stage(config: Config) -> Config:
             needed.append(application)
     staged["applications"] = needed
     return staged
-
-
-def second_stage(config: Config) -> Config:
-    """All applications except the jobs of custom voices, which take minutes anyway."""
-    kept = [one for one in config["applications"] if _deployment_names(one) != {"VoiceClone"}]
-    return {**config, "applications": kept}
 
 
 def _deployment_names(application: Config) -> set[str]:

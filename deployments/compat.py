@@ -66,19 +66,21 @@ def untested_versions() -> list[str]:
 
 
 @contextmanager
-def any_dashboard_agent_port() -> Iterator[None]:
-    """Lets a cluster that starts in the block choose a free port for Ray's dashboard agent.
+def node_ports(gcs: int | None = None) -> Iterator[None]:
+    """Lets a cluster that starts in the block choose a free port for Ray's dashboard agent, and use
+    the port `gcs`, where other machines join it. `ray.init` has no argument for either.
 
     The agent starts jobs. By default it uses port 52365, so in a second cluster on the machine it
-    fails to start, and no voice is built. `ray.init` has no argument for it. Raises Incompatible.
+    fails to start, and no voice is built. Raises Incompatible.
     """
     from ray._private import parameter
 
     shipped: Any = parameter.RayParams
-    if "dashboard_agent_listen_port" not in inspect.signature(shipped).parameters:
-        raise Incompatible("ray: RayParams has no argument dashboard_agent_listen_port")
+    ports = {"dashboard_agent_listen_port": 0, "gcs_server_port": gcs}
+    for name in sorted(ports.keys() - inspect.signature(shipped).parameters):
+        raise Incompatible(f"ray: RayParams has no argument {name}")
     changed: Any = parameter
-    changed.RayParams = partial(shipped, dashboard_agent_listen_port=0)
+    changed.RayParams = partial(shipped, **ports)
     try:
         yield
     finally:
@@ -106,6 +108,37 @@ def keep_replica_on_loopback() -> None:
         raise Incompatible("ray: a replica has no add_port_to_grpc_server")
     if is_loopback(ray.util.get_node_ip_address()):
         changed.add_port_to_grpc_server = lambda server, _: shipped(server, "127.0.0.1:0")
+
+
+_RELEASE = (b"release", b"antiphon")  # key and namespace
+
+
+def publish_release(release: str) -> None:
+    """Stores the release of the cluster's first machine in its GCS. Raises Incompatible."""
+    from ray.experimental import internal_kv
+
+    if not hasattr(internal_kv, "_internal_kv_put"):
+        raise Incompatible("ray: internal_kv has no _internal_kv_put")
+    key, namespace = _RELEASE
+    internal_kv._internal_kv_put(key, release.encode(), namespace=namespace)
+
+
+def published_release(address: str, timeout_s: float = 10.0) -> str | None:
+    """The release of the cluster whose GCS is at `address`; None where none was stored.
+
+    Raises ConnectionError, or Incompatible.
+    """
+    from ray import _raylet
+
+    if not hasattr(_raylet, "GcsClient"):
+        raise Incompatible("ray: _raylet has no GcsClient")
+    key, namespace = _RELEASE
+    try:
+        client = _raylet.GcsClient(address=address)
+        found: bytes | None = client.internal_kv_get(key, namespace, timeout_s)
+    except Exception as error:  # of Ray, of several classes: no cluster, another token
+        raise ConnectionError(f"no Ray cluster answers at {address}: {error}") from None
+    return None if found is None else found.decode()
 
 
 def stop_late_node(error: Exception) -> bool:

@@ -20,9 +20,8 @@ GATEWAY_BUILDER = "deployments.app:build_gateway"
 # By import path: the arguments, and the deployments besides models.
 BUILDERS: dict[str, tuple[type[StrictModel], tuple[str, ...]]] = {
     MODELS_BUILDER: (ModelsArgs, ("ModelIndex",)),
-    GATEWAY_BUILDER: (GatewayArgs, ("Gateway", "Limiter")),
-    "deployments.app:build_courier": (WorkerArgs, ("Courier",)),
-    "deployments.app:build_voices": (WorkerArgs, ("VoiceClone",)),
+    GATEWAY_BUILDER: (GatewayArgs, ("Gateway",)),
+    "deployments.app:build_worker": (WorkerArgs, ("Worker",)),
 }
 
 

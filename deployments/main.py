@@ -16,19 +16,22 @@ from types import FrameType
 from typing import Any, NoReturn
 from urllib.error import HTTPError
 
-from configs.environment import SettingsError, address_on_this_machine, listens_everywhere
+from configs.environment import (
+    SettingsError,
+    address_on_this_machine,
+    cluster_address,
+    listens_everywhere,
+)
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from configs.settings import BRAND, PROJECT_DIR, Settings, load_settings
 from db.billing.ledger import discrepancies
-from db.database import Database
 from db.errors import DatabaseError
-from db.migrate import upgrade
 from deployments import cluster
-from deployments.cluster import first_stage, first_voice, model_names, second_stage
+from deployments.agreement import open_database
+from deployments.cluster import first_stage, first_voice, model_names
 from deployments.compat import untested_versions
 from deployments.config_check import application_problems, option_problems
-from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
 from pipelines.accounts.service import Accounts
 
 READY_TIMEOUT_S = 180
@@ -73,11 +76,10 @@ def main() -> None:
         show_key(first_key)
         first_key = None
         if voice is not None:
-            cluster.deploy(dashboard, second_stage(config))
+            cluster.deploy(dashboard, config)
             wait_until_ready(settings, dashboard, names, names, failed)
             others = f"The models without {', '.join(sorted(failed))}" if failed else "All models"
             say(f"{others} are ready after {time.monotonic() - started:.1f} s")
-            cluster.deploy(dashboard, config)
         if names and failed == names:
             raise RuntimeError("no model can be loaded")
         if "files" in (readyz(f"{local_url(settings)}/readyz") or {}).get("degraded", ()):
@@ -99,10 +101,8 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 async def prepare_database(settings: Settings) -> str | None:
     """Migrates; at the first start also creates a workspace and returns its API key."""
-    upgrade(settings.database_url)
-    database = Database(settings.database_url)
+    database = await open_database(settings)
     try:
-        await check_secret_fingerprints(database, settings.secrets)
         plans = load_yaml(PlansConfig, "plans")
         accounts = Accounts(database, settings.secrets, plans)
         for account in await database.read(discrepancies):
@@ -211,6 +211,9 @@ def announce(what: str, settings: Settings, dashboard: str, started: float) -> N
     say(f"  Dashboard  {dashboard}")
     if token := os.environ.get("RAY_AUTH_TOKEN_PATH"):
         say(f"             It asks for the token in {token}")
+    if (joined := cluster_address()) is not None:
+        say(f"  Join       make join ADDRESS={':'.join(map(str, joined))}")
+        say("             on other machines with the same environment")
     say(f"  Sign-up    {settings.sign_up} (SIGN_UP)")
     say(f"  Plans      {settings.plan_changes} (PLAN_CHANGES)")
 

@@ -1,7 +1,7 @@
 """ModelIndex, the root of the application `models`, and the reports of other processes' metrics.
 
-ModelIndex lists the deployments of models by kind, and stores the last metrics of each process of
-the cluster for `GET /metrics`.
+ModelIndex lists the deployments of models by kind, stores the last metrics of each process of the
+cluster for `GET /metrics`, and counts requests and sockets for all gateways when there is no Redis.
 """
 
 import asyncio
@@ -11,15 +11,19 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import ray
 from ray import serve
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from configs.schema.serve import ModelsArgs
 from deployments.compat import keep_replica_on_loopback
-from deployments.gateway.handles import ModelIndexHandle
+from deployments.gateway.handles import Deployed, ModelIndexHandle
+from deployments.release import differences, missing_switches, release
 from models.errors import EngineError
+from pipelines.limits.cluster import RequestCounter
 from telemetry import metrics
+from telemetry.logs import setup_logs
 from telemetry.reports import OwnReports, Report
 
 logger = logging.getLogger(__name__)
@@ -30,21 +34,24 @@ TIMEOUT_S = 1.0
 LAG_PROBE_S = 0.5
 
 
-class ModelIndex:
-    """Gateways poll it every few seconds, so that a model added to the YAML needs no restart."""
+class ModelIndex(RequestCounter):
+    """One replica. Gateways poll it every few seconds, so that a model added to the YAML needs no
+    restart. Its counts are lost with it: windows begin again, leases are renewed."""
 
     def __init__(self, args: ModelsArgs, *deployments: DeploymentHandle[Any]) -> None:
         keep_replica_on_loopback()
+        setup_logs()
+        super().__init__()
         self._args = args
         self._deployments = deployments  # makes them part of this application's graph
         # By deployment and replica, with the time of arrival.
         self._reports: dict[tuple[str, str], tuple[float, Report]] = {}
 
-    def deployed(self) -> tuple[ModelsArgs, dict[str, str]]:
-        """The deployments by kind, and why one of them still serves its previous model."""
+    def deployed(self) -> Deployed:
         late = time.monotonic() - FORGET_S
         reports = [report for since, report in self._reports.values() if since >= late]
-        return self._args, {one.deployment: one.problem for one in reports if one.problem}
+        problems = {one.deployment: one.problem for one in reports if one.problem}
+        return Deployed(self._args, problems, differences(reports))
 
     async def report(self, report: Report) -> None:
         """Stores a process's report unless it has a newer one, so that no counter decreases."""
@@ -68,6 +75,8 @@ class ClusterReports(OwnReports):
 
     def __init__(self, models_app: str, deployment: str, replica: str) -> None:
         super().__init__(deployment, replica)
+        self.node = ray.util.get_node_ip_address()
+        self.missing = missing_switches()
         self._index = ModelIndexHandle(models_app)
         self._taking = asyncio.Lock()  # keeps reports in order
 
@@ -99,6 +108,7 @@ class ClusterReports(OwnReports):
 
     async def _take(self) -> Report:
         async with self._taking:
+            self.release = self.release or await asyncio.to_thread(release)
             return await asyncio.to_thread(self.take)
 
 

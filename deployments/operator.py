@@ -31,8 +31,8 @@ from db.billing.ledger_check import accounts_after, check_days
 from db.database import Database, utc_now
 from db.errors import DatabaseError
 from db.migrate import upgrade
+from deployments.agreement import open_database
 from pipelines.accounts.authentication import Authenticator
-from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
 from pipelines.accounts.service import Accounts
 from pipelines.billing.billing import MICRO_USD, to_usd
 from pipelines.billing.subscriptions import MONTHS, Subscriptions
@@ -117,12 +117,12 @@ def _reference(text: str) -> str:
 
 async def _run(options: argparse.Namespace) -> str:
     settings = load_settings(new=False)
+    if options.command == "accept-secrets":
+        (await open_database(settings, accept=True)).close()
+        return "the secrets and the store of this environment are the database's from now on"
     upgrade(settings.database_url)
     database = Database(settings.database_url)
     try:
-        if options.command == "accept-secrets":
-            await check_secret_fingerprints(database, settings.secrets, accept=True)
-            return "the secrets of this environment are those of the database from now on"
         if command := _COMMANDS.get(options.command):
             return await command(database, settings)
         if options.command == "invite":

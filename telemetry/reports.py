@@ -30,6 +30,9 @@ class Report:
     families: Mapping[str, tuple[str, str]]  # by name: the HELP and TYPE lines, and the samples
     age_s: float = 0.0  # since it was taken, as far as is known
     problem: str = ""  # why this process serves another model than its configuration names
+    node: str = ""  # the address of its machine in the cluster
+    release: str = ""  # the digest of its code and configurations
+    missing: tuple[str, ...] = ()  # switches of Ray that its machine was started without
 
 
 @dataclass(slots=True)
@@ -40,6 +43,9 @@ class OwnReports:
     replica: str = "local"
     source: Collector = REGISTRY
     problem: str = ""
+    node: str = ""
+    release: str = ""
+    missing: tuple[str, ...] = ()
     _sequence: Iterator[int] = field(default_factory=itertools.count)
 
     def take(self) -> Report:
@@ -51,7 +57,16 @@ class OwnReports:
         origin = {"deployment": self.deployment, "replica": self.replica}
         text = generate_latest(_LabelledCollector(self.source, origin)).decode()
         families = dict(_family(block) for block in text.removeprefix(_HELP).split(f"\n{_HELP}"))
-        return Report(self.deployment, self.replica, sequence, families, problem=self.problem)
+        return Report(
+            self.deployment,
+            self.replica,
+            sequence,
+            families,
+            problem=self.problem,
+            node=self.node,
+            release=self.release,
+            missing=self.missing,
+        )
 
     async def all(self) -> list[Report]:
         """One report per process that reported lately, including this one. Never fails."""

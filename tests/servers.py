@@ -118,8 +118,8 @@ def postgres_program(name: str) -> str | None:
 
 
 @contextmanager
-def postgres() -> Iterator[Server]:
-    """An empty database. Skips the test where there is no PostgreSQL."""
+def postgres(host: str = "127.0.0.1") -> Iterator[Server]:
+    """An empty database, which trusts everyone who reaches it. Skips where there is no server."""
     initdb, server = postgres_program("initdb"), postgres_program("postgres")
     if initdb is None or server is None:
         pytest.skip(f"no PostgreSQL server on this machine; {HOW_TO_INSTALL}")
@@ -139,7 +139,9 @@ def postgres() -> Iterator[Server]:
             capture_output=True,
             **options,
         )
-        address = {"host": "127.0.0.1", "port": port, "user": "postgres", "dbname": "postgres"}
+        with open(f"{data}/pg_hba.conf", "a") as rules:
+            rules.write("host all all samenet trust\n")
+        address = {"host": host, "port": port, "user": "postgres", "dbname": "postgres"}
 
         def is_ready() -> bool:
             try:
@@ -150,12 +152,12 @@ def postgres() -> Iterator[Server]:
 
         settings = {
             "port": port,
-            "listen_addresses": "127.0.0.1",
+            "listen_addresses": host,
             "unix_socket_directories": folder,
             "fsync": "off",  # the data lives as long as the test run
         }
         flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        url = f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres"
+        url = f"postgresql+psycopg://postgres@{host}:{port}/postgres"
         # Beside the data and not in it: the folder belongs to the server's user.
         with tempfile.TemporaryDirectory(prefix="antiphon-postgres-log-") as logs:
             command = [server, "-D", data, *flags]
@@ -164,7 +166,7 @@ def postgres() -> Iterator[Server]:
 
 
 @contextmanager
-def redis() -> Iterator[Server]:
+def redis(host: str = "127.0.0.1") -> Iterator[Server]:
     """An empty server. Skips the test where there is no Redis."""
     server = shutil.which("redis-server") or shutil.which("valkey-server")
     if server is None:
@@ -173,15 +175,25 @@ def redis() -> Iterator[Server]:
 
     def is_ready() -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+            with socket.create_connection((host, port), timeout=2) as connection:
                 connection.sendall(b"PING\r\n")
                 return connection.recv(16).startswith(b"+PONG")
         except OSError:
             return False
 
     with tempfile.TemporaryDirectory(prefix="antiphon-redis-") as folder:
-        command = [server, "--bind", "127.0.0.1", "--port", str(port), "--dir", folder]
+        command = [
+            server,
+            "--bind",
+            host,
+            "--protected-mode",
+            "no",
+            "--port",
+            str(port),
+            "--dir",
+            folder,
+        ]
         command += ["--save", "", "--appendonly", "no"]
-        url = f"redis://127.0.0.1:{port}/0"
+        url = f"redis://{host}:{port}/0"
         with Server(url, command, is_ready, Path(folder, "log")).running() as made:
             yield made

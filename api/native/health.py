@@ -22,7 +22,7 @@ router = make_router("health", public=True)
 
 _FORWARDED = ("forwarded", "via", "x-forwarded-", "x-real-ip")  # beginnings of proxies' headers
 
-Part = Literal["limits", "files", "models"]
+Part = Literal["limits", "files", "models", "cluster"]
 
 
 class Health(BaseModel):
@@ -34,12 +34,18 @@ class Readiness(BaseModel):
     degraded: list[Part] = Field(
         default_factory=list,
         description="What is not as configured: `limits` are applied per server, `files` are not "
-        "stored, one of `models` could not be replaced by that of the last deployment",
+        "stored, one of `models` could not be replaced by that of the last deployment, processes "
+        "of the `cluster` run other code or prices, or would have data of their own",
     )
     models: dict[str, str] | None = Field(
         default=None,
         description="By deployment, why its model was not replaced; only for callers on the "
         "service's machine",
+    )
+    cluster: dict[str, str] | None = Field(
+        default=None,
+        description="By process, what it does not agree on with most others; only for callers on "
+        "the service's machine",
     )
 
 
@@ -70,17 +76,20 @@ async def readyz(
     await infrastructure.pings.get(None, infrastructure.database.ping)
     if missing := await infrastructure.models.missing(models.split(",") if models else ()):
         raise ApiError("unavailable", f"not ready: {', '.join(missing)}")
-    problems = infrastructure.models.problems
+    problems, differences = infrastructure.models.problems, infrastructure.differences
+    shows = _is_local(request, infrastructure.settings)
     parts: dict[Part, bool] = {
         "limits": infrastructure.limits.degraded,
         "files": infrastructure.files.degraded,
         "models": bool(problems),
+        "cluster": bool(differences),
     }
     degraded = [part for part, is_degraded in parts.items() if is_degraded]
     return Readiness(
         status="degraded" if degraded else "ok",
         degraded=degraded,
-        models=dict(problems) if problems and _is_local(request, infrastructure.settings) else None,
+        models=dict(problems) if problems and shows else None,
+        cluster=dict(differences) if differences and shows else None,
     )
 
 

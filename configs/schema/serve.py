@@ -21,7 +21,7 @@ class ModelsArgs(StrictModel):
 
 
 class WorkerArgs(StrictModel):
-    """`args` of the applications `courier` and `voices`."""
+    """`args` of the application `worker`."""
 
     models_app: str = "models"  # the application that collects its metrics
     build: str = ""

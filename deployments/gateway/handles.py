@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ray import serve
@@ -208,6 +209,15 @@ class ChatModelHandle(ModelHandle):
         return self.stream("generate", request)
 
 
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """What the cluster has, as far as its processes report."""
+
+    models: ModelsArgs
+    problems: dict[str, str]  # by deployment, why it still serves its previous model
+    differences: dict[str, str]  # by process, what it does not agree on with most others
+
+
 class ModelIndexHandle:
     """Calls ModelIndex, the root of an application of models."""
 
@@ -221,7 +231,7 @@ class ModelIndexHandle:
             self._handle = await asyncio.to_thread(self._find)
         async with asyncio.timeout(timeout_s):
             with engine_errors("ModelIndex"):
-                return await self._handle.options(method_name=method).remote(*arguments)
+                return await getattr(self._handle, method).remote(*arguments)
 
     def _find(self) -> DeploymentHandle[Any]:
         try:
@@ -254,12 +264,17 @@ class ModelDirectory:
     The mappings are never replaced, so pipelines can keep references to them.
     """
 
-    def __init__(self, app_name: str) -> None:
-        self._index = ModelIndexHandle(app_name)
+    def __init__(
+        self, app_name: str, stores_problem: Callable[[], str | None] = lambda: None
+    ) -> None:
+        """`stores_problem` tells whether machines that joined would split the service's data."""
+        self.index = ModelIndexHandle(app_name)
         self.speakers: dict[str, TTSModelHandle] = {}
         self.transcribers: dict[str, STTModelHandle] = {}
         self.chat_models: dict[str, ChatModelHandle] = {}
         self.problems: dict[str, str] = {}  # by deployment, why it serves its previous model
+        self.differences: dict[str, str] = {}  # by process, what the cluster does not agree on
+        self._stores_problem = stores_problem
         self.transcriber = AnyTranscriber(self.transcribers)
 
     async def follow(self) -> None:
@@ -277,13 +292,20 @@ class ModelDirectory:
 
     async def refresh(self) -> None:
         """Raises EngineLost or TimeoutError while the application `models` is not running."""
-        deployed: ModelsArgs
-        deployed, problems = await self._index.call("deployed", timeout_s=POLL_S)
+        deployed: Deployed = await self.index.call("deployed", timeout_s=POLL_S)
         self.problems.clear()
-        self.problems.update(problems)
-        self._update(self.speakers, deployed.tts, TTSModelHandle)
-        self._update(self.transcribers, deployed.stt, STTModelHandle)
-        self._update(self.chat_models, deployed.chat, ChatModelHandle)
+        self.problems.update(deployed.problems)
+        differences = dict(deployed.differences)
+        if problem := await asyncio.to_thread(self._stores_problem):
+            differences["stores"] = problem
+        if differences.items() - self.differences.items():
+            logger.error("cluster_differs", extra={"differences": differences})
+        self.differences.clear()
+        self.differences.update(differences)
+        metrics.cluster_differences.set(len(differences))
+        self._update(self.speakers, deployed.models.tts, TTSModelHandle)
+        self._update(self.transcribers, deployed.models.stt, STTModelHandle)
+        self._update(self.chat_models, deployed.models.chat, ChatModelHandle)
 
     def _update(self, ports: dict[str, H], names: tuple[str, ...], port: type[H]) -> None:
         for name in set(ports) - set(names):
@@ -292,5 +314,5 @@ class ModelDirectory:
                 metrics.models_ready.remove(name)
         for name in names:
             if name not in ports:
-                handle = serve.get_deployment_handle(name, app_name=self._index.app_name)
+                handle = serve.get_deployment_handle(name, app_name=self.index.app_name)
                 ports[name] = port(name, handle)

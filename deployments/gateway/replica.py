@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from configs.schema.serve import GatewayArgs
-from deployments.cluster import check_stores
 from deployments.compat import keep_replica_on_loopback
 from deployments.gateway.handles import ModelDirectory
 from deployments.model_index import cluster_reports
@@ -13,7 +13,6 @@ from pipelines.tasks import TaskSet
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
-    from ray.serve.handle import DeploymentHandle
 
     from api.services import Services
     from api.sockets.kernel.registry import SocketRegistry
@@ -30,36 +29,33 @@ MOVE_ON_S = 1.0  # in which keep-alive clients get a response that closes their 
 class Gateway:
     """Stateless except for open connections; the replicas of a host share a port."""
 
-    async def __init__(  # type: ignore[misc]  # Serve awaits it
-        self, args: GatewayArgs, limiter: "DeploymentHandle[Any] | None" = None
-    ) -> None:
-        """Without a `limiter` this replica counts rate limits by itself."""
+    async def __init__(self, args: GatewayArgs) -> None:  # type: ignore[misc]  # Serve awaits it
         keep_replica_on_loopback()
         from api.app import create_app
         from api.http.uploads import UPLOAD_FOLDERS
         from configs.settings import load_settings
-        from db.migrate import upgrade
+        from deployments.agreement import check_stores, open_database, stores_problem
         from deployments.gateway.listener import HttpListener
-        from deployments.gateway.services import gateway_services
-        from deployments.workers.limiter import gateway_limits
-        from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
+        from deployments.gateway.services import gateway_limits, gateway_services
         from pipelines.storage.files import watch_storage
         from pipelines.temporary_directories import delete_leftover_directories
         from telemetry.logs import setup_logs
 
         setup_logs()
         settings = load_settings()
-        await asyncio.to_thread(check_stores, settings)
-        await asyncio.to_thread(delete_leftover_directories, UPLOAD_FOLDERS)
+        await check_stores(settings)
         # `make run` has done it, but not `serve run` or a rolling update.
-        await asyncio.to_thread(upgrade, settings.database_url)
-        self._directory = ModelDirectory(args.models_app)
+        (await open_database(settings)).close()
+        await asyncio.to_thread(delete_leftover_directories, UPLOAD_FOLDERS)
+        self._directory = ModelDirectory(args.models_app, partial(stores_problem, settings))
         reports = cluster_reports(args.models_app)
         self.services: Services = gateway_services(
-            settings, self._directory, reports, gateway_limits(settings, limiter)
+            settings,
+            self._directory,
+            reports,
+            gateway_limits(settings, self._directory.index),
         )
         infrastructure = self.services.infrastructure
-        await check_secret_fingerprints(infrastructure.database, settings.secrets)
         self._listener: HttpListener | None = None
         if args.server == "own":
             self._listener = HttpListener(

@@ -1,12 +1,14 @@
 """Builds the services of a gateway over the handles of its model directory."""
 
 from dataclasses import replace
+from typing import Any
 
 from api.services import Models, Services, build_services
 from configs.load import load_yaml
 from configs.schema.transcription import ListeningConfig
 from configs.settings import Settings
-from deployments.gateway.handles import ModelDirectory
+from deployments.gateway.handles import ModelDirectory, ModelIndexHandle
+from models.errors import EngineError
 from models.registry import (
     GRAMMAR_CHECK,
     SPEAKER,
@@ -17,7 +19,9 @@ from models.registry import (
     load_once,
 )
 from models.weights.store import WeightStore
-from pipelines.limits.limits import SharedLimits
+from pipelines.limits.cluster import ClusterStore
+from pipelines.limits.limits import SharedLimits, StoreLost
+from pipelines.limits.redis import RedisStore
 from telemetry.reports import OwnReports
 
 VAD_CONFIG = "vad/silero"
@@ -25,6 +29,24 @@ TURN_DETECTION_CONFIG = "turn_detection/smart_turn"
 SPEAKER_CONFIG = "speaker/resemblyzer"
 GRAMMAR_CONFIG = "grammar/harper"
 WATERMARK_CONFIG = "watermark/perth"
+
+
+# A hop takes a millisecond, but longer while all cores of the machine are busy.
+ASK_TIMEOUT_S = 0.5
+
+
+def gateway_limits(settings: Settings, index: ModelIndexHandle) -> SharedLimits:
+    """Limits over Redis if it is configured, else counted by ModelIndex."""
+    if settings.redis_url is not None:
+        return SharedLimits(RedisStore(settings.redis_url))
+
+    async def ask(method: str, *arguments: Any) -> Any:
+        try:
+            return await index.call(method, *arguments, timeout_s=ASK_TIMEOUT_S)
+        except (EngineError, TimeoutError) as error:
+            raise StoreLost(type(error).__name__) from None
+
+    return SharedLimits(ClusterStore(ask), timeout_s=ASK_TIMEOUT_S, failures=2)
 
 
 def gateway_services(
@@ -55,6 +77,6 @@ def gateway_services(
         ),
     )
     services = build_services(settings, models, limits=limits)
-    if reports is None:
-        return services
-    return replace(services, infrastructure=replace(services.infrastructure, reports=reports))
+    own = services.infrastructure
+    shared = replace(own, reports=reports or own.reports, differences=directory.differences)
+    return replace(services, infrastructure=shared)

@@ -1,6 +1,7 @@
-"""Stops a process whose secrets differ from those that its database was used with.
+"""Stops a process whose secrets, or store of files, differ from those that its database was used
+with.
 
-It could verify no API key or token of the other processes, and decrypt none of their data.
+It could verify no API key or token of the other processes, and read none of their data.
 """
 
 import hmac
@@ -14,13 +15,17 @@ from db.service import unknown_secrets
 
 
 async def check_secret_fingerprints(
-    database: Database, secrets: Secrets, *, accept: bool = False
+    database: Database, secrets: Secrets, store: str | None = None, *, accept: bool = False
 ) -> None:
     """The first process stores a fingerprint of each secret; `accept` replaces them.
+
+    `store` is the mark of the store of files, None when it does not answer.
 
     Raises SettingsError, which names the variables, or DatabaseUnavailable.
     """
     marks = _marks(secrets)
+    if store is not None:
+        marks["STORAGE_URL"] = [store.encode()]
     try:
         strange = await database.run(unknown_secrets, marks, accept=accept)
     except IntegrityError:  # another process stored its fingerprints first
@@ -28,8 +33,8 @@ async def check_secret_fingerprints(
     if strange:
         raise SettingsError(
             f"{', '.join(strange)}: not what this database was used with; give every node the same"
-            " secrets, or run `python -m deployments.operator accept-secrets` if they changed on"
-            " purpose"
+            " secrets and store, or run `python -m deployments.operator accept-secrets` if they"
+            " changed on purpose"
         )
 
 

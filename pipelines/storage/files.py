@@ -8,6 +8,7 @@ import logging
 import math
 import secrets
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import ParamSpec, TypeVar
@@ -38,6 +39,7 @@ STORE_THREADS = 8  # of its own, so that a store that hangs does not take those 
 ANSWER_S = 30.0  # for the largest file
 DRAFT = ".new"
 PROBE = ".probe-"
+MARK = ".store"
 TRY_TIMEOUT_S = 5.0
 TRY_AGAIN_S = 30.0
 GONE = "this address of a file is wrong, or it has expired"
@@ -62,6 +64,13 @@ class Files:
     async def try_out(self) -> None:
         """Writes, reads and deletes a small file. Raises StorageUnavailable, with its cause."""
         await self._in_thread(self._try_out, f"{self._root}/{PROBE}{secrets.token_hex(8)}")
+
+    async def mark(self) -> str:
+        """What tells this store from others: a random text in it, written by the first process.
+
+        Raises StorageUnavailable.
+        """
+        return await self._in_thread(self._mark, f"{self._root}/{MARK}")
 
     async def put(
         self,
@@ -265,6 +274,12 @@ class Files:
             raise OSError("it does not have the file that was written") from error
         finally:
             self._remove_path(path)
+
+    def _mark(self, path: str) -> str:
+        with suppress(FileNotFoundError):
+            return self._store.cat_file(path).decode()  # type: ignore[no-any-return]
+        self._pipe(path, [secrets.token_hex(16).encode()])
+        return self._store.cat_file(path).decode()  # type: ignore[no-any-return]
 
     def _encrypted(self, file: StoredFile, pieces: Iterable[bytes]) -> Iterator[bytes]:
         for number, piece in enumerate(pieces):

@@ -44,7 +44,7 @@ MODELS_APP: dict[str, Any] = {
     "import_path": "deployments.app:build_models",
     "args": {"tts": ["TTSFast"], "stt": ["STT"], "chat": ["Chat"]},
     "deployments": [
-        {"name": "ModelIndex", "ray_actor_options": {"num_cpus": 0}},
+        {"name": "ModelIndex"},
         model(
             "TTSFast",
             "tts/tone",
@@ -85,17 +85,19 @@ def gateway_app(
 
 
 def worker_app(
-    name: str, deployment: str, import_path: str, environment: dict[str, str], stop_s: float = 5
+    environment: dict[str, str],
+    import_path: str = "deployments.app:build_worker",
+    stop_s: float = 5,
 ) -> dict[str, Any]:
-    """An application of one background worker, with environment variables of its own."""
+    """The application of the background worker, with environment variables of its own."""
     return {
-        "name": name,
+        "name": "worker",
         "route_prefix": None,
         "import_path": import_path,
         "args": {},
         "deployments": [
             {
-                "name": deployment,
+                "name": "Worker",
                 "ray_actor_options": {"num_cpus": 0, "runtime_env": {"env_vars": environment}},
                 "health_check_period_s": 1,
                 "graceful_shutdown_wait_loop_s": 0.1,

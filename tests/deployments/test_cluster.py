@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from configs.settings import PROJECT_DIR
-from deployments.cluster import failures, first_stage, first_voice, second_stage
+from deployments.cluster import failures, first_stage, first_voice
 from tests.servers import free_port
 
 # Raises once what Ray raises when a node needs more than 30 s, then starts one for real.
@@ -74,14 +74,6 @@ def test_the_first_stage_is_the_whole_configuration_without_tts_models() -> None
     next(one for one in config["applications"] if one["name"] == "models")["args"] = {"chat": ["C"]}
     assert first_voice(config) is None
     assert first_stage(config) == config
-
-
-def test_the_second_stage_excludes_only_the_voices_application() -> None:
-    config = shipped()
-    before = copy.deepcopy(config)
-    names = [one["name"] for one in second_stage(config)["applications"]]
-    assert config == before
-    assert [one["name"] for one in config["applications"]] == [*names, "voices"]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_an_untested_version_is_reported(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_ray_parameters_are_patched_only_inside_the_context_manager() -> None:
     shipped = parameter.RayParams
-    with compat.any_dashboard_agent_port():
+    with compat.node_ports():
         assert parameter.RayParams().dashboard_agent_listen_port == 0
     assert parameter.RayParams is shipped
 
@@ -56,7 +56,7 @@ def test_the_grpc_server_of_a_replica_listens_where_its_node_does(
 def test_a_missing_private_interface_is_incompatible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parameter, "RayParams", lambda: None)
     with pytest.raises(compat.Incompatible, match="dashboard_agent_listen_port"):
-        with compat.any_dashboard_agent_port():
+        with compat.node_ports():
             pass
     server = uvicorn.Server(uvicorn.Config(lambda: None))
     del server.server_state.default_headers

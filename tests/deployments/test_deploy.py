@@ -186,7 +186,7 @@ def misspell(config: dict[str, Any], case: str) -> None:
         case "user_config missing":
             del chat["user_config"]
         case "user_config of another":
-            application(config, "courier")["deployments"][0]["user_config"] = {"a": 1}
+            application(config, "worker")["deployments"][0]["user_config"] = {"a": 1}
         case "unknown model":
             chat["user_config"] = {"model": "llm/none"}
         case "kind":
@@ -219,7 +219,7 @@ def misspell(config: dict[str, Any], case: str) -> None:
         ),
         ("user_config key", "Chat: user_config: model: Field required; modle: Extra inputs"),
         ("user_config missing", "Chat: user_config: model: Field required"),
-        ("user_config of another", "application 'courier': Courier takes no user_config"),
+        ("user_config of another", "application 'worker': Worker takes no user_config"),
         ("unknown model", "Chat: llm/none: no configuration 'llm/none'; in llm/ there are ['echo'"),
         ("kind", "Chat: tts/tone: "),
         (
@@ -299,10 +299,10 @@ def test_the_changes_are_shown_and_deployed(
     config = config_without_weights()
     entry(config, "TTSFast")["user_config"] = {"model": "tts/tone_low"}
     application(config, "models")["args"]["build"] = "2"
-    config["applications"].remove(application(config, "voices"))
+    config["applications"].remove(application(config, "worker"))
     file = write(tmp_path, config)
     changes = [
-        "voices: removed",
+        "worker: removed",
         "models.args.build: None -> '2'",
         "models.deployments.TTSFast.user_config.model: 'tts/tone' -> 'tts/tone_low'",
         "models: all its deployments restart",

@@ -70,7 +70,7 @@ def config_without_weights() -> dict[str, Any]:
 def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Running]:
-    """With SQLite and a limiter in the cluster, or with PostgreSQL and Redis.
+    """With SQLite and limits counted in the cluster, or with PostgreSQL and Redis.
 
     One for all modules, as its start takes half a minute. `test_stop` comes last and ends it.
     """

@@ -21,7 +21,7 @@ PAUSE_S = 0.15  # between two requests of a tenant, on average
 LEAST_COMPLETED = 3  # requests of each tenant, on average
 BEFORE_S, AFTER_S = 1.5, 2.0
 RECOVERY_S = 30.0  # on a machine that has nothing else to do
-SETTLED_S = 45.0  # likewise, at most: the lease of a killed Courier expires after 30 s
+SETTLED_S = 45.0  # likewise, at most: the lease of a killed Worker expires after 30 s
 
 Fault = Callable[[Running], Awaitable[None]]
 
@@ -120,8 +120,8 @@ async def kill_controller(running: Running) -> None:
     kill(running.service.pid, "ServeController")
 
 
-async def kill_courier(running: Running) -> None:
-    kill(running.service.pid, ":Courier")
+async def kill_worker(running: Running) -> None:
+    kill(running.service.pid, ":Worker")
 
 
 async def terminate_gateway(running: Running) -> None:
@@ -133,8 +133,8 @@ async def hang(running: Running, title: str) -> None:
         await asyncio.sleep(3)
 
 
-async def hang_courier(running: Running) -> None:
-    await hang(running, ":Courier")
+async def hang_worker(running: Running) -> None:
+    await hang(running, ":Worker")
 
 
 async def hang_controller(running: Running) -> None:
@@ -182,8 +182,8 @@ FAULTS = [
     hang_speaker,
     kill_controller,
     hang_controller,
-    kill_courier,
-    hang_courier,
+    kill_worker,
+    hang_worker,
     kill_redis,
     hang_redis,
     kill_postgres,

@@ -34,8 +34,8 @@ pytestmark = [
 async def service(folder: Path) -> AsyncIterator[subprocess.Popen[bytes]]:
     """As `make run` starts it, with voice jobs that need no weights."""
     config = config_without_weights()
-    (voices,) = [app for app in config["applications"] if app["name"] == "voices"]
-    voices["import_path"] = "tests.deployments.voice_jobs.slow_voices:build_voices"
+    (worker,) = [app for app in config["applications"] if app["name"] == "worker"]
+    worker["import_path"] = "tests.deployments.voice_jobs.slow_voices:build_worker"
     file = folder / "serve.yaml"
     file.write_text(yaml.safe_dump(config))
     command = [sys.executable, "-m", "deployments.main", "--config", str(file), "--num-cpus", "2"]

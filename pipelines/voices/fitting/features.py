@@ -17,14 +17,17 @@ from models.speaker.base import SPEAKER_SAMPLE_RATE, Embedding, SpeakerEncoder
 from models.speaker.mel import Mels, mel_spectrum
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.measures import pitches_hz
-from pipelines.temporary_directories import delete_leftover_directories, temporary_directory
+from pipelines.temporary_directories import (
+    RECORDINGS,
+    delete_leftover_directories,
+    temporary_directory,
+)
 
 LEVEL_DBFS = -30.0  # embeddings depend on loudness, which does not depend on the speaker
 FRAME_SAMPLES = SPEAKER_SAMPLE_RATE // 50
 LOUD_PERCENTILE, SOFT_PERCENTILE = 95, 10
 SPEECH_RANGE_DB = 30.0  # below its loud parts
 SILENT = 1e-10  # power
-FOLDERS = "recordings"
 HELD_OUT_SHARE = 0.25  # the end of each recording
 MIN_PIECE_S = 1.6  # what an embedding needs
 # Undecodable uploads were refused before; this is for a busy machine.
@@ -72,8 +75,8 @@ def decode_all(recordings: Sequence[bytes], sample_rate: int = SPEAKER_SAMPLE_RA
 
 
 async def _decode_all(recordings: Sequence[bytes], sample_rate: int) -> list[Pcm]:
-    delete_left_recordings()
-    with temporary_directory(FOLDERS) as folder:
+    delete_leftover_directories(RECORDINGS)
+    with temporary_directory(RECORDINGS) as folder:
         async with AudioDecoder(timeout_s=DECODED_WITHIN_S) as decoder:
             decoded = []
             for index, content in enumerate(recordings):
@@ -82,11 +85,6 @@ async def _decode_all(recordings: Sequence[bytes], sample_rate: int) -> list[Pcm
                 audio = await decoder.decode(path, sample_rate=sample_rate)
                 decoded.append(np.array(audio.pcm))  # not mapped: a fit keeps no file on disk
             return decoded
-
-
-def delete_left_recordings() -> None:
-    """Deletes those of killed processes, so that no recording stays unencrypted on disk."""
-    delete_leftover_directories(FOLDERS)
 
 
 def at_level(pcm: Pcm) -> Pcm:

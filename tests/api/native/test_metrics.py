@@ -199,6 +199,19 @@ async def test_readiness_reports_which_stores_are_degraded(
     assert both.json()["degraded"] == ["limits", "files"]
 
 
+async def test_readiness_names_processes_that_differ_to_this_machine_only(
+    services: Services,
+) -> None:
+    differences = {"STT on 10.0.0.2": "runs other code"}
+    app = create_app(with_infrastructure(services, differences=differences))
+    async with scraper(app) as client:
+        here = await client.get("/readyz")
+        proxied = await client.get("/readyz", headers={"X-Forwarded-For": "192.0.2.1"})
+    expected = {"status": "degraded", "degraded": ["cluster"]}
+    assert here.json() == expected | {"cluster": differences}
+    assert proxied.json() == expected
+
+
 def test_unknown_close_codes_share_one_metric_label() -> None:
     shown = {close_codes.shown(code) for code in range(1000, 5000)}
     assert "other" in shown and len(shown) < 25

@@ -10,6 +10,7 @@ import pytest
 
 from configs.schema.serve import ModelsArgs
 from deployments import model_index as index_module
+from deployments.gateway.handles import Deployed
 from deployments.model_index import ClusterReports, ModelIndex
 from deployments.replicas import model as replica_module
 from deployments.replicas.chat import ChatDeployment
@@ -151,8 +152,8 @@ def test_reported_problems_are_listed_by_deployment_while_their_replicas_report(
     monkeypatch.setattr(index_module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     index = ModelIndex(ModelsArgs(tts=("TTSFast",)))
     asyncio.run(all_reports())
-    assert index.deployed()[1] == {"TTSFast": "gone"}
+    assert index.deployed().problems == {"TTSFast": "gone"}
     asyncio.run(index.report(Report("TTSFast", "c", 2, {})))
-    assert index.deployed() == (ModelsArgs(tts=("TTSFast",)), {"TTSFast": "why"})
+    assert index.deployed() == Deployed(ModelsArgs(tts=("TTSFast",)), {"TTSFast": "why"}, {})
     clock[0] += index_module.FORGET_S + 1
-    assert index.deployed()[1] == {}
+    assert index.deployed().problems == {}

@@ -1,4 +1,4 @@
-"""A fake voice fit that only takes time, and the VoiceClone application that runs it."""
+"""A fake voice fit that only takes time, and the application `worker` that runs it."""
 
 import json
 import os
@@ -16,9 +16,9 @@ from configs.load import load_yaml
 from configs.schema.serve import WorkerArgs
 from configs.schema.voices import CustomVoicesConfig
 from db.voices.voices import Voice
-from deployments.voice_jobs.deployment import VoiceClone
 from deployments.voice_jobs.job import run
 from deployments.voice_jobs.makers import Maker
+from deployments.worker import Worker
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, write_pack
 from pipelines.voices.report import FailedFit, FittedVoice, VoiceReport
 
@@ -104,12 +104,12 @@ def notes(folder: Path, what: str) -> list[tuple[Any, int]]:
     return [(about, pid) for kind, about, pid in map(json.loads, lines) if kind == what]
 
 
-class SlowVoiceClone(VoiceClone):
+class SlowWorker(Worker):
     job = "tests.deployments.voice_jobs.slow_voices"
 
 
-def build_voices(args: WorkerArgs) -> Application:
-    application: Application = serve.deployment(name="VoiceClone")(SlowVoiceClone).bind(args)
+def build_worker(args: WorkerArgs) -> Application:
+    application: Application = serve.deployment(name="Worker")(SlowWorker).bind(args)
     return application
 
 

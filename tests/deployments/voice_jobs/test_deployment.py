@@ -42,12 +42,12 @@ def other_cluster() -> Iterator[None]:
 async def backend(
     ray_cluster: TestCluster, other_cluster: None, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[VoiceBackend]:
-    """A workspace in the database of a running VoiceClone."""
+    """A workspace in the database of a running Worker."""
     folder: Path = tmp_path_factory.mktemp("voices")
     backend = backend_in(folder)
-    program = "tests.deployments.voice_jobs.slow_voices:build_voices"
+    program = "tests.deployments.voice_jobs.slow_voices:build_worker"
     environment = {"ANTIPHON_DATA": str(folder)}
-    app = worker_app("voices", "VoiceClone", program, environment, stop_s=15)
+    app = worker_app(environment, program, stop_s=25)
     async with ray_cluster.with_app(app):
         yield backend
     backend.database.close()
@@ -96,7 +96,7 @@ async def test_a_voice_is_made_and_charged_once_despite_killed_processes(
     evaluators = await working_pids(backend)
     os.kill(evaluators.pop(), signal.SIGKILL)
     await voice.until(voice.progress + 0.05)
-    os.kill(await actor_pid("voices#VoiceClone#"), signal.SIGKILL)
+    os.kill(await actor_pid("worker#Worker#"), signal.SIGKILL)
     await voice.until(voice.progress + 0.05)
     (job,) = job_pids(voice)
     os.kill(job, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Two gateways on one port share their rate limits, in the embedded limiter or in Redis."""
+"""Two gateways on one port share their rate limits, counted by ModelIndex or in Redis."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""The deployed webhook courier delivers events, and loses none when it is killed."""
+"""The deployed worker delivers webhook events, and loses none when it is killed."""
 
 import asyncio
 import os
@@ -35,8 +35,8 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 async def outbox(
     ray_cluster: TestCluster, authority: Authority, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[tuple[Database, Webhooks, Principal]]:
-    """The database of a running courier, and a workspace in it."""
-    folder: Path = tmp_path_factory.mktemp("courier")
+    """The database of a running worker, and a workspace in it."""
+    folder: Path = tmp_path_factory.mktemp("worker")
     environment = {
         "ANTIPHON_DATA": str(folder),
         "WEBHOOK_NETWORKS": "127.0.0.0/8",
@@ -51,7 +51,7 @@ async def outbox(
     database = Database(settings.database_url)
     webhooks = Webhooks(database, Encryption(settings.secrets.data_keys), settings)
     principal = Principal(1, await add_workspace(database), "w", "free", ALL_SCOPES, None)
-    app = worker_app("courier", "Courier", "deployments.app:build_courier", environment)
+    app = worker_app(environment)
     async with ray_cluster.with_app(app):
         yield database, webhooks, principal
     database.close()
@@ -74,7 +74,7 @@ async def test_a_webhook_is_delivered_within_a_second(
     assert sorted(lags)[2] < 1, lags
 
 
-async def test_a_courier_killed_during_deliveries_loses_no_event(
+async def test_a_worker_killed_during_deliveries_loses_no_event(
     outbox: tuple[Database, Webhooks, Principal], authority: Authority
 ) -> None:
     database, webhooks, principal = outbox
@@ -86,7 +86,7 @@ async def test_a_courier_killed_during_deliveries_loses_no_event(
             await database.run(add_event, principal.workspace_id, event, plain) for _ in range(20)
         }
         await hook.until(3)
-        os.kill(await actor_pid("courier#Courier#"), signal.SIGKILL)
+        os.kill(await actor_pid("worker#Worker#"), signal.SIGKILL)
         hook.answer = 200
         await database.run(_let_leases_run_out)  # which takes half a minute otherwise
         async with asyncio.timeout(PATIENCE_S):

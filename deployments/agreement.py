@@ -1,0 +1,70 @@
+"""The stores that all processes of a cluster have to share: one that would work on others, or with
+other secrets, refuses to start. See `deployments.release` for what they may differ in.
+"""
+
+import asyncio
+
+from configs.environment import SettingsError
+from configs.settings import Settings
+from db.database import Database
+from db.migrate import upgrade
+from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
+from pipelines.errors import StorageUnavailable
+from pipelines.storage.encryption import Encryption
+from pipelines.storage.files import TRY_TIMEOUT_S, Files
+
+
+async def open_database(settings: Settings, *, accept: bool = False) -> Database:
+    """Migrates the database, and compares its secrets and its store of files with the settings'.
+
+    `accept` replaces their fingerprints. Raises SettingsError when they are others, and
+    DatabaseError.
+    """
+    await asyncio.to_thread(upgrade, settings.database_url)
+    database = Database(settings.database_url)
+    try:
+        files = Files(settings, database, Encryption(settings.secrets.data_keys))
+        try:
+            async with asyncio.timeout(TRY_TIMEOUT_S):
+                mark = await files.mark()
+        except (StorageUnavailable, TimeoutError):
+            mark = None  # the service works without its files, and says that it is degraded
+        await check_secret_fingerprints(database, settings.secrets, mark, accept=accept)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def stores_problem(settings: Settings) -> str | None:
+    """Why several machines of the cluster would split accounts, credit and recordings: each would
+    have a database or files of its own."""
+    import ray
+
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    machines = {(node["NodeManagerHostname"], node["NodeManagerAddress"]) for node in alive}
+    if len(machines) < 2:
+        return None
+    found = own_stores(settings)
+    each = f"Ray has {len(machines)} machines, which would have data of their own"
+    return f"{each}; {'; '.join(found)}" if found else None
+
+
+def own_stores(settings: Settings) -> list[str]:
+    """The settings by which this machine keeps data that no other can see."""
+    found = []
+    if settings.database_url.startswith("sqlite"):
+        found.append("DATABASE_URL is SQLite: set it to one PostgreSQL database")
+    is_folder = settings.storage_url.startswith(("file://", "local://", "memory://"))
+    if is_folder and not settings.storage_shared:
+        found.append(
+            "STORAGE_URL is a folder: set it to an object store, or STORAGE_SHARED=on if the folder"
+            " is on a volume that every machine has mounted"
+        )
+    return found
+
+
+async def check_stores(settings: Settings) -> None:
+    """Raises SettingsError with the `stores_problem`."""
+    if problem := await asyncio.to_thread(stores_problem, settings):
+        raise SettingsError(problem)

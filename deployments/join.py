@@ -1,0 +1,52 @@
+"""Joins this machine to the cluster of a running service: make join ADDRESS=10.0.0.1:6379
+
+It needs the environment of the service: the same secrets, DATABASE_URL and STORAGE_URL. Runs until
+it is stopped, or until the cluster ends.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from configs.environment import SettingsError, cluster_address
+from configs.settings import load_settings
+from db.errors import DatabaseError
+from deployments import cluster
+from deployments.agreement import open_database, own_stores
+from deployments.compat import published_release
+from deployments.release import release
+
+
+def main() -> None:
+    """Exits with a sentence when this machine would not agree with the others."""
+    parser = argparse.ArgumentParser(prog="python -m deployments.join", description=__doc__)
+    parser.add_argument("address", help="what `make run` with CLUSTER_ADDRESS prints")
+    parser.add_argument("--num-cpus", type=int, help="CPU cores for Ray; all by default")
+    options = parser.parse_args()
+    try:
+        settings = load_settings()
+        if found := own_stores(settings):
+            raise SettingsError(f"This machine would have data of its own: {'; '.join(found)}")
+        cluster.prepare_environment(settings, joins=True)
+        asyncio.run(open_database(settings)).close()
+        first = published_release(options.address)
+    except (ValueError, DatabaseError, ConnectionError) as error:
+        sys.exit(str(error))
+    if first != release():
+        sys.exit(
+            f"The service at {options.address} runs release {first}, and this machine has"
+            f" {release()}: they need the same code and configs/"
+        )
+    command = ["start", f"--address={options.address}", "--block", "--disable-usage-stats"]
+    if (own := cluster_address()) is not None:
+        command.append(f"--node-ip-address={own[0]}")
+    if options.num_cpus is not None:
+        command.append(f"--num-cpus={options.num_cpus}")
+    ray = Path(sys.executable).with_name("ray")
+    os.execv(ray, [str(ray), *command])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""The worker deployment: webhook deliveries, jobs of custom voices, and housekeeping."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from configs.schema.serve import WorkerArgs
+from deployments.compat import keep_replica_on_loopback
+from deployments.model_index import cluster_reports
+from telemetry import metrics
+
+if TYPE_CHECKING:
+    from pipelines.maintenance.housekeeping import Housekeeper
+
+CLEAN_EVERY_S = 30.0
+
+# Imports inside functions: the process that builds the application imports this module too.
+
+
+class Worker:
+    """Serves no requests. Any number may run: deliveries and voices are leased, and housekeeping
+    is idempotent. One process for all three, since none has much to do: each process of Ray takes
+    90 MB and a hundredth of a core."""
+
+    job = "deployments.voice_jobs.job"  # the program of a voice's job
+
+    async def __init__(self, args: WorkerArgs) -> None:  # type: ignore[misc]  # Serve awaits it
+        """Migrates the database and checks its secrets. Raises SettingsError."""
+        import ray
+
+        from configs.load import load_yaml
+        from configs.schema.platform import RetentionConfig
+        from configs.schema.voices import CustomVoicesConfig
+        from configs.settings import load_settings
+        from db.service import service_id
+        from deployments.agreement import check_stores, open_database
+        from deployments.voice_jobs.job_client import VoiceJobClient, places
+        from deployments.voice_jobs.watch import Watch
+        from pipelines.maintenance.housekeeping import Housekeeper
+        from pipelines.storage.encryption import Encryption
+        from pipelines.storage.files import Files
+        from pipelines.voices.queue import VoiceQueue
+        from pipelines.webhooks.dispatcher import WebhookDispatcher
+        from pipelines.webhooks.sender import Sender
+        from telemetry.logs import setup_logs
+
+        keep_replica_on_loopback()
+        setup_logs()
+        settings = load_settings()
+        await check_stores(settings)
+        self._database = await open_database(settings)
+        encryption = Encryption(settings.secrets.data_keys)
+        queue = VoiceQueue.of(settings, self._database, encryption)
+        self._sender = Sender(settings.webhooks)
+        self._dispatcher = WebhookDispatcher(
+            self._database, encryption, self._sender, time_scale=settings.webhooks.time_scale
+        )
+        service = await self._database.read(service_id)
+        cluster = ray.get_runtime_context().gcs_address
+        jobs = VoiceJobClient(service, self.job, cluster, places(settings))
+        self._watch = Watch(queue, jobs, load_yaml(CustomVoicesConfig, "custom_voices").work)
+        housekeeper = Housekeeper(
+            self._database,
+            Files(settings, self._database, encryption),
+            load_yaml(RetentionConfig, "retention"),
+            queue,
+        )
+        loops = {
+            "deliver": self._dispatcher.run(),
+            "watch_voices": self._watch.run(),
+            "keep_clean": keep_clean(housekeeper),
+        }
+        if (reports := cluster_reports(args.models_app)) is not None:
+            loops["report_metrics"] = reports.run()
+        self._tasks = [asyncio.create_task(loop, name=name) for name, loop in loops.items()]
+
+    def check_health(self) -> None:
+        """Raises when one of the loops has ended; Serve then restarts the replica."""
+        for task in self._tasks:
+            if task.done():
+                raise RuntimeError(f"the task {task.get_name()!r} has ended")
+
+    async def __del__(self) -> None:
+        """Awaited by Serve when the replica stops: running deliveries end first. Voice jobs
+        continue unless the service stops too."""
+        from deployments.gateway.replica import service_stops
+
+        if await service_stops():
+            await self._watch.stop_jobs()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._dispatcher.stop()
+        await self._sender.aclose()
+        await asyncio.to_thread(self._database.close)
+
+
+async def keep_clean(housekeeper: "Housekeeper") -> None:
+    """Runs forever; failures are retried the next time."""
+    from pipelines.temporary_directories import RECORDINGS, delete_leftover_directories
+
+    while True:
+        with metrics.housekeeping_seconds.time():
+            await housekeeper.run_once()
+            # Of killed jobs on this machine, so that no recording stays unencrypted on disk.
+            await asyncio.to_thread(delete_leftover_directories, RECORDINGS)
+        await asyncio.sleep(CLEAN_EVERY_S)

@@ -1,0 +1,79 @@
+"""Processes that would work on stores of their own do not start, other differences are told."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.environment import SettingsError
+from configs.settings import Settings, load_settings
+from deployments.agreement import open_database
+from deployments.compat import RAY_SWITCHES
+from deployments.release import differences, missing_switches, release
+from telemetry.reports import Report
+
+Configured = Callable[..., Settings]
+
+
+@pytest.fixture
+def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configured:
+    """The settings of one data folder, with some variables."""
+
+    def load(**variables: str) -> Settings:
+        monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
+        for name in ("DATABASE_URL", "STORAGE_URL", "STORAGE_SHARED"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        return load_settings()
+
+    return load
+
+
+async def test_another_store_is_refused_until_an_operator_accepts_it(
+    configured: Configured, tmp_path: Path
+) -> None:
+    settings = configured()
+    (await open_database(settings)).close()
+    (await open_database(settings)).close()
+    other = configured(STORAGE_URL=str(tmp_path / "others"))
+    with pytest.raises(SettingsError, match="^STORAGE_URL: not what this database was used with"):
+        await open_database(other)
+    (await open_database(settings)).close()
+    (await open_database(other, accept=True)).close()
+    (await open_database(other)).close()
+    with pytest.raises(SettingsError, match="^STORAGE_URL"):
+        await open_database(settings)
+
+
+async def test_a_store_that_is_down_does_not_stop_the_start(
+    configured: Configured, tmp_path: Path
+) -> None:
+    (await open_database(configured())).close()
+    (tmp_path / "file").touch()
+    (await open_database(configured(STORAGE_URL=f"{tmp_path / 'file'}/below"))).close()
+
+
+def report(deployment: str, release: str = "r1", **fields: Any) -> Report:
+    return Report(deployment, deployment, 1, {}, node="10.0.0.1", release=release, **fields)
+
+
+def test_processes_that_differ_from_most_are_named_with_their_machine() -> None:
+    usual = [report("Gateway"), report("STT"), report("Chat")]
+    assert differences([]) == differences(usual) == {}
+    (told,) = differences([*usual, report("Worker", "r2")]).items()
+    assert told[0] == "Worker on 10.0.0.1" and "r2, not r1" in told[1]
+    (told,) = differences([*usual, report("Worker", missing=("RAY_AUTH_MODE",))]).items()
+    assert told[1] == "its node was started without RAY_AUTH_MODE"
+
+
+def test_a_process_knows_its_release_and_the_switches_of_its_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert len(release()) == 12
+    for name, value in RAY_SWITCHES.items():
+        monkeypatch.setenv(name, value)
+    assert missing_switches() == ()
+    monkeypatch.delenv("RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH")
+    assert missing_switches() == ("RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH",)
