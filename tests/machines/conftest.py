@@ -97,6 +97,8 @@ class Machine:
                 os.kill(pid, signal.SIGKILL)
         for process in self.processes:
             process.wait(10)
+            if process.stdout is not None:
+                process.stdout.close()
 
     def link(self, state: str) -> None:
         """`down` pulls its cable, `up` puts it back."""
@@ -130,10 +132,9 @@ class Site:
 
     def join(self, machine: Machine) -> subprocess.Popen[str]:
         address = f"{self.machines[0].address}:{GCS_PORT}"
-        log = (machine.folder / "join.log").open("w")
-        return machine.python(
-            "-m", "deployments.join", address, f"--num-cpus={CPUS}", output=log
-        )  # fmt: skip
+        command = ("-m", "deployments.join", address, f"--num-cpus={CPUS}")
+        with (machine.folder / "join.log").open("w") as log:
+            return machine.python(*command, output=log)
 
     def deploy(self, gateways: int) -> None:
         """One gateway a machine."""
