@@ -22,7 +22,7 @@ import yaml
 from configs import environment
 from configs.load import explain
 from configs.settings import PROJECT_DIR, Settings
-from deployments.compat import RAY_SWITCHES, node_ports, publish_release, stop_late_node
+from deployments.compat import RAY_SWITCHES, node_options, publish_release, stop_late_node
 from deployments.release import release
 
 Config = dict[str, Any]  # the content of `serve_config.yaml`
@@ -74,7 +74,7 @@ def start(num_cpus: int | None = None, attempts: int = 3) -> str:
 
     host, port = environment.cluster_address() or (None, None)
     try:
-        with node_ports(gcs=port):
+        with node_options(gcs=port):
             context = ray.init(
                 "local",  # without it a cluster that `ray start` made on this machine is joined
                 num_cpus=num_cpus,

@@ -24,8 +24,9 @@ def test_an_untested_version_is_reported(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_ray_parameters_are_patched_only_inside_the_context_manager() -> None:
     shipped = parameter.RayParams
-    with compat.node_ports():
+    with compat.node_options():
         assert parameter.RayParams().dashboard_agent_listen_port == 0
+        assert not parameter.RayParams().include_log_monitor
     assert parameter.RayParams is shipped
 
 
@@ -56,7 +57,7 @@ def test_the_grpc_server_of_a_replica_listens_where_its_node_does(
 def test_a_missing_private_interface_is_incompatible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parameter, "RayParams", lambda: None)
     with pytest.raises(compat.Incompatible, match="dashboard_agent_listen_port"):
-        with compat.node_ports():
+        with compat.node_options():
             pass
     server = uvicorn.Server(uvicorn.Config(lambda: None))
     del server.server_state.default_headers
