@@ -139,6 +139,11 @@ class FairSlots:
         self._number = 0
 
     @property
+    def wanted(self) -> int:
+        """Slots that are taken, and those that are waited for."""
+        return self._slots - self._free + self._waiting.number
+
+    @property
     def free(self) -> int:
         """The slots that nothing holds; none while something waits."""
         return 0 if self._waiting.number else self._free

@@ -141,6 +141,9 @@ model_load_seconds = _histogram(
     "model_load_seconds", "Time to load a model", bins=(0.1, 0.5, 1, 2, 5, 10, 20, 40, 80, 160)
 )
 
+replica_load = _gauge(
+    "replica_load", "Load by which replicas are added: 1 is as much as one should have"
+)
 cluster_differences = _gauge(
     "cluster_differences", "Processes that do not agree with most others of the cluster"
 )

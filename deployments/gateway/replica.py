@@ -6,10 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from configs.schema.serve import GatewayArgs
+from deployments.autoscaling import LOAD
 from deployments.compat import keep_replica_on_loopback
 from deployments.gateway.handles import ModelDirectory
 from deployments.model_index import cluster_reports
 from pipelines.tasks import TaskSet
+from telemetry import metrics
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STATUS_S = 3.0  # timeout of a call of serve.status
+FULL = 0.7  # of the sessions that a gateway may have, from which there should be another
 MOVE_ON_S = 1.0  # in which keep-alive clients get a response that closes their connection
 
 # Imports inside functions: the process that builds the application imports this module too, and
@@ -73,6 +76,12 @@ class Gateway:
         self._background.start(watch_storage(infrastructure.files))
         if reports is not None:
             self._background.start(reports.run())
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """For `deployments.autoscaling`; Serve calls it every few seconds."""
+        load = self.services.infrastructure.sockets.fullness / FULL
+        metrics.replica_load.set(load)
+        return {LOAD: load}
 
     def check_health(self) -> None:
         """Raises when the HTTP server has stopped; Serve then restarts the replica."""

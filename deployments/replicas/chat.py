@@ -44,6 +44,10 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
                 async for delta in deltas:
                     yield delta
 
+    def load(self) -> float:
+        slots = self._slots_of(self.engine())
+        return slots.wanted / self.engine().capabilities.max_concurrency
+
     async def _generate(
         self, engine: ChatEngine, request: GenerationRequest
     ) -> AsyncGenerator[GenerationDelta, None]:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Generic
@@ -14,6 +15,7 @@ from yaml import YAMLError
 from configs.load import explain
 from configs.schema.serve import ModelUserConfig
 from configs.settings import weights_dir
+from deployments.autoscaling import LOAD
 from deployments.compat import keep_replica_on_loopback
 from deployments.memory import give_back
 from deployments.model_index import ClusterReports, cluster_reports
@@ -29,7 +31,7 @@ logger = logging.getLogger(__name__)
 NICENESS = 10
 
 
-class ModelDeployment(Generic[ModelT]):
+class ModelDeployment(ABC, Generic[ModelT]):
     """One engine per replica. Serve calls `reconfigure` at the start and after each edit.
 
     A new model is loaded beside the old one, so running requests keep their engine and new ones
@@ -97,6 +99,16 @@ class ModelDeployment(Generic[ModelT]):
     async def describe(self) -> ModelInfo:
         """The model that is loaded now."""
         return self._current()[1]
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """For `deployments.autoscaling`; Serve calls it every few seconds."""
+        load = self.load() if self._loaded is not None else 0.0
+        metrics.replica_load.set(load)
+        return {LOAD: load}
+
+    @abstractmethod
+    def load(self) -> float:
+        """Of this replica with its engine; 1 is as much as it should have."""
 
     def engine(self) -> ModelT:
         return self._current()[0]

@@ -31,6 +31,7 @@ LATE_S = 0.1  # an interim that waited longer is dropped
 CROWDED_S = 0.3  # while a text waits longer, new interims are refused
 LIVE_S = 10.0  # for this long after a live request, files leave one slot free…
 FILE_PATIENCE_S = 6.0  # …except those that waited this long, so that they do not starve
+WAIT_S = 8.0  # of work that waits, which is as much as one replica does meanwhile
 BATCH_S = 3.0  # of a batch: nothing interrupts it, and three of 17 s took 15 s of two cores
 
 URGENCY_NAMES = {FINAL: "final", SPECULATIVE: "speculative", INTERIM: "interim", FILE: "file"}
@@ -128,6 +129,12 @@ class PriorityBatcher(Scheduler[_Batch]):
         finally:
             if mine in self._waiting:  # its caller was cancelled
                 self._waiting.remove(mine)
+
+    @property
+    def load(self) -> float:
+        """The share of the slots that are busy, and the seconds of work that wait, by WAIT_S."""
+        waiting_s = sum(len(one.request.pcm) for one in self._waiting) * self._pace_s
+        return len(self._running) / self._max_concurrency() + waiting_s / WAIT_S
 
     def _finals_are_late(self, now: float, owner: str) -> bool:
         return any(

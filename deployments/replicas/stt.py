@@ -39,6 +39,9 @@ class STTDeployment(ModelDeployment[STTEngine]):
         with self.serving(caller):
             return await self._queue.submit(request)
 
+    def load(self) -> float:
+        return self._queue.load
+
     async def _decode(self, requests: list[TranscriptionRequest]) -> Results:
         """Decodes a batch of requests of the same urgency."""
         loop, began = asyncio.get_running_loop(), time.perf_counter()

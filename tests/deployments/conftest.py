@@ -53,7 +53,7 @@ MODELS_APP: dict[str, Any] = {
             # Present from the start: adding it later is a new code version, which restarts all.
             autoscaling_config=FIXED_SCALE,
         ),
-        model("STT", "stt/scripted"),
+        model("STT", "stt/scripted", max_ongoing_requests=64, autoscaling_config=FIXED_SCALE),
         model("Chat", "llm/echo"),
     ],
 }

@@ -46,6 +46,11 @@ class SocketRegistry:
         return len(self._sessions)
 
     @property
+    def fullness(self) -> float:
+        """The share of the sessions that this process may have."""
+        return len(self._sessions) / self._at_most
+
+    @property
     def live(self) -> tuple[SocketSession, ...]:
         return tuple(self._sessions)
 

@@ -3,9 +3,11 @@
 import asyncio
 import time
 
+import numpy as np
 import pytest
 
 from deployments.gateway.handles import ModelDirectory
+from models.stt.base import FILE, STT_SAMPLE_RATE, TranscriptionRequest
 from models.tts.base import SynthesisRequest
 from tests.deployments.conftest import FIXED_SCALE, TestCluster
 from tests.patience import PATIENCE_S
@@ -53,13 +55,23 @@ async def until_described(directory: ModelDirectory, model_id: str) -> None:
         await asyncio.sleep(0.1)
 
 
-async def test_autoscaling_adds_a_replica_under_load_and_removes_it_afterwards(
+async def keep_listening(directory: ModelDirectory, stop: asyncio.Event) -> None:
+    """Transcribes files until `stop` is set; any failure propagates."""
+    request = TranscriptionRequest(np.full(STT_SAMPLE_RATE, 0.1, np.float32), urgency=FILE)
+    while not stop.is_set():
+        await directory.transcribers["STT"].transcribe(request)
+
+
+async def test_waiting_audio_adds_a_replica_and_removes_it_afterwards(
     directory: ModelDirectory, ray_cluster: TestCluster
 ) -> None:
-    options = ray_cluster.options("TTSFast")
+    options = ray_cluster.options("STT")
+    original = dict(options)
+    options["user_config"] = {"model": "stt/scripted_slow"}  # half a second for each
     options["autoscaling_config"] = {
         **FIXED_SCALE,
         "max_replicas": 2,
+        "policy": {"policy_function": "deployments.autoscaling:by_load"},
         "upscale_delay_s": 1,
         "downscale_delay_s": 2,
         "look_back_period_s": 1,
@@ -67,25 +79,29 @@ async def test_autoscaling_adds_a_replica_under_load_and_removes_it_afterwards(
     }
     await asyncio.to_thread(ray_cluster.deploy)
     stop = asyncio.Event()
-    load = [asyncio.create_task(keep_speaking(directory, stop)) for _ in range(4)]
     try:
-        await until_replicas(2)
+        await until_replicas("STT", 1)
+        load = [asyncio.create_task(keep_listening(directory, stop)) for _ in range(60)]
+        try:
+            await until_replicas("STT", 2)
+        finally:
+            stop.set()
+            await asyncio.gather(*load)
+        await until_replicas("STT", 1)
     finally:
-        stop.set()
-        await asyncio.gather(*load)
-    await until_replicas(1)
-    options["autoscaling_config"] = FIXED_SCALE
-    await asyncio.to_thread(ray_cluster.deploy)
+        options.clear()
+        options.update(original)
+        await asyncio.to_thread(ray_cluster.deploy)
 
 
-async def until_replicas(count: int) -> None:
+async def until_replicas(name: str, count: int) -> None:
     from ray import serve
     from ray.serve._private.common import ReplicaState
 
     deadline = time.monotonic() + PATIENCE_S
     while True:
         status = await asyncio.to_thread(serve.status)
-        states = status.applications["models"].deployments["TTSFast"].replica_states
+        states = status.applications["models"].deployments[name].replica_states
         if states.get(ReplicaState.RUNNING, 0) == count and sum(states.values()) == count:
             return
         assert time.monotonic() < deadline, f"{count} replicas never came: {states}"

@@ -1,0 +1,33 @@
+"""How many replicas a deployment gets: as many as its load needs.
+
+Each replica tells its load to Ray Serve (`record_autoscaling_stats`), where 1 is as much as one
+replica should have: of a gateway open sessions, of a recogniser busy slots and the seconds of work
+that wait, of a language model answers in progress and waiting, of a voice its requests. The number
+of ongoing requests, by which Serve scales otherwise, counts a minute of audio as much as a word.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+LOAD = "load"
+SLACK = 0.5  # above the number of replicas: else one that is just busy would get a second one
+LEAST = 0.01  # a replica with any work stays
+
+
+class Scaled(Protocol):
+    """The part of `ray.serve.config.AutoscalingContext` that decides."""
+
+    target_num_replicas: int
+
+    @property
+    def aggregated_metrics(self) -> Mapping[str, Mapping[Any, float]] | None: ...
+
+
+def by_load(context: Scaled) -> tuple[float, dict[str, Any]]:
+    """The wanted number of replicas, which Serve rounds up, bounds and delays as
+    `autoscaling_config` says, and no state. Without reports the number stays."""
+    loads = (context.aggregated_metrics or {}).get(LOAD)
+    if not loads:
+        return context.target_num_replicas, {}
+    load = sum(loads.values())
+    return max(load - SLACK, min(load, LEAST)), {}

@@ -1,0 +1,58 @@
+"""The number of replicas that a load needs."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from deployments.autoscaling import by_load
+from deployments.replicas import scheduling
+from models.stt.base import FILE
+from tests.deployments.replicas.test_priority_batcher import Engine
+
+
+@pytest.mark.parametrize(
+    ("loads", "least", "most"),
+    [
+        ([0.0], 0, 0),
+        ([0.02], 0.001, 1),  # a replica with any work stays
+        ([1.0], 0.001, 1),  # just busy
+        ([1.4], 0.001, 1),
+        ([1.7], 1.001, 2),
+        ([1.0, 1.0], 1.001, 2),  # both busy: neither goes
+        ([0.6, 0.6], 0.001, 1),
+        ([4.0, 4.0], 7, 8),
+    ],
+)
+def test_replicas_follow_the_sum_of_their_loads(
+    loads: list[float], least: float, most: float
+) -> None:
+    context: Any = SimpleNamespace(
+        target_num_replicas=len(loads), aggregated_metrics={"load": dict(enumerate(loads))}
+    )
+    wanted, state = by_load(context)
+    assert least <= wanted <= most and state == {}
+
+
+@pytest.mark.parametrize("metrics", [None, {}, {"load": {}}])
+def test_without_reports_the_number_of_replicas_stays(metrics: Any) -> None:
+    context: Any = SimpleNamespace(target_num_replicas=3, aggregated_metrics=metrics)
+    assert by_load(context) == (3, {})
+
+
+async def test_the_load_is_the_busy_slots_and_the_seconds_of_work_that_wait() -> None:
+    engine = Engine(batch_size=1)
+    assert engine.queue.load == 0
+    first = engine.submit("a", FILE, seconds=2)
+    await asyncio.sleep(0.01)
+    assert engine.queue.load == 1  # nothing waits
+    engine.now += 1.0
+    engine.gates[0].set()  # half a second for a second of audio
+    await first
+    waiting = [engine.submit(name, FILE, seconds=8) for name in "bcd"]
+    await asyncio.sleep(0.01)
+    assert engine.queue.load == pytest.approx(1 + 2 * 4 / scheduling.WAIT_S)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
