@@ -127,6 +127,8 @@ class Site:
             if "API key" in line:
                 key = line.split()[-1]
             if line.startswith("All models are ready"):
+                status, output = first.said("-m", "deployments.operator", "plan", "enterprise")
+                assert status == 0, output
                 return key
         raise AssertionError("".join(seen))
 
@@ -135,6 +137,14 @@ class Site:
         command = ("-m", "deployments.join", address, f"--num-cpus={CPUS}")
         with (machine.folder / "join.log").open("w") as log:
             return machine.python(*command, output=log)
+
+    def together(self) -> subprocess.Popen[str]:
+        """Lets the second machine join, and waits for a gateway on each; returns its program."""
+        joined = self.join(self.machines[1])
+        self.deploy(gateways=2)
+        for machine in self.machines:
+            until(machine.url)
+        return joined
 
     def deploy(self, gateways: int) -> None:
         """One gateway a machine."""

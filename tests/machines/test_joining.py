@@ -43,10 +43,7 @@ def test_two_machines_share_accounts_and_models_and_one_may_die(site: Site, tmp_
     told = refusal(site, second, instead={plans: dearer})
     assert "they need the same code and configs/" in told
 
-    joined = site.join(second)
-    site.deploy(gateways=2)
-    until(first.url)
-    until(second.url)
+    joined = site.together()
     assert joined.poll() is None
     made = httpx.post(
         f"{first.url}/developer/api", json={"name": "made on the first"}, headers=auth
@@ -67,3 +64,37 @@ def test_two_machines_share_accounts_and_models_and_one_may_die(site: Site, tmp_
         time.sleep(0.5)
     assert answer.status_code == 200, answer.text
     until(first.url)
+
+
+def test_a_cable_that_is_pulled_for_twenty_seconds_splits_nothing(site: Site) -> None:
+    first, second = site.machines
+    key = site.start()
+    auth = {"Authorization": f"Bearer {key}"}
+    joined = site.together()
+    served = 0
+    second.link("down")
+    until_s = time.monotonic() + 20
+    while time.monotonic() < until_s:  # models and accounts of the first machine go on
+        body = {"text": f"Sentence {served}."}
+        answer = httpx.post(f"{first.url}/tts-synthesize", json=body, headers=auth, timeout=30)
+        served += answer.status_code == 200
+        time.sleep(0.2)
+    second.link("up")
+    back_s = time.monotonic() + 60
+    while time.monotonic() < back_s:
+        if joined.poll() is not None:  # Ray gave it up; systemd would start it again
+            joined = site.join(second)
+        try:
+            if httpx.get(f"{second.url}/readyz", timeout=5).status_code == 200:
+                break
+        except httpx.HTTPError:
+            pass
+        time.sleep(0.5)
+    assert until(second.url, within_s=1).json() == {"status": "ok", "degraded": []}
+    body = {"text": "Back again."}
+    for machine in site.machines:
+        answer = httpx.post(f"{machine.url}/tts-synthesize", json=body, headers=auth, timeout=30)
+        assert answer.status_code == 200, answer.text
+    assert served > 20
+    status, output = first.said("-m", "deployments.operator", "reconcile")
+    assert (status, output.strip()) == (0, "every balance is the sum of its ledger"), output
