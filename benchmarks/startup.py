@@ -1,5 +1,5 @@
 """Cold start: the time from the command to the first audio; then the memory of the service, and
-what it takes of the cores while nobody uses it.
+what it takes of the cores while it is idle.
 
 make bench-startup, or: python -m benchmarks.startup
 """

@@ -55,7 +55,10 @@ def test_two_machines_share_accounts_and_models_and_one_may_die(site: Site, tmp_
     ready = httpx.get(f"{second.url}/readyz").json()
     assert ready == {"status": "ok", "degraded": []}
 
+    late = httpx.post(f"{second.url}/developer/api", json={"name": "last"}, headers=auth)
+    assert late.status_code == 201  # acknowledged, hence not lost with the machine
     second.die()
+    auth = {"Authorization": f"Bearer {late.json()['key']}"}
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         answer = httpx.post(f"{first.url}/tts-synthesize", json={"text": "Hi."}, headers=auth)
