@@ -58,17 +58,19 @@ class OpenAINames:
         workspace_id: int,
         *,
         language: str | None = None,
+        field: str = "voice",
     ) -> str | None:
         """The id of the voice for one of OpenAI's voice names, or for a name or id of this service.
 
-        `language`, ISO 639-1, is that of the text if it is known. None lets it decide. Raises
-        ApiError(voice_not_found), VoiceNotReady, EngineLost or DatabaseUnavailable.
+        `language`, ISO 639-1, is that of the text if it is known. None lets it decide. `field` is
+        what the request names it. Raises ApiError(voice_not_found), VoiceNotReady, EngineLost or
+        DatabaseUnavailable.
         """
         if wanted is None:
             return None
         known = self.config.voices.get(wanted.strip().lower())
         if known is None:
-            return (await self._find_voice(wanted, workspace_id)).voice.voice_id
+            return (await self._find_voice(wanted, workspace_id, field)).voice.voice_id
         # Some clients accept only OpenAI's names, so a workspace may give a voice such a name.
         with suppress(VoiceNotReady):
             if own := await self.voices.find_custom(workspace_id, name=wanted):
@@ -86,12 +88,12 @@ class OpenAINames:
                 return info
         raise unknown_model(kind)
 
-    async def _find_voice(self, wanted: str, workspace_id: int) -> AvailableVoice:
+    async def _find_voice(self, wanted: str, workspace_id: int, field: str) -> AvailableVoice:
         with suppress(VoiceNotFound):
             return await self.voices.find_named(wanted, workspace_id)
         message = "no voice has that name or id; GET /default-voices lists them, and of OpenAI's "
         message += f"names these are known: {', '.join(self.config.voices)}"
-        raise ApiError("voice_not_found", message, param="voice")
+        raise ApiError("voice_not_found", message, param=field)
 
 
 def unknown_model(kind: ModelKind | None = None) -> ApiError:

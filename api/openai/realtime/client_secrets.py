@@ -10,7 +10,7 @@ from api.http.bodies import RequestModel
 from api.http.errors import ApiError
 from api.http.routing import PlatformDep, PrincipalDep, SpeechDep, make_router, require_scopes
 from api.openai.names import DEFAULT_AGENT
-from api.openai.realtime.faults import RealtimeFault
+from api.openai.realtime.faults import RealtimeFault, not_one_of
 from api.openai.realtime.session_object import RealtimeSession, merged, new_session
 from api.sockets.kernel.session import SecretSession
 from pipelines.accounts.authentication import Scope
@@ -18,6 +18,7 @@ from pipelines.accounts.authentication import Scope
 router = make_router("voice agents")
 
 SessionKind: TypeAlias = Literal["realtime", "transcription"]
+VOICE_FIELD = "session.audio.output.voice"
 SCOPES: dict[SessionKind, tuple[Scope, ...]] = {
     "realtime": ("stt", "tts", "chat"),
     "transcription": ("stt",),
@@ -25,9 +26,14 @@ SCOPES: dict[SessionKind, tuple[Scope, ...]] = {
 
 
 def kind_of(query: Mapping[str, str], secret_session: SecretSession | None) -> SessionKind:
-    """The type of a socket's session: what its client secret says, or else its query."""
-    named = query.get("intent") if secret_session is None else secret_session.get("type")
-    return "transcription" if named == "transcription" else "realtime"
+    """The type of a socket's session: what its client secret says, or else its query. Raises
+    ApiError(validation_error)."""
+    field = "intent" if secret_session is None else "session.type"
+    named = (query if secret_session is None else secret_session).get(field.rpartition(".")[2])
+    for kind in SCOPES:
+        if named in (None, kind):
+            return kind
+    raise ApiError("validation_error", not_one_of(named, SCOPES), param=field)
 
 
 class ExpiresAfter(RequestModel):
@@ -68,7 +74,9 @@ async def create_client_secret(
     if isinstance(session, RealtimeSession):  # what the browser would be refused
         voice, names = session.audio.output.voice, speech.openai
         _, tier = await names.agent_model(session.model or DEFAULT_AGENT)
-        await names.choose_voice(voice, tier, "", principal.workspace_id, language="en")
+        await names.choose_voice(
+            voice, tier, "", principal.workspace_id, language="en", field=VOICE_FIELD
+        )
     new = await platform.client_secrets.create(
         principal,
         SCOPES[kind],

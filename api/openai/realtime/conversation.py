@@ -31,7 +31,7 @@ from api.openai.realtime.client_events import (
     UpdateSession,
     parse_client_event,
 )
-from api.openai.realtime.client_secrets import kind_of
+from api.openai.realtime.client_secrets import VOICE_FIELD, kind_of
 from api.openai.realtime.faults import RACES, RealtimeFault, as_fault
 from api.openai.realtime.input_listener import InputListener
 from api.openai.realtime.items import AnyItem, ItemReference, MessageItem
@@ -96,8 +96,8 @@ class RealtimeConversation:
         self._deliver = deliver or socket.send_speech
         self._asked = session or {}
         self._services = services
-        saves = socket.query.get("save_chat") == "true"
-        self._given: SecretSession = {"save_chat": saves}
+        saves = socket.query.get("save_chat", "false")
+        self._given: SecretSession = {"save_chat": {"true": True, "false": False}.get(saves, saves)}
         self._given.update(socket.secret_session or {})
         kind = kind_of(socket.query, socket.secret_session)
         named = self._asked.get("model") or self._given.get("model")
@@ -443,6 +443,7 @@ class RealtimeConversation:
             view.instructions,
             self.workspace_id,
             language=language,
+            field=VOICE_FIELD,
         )
         directory = speech.synthesis.pipeline.directory
         if voice_id is not None:

@@ -8,7 +8,7 @@ from math import ceil
 from typing import Any
 
 import pytest
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from api.services import Services
 from models.stt.base import Transcript, TranscriptionRequest
@@ -203,6 +203,17 @@ async def test_a_function_is_called_and_its_output_is_read(server: SocketServer)
         assert again["output"][0]["content"][0]["text"] == "Noon."
 
 
+async def test_too_many_wrong_events_end_the_session_with_the_reason(server: SocketServer) -> None:
+    async with session(server) as client:
+        for _ in range(30):
+            await client.send("foo")
+        told = [(await client.until_error())["message"] for _ in range(21)]
+        assert told[-1] == "too many wrong messages"
+        with pytest.raises(ConnectionClosed) as closed:
+            await client.receive()
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1008
+
+
 async def test_wrong_events_are_named_and_the_session_goes_on(server: SocketServer) -> None:
     async with session(server) as client:
         error = await client.error("response.cancel", event_id="mine")
@@ -211,6 +222,7 @@ async def test_wrong_events_are_named_and_the_session_goes_on(server: SocketServ
         assert error["code"] == "item_retrieve_invalid_item_id" and error["event_id"] == "b"
         error = await client.error("session.update", session={"audio": {"output": {"voice": "?"}}})
         assert error["code"] == "voice_not_found"
+        assert error["param"] == "session.audio.output.voice"
         part = {"type": "input_text", "text": "x" * 600_000}
         item = {"type": "message", "role": "user", "content": [part]}
         error = await client.error("conversation.item.create", item=item)
@@ -346,3 +358,17 @@ async def test_an_unknown_model_ends_the_session_with_an_error(server: SocketSer
         assert event["type"] == "error" and event["error"]["code"] == "model_not_found"
         await socket.wait_closed()
         assert socket.close_code == 1008
+
+
+async def test_wrong_words_of_the_query_are_refused(server: SocketServer) -> None:
+    url = f"ws://{server.address}/openai/v1/realtime"
+    key = {"Authorization": f"Bearer {server.key}"}
+    with pytest.raises(InvalidStatus) as refused:
+        async with connect(f"{url}?intent=translation", additional_headers=key):
+            pass
+    answer = json.loads(refused.value.response.body)
+    assert refused.value.response.status_code == 400
+    assert "'realtime', 'transcription'" in answer["error"]["message"]
+    async with connect(f"{url}?save_chat=maybe", additional_headers=key) as socket:
+        error = json.loads(await socket.recv())["error"]
+        assert (error["code"], error["param"]) == ("invalid_type", "session.save_chat")
