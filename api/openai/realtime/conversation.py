@@ -97,8 +97,8 @@ class RealtimeConversation:
         self._asked = session or {}
         self._services = services
         saves = socket.query.get("save_chat", "false")
-        self._given: SecretSession = {"save_chat": {"true": True, "false": False}.get(saves, saves)}
-        self._given.update(socket.secret_session or {})
+        asked = {"save_chat": {"true": True, "false": False}.get(saves, saves)}
+        self._given: SecretSession = {**asked, **(socket.secret_session or {})}
         kind = kind_of(socket.query, socket.secret_session)
         named = self._asked.get("model") or self._given.get("model")
         model = named or socket.query.get("model", DEFAULT_AGENT)
@@ -437,14 +437,9 @@ class RealtimeConversation:
         """Raises ApiError, EngineError, PipelineError or DatabaseError."""
         speech, listens = self._services.speech, view.audio.input.transcription
         language = listens.language if listens is not None else None
-        voice_id = await speech.openai.choose_voice(
-            view.audio.output.voice,
-            self._tier,
-            view.instructions,
-            self.workspace_id,
-            language=language,
-            field=VOICE_FIELD,
-        )
+        wanted, names = view.audio.output.voice, speech.openai
+        where = (self._tier, view.instructions, self.workspace_id)
+        voice_id = await names.choose_voice(wanted, *where, language=language, field=VOICE_FIELD)
         directory = speech.synthesis.pipeline.directory
         if voice_id is not None:
             return await directory.find_named(voice_id, self.workspace_id)
