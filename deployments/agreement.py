@@ -3,12 +3,14 @@ other secrets, refuses to start. See `deployments.release` for what they may dif
 """
 
 import asyncio
+import secrets
 
 from configs.environment import SettingsError
 from configs.settings import Settings
 from db.database import Database
 from db.migrate import upgrade
-from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
+from db.service import SecretFingerprint, service_id
+from pipelines.accounts.secret_fingerprints import STORE, check_secret_fingerprints
 from pipelines.errors import StorageUnavailable
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import TRY_TIMEOUT_S, Files
@@ -24,9 +26,14 @@ async def open_database(settings: Settings, *, accept: bool = False) -> Database
     database = Database(settings.database_url)
     try:
         files = Files(settings, database, Encryption(settings.secrets.data_keys))
+        # Several processes may be the first: then all write the same.
+        mark: str | None = await database.read(service_id)
+        if accept:
+            mark = f"{mark}-{secrets.token_hex(4)}"
+        is_new = accept or await database.get(SecretFingerprint, STORE) is None
         try:
             async with asyncio.timeout(TRY_TIMEOUT_S):
-                mark = await files.mark()
+                mark = await files.mark(mark if is_new else None)
         except (StorageUnavailable, TimeoutError):
             mark = None  # the service works without its files, and says that it is degraded
         await check_secret_fingerprints(database, settings.secrets, mark, accept=accept)

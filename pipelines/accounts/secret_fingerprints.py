@@ -13,6 +13,8 @@ from configs.settings import VARIABLES_OF_SECRETS, Secrets
 from db.database import Database
 from db.service import unknown_secrets
 
+STORE = "STORAGE_URL"  # its name among the fingerprints
+
 
 async def check_secret_fingerprints(
     database: Database, secrets: Secrets, store: str | None = None, *, accept: bool = False
@@ -25,7 +27,7 @@ async def check_secret_fingerprints(
     """
     marks = _marks(secrets)
     if store is not None:
-        marks["STORAGE_URL"] = [store.encode()]
+        marks[STORE] = [store.encode()]
     try:
         strange = await database.run(unknown_secrets, marks, accept=accept)
     except IntegrityError:  # another process stored its fingerprints first

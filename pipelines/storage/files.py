@@ -65,12 +65,12 @@ class Files:
         """Writes, reads and deletes a small file. Raises StorageUnavailable, with its cause."""
         await self._in_thread(self._try_out, f"{self._root}/{PROBE}{secrets.token_hex(8)}")
 
-    async def mark(self) -> str:
-        """What tells this store from others: a random text in it, written by the first process.
+    async def mark(self, new: str | None) -> str:
+        """What tells this store from others; a store without a mark gets `new`, or has "" without.
 
         Raises StorageUnavailable.
         """
-        return await self._in_thread(self._mark, f"{self._root}/{MARK}")
+        return await self._in_thread(self._mark, f"{self._root}/{MARK}", new)
 
     async def put(
         self,
@@ -275,11 +275,14 @@ class Files:
         finally:
             self._remove_path(path)
 
-    def _mark(self, path: str) -> str:
+    def _mark(self, path: str, new: str | None) -> str:
         with suppress(FileNotFoundError):
             return self._store.cat_file(path).decode()  # type: ignore[no-any-return]
-        self._pipe(path, [secrets.token_hex(16).encode()])
-        return self._store.cat_file(path).decode()  # type: ignore[no-any-return]
+        if new is not None:
+            draft = f"{path}{DRAFT}-{secrets.token_hex(8)}"
+            self._pipe(draft, [new.encode()])
+            self._store.mv(draft, path)  # so that another process never sees a part of it
+        return new or ""
 
     def _encrypted(self, file: StoredFile, pieces: Iterable[bytes]) -> Iterator[bytes]:
         for number, piece in enumerate(pieces):

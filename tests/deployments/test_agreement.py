@@ -1,5 +1,6 @@
 """Processes that would work on stores of their own do not start, other differences are told."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from configs.environment import SettingsError
 from configs.settings import Settings, load_settings
+from db.migrate import upgrade
 from deployments.agreement import open_database
 from deployments.compat import RAY_SWITCHES
 from deployments.release import differences, missing_switches, release
@@ -45,6 +47,17 @@ async def test_another_store_is_refused_until_an_operator_accepts_it(
     (await open_database(other)).close()
     with pytest.raises(SettingsError, match="^STORAGE_URL"):
         await open_database(settings)
+
+
+async def test_processes_that_start_at_once_mark_the_store_alike(
+    configured: Configured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = configured()
+    upgrade(settings.database_url)
+    monkeypatch.setattr("deployments.agreement.upgrade", lambda _: None)  # one thread at a time
+    for database in await asyncio.gather(*(open_database(settings) for _ in range(6))):
+        database.close()
+    (await open_database(settings)).close()
 
 
 async def test_a_store_that_is_down_does_not_stop_the_start(
