@@ -19,6 +19,7 @@ from typing import IO
 import httpx
 
 from configs.settings import PROJECT_DIR
+from tests.processes import children
 from tests.servers import free_port
 
 READY_TIMEOUT_S = 240
@@ -194,7 +195,7 @@ def _drain(output: IO[str]) -> None:
 def resident_bytes(pid: int) -> dict[str, int]:
     """Proportional set size of a process and its descendants, by id and command. Linux only."""
     sizes = {}
-    for current in family(pid):
+    for current in [pid, *children(pid)]:
         with suppress(OSError):  # it ended meanwhile
             rollup = Path(f"/proc/{current}/smaps_rollup").read_text()
             match = re.search(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE)
@@ -205,26 +206,12 @@ def resident_bytes(pid: int) -> dict[str, int]:
 def processor_seconds(pid: int) -> dict[str, float]:
     """What a process and each descendant has used of the cores, by id and command. Linux only."""
     used = {}
-    for current in family(pid):
+    for current in [pid, *children(pid)]:
         with suppress(OSError):  # it ended meanwhile
             fields = Path(f"/proc/{current}/stat").read_text().rpartition(")")[2].split()
             ticks = int(fields[11]) + int(fields[12])
             used[_title(current)] = ticks / os.sysconf("SC_CLK_TCK")
     return used
-
-
-def family(pid: int) -> list[int]:
-    """A process and its descendants."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError):  # it ended meanwhile
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                children.setdefault(parent, []).append(int(entry.name))
-    found = [pid]
-    for current in found:
-        found += children.get(current, [])
-    return found
 
 
 def _title(pid: int) -> str:

@@ -46,15 +46,16 @@ async def open_database(settings: Settings, *, accept: bool = False) -> Database
 def stores_problem(settings: Settings) -> str | None:
     """Why several machines of the cluster would split accounts, credit and recordings: each would
     have a database or files of its own."""
+    if not (found := own_stores(settings)):
+        return None
     import ray
 
     alive = [node for node in ray.nodes() if node["Alive"]]
     machines = {(node["NodeManagerHostname"], node["NodeManagerAddress"]) for node in alive}
     if len(machines) < 2:
         return None
-    found = own_stores(settings)
     each = f"Ray has {len(machines)} machines, which would have data of their own"
-    return f"{each}; {'; '.join(found)}" if found else None
+    return f"{each}; {'; '.join(found)}"
 
 
 def own_stores(settings: Settings) -> list[str]:

@@ -9,9 +9,17 @@ of ongoing requests, by which Serve scales otherwise, counts a minute of audio a
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from telemetry import metrics
+
 LOAD = "load"
 SLACK = 0.5  # above the number of replicas: else one that is just busy would get a second one
 LEAST = 0.01  # a replica with any work stays
+
+
+def told(load: float) -> dict[str, float]:
+    """What a replica's `record_autoscaling_stats` returns; also its metric."""
+    metrics.replica_load.set(load)
+    return {LOAD: load}
 
 
 class Scaled(Protocol):

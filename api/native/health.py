@@ -77,7 +77,7 @@ async def readyz(
     if missing := await infrastructure.models.missing(models.split(",") if models else ()):
         raise ApiError("unavailable", f"not ready: {', '.join(missing)}")
     problems, differences = infrastructure.models.problems, infrastructure.differences
-    shows = _is_local(request, infrastructure.settings)
+    shows = (problems or differences) and _is_local(request, infrastructure.settings)
     parts: dict[Part, bool] = {
         "limits": infrastructure.limits.degraded,
         "files": infrastructure.files.degraded,

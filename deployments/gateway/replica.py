@@ -6,12 +6,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from configs.schema.serve import GatewayArgs
-from deployments.autoscaling import LOAD
+from deployments.autoscaling import told
 from deployments.compat import keep_replica_on_loopback
 from deployments.gateway.handles import ModelDirectory
 from deployments.model_index import cluster_reports
 from pipelines.tasks import TaskSet
-from telemetry import metrics
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -79,9 +78,7 @@ class Gateway:
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """For `deployments.autoscaling`; Serve calls it every few seconds."""
-        load = self.services.infrastructure.sockets.fullness / FULL
-        metrics.replica_load.set(load)
-        return {LOAD: load}
+        return told(self.services.infrastructure.sockets.fullness / FULL)
 
     def check_health(self) -> None:
         """Raises when the HTTP server has stopped; Serve then restarts the replica."""

@@ -15,7 +15,7 @@ from yaml import YAMLError
 from configs.load import explain
 from configs.schema.serve import ModelUserConfig
 from configs.settings import weights_dir
-from deployments.autoscaling import LOAD
+from deployments.autoscaling import told
 from deployments.compat import keep_replica_on_loopback
 from deployments.memory import give_back
 from deployments.model_index import ClusterReports, cluster_reports
@@ -102,9 +102,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """For `deployments.autoscaling`; Serve calls it every few seconds."""
-        load = self.load() if self._loaded is not None else 0.0
-        metrics.replica_load.set(load)
-        return {LOAD: load}
+        return told(self.load() if self._loaded is not None else 0.0)
 
     @abstractmethod
     def load(self) -> float:

@@ -111,7 +111,6 @@ class Site:
 
     machines: list[Machine]
     config: Path
-    bridge: str
 
     def start(self) -> str:
         """Starts the service on the first machine; returns the API key that it prints."""
@@ -210,15 +209,11 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
             ip("-n", name, "addr", "add", f"{net}.{at}/24", "dev", "eth0")
             ip("-n", name, "link", "set", "eth0", "up")
             ip("-n", name, "link", "set", "lo", "up")
-            data = {
-                "ANTIPHON_DATA": str(folder / f"data{at}"),
-                "TMPDIR": "/tmp",
-                "RAY_TMPDIR": "/tmp",
-            }
+            data = {"ANTIPHON_DATA": str(folder / f"data{at}")}
             machine = Machine(name, f"{net}.{at}", own, environment | data)
             stack.callback(machine.die)
             made.append(machine)
-        yield Site(made, config, bridge)
+        yield Site(made, config)
 
 
 def until(url: str, path: str = "/readyz", within_s: float = 2 * PATIENCE_S) -> httpx.Response:

@@ -28,8 +28,10 @@ SCOPES: dict[SessionKind, tuple[Scope, ...]] = {
 def kind_of(query: Mapping[str, str], secret_session: SecretSession | None) -> SessionKind:
     """The type of a socket's session: what its client secret says, or else its query. Raises
     ApiError(validation_error)."""
-    field = "intent" if secret_session is None else "session.type"
-    named = (query if secret_session is None else secret_session).get(field.rpartition(".")[2])
+    if secret_session is None:
+        named, field = query.get("intent"), "intent"
+    else:
+        named, field = secret_session.get("type"), "session.type"
     for kind in SCOPES:
         if named in (None, kind):
             return kind
