@@ -87,6 +87,15 @@ def redis_url() -> Iterator[str]:
         yield server.url
 
 
+@pytest.fixture(scope="session")
+def s3_url() -> Iterator[str]:
+    """The STORAGE_URL of a bucket that lives for the test run."""
+    with servers.s3() as server, pytest.MonkeyPatch.context() as patch:
+        for name, value in {**servers.S3_ACCOUNT, "AWS_ENDPOINT_URL": server.url}.items():
+            patch.setenv(name, value)
+        yield "s3://antiphon/files"
+
+
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """An empty database that lives for one test."""

@@ -1,4 +1,4 @@
-"""PostgreSQL and Redis servers for one test run, with temporary data and free ports."""
+"""PostgreSQL, Redis and S3 servers for one test run, with temporary data and free ports."""
 
 import os
 import pwd
@@ -17,6 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from configs.settings import PROJECT_DIR
 from tests.patience import PATIENCE_S
 from tests.processes import children, stopped
 
@@ -174,12 +175,7 @@ def redis(host: str = "127.0.0.1") -> Iterator[Server]:
     port = free_port()
 
     def is_ready() -> bool:
-        try:
-            with socket.create_connection((host, port), timeout=2) as connection:
-                connection.sendall(b"PING\r\n")
-                return connection.recv(16).startswith(b"+PONG")
-        except OSError:
-            return False
+        return _answers(host, port, b"PING\r\n", b"+PONG")
 
     with tempfile.TemporaryDirectory(prefix="antiphon-redis-") as folder:
         command = [
@@ -197,3 +193,39 @@ def redis(host: str = "127.0.0.1") -> Iterator[Server]:
         url = f"redis://{host}:{port}/0"
         with Server(url, command, is_ready, Path(folder, "log")).running() as made:
             yield made
+
+
+S3_ACCOUNT = {"AWS_ACCESS_KEY_ID": "antiphon", "AWS_SECRET_ACCESS_KEY": "of-this-run"}
+
+
+@contextmanager
+def s3(host: str = "127.0.0.1") -> Iterator[Server]:
+    """An object store with the bucket `antiphon`; its URL is that of AWS_ENDPOINT_URL.
+
+    Skips the test where `.venv-clients` has no `moto_server`.
+    """
+    program = PROJECT_DIR / ".venv-clients" / "bin" / "moto_server"
+    if not program.exists():
+        pytest.skip("no S3 server in .venv-clients; `make clients` installs it")
+    port = free_port()
+
+    def is_ready() -> bool:
+        head = f"PUT /antiphon HTTP/1.0\r\nHost: {host}:{port}\r\n".encode()
+        allowed = b"Authorization: AWS4-HMAC-SHA256 Credential=a/20260101/us-east-1/s3/aws4_request"
+        return _answers(host, port, head + allowed + b"\r\n\r\n", b"HTTP/1.1 200")
+
+    with tempfile.TemporaryDirectory(prefix="antiphon-s3-") as folder:
+        command = [str(program), "--host", host, "--port", str(port)]
+        with Server(
+            f"http://{host}:{port}", command, is_ready, Path(folder, "log")
+        ).running() as made:
+            yield made
+
+
+def _answers(host: str, port: int, request: bytes, begins: bytes) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=2) as connection:
+            connection.sendall(request)
+            return connection.recv(16).startswith(begins)
+    except OSError:
+        return False

@@ -239,7 +239,8 @@ def test_the_cores_of_a_process_are_bounded_by_its_affinity_and_the_quota_of_its
         ("PLAN_CHANGES", "none"),
         ("PORT", "0"),
         ("PORT", "65536"),
-        ("STORAGE_URL", "s3://"),  # s3fs is not installed
+        ("STORAGE_URL", "gs://bucket"),  # gcsfs is not installed
+        ("STORAGE_URL", "s3://"),
         ("STORAGE_URL", "nowhere://folder"),
         ("STORAGE_URL", "memory://"),
         ("TRUSTED_PROXIES", "10.0.0.1/8"),

@@ -170,7 +170,7 @@ def test_rotate_keys_reports_the_re_encrypted_items(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("STORAGE_URL", "s3://bucket"),  # s3fs is not installed
+        ("STORAGE_URL", "gs://bucket"),  # gcsfs is not installed
         ("TRUSTED_PROXIES", "proxy"),
         ("DATABASE_URL", "mysql://host/database"),
         ("DATABASE_URL", "postgresql://user:canary@127.0.0.1:1/database"),  # refused

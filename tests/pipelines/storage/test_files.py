@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import threading
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -16,7 +17,7 @@ from db.accounts import User, Workspace, add_user
 from db.database import Database, utc_now
 from db.files import StoredFile, delete_file, keep_file
 from pipelines.errors import NotFound, StorageUnavailable
-from pipelines.storage.encryption import DecryptionError
+from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.storage.files import PIECE_BYTES, Files
 from tests.migrated import sqlite_database
 from tests.patience import PATIENCE_S
@@ -54,11 +55,12 @@ def _stored(tmp_path: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES - 7])
-@pytest.mark.parametrize("store", ["file", "memory"])
+@pytest.mark.parametrize("store", ["file", "memory", "s3"])
 async def test_a_stored_file_is_read_back_in_full_and_in_ranges(
-    database: Database, tmp_path: Path, size: int, store: str
+    database: Database, tmp_path: Path, size: int, store: str, request: pytest.FixtureRequest
 ) -> None:
-    files = _files(database, f"{store}://{tmp_path / 'files'}")
+    folder = f"{store}://{tmp_path / 'files'}"
+    files = _files(database, request.getfixturevalue("s3_url") if store == "s3" else folder)
     data = os.urandom(size)
     file_id = await files.put(1, "speech", "audio/mpeg", data, DAY_S)
     assert await files.read(1, file_id) == data
@@ -246,3 +248,25 @@ async def test_a_file_row_without_stored_bytes_is_not_found(
     with pytest.raises(NotFound):
         await files.read(1, file_id)
     await database.run(delete_file, file_id)
+
+
+async def test_an_object_store_keeps_its_mark_and_loses_what_is_deleted(
+    database: Database, s3_url: str
+) -> None:
+    files = _files(database, s3_url)
+    await files.try_out()
+    assert await files.mark(None) == ""
+    assert await files.mark("service") == "service"
+    assert await files.mark("another") == "service"
+    kept = await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
+    gone = await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
+    await files.delete(1, gone)
+    await files.delete(1, gone)
+    with pytest.raises(NotFound):
+        await files.read(1, gone)
+    newer = Encryption([b64encode(b"n" * 32).decode(), b64encode(b"k" * 32).decode()])
+    rotated = files_in(s3_url, database, newer)
+    assert await rotated.rotate(kept) and not await rotated.rotate(kept)
+    assert await rotated.read(1, kept) == CANARY
+    with pytest.raises(StorageUnavailable, match="does not answer"):
+        await _files(database, "s3://no-such-bucket/files").try_out()
