@@ -1,5 +1,6 @@
 """Migrations create the tables that the code expects, on both databases."""
 
+import ast
 import multiprocessing
 import shutil
 from datetime import UTC, date, datetime, timedelta
@@ -132,3 +133,43 @@ def test_an_upgrade_keeps_the_service_id_of_the_database(database_url: str) -> N
     engine.dispose()
     (name,) = names
     assert len(name) == 16
+
+
+def expansion_problems(upgrade: ast.AST) -> list[str]:
+    """What the previous release could not live with: it serves on while an upgrade rolls."""
+    found = []
+    for call in (node for node in ast.walk(upgrade) if isinstance(node, ast.Call)):
+        name = ast.unparse(call.func).rpartition(".")[2]
+        given = {one.arg: ast.unparse(one.value) for one in call.keywords}
+        if name.startswith(("drop_column", "drop_table", "rename_", "create_check")):
+            found.append(f"{name}: in the release after the one that no longer uses it")
+        elif name == "alter_column" and given.keys() & {"new_column_name", "type_", "nullable"}:
+            found.append(f"{name} changes what the previous release expects")
+        elif name == "add_column" and "Column" in (column := ast.unparse(call.args[1])):
+            if "nullable=False" in column and "server_default" not in column:
+                found.append(f"{name} without server_default: the previous release cannot insert")
+    return found
+
+
+def test_every_migration_expands_so_that_the_previous_release_serves_on() -> None:
+    for file in sorted((MIGRATIONS / "versions").glob("*.py")):
+        (upgrade,) = [
+            node
+            for node in ast.parse(file.read_text()).body
+            if isinstance(node, ast.FunctionDef) and node.name == "upgrade"
+        ]
+        contracts = file.stem.split("_", 1)[1].startswith("contract_")
+        assert contracts or expansion_problems(upgrade) == [], file.name
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'op.drop_column("chat", "title")',
+        'op.rename_table("chat", "chats")',
+        'op.alter_column("chat", "title", nullable=False)',
+        'op.add_column("chat", sa.Column("size", sa.Integer(), nullable=False))',
+    ],
+)
+def test_what_does_not_expand_is_found(code: str) -> None:
+    assert len(expansion_problems(ast.parse(code))) == 1

@@ -1,5 +1,5 @@
 """Machines of a cluster: network namespaces joined by a bridge, each with a name and a /tmp of its
-own. Their stores run on the bridge's address, and die for no machine."""
+own. Their stores (PostgreSQL, Redis, S3) run on the bridge's address, and die for no machine."""
 
 import os
 import random
@@ -8,21 +8,23 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-import httpx
 import pytest
 import yaml
 
 from configs.settings import PROJECT_DIR
 from tests import servers
+from tests.machines.load import load, until
+from tests.machines.slow_cable import SlowCable
 from tests.patience import PATIENCE_S
+from tests.pipelines.webhooks.receivers import Authority
 from tests.promises.conftest import config_without_weights
+from tests.promises.tenants import Tenant
 
 PORT, GCS_PORT = 8000, 6379
 CPUS = 2  # of each machine, for Ray
@@ -64,7 +66,7 @@ class Machine:
     ) -> subprocess.Popen[str]:
         """`instead` replaces files, as if this machine had others."""
         binds = {Path("/tmp"): self.folder, **(instead or {})}
-        script = " && ".join(f"mount --bind {new} {old}" for old, new in binds.items())
+        script = " && ".join(f"mount --rbind {new} {old}" for old, new in binds.items())
         script += f' && hostname {self.name} && cd {PROJECT_DIR} && exec "$@"'
         process = subprocess.Popen(
             ["ip", "netns", "exec", self.name, "unshare", "--mount", "--uts", "--"]
@@ -107,27 +109,32 @@ class Machine:
 
 @dataclass
 class Site:
-    """The machines, and the environment that they share."""
+    """The machines, the stores, and where clients are: on the bridge."""
 
     machines: list[Machine]
     config: Path
+    address: str  # of the clients
+    authority: Authority  # whose certificates its webhooks trust
+    postgres: servers.Server
+    redis: servers.Server
 
-    def start(self) -> str:
-        """Starts the service on the first machine; returns the API key that it prints."""
-        first = self.machines[0]
+    def start(self, at: int = 0, **options: object) -> str:
+        """Starts a cluster on a machine; returns the API key that a first start prints, or ""."""
+        first, key, seen = self.machines[at], "", []
         process = first.python(
             "-m", "deployments.main", "--config", str(self.config), f"--num-cpus={CPUS}",
             variables={"CLUSTER_ADDRESS": f"{first.address}:{GCS_PORT}"},
+            **options,
         )  # fmt: skip
         assert process.stdout is not None
-        seen = []
         for line in process.stdout:
             seen.append(line)
             if "API key" in line:
                 key = line.split()[-1]
             if line.startswith("All models are ready"):
-                status, output = first.said("-m", "deployments.operator", "plan", "enterprise")
-                assert status == 0, output
+                if key:
+                    status, output = first.said("-m", "deployments.operator", "plan", "enterprise")
+                    assert status == 0, output
                 return key
         raise AssertionError("".join(seen))
 
@@ -137,19 +144,29 @@ class Site:
         with (machine.folder / "join.log").open("w") as log:
             return machine.python(*command, output=log)
 
-    def together(self) -> subprocess.Popen[str]:
-        """Lets the second machine join, and waits for a gateway on each; returns its program."""
-        joined = self.join(self.machines[1])
-        self.deploy(gateways=2)
+    def together(self, of_each: Collection[str] = ("Gateway",)) -> list[subprocess.Popen[str]]:
+        """Lets the other machines join, with a replica of these deployments on each, and waits for
+        the gateways; returns their programs."""
+        joined = [self.join(machine) for machine in self.machines[1:]]
+        self.deploy(of_each)
         for machine in self.machines:
             until(machine.url)
         return joined
 
-    def deploy(self, gateways: int) -> None:
-        """One gateway a machine."""
+    def load(self, urls: Sequence[str] = ()) -> AbstractAsyncContextManager[list[Tenant]]:
+        """A tenant at each machine, or at these URLs, works until the block ends; then the data is
+        checked."""
+        urls = urls or [machine.url for machine in self.machines]
+        return load(urls, self.authority, self.address, self.postgres.url)
+
+    def deploy(self, of_each: Collection[str]) -> None:
         config = yaml.safe_load(self.config.read_text())
-        (app,) = [one for one in config["applications"] if one["name"] == "gateway"]
-        app["deployments"][0] |= {"num_replicas": gateways, "max_replicas_per_node": 1}
+        for app in config["applications"]:
+            for deployment in app["deployments"]:
+                if deployment["name"] in of_each:
+                    deployment.pop("autoscaling_config", None)
+                    replicas = {"num_replicas": len(self.machines), "max_replicas_per_node": 1}
+                    deployment |= replicas
         self.config.write_text(yaml.safe_dump(config))
         first = self.machines[0]
         status, output = first.said(
@@ -159,9 +176,17 @@ class Site:
         assert status == 0, output
 
 
+@dataclass(frozen=True)
+class Plan:
+    """Of the machines that a test wants."""
+
+    machines: int
+    cable_s: float = 0.0  # how long a frame takes to or from each but the first
+
+
 @pytest.fixture
 def site(request: pytest.FixtureRequest) -> Iterator[Site]:
-    """As many machines as the parameter says, with PostgreSQL, Redis and a shared folder."""
+    """As many machines as the parameter says, with PostgreSQL, Redis and S3."""
     if os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("unshare") is None:
         pytest.skip("network namespaces need root, `ip` and `unshare`")
     number, net = random.randrange(10_000), f"10.{random.randint(100, 250)}.{random.randrange(250)}"
@@ -178,19 +203,25 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
         ip("link", "set", bridge, "up")
         postgres = stack.enter_context(servers.postgres(f"{net}.254"))
         redis = stack.enter_context(servers.redis(f"{net}.254"))
-        shared = folder / "files"
-        shared.mkdir()
+        files = stack.enter_context(servers.s3(f"{net}.254"))
+        authority = Authority.make(folder)
         environment = {
             "TMPDIR": "/tmp",
             "RAY_TMPDIR": "/tmp",
             "HOST": "0.0.0.0",
             "PORT": str(PORT),
             "SIGN_UP": "open",
+            "PLAN_CHANGES": "self",
             "PUBLIC_URL": f"http://{net}.1:{PORT}",
             "DATABASE_URL": postgres.url,
             "REDIS_URL": redis.url,
-            "STORAGE_URL": f"file://{shared}",
-            "STORAGE_SHARED": "on",
+            "STORAGE_URL": "s3://antiphon/files",
+            "AWS_ENDPOINT_URL": files.url,
+            **servers.S3_ACCOUNT,
+            "TRUSTED_PROXIES": f"{net}.254",
+            "WEBHOOK_NETWORKS": f"{net}.0/24",
+            "WEBHOOK_CA_FILE": authority.ca_file,
+            "WEBHOOK_TIME_SCALE": "0.01",
             "ANTIPHON_TOKEN_KEY": "t" * 40,
             "ANTIPHON_KEY_PEPPER": "p" * 40,
             "ANTIPHON_URL_KEY": "u" * 40,
@@ -199,13 +230,19 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
         config = folder / "serve.yaml"
         config.write_text(yaml.safe_dump(config_without_weights()))
         made = []
-        for at in range(1, request.param + 1):
+        plan: Plan = request.param
+        for at in range(1, plan.machines + 1):
             name, own = f"m{number}x{at}", folder / f"tmp{at}"
             own.mkdir()
             ip("netns", "add", name)
             stack.callback(ip, "netns", "del", name)
-            ip("link", "add", f"v-{name}", "type", "veth", "peer", "name", "eth0", "netns", name)
-            ip("link", "set", f"v-{name}", "master", bridge, "up")
+            ends = (f"v-{name}", f"w-{name}")
+            if at > 1 and plan.cable_s:
+                stack.callback(SlowCable(*ends, plan.cable_s).close)
+            else:
+                ip("link", "add", ends[0], "type", "veth", "peer", "name", ends[1])
+            ip("link", "set", ends[1], "netns", name, "name", "eth0")
+            ip("link", "set", ends[0], "master", bridge, "up")
             ip("-n", name, "addr", "add", f"{net}.{at}/24", "dev", "eth0")
             ip("-n", name, "link", "set", "eth0", "up")
             ip("-n", name, "link", "set", "lo", "up")
@@ -213,20 +250,4 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
             machine = Machine(name, f"{net}.{at}", own, environment | data)
             stack.callback(machine.die)
             made.append(machine)
-        yield Site(made, config)
-
-
-def until(url: str, path: str = "/readyz", within_s: float = 2 * PATIENCE_S) -> httpx.Response:
-    """Waits for a 200."""
-    deadline = time.monotonic() + within_s
-    last: object = None
-    while time.monotonic() < deadline:
-        try:
-            answer = httpx.get(f"{url}{path}", timeout=5)
-            if answer.status_code == 200:
-                return answer
-            last = answer.text
-        except httpx.HTTPError as error:
-            last = error
-        time.sleep(0.2)
-    raise TimeoutError(f"{url}{path}: {last}")
+        yield Site(made, config, f"{net}.254", authority, postgres, redis)

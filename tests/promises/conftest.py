@@ -50,9 +50,9 @@ class Running:
         return Path(found[0]) / "logs"
 
 
-def config_without_weights() -> dict[str, Any]:
+def config_without_weights(checkout: Path = PROJECT_DIR) -> dict[str, Any]:
     """The configuration that an operator deploys, except for the models."""
-    config: dict[str, Any] = yaml.safe_load((PROJECT_DIR / "serve_config.yaml").read_text())
+    config: dict[str, Any] = yaml.safe_load((checkout / "serve_config.yaml").read_text())
     models = next(app for app in config["applications"] if app["name"] == "models")
     models["args"] = {"tts": ["TTSFast"], "stt": ["STT"], "chat": ["Chat"]}
     models["deployments"] = [

@@ -99,6 +99,10 @@ class Tenant:
             await self._random.choice(actions)()
             await asyncio.sleep(self._random.expovariate(1 / pause_s))
 
+    def move(self, url: str) -> None:
+        """Sends its next requests there."""
+        self._url, self._http.base_url = url, httpx.URL(url)
+
     async def close(self) -> None:
         await self._http.aclose()
 

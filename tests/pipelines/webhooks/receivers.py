@@ -89,14 +89,17 @@ class Held:
 
 @asynccontextmanager
 async def receiver(
-    authority: Authority, answer: Answering | int = 200, host: str = "127.0.0.1"
+    authority: Authority,
+    answer: Answering | int = 200,
+    host: str = "127.0.0.1",
+    address: str = "127.0.0.1",
 ) -> AsyncIterator[Receiver]:
-    """An HTTPS server of this machine."""
+    """An HTTPS server at an address of this machine, whose certificate is for `host`."""
     made = Receiver(answer=answer)
     server = web.Server(made._handle)
     runner = web.ServerRunner(server, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=authority.tls(host))
+    site = web.TCPSite(runner, address, 0, ssl_context=authority.tls(host))
     await site.start()
     port = runner.addresses[0][1]
     made.url = f"https://{host}:{port}/hook"
