@@ -193,7 +193,8 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
     bridge = f"br{number}"
     folder = Path(tempfile.mkdtemp(prefix="antiphon-machines-", dir="/var/tmp"))
     with ExitStack() as stack:
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        if "KEEP" not in os.environ:
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
         try:
             ip("link", "add", bridge, "type", "bridge")
         except subprocess.CalledProcessError as error:

@@ -44,6 +44,7 @@ def old(site: Site) -> Iterator[Path]:
     """The checkout of the last release."""
     folder = site.config.parent / "old"
     git("worktree", "add", "--detach", str(folder), last_release())
+    (folder / ".venv").unlink(missing_ok=True)
     (folder / ".venv").mkdir()
     try:
         yield folder
