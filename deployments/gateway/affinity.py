@@ -9,7 +9,8 @@ from ray.serve.request_router import PendingRequest, RequestRouter, RunningRepli
 
 from models.llm.base import GenerationRequest
 
-BOUND = 1.25  # times the mean of requests, from which a replica gets no other conversation's
+BOUND = 1.25  # times the mean of requests, at which a replica gets no more…
+FREE = 4  # …unless it has fewer, which hardly slow each other
 
 
 def conversation(request: GenerationRequest) -> str:
@@ -27,7 +28,7 @@ def preferred(key: str, lengths: Mapping[str, int]) -> str:
     Rendezvous hashing: a replica that comes or goes moves its own share only. Bounded loads
     (Mirrokni, Thorup and Zadimoghaddam, 2018): a busy one is passed over for the next.
     """
-    most = math.ceil(BOUND * (sum(lengths.values()) + 1) / len(lengths))
+    most = max(FREE, math.ceil(BOUND * (sum(lengths.values()) + 1) / len(lengths)))
     ranked = sorted(lengths, key=lambda one: blake2b(f"{key}{one}".encode()).digest())
     return next(one for one in ranked if lengths[one] < most)
 

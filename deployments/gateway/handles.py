@@ -177,7 +177,9 @@ class TTSModelHandle(ModelHandle):
         return self.stream("synthesize", request)
 
     async def forget_voice(self, digest: str) -> None:
-        """Calls every replica. Raises EngineLost when not all answer."""
+        """Calls every replica, if there are any. Raises EngineLost when not all answer."""
+        if availability(self.handle) == "asleep":
+            return
         with engine_errors(self.name):
             answers = self.handle.broadcast("forget_voice", digest)
             try:

@@ -8,7 +8,12 @@ import pytest
 
 from deployments.compat import Incompatible, availability
 from deployments.gateway import handles
-from deployments.gateway.handles import ChatModelHandle, ModelHandle, STTModelHandle
+from deployments.gateway.handles import (
+    ChatModelHandle,
+    ModelHandle,
+    STTModelHandle,
+    TTSModelHandle,
+)
 from models.base import ModelInfo
 from models.errors import EngineLost, EngineOverloaded
 from models.llm.base import ChatMessage, GenerationRequest
@@ -88,6 +93,7 @@ async def test_a_model_that_is_asleep_is_described_and_not_woken(
     chat = ChatModelHandle("Chat", replica)  # type: ignore[arg-type]
     with pytest.raises(EngineOverloaded):
         chat.generate(GenerationRequest(CHAT.messages, is_speculative=True))
+    await TTSModelHandle("TTS", replica).forget_voice("digest")  # type: ignore[arg-type]
     assert not replica.asked
 
 
