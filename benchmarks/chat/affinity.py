@@ -2,7 +2,9 @@
 in a prefix cache, by how the replica is chosen.
 
     python -m benchmarks.chat.affinity [none|hash|bounded]     # weights of llm/smollm2
-    python -m benchmarks.chat.affinity bounded --at-once 12
+    python -m benchmarks.chat.affinity bounded --chats 16 --at-once 16 --same-start
+
+With `--same-start` all chats begin with the same messages, so that their key is the same.
 
 `none` is Ray Serve's choice of the emptier of two, `hash` its ConsistentHashRouter, `bounded` that
 of serve_config.yaml. The first turns, which no cache can have, are not counted. Both replicas share
@@ -47,6 +49,7 @@ def main() -> None:
     parser.add_argument("--chats", type=int, default=8)
     parser.add_argument("--turns", type=int, default=4)
     parser.add_argument("--at-once", type=int, default=3)
+    parser.add_argument("--same-start", action="store_true")
     options = parser.parse_args()
     print(hardware())
     import ray
@@ -55,7 +58,9 @@ def main() -> None:
     cluster.deploy(cluster.start(), {"applications": [models(ROUTERS[options.router])]})
     while not (found := serve.status().applications) or found["models"].status != "RUNNING":
         time.sleep(0.5)
-    turns = asyncio.run(measure(options.chats, options.turns, options.at_once))
+    turns = asyncio.run(
+        measure(options.chats, options.turns, options.at_once, same_start=options.same_start)
+    )
     first = statistics.quantiles([turn.first_s for turn in turns], n=10)
     cached = sum(turn.cached for turn in turns) / sum(turn.prompt for turn in turns)
     print(
@@ -84,19 +89,23 @@ def models(router: str) -> dict[str, Any]:
     }
 
 
-async def measure(chats: int, turns: int, at_once: int) -> list[Turn]:
+async def measure(chats: int, turns: int, at_once: int, *, same_start: bool) -> list[Turn]:
     directory = ModelDirectory("models")
     await directory.refresh()
     model = directory.chat_models["Chat"]
     places, made = asyncio.Semaphore(at_once), list[Turn]()
 
     async def talk(number: int) -> None:
-        chance = random.Random(number)
+        chance = random.Random(0 if same_start else number)
         said = [ChatMessage("system", " ".join(chance.choices(WORDS, k=60)))]
         for turn in range(turns):
+            if turn == 1:
+                chance.seed(number)
             said.append(ChatMessage("user", " ".join(chance.choices(WORDS, k=60))))
             async with places:
-                text, measured = await ask(model, said, f"tenant {number % 4}")
+                text, measured = await ask(
+                    model, said, "" if same_start else f"tenant {number % 4}"
+                )
             said.append(ChatMessage("assistant", text))
             if turn:
                 made.append(measured)

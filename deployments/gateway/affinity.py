@@ -10,7 +10,7 @@ from ray.serve.request_router import PendingRequest, RequestRouter, RunningRepli
 from models.llm.base import GenerationRequest
 
 BOUND = 1.25  # times the mean of requests, at which a replica gets no more…
-FREE = 4  # …unless it has fewer, which hardly slow each other
+FREE = 8  # …unless it has fewer, so that a place is likely free: the CPU's model has as many
 
 
 def conversation(request: GenerationRequest) -> str:

@@ -19,7 +19,7 @@ from ray.serve.exceptions import (
 from ray.serve.handle import DeploymentHandle
 
 from configs.schema.serve import ModelsArgs
-from deployments.compat import availability
+from deployments.compat import availability, report_waiting_calls
 from deployments.gateway.affinity import conversation
 from models.audio import AudioChunk
 from models.base import ModelInfo
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 POLL_S = 5.0
 DESCRIBE_TIMEOUT_S = 2.0
 WAKE_S = 60.0  # in which a model that was scaled to zero has to be loaded
-WAKE_LOG_S = 5.0
+WAKE_TELL_S = 5.0
 WAKE_POLL_S = 0.05
 UNACCEPTED = "Unexpected error (StatusCode.OK)"  # the beginning of a message of Ray Serve
 
@@ -111,12 +111,15 @@ class ModelHandle:
 
     async def _until_ready(self) -> bool:
         began, told_s = time.monotonic(), 0.0
-        while availability(self.handle) != "ready":
+        await asyncio.sleep(WAKE_POLL_S)  # until the call is counted
+        while (state := availability(self.handle)) != "ready":
             waited_s = time.monotonic() - began
             if waited_s >= WAKE_S:
                 return False
             if waited_s >= told_s:
-                told_s += WAKE_LOG_S
+                told_s += WAKE_TELL_S
+                if state == "asleep":
+                    report_waiting_calls(self.handle)
                 extra = {"deployment": self.name, "waited_s": round(waited_s, 1)}
                 logger.info("model_waking", extra=extra)
             await asyncio.sleep(WAKE_POLL_S)

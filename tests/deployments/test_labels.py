@@ -41,8 +41,8 @@ while time.monotonic() < deadline:
 labels = {node["NodeID"]: node["Labels"].get("use") for node in ray.nodes()}
 actors = list_actors(filters=[("state", "=", "ALIVE")], detail=True)
 print(json.dumps(sorted({
-    (one.name.split("#")[2], labels[one.node_id])
-    for one in actors if "#models#" in (one.name or "") and "ModelIndex" not in one.name
+    (name, labels[one.node_id])
+    for one in actors for name in placed if f"models#{name}#" in (one.name or "")
 })))
 serve.shutdown()
 ray.shutdown()

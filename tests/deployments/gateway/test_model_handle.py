@@ -53,6 +53,7 @@ def replica(monkeypatch: pytest.MonkeyPatch) -> Replica:
     monkeypatch.setattr(handles, "WAKE_S", 0.2)
     monkeypatch.setattr(handles, "WAKE_POLL_S", 0.01)
     monkeypatch.setattr(handles, "availability", lambda handle: handle.state)
+    monkeypatch.setattr(handles, "report_waiting_calls", lambda handle: None)
     return Replica()
 
 
