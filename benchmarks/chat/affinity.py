@@ -61,14 +61,13 @@ def main() -> None:
     turns = asyncio.run(
         measure(options.chats, options.turns, options.at_once, same_start=options.same_start)
     )
+    ray.shutdown()
     first = statistics.quantiles([turn.first_s for turn in turns], n=10)
     cached = sum(turn.cached for turn in turns) / sum(turn.prompt for turn in turns)
     print(
         f"{options.router}, {options.at_once} of {options.chats} chats at once: first token "
         f"{first[4]:.2f} s (p50), {first[8]:.2f} s (p90), {100 * cached:.0f} % of prompts cached"
     )
-    serve.shutdown()
-    ray.shutdown()
 
 
 def models(router: str) -> dict[str, Any]:
@@ -90,6 +89,8 @@ def models(router: str) -> dict[str, Any]:
 
 
 async def measure(chats: int, turns: int, at_once: int, *, same_start: bool) -> list[Turn]:
+    from ray import serve
+
     directory = ModelDirectory("models")
     await directory.refresh()
     model = directory.chat_models["Chat"]
@@ -112,6 +113,7 @@ async def measure(chats: int, turns: int, at_once: int, *, same_start: bool) -> 
 
     await asyncio.gather(*(ask(model, [ChatMessage("user", str(one))], "") for one in range(8)))
     await asyncio.gather(*map(talk, range(chats)))
+    await asyncio.to_thread(serve.shutdown)  # while the handles' loop runs
     return made
 
 
