@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from ray.serve.handle import DeploymentHandle
 
-from deployments.gateway.affinity import BOUND, conversation, preferred
+from deployments.gateway.affinity import PLACES, conversation, preferred
 from models.llm.base import ChatMessage, GenerationRequest
 from tests.deployments.conftest import TestCluster
 from tests.patience import PATIENCE_S
@@ -58,11 +58,15 @@ def test_conversations_spread_and_few_move_with_a_replica() -> None:
         assert three[key] in ("c", without_c)
 
 
-def test_no_replica_gets_much_more_than_its_share() -> None:
+def test_a_replica_with_places_keeps_its_chats_and_none_gets_more_than_its_share() -> None:
     lengths = dict.fromkeys("abcd", 0)
-    for _ in range(400):
-        lengths[preferred("one chat of many requests", lengths)] += 1
-    assert max(lengths.values()) <= BOUND * 100 + 1
+    key = "one chat of many requests"
+    for _ in range(PLACES):
+        lengths[preferred(key, lengths)] += 1
+    assert sorted(lengths.values()) == [0, 0, 0, PLACES]
+    for _ in range(400 - PLACES):
+        lengths[preferred(key, lengths)] += 1
+    assert max(lengths.values()) == 100
 
 
 @pytest.mark.parametrize("lengths", [{"a": 0}, {"a": 10**6}, {"a": 5, "b": 5}, {"a": 0, "b": 9}])
