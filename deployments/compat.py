@@ -15,12 +15,13 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
 from traceback import walk_tb
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from configs.environment import cores, is_loopback
 
 if TYPE_CHECKING:
     import uvicorn
+    from ray.serve.handle import DeploymentHandle
 
 TESTED = {"ray": "2.60", "uvicorn": "0.54"}
 
@@ -131,6 +132,38 @@ def keep_replica_on_loopback() -> None:
         raise Incompatible("ray: a replica has no add_port_to_grpc_server")
     if is_loopback(ray.util.get_node_ip_address()):
         changed.add_port_to_grpc_server = lambda server, _: shipped(server, "127.0.0.1:0")
+
+
+@contextmanager
+def _router_of(handle: "DeploymentHandle[Any]") -> Iterator[Any]:
+    try:
+        yield handle._init_router()._asyncio_router  # type: ignore[attr-defined]
+    except AttributeError as error:
+        raise Incompatible(f"ray: a handle's router has changed: {error}") from None
+
+
+def availability(handle: "DeploymentHandle[Any]") -> Literal["ready", "asleep", "lost"]:
+    """Whether its deployment has a replica, as Serve has told this handle, without a call.
+
+    `asleep`: it was scaled to zero, and a call starts a replica. Raises Incompatible.
+    """
+    with _router_of(handle) as router:
+        chooser, scaling = router.request_router, router._metrics_manager.autoscaling_config
+        if chooser is not None and chooser.curr_replicas:
+            return "ready"
+        may_sleep = scaling is not None and scaling.min_replicas == 0
+        return "asleep" if may_sleep and router._deployment_available else "lost"
+
+
+def report_waiting_calls(handle: "DeploymentHandle[Any]") -> None:
+    """Tells Serve at once of the calls that wait for a replica of an autoscaled deployment.
+
+    Serve does it too, with the numbers of before the call: a replica started up to 10 s later.
+    Raises Incompatible.
+    """
+    with _router_of(handle) as router:
+        router._metrics_manager._add_autoscaling_metrics_point()
+        router._metrics_manager.push_autoscaling_metrics_to_controller()
 
 
 _RELEASE = (b"release", b"antiphon")  # key and namespace

@@ -138,9 +138,10 @@ def loads(running: dict[str, Any], config: Config) -> dict[str, int]:
 
 
 def _replicas(entry: Config) -> int:
-    """How many there are at least."""
+    """How many there are at least, or at first."""
     scaling = entry.get("autoscaling_config")
-    count = scaling.get("min_replicas", 1) if scaling else entry.get("num_replicas", 1)
+    at_first = scaling and (scaling.get("initial_replicas") or scaling.get("min_replicas", 1))
+    count = at_first if scaling else entry.get("num_replicas", 1)
     return count if isinstance(count, int) else 1
 
 

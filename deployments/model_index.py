@@ -20,6 +20,7 @@ from configs.schema.serve import ModelsArgs
 from deployments.compat import keep_replica_on_loopback
 from deployments.gateway.handles import Deployed, ModelIndexHandle
 from deployments.release import differences, missing_switches, release
+from models.base import ModelInfo
 from models.errors import EngineError
 from pipelines.limits.cluster import RequestCounter
 from telemetry import metrics
@@ -32,6 +33,7 @@ FORGET_S = 30.0  # the metrics of a process without a report for so long are dro
 REPORT_S = 5.0
 TIMEOUT_S = 1.0
 LAG_PROBE_S = 0.5
+UNKNOWN_S = 60.0  # by then the models of `make run` were loaded, and have reported
 
 
 class ModelIndex(RequestCounter):
@@ -44,21 +46,33 @@ class ModelIndex(RequestCounter):
         super().__init__()
         self._args = args
         self._deployments = deployments  # makes them part of this application's graph
+        self._models: dict[str, ModelInfo] = {}  # by deployment; outlives its replicas
+        self._asking: asyncio.Task[None] | None = None
         # By deployment and replica, with the time of arrival.
         self._reports: dict[tuple[str, str], tuple[float, Report]] = {}
 
-    def deployed(self) -> Deployed:
+    async def deployed(self) -> Deployed:
+        self._asking = self._asking or asyncio.create_task(self._ask_unknown())
         late = time.monotonic() - FORGET_S
         reports = [report for since, report in self._reports.values() if since >= late]
         problems = {one.deployment: one.problem for one in reports if one.problem}
-        return Deployed(self._args, problems, differences(reports))
+        return Deployed(self._args, self._models, problems, differences(reports))
 
-    async def report(self, report: Report) -> None:
+    async def _ask_unknown(self) -> None:
+        """Loads the models that were scaled to zero before this process began, so that they can be
+        listed: they report what they are."""
+        await asyncio.sleep(UNKNOWN_S)
+        unknown = (one for one in self._deployments if one.deployment_name not in self._models)
+        await asyncio.gather(*(one.describe.remote() for one in unknown), return_exceptions=True)
+
+    async def report(self, report: Report, model: ModelInfo | None = None) -> None:
         """Stores a process's report unless it has a newer one, so that no counter decreases."""
         name = (report.deployment, report.replica)
         known = self._reports.get(name)
         if known is None or known[1].sequence < report.sequence:
             self._reports[name] = (time.monotonic(), report)
+            if model is not None:
+                self._models[report.deployment] = model
 
     async def exchange(self, report: Report) -> list[Report]:
         """Stores the caller's metrics; returns the last report of each process, with its age."""
@@ -77,6 +91,7 @@ class ClusterReports(OwnReports):
         super().__init__(deployment, replica)
         self.node = ray.util.get_node_ip_address()
         self.missing = missing_switches()
+        self.model: ModelInfo | None = None  # of a replica of a model
         self._index = ModelIndexHandle(models_app)
         self._taking = asyncio.Lock()  # keeps reports in order
 
@@ -93,7 +108,7 @@ class ClusterReports(OwnReports):
     async def send(self) -> None:
         """Reports now, if ModelIndex answers."""
         with suppress(EngineError, TimeoutError):  # the next report is cumulative
-            await self._index.call("report", await self._take(), timeout_s=TIMEOUT_S)
+            await self._index.call("report", await self._take(), self.model, timeout_s=TIMEOUT_S)
 
     async def run(self) -> None:
         """Reports every REPORT_S seconds and measures the lag of the event loop; never returns."""

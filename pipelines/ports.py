@@ -17,12 +17,14 @@ from models.stt.base import Transcript, TranscriptionRequest
 from models.tts.base import SynthesisRequest
 from pipelines.errors import ModelNotFound
 
+ModelStatus = Literal["ready", "asleep", "unavailable"]
+
 
 class Port(Protocol):
     """The common part of all ports."""
 
     async def describe(self) -> ModelInfo:
-        """The loaded model; cached for a few seconds. Raises EngineLost when no replica is up."""
+        """The model, loaded or asleep. Raises EngineLost when no replica is up that should be."""
         ...
 
 
@@ -74,7 +76,7 @@ class ListedModel:
     """A model and whether a replica of it answers."""
 
     info: ModelInfo
-    status: Literal["ready", "unavailable"]
+    status: ModelStatus
     problem: str | None = None  # why the model that should have replaced it could not be loaded
 
 
@@ -96,7 +98,8 @@ class ModelList:
         for name, answer in zip(names, answers, strict=True):
             if answer is not None:
                 self._seen[name] = answer
-                listed.append(ListedModel(answer, "ready", self.problems.get(name)))
+                status: ModelStatus = "asleep" if answer.is_asleep else "ready"
+                listed.append(ListedModel(answer, status, self.problems.get(name)))
             elif name in self._seen:
                 listed.append(ListedModel(self._seen[name], "unavailable"))
         return listed

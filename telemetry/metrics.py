@@ -79,7 +79,7 @@ calls = _counter("calls_total", "Calls of replicas", "target", "outcome")
 call_first_seconds = _histogram(
     "call_first_answer_seconds", "From a call to its first result", "target"
 )
-models_ready = _gauge("models_ready", "1 when a replica of the deployment answers", "target")
+models_ready = _gauge("models_ready", "1 when a replica answers, or may be started", "target")
 
 # Speech.
 tts_first_audio_seconds = _histogram(

@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 
 from api.http.routing import InfrastructureDep, make_router
 from models.base import ModelKind
-from pipelines.ports import ListedModel
+from pipelines.ports import ListedModel, ModelStatus
 
 router = make_router("models")
 
@@ -20,7 +20,7 @@ class Model(BaseModel):
     engine: str
     languages: list[str]
     aliases: list[str]  # other ids that this model answers to
-    status: Literal["ready", "unavailable"]
+    status: ModelStatus = Field(description="`asleep`: the next request waits while it is loaded")
     problem: str | None = Field(
         default=None,
         description="Why the model that should have replaced this one could not be loaded",

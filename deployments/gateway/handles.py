@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from ray import serve
@@ -19,6 +19,8 @@ from ray.serve.exceptions import (
 from ray.serve.handle import DeploymentHandle
 
 from configs.schema.serve import ModelsArgs
+from deployments.compat import availability, report_waiting_calls
+from deployments.gateway.affinity import conversation
 from models.audio import AudioChunk
 from models.base import ModelInfo
 from models.errors import EngineError, EngineLost, EngineOverloaded, PackMissing, UnknownVoice
@@ -31,10 +33,10 @@ from telemetry.logs import request_id
 logger = logging.getLogger(__name__)
 
 POLL_S = 5.0
-DESCRIBE_TTL_S = 4.0  # less than POLL_S of the directory, so that each poll refreshes
-LOST_TTL_S = 1.0
-STALE_S = 30.0
 DESCRIBE_TIMEOUT_S = 2.0
+WAKE_S = 60.0  # in which a model that was scaled to zero has to be loaded
+WAKE_TELL_S = 5.0
+WAKE_POLL_S = 0.05
 UNACCEPTED = "Unexpected error (StatusCode.OK)"  # the beginning of a message of Ray Serve
 
 H = TypeVar("H", bound="ModelHandle")
@@ -70,66 +72,60 @@ def engine_errors(name: str) -> Iterator[None]:
 
 
 class ModelHandle:
-    """The base class of the three ports: the handle, and a cached description of the model."""
+    """The base class of the three ports: the handle, and the description of the model, which
+    `ModelDirectory` keeps current."""
 
     def __init__(self, name: str, handle: DeploymentHandle[Any]) -> None:
         self.name = name
         self.handle = handle
-        self._answer: ModelInfo | EngineLost | None = None
-        self._answered_at = 0.0
-        self._refreshing: asyncio.Task[None] | None = None
-        self._worked_at = 0.0
+        self.info: ModelInfo | None = None
+        self._waking: asyncio.Task[bool] | None = None
 
     async def describe(self) -> ModelInfo:
-        """The loaded model. Raises EngineLost when no replica answered.
-
-        Stale-while-revalidate: an expired answer is returned while it is refreshed, so that
-        requests do not wait for a model that is down; they wait when it is over STALE_S old, or
-        when there is none yet.
+        """The loaded model, or the one that the next request loads. Raises EngineLost when no
+        replica is up that should be. It calls none, which would load the model, unless it is new.
         """
-        age_s = time.monotonic() - self._answered_at
-        fresh_s = LOST_TTL_S if isinstance(self._answer, EngineLost) else DESCRIBE_TTL_S
-        if self._answer is None or age_s > fresh_s:
-            if self._refreshing is None or self._refreshing.done():
-                self._refreshing = asyncio.create_task(self._refresh())
-            if self._answer is None or age_s > STALE_S:
-                await asyncio.shield(self._refreshing)
-        answer = self._answer
-        if isinstance(answer, EngineLost):
-            raise EngineLost(str(answer))
-        assert answer is not None
-        return answer
+        state = availability(self.handle)
+        if self.info is None and state == "ready":
+            with suppress(TimeoutError), engine_errors(self.name):
+                async with asyncio.timeout(DESCRIBE_TIMEOUT_S):
+                    self.info = await self.handle.describe.remote()
+        if self.info is None or state == "lost":
+            raise EngineLost(f"no replica of {self.name} answers")
+        return replace(self.info, is_asleep=True) if state == "asleep" else self.info
 
     def forget(self) -> None:
-        """Makes the next `describe` wait for the replica's answer."""
-        self._answer = None
+        """Makes the next `describe` ask a replica."""
+        self.info = None
 
-    def works(self) -> None:
-        """Called when a request was served: drops a cached EngineLost."""
-        self._worked_at = time.monotonic()
-        if isinstance(self._answer, EngineLost):
-            self.forget()
+    async def _wake(self, response: Any) -> None:
+        """Waits until a replica can take the call, which has begun: Serve then starts one if there
+        is none. Raises EngineLost after WAKE_S."""
+        if availability(self.handle) == "ready":
+            return
+        if self._waking is None or self._waking.done():
+            self._waking = asyncio.create_task(self._until_ready())
+        if not await asyncio.shield(self._waking):
+            response.cancel()
+            raise EngineLost(f"no replica of {self.name} was ready after {WAKE_S:.0f} s")
 
-    async def _refresh(self) -> None:
-        began = time.monotonic()
-        answer = await self._describe()
-        if isinstance(answer, EngineLost) and self._worked_at > began:
-            answer = await self._describe()  # the first call met a replica that died
-        self._answer = answer
-        self._answered_at = time.monotonic()
-        metrics.models_ready.labels(self.name).set(not isinstance(self._answer, EngineLost))
-
-    async def _describe(self) -> ModelInfo | EngineLost:
-        """Calls `describe` with a timeout, since a handle waits endlessly without a replica."""
-        try:
-            async with asyncio.timeout(DESCRIBE_TIMEOUT_S):
-                with engine_errors(self.name):
-                    info: ModelInfo = await self.handle.describe.remote()
-                    return info
-        except TimeoutError:
-            return EngineLost(f"no replica of {self.name} answers")
-        except EngineError as error:
-            return EngineLost(str(error))
+    async def _until_ready(self) -> bool:
+        began, told_s = time.monotonic(), 0.0
+        await asyncio.sleep(WAKE_POLL_S)  # until the call is counted
+        while (state := availability(self.handle)) != "ready":
+            waited_s = time.monotonic() - began
+            if waited_s >= WAKE_S:
+                return False
+            if waited_s >= told_s:
+                told_s += WAKE_TELL_S
+                if state == "asleep":
+                    report_waiting_calls(self.handle)
+                extra = {"deployment": self.name, "waited_s": round(waited_s, 1)}
+                logger.info("model_waking", extra=extra)
+            await asyncio.sleep(WAKE_POLL_S)
+        waited_s = time.monotonic() - began
+        logger.info("model_awake", extra={"deployment": self.name, "waited_s": round(waited_s, 1)})
+        return True
 
     @contextmanager
     def _observed_call(self, response: Any) -> Iterator[Callable[[], None]]:
@@ -146,7 +142,6 @@ class ModelHandle:
             if began is not None:
                 metrics.call_first_seconds.labels(self.name).observe(time.perf_counter() - began)
                 began = None
-            self.works()
 
         try:
             with engine_errors(self.name):
@@ -165,11 +160,14 @@ class ModelHandle:
         finally:
             metrics.calls.labels(self.name, outcome).inc()
 
-    async def stream(self, method: str, request: Any) -> AsyncGenerator[Any, None]:
+    async def stream(
+        self, method: str, request: Any, conversation: str = ""
+    ) -> AsyncGenerator[Any, None]:
         """Items of a streaming method; closing the generator cancels the work in the replica."""
-        handle = self.handle.options(method_name=method, stream=True)
+        handle = self.handle.options(method_name=method, stream=True, session_id=conversation)
         response: Any = handle.remote(request, request_id.get())
         with self._observed_call(response) as answered:
+            await self._wake(response)
             async for item in response:
                 answered()
                 yield item
@@ -182,7 +180,9 @@ class TTSModelHandle(ModelHandle):
         return self.stream("synthesize", request)
 
     async def forget_voice(self, digest: str) -> None:
-        """Calls every replica. Raises EngineLost when not all answer."""
+        """Calls every replica, if there are any. Raises EngineLost when not all answer."""
+        if availability(self.handle) == "asleep":
+            return
         with engine_errors(self.name):
             answers = self.handle.broadcast("forget_voice", digest)
             try:
@@ -197,6 +197,7 @@ class STTModelHandle(ModelHandle):
     async def transcribe(self, request: TranscriptionRequest) -> Transcript:
         response: Any = self.handle.transcribe.remote(request, request_id.get())
         with self._observed_call(response) as answered:
+            await self._wake(response)
             transcript: Transcript = await response
             answered()
             return transcript
@@ -206,7 +207,10 @@ class ChatModelHandle(ModelHandle):
     """The ChatModel port."""
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
-        return self.stream("generate", request)
+        """A speculative request does not load a model that was scaled to zero."""
+        if request.is_speculative and availability(self.handle) == "asleep":
+            raise EngineOverloaded(f"{self.name} is asleep")
+        return self.stream("generate", request, conversation(request))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +218,7 @@ class Deployed:
     """What the cluster has, as far as its processes report."""
 
     models: ModelsArgs
+    infos: dict[str, ModelInfo]  # by deployment, the model that it had last
     problems: dict[str, str]  # by deployment, why it still serves its previous model
     differences: dict[str, str]  # by process, what it does not agree on with most others
 
@@ -282,10 +287,6 @@ class ModelDirectory:
         while True:
             try:
                 await self.refresh()
-                # Keeps readiness and metrics of the models current without requests.
-                handles: list[ModelHandle] = [*self.speakers.values(), *self.transcribers.values()]
-                handles += self.chat_models.values()
-                await asyncio.gather(*(one.describe() for one in handles), return_exceptions=True)
             except (EngineError, TimeoutError) as error:
                 logger.warning("model_index_unavailable", extra={"error": str(error)})
             await asyncio.sleep(POLL_S)
@@ -303,16 +304,26 @@ class ModelDirectory:
         self.differences.clear()
         self.differences.update(differences)
         metrics.cluster_differences.set(len(differences))
-        self._update(self.speakers, deployed.models.tts, TTSModelHandle)
-        self._update(self.transcribers, deployed.models.stt, STTModelHandle)
-        self._update(self.chat_models, deployed.models.chat, ChatModelHandle)
+        models, infos = deployed.models, deployed.infos
+        self._update(self.speakers, models.tts, infos, TTSModelHandle)
+        self._update(self.transcribers, models.stt, infos, STTModelHandle)
+        self._update(self.chat_models, models.chat, infos, ChatModelHandle)
 
-    def _update(self, ports: dict[str, H], names: tuple[str, ...], port: type[H]) -> None:
+    def _update(
+        self,
+        ports: dict[str, H],
+        names: tuple[str, ...],
+        infos: dict[str, ModelInfo],
+        port: type[H],
+    ) -> None:
         for name in set(ports) - set(names):
             del ports[name]
-            with suppress(KeyError):  # it may never have been described
-                metrics.models_ready.remove(name)
+            metrics.models_ready.remove(name)
         for name in names:
             if name not in ports:
                 handle = serve.get_deployment_handle(name, app_name=self.index.app_name)
                 ports[name] = port(name, handle)
+            one = ports[name]
+            one.info = infos.get(name, one.info)
+            is_up = one.info is not None and availability(one.handle) != "lost"
+            metrics.models_ready.labels(name).set(is_up)

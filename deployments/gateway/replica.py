@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STATUS_S = 3.0  # timeout of a call of serve.status
-FULL = 0.7  # of the sessions that a gateway may have, from which there should be another
+FULL = 0.45  # of the sessions that a gateway may have: above two thirds one is joined by another
 MOVE_ON_S = 1.0  # in which keep-alive clients get a response that closes their connection
 
 # Imports inside functions: the process that builds the application imports this module too, and

@@ -15,7 +15,7 @@ from yaml import YAMLError
 from configs.load import explain
 from configs.schema.serve import ModelUserConfig
 from configs.settings import weights_dir
-from deployments.autoscaling import told
+from deployments.autoscaling import LEAST, told
 from deployments.compat import keep_replica_on_loopback
 from deployments.memory import give_back
 from deployments.model_index import ClusterReports, cluster_reports
@@ -46,6 +46,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)  # of this thread and those that it starts
         self._kind = kind
         self._loaded: tuple[ModelT, ModelInfo] | None = None
+        self._used = False  # since the load was last told
         self._swap = asyncio.Lock()  # serialises the loads of two quick edits
         self._reports: ClusterReports | None = None
         self._reporting: asyncio.Task[None] | None = None
@@ -74,7 +75,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
             metrics.model_swap_failed.clear()
             metrics.model_swap_failed.labels(wanted).set(bool(problem))
             if self._reports is not None:
-                self._reports.problem = problem
+                self._reports.problem, self._reports.model = problem, self._loaded[1]
                 await self._reports.send()
 
     def _load_wanted(self, user_config: dict[str, Any]) -> tuple[ModelT, ModelInfo]:
@@ -102,7 +103,9 @@ class ModelDeployment(ABC, Generic[ModelT]):
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """For `deployments.autoscaling`; Serve calls it every few seconds."""
-        return told(self.load() if self._loaded is not None else 0.0)
+        load = self.load() if self._loaded is not None else 0.0
+        used, self._used = self._used, False
+        return told(max(load, LEAST * used))  # Serve looks between short requests
 
     @abstractmethod
     def load(self) -> float:
@@ -115,7 +118,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
     def serving(self, caller: str | None) -> Iterator[ModelT]:
         """The engine for one request; its logs get `caller`, the request's id."""
         request_id.set(caller)  # not reset: Serve runs each request in a task of its own
-        started = time.perf_counter()
+        started, self._used = time.perf_counter(), True
         outcome = "left"  # cancelled by the caller
         metrics.engine_requests_live.inc()
         try:

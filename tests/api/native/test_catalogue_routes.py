@@ -1,6 +1,7 @@
 """Plans, models and health."""
 
 import asyncio
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -86,6 +87,21 @@ async def test_a_lost_model_is_unavailable_and_readiness_is_503(
         "tone,echo": 503,
         "none": 404,
     }
+
+
+async def test_a_model_that_was_scaled_to_zero_is_listed_as_asleep_and_the_service_is_ready(
+    client: httpx.AsyncClient, auth: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {m["kind"]: m for m in (await client.get("/models", headers=auth)).json()["data"]}
+    described = LocalChatModel.describe
+
+    async def asleep(model: LocalChatModel) -> ModelInfo:
+        return replace(await described(model), is_asleep=True)
+
+    monkeypatch.setattr(LocalChatModel, "describe", asleep)
+    models = {m["kind"]: m for m in (await client.get("/models", headers=auth)).json()["data"]}
+    assert models == before | {"chat": before["chat"] | {"status": "asleep"}}
+    assert (await client.get("/readyz?models=echo")).status_code == 200
 
 
 async def test_probes_at_once_share_one_look_at_the_database(

@@ -1,4 +1,7 @@
-"""The gateway with a short drain of live sockets, so that tests need not wait for the real one."""
+"""The gateway with a short drain of live sockets, and few of them, so that tests need not wait
+for the real ones."""
+
+import os
 
 from ray import serve
 from ray.serve import Application
@@ -14,6 +17,8 @@ class HastyGateway(Gateway):
         await super().__init__(args)
         sockets = self.services.infrastructure.sockets
         sockets.limits = sockets.limits.model_copy(update={"drain_s": GRACE_S})
+        if most := os.environ.get("MOST_SOCKETS"):
+            sockets._at_most = int(most)
 
 
 def build_gateway(args: GatewayArgs) -> Application:

@@ -1,57 +1,138 @@
-"""Model handles report a model as available or lost while its replicas stop and restart."""
+"""Model handles describe a model, and wake one that was scaled to zero."""
 
 import asyncio
-from collections.abc import Awaitable
-from typing import Any, cast
+import logging
+from typing import Any
 
 import pytest
-from ray.serve.handle import DeploymentHandle
 
+from deployments.compat import Incompatible, availability
 from deployments.gateway import handles
-from deployments.gateway.handles import ModelHandle
+from deployments.gateway.handles import (
+    ChatModelHandle,
+    ModelHandle,
+    STTModelHandle,
+    TTSModelHandle,
+)
 from models.base import ModelInfo
-from models.errors import EngineLost
+from models.errors import EngineLost, EngineOverloaded
+from models.llm.base import ChatMessage, GenerationRequest
+from models.stt.base import Transcript, TranscriptionRequest
 
-INFO = cast(ModelInfo, object())
+INFO = ModelInfo("svc/stt", "stt", "scripted", "x", 0)
+CHAT = GenerationRequest((ChatMessage("user", "hi"),))
 
 
 class Replica:
-    """A fake deployment handle: `describe` answers, or never returns while `down`."""
+    """A fake deployment handle, whose calls end while its `state` is "ready"."""
 
     def __init__(self) -> None:
-        self.down = False
+        self.state = "ready"
         self.asked = 0
-        self.describe = self
+        self.cancelled = 0
+        self.transcribe = self.describe = self
 
-    def remote(self) -> Awaitable[Any]:
-        return self._describe()
-
-    async def _describe(self) -> ModelInfo:
+    def remote(self, *_: object) -> "Replica":
         self.asked += 1
-        if self.down:
-            await asyncio.Event().wait()
+        return self
+
+    def __await__(self) -> Any:
+        return self._describe().__await__()
+
+    async def _describe(self) -> Any:
+        while self.state != "ready":
+            await asyncio.sleep(0.01)
         return INFO
+
+    def cancel(self) -> None:
+        self.cancelled += 1
 
 
 @pytest.fixture
 def replica(monkeypatch: pytest.MonkeyPatch) -> Replica:
-    monkeypatch.setattr(handles, "DESCRIBE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(handles, "WAKE_S", 0.2)
+    monkeypatch.setattr(handles, "WAKE_POLL_S", 0.01)
+    monkeypatch.setattr(handles, "availability", lambda handle: handle.state)
+    monkeypatch.setattr(handles, "report_waiting_calls", lambda handle: None)
     return Replica()
 
 
 @pytest.fixture
-def model(replica: Replica) -> ModelHandle:
-    return ModelHandle("STT", cast("DeploymentHandle[Any]", replica))
+def model(replica: Replica) -> STTModelHandle:
+    return STTModelHandle("STT", replica)  # type: ignore[arg-type]
 
 
-async def test_a_model_without_a_replica_is_lost(model: ModelHandle, replica: Replica) -> None:
-    replica.down = True
-    with pytest.raises(EngineLost, match="STT"):
+async def test_a_model_without_the_replica_that_it_should_have_is_lost(
+    model: ModelHandle, replica: Replica
+) -> None:
+    replica.state = "lost"
+    for model.info in (None, INFO):
+        with pytest.raises(EngineLost, match="STT"):
+            await model.describe()
+    assert not replica.asked
+
+
+async def test_a_model_is_described_without_a_call_but_when_it_is_new_or_was_swapped(
+    model: ModelHandle, replica: Replica
+) -> None:
+    for _ in range(3):
+        assert await model.describe() == INFO
+    assert replica.asked == 1
+    model.forget()
+    assert await model.describe() == INFO
+    assert replica.asked == 2
+
+
+async def test_a_model_that_is_asleep_is_described_and_not_woken(
+    model: ModelHandle, replica: Replica
+) -> None:
+    replica.state = "asleep"
+    with pytest.raises(EngineLost):  # what it is was not reported yet
         await model.describe()
+    model.info = INFO
+    assert (await model.describe()).is_asleep
+    chat = ChatModelHandle("Chat", replica)  # type: ignore[arg-type]
+    with pytest.raises(EngineOverloaded):
+        chat.generate(GenerationRequest(CHAT.messages, is_speculative=True))
+    await TTSModelHandle("TTS", replica).forget_voice("digest")  # type: ignore[arg-type]
+    assert not replica.asked
+
+
+async def test_all_requests_to_a_model_that_is_asleep_wait_until_it_is_loaded(
+    model: STTModelHandle, replica: Replica, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    replica.state = "asleep"
+    request = TranscriptionRequest([])  # type: ignore[arg-type]
+    waiting = [asyncio.create_task(model.transcribe(request)) for _ in range(5)]
+    await asyncio.sleep(0.05)
+    waiting[0].cancel()
+    replica.state = "ready"
+    answers: list[Transcript | BaseException]
+    answers = await asyncio.gather(*waiting, return_exceptions=True)
+    assert isinstance(answers[0], asyncio.CancelledError)
+    assert [*map(id, answers[1:])] == [id(INFO)] * 4
+    assert [one.getMessage() for one in caplog.records] == ["model_waking", "model_awake"]
+
+
+async def test_requests_to_a_model_that_does_not_wake_are_unavailable(
+    model: STTModelHandle, replica: Replica
+) -> None:
+    replica.state = "asleep"
+    request = TranscriptionRequest([])  # type: ignore[arg-type]
+    for _ in range(2):
+        with pytest.raises(EngineLost, match="STT was ready after"):
+            await model.transcribe(request)
+    assert replica.cancelled == 2
+
+
+async def test_a_handle_whose_internals_changed_is_named() -> None:
+    with pytest.raises(Incompatible, match="router"):
+        availability(object())  # type: ignore[arg-type]
 
 
 async def test_a_call_that_ray_serve_did_not_accept_is_lost(
-    model: ModelHandle, replica: Replica, monkeypatch: pytest.MonkeyPatch
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under overload Ray raised a bare RuntimeError, which the client got as 500."""
 
@@ -65,26 +146,3 @@ async def test_a_call_that_ray_serve_did_not_accept_is_lost(
     with pytest.raises(RuntimeError, match="another"):
         with handles.engine_errors("STT"):
             raise RuntimeError("another")
-
-
-async def test_a_served_request_clears_a_cached_engine_lost(
-    model: ModelHandle, replica: Replica
-) -> None:
-    replica.down = True
-    with pytest.raises(EngineLost):
-        await model.describe()
-    replica.down = False
-    model.works()
-    assert await model.describe() is INFO
-
-
-async def test_a_describe_call_is_repeated_if_a_request_was_served_meanwhile(
-    model: ModelHandle, replica: Replica
-) -> None:
-    replica.down = True
-    asking = asyncio.create_task(model.describe())
-    await asyncio.sleep(0.01)
-    replica.down = False  # its successor runs, but did not get the pending call
-    model.works()
-    assert await asking is INFO
-    assert replica.asked == 2

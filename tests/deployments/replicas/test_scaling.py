@@ -53,6 +53,7 @@ async def until_described(directory: ModelDirectory, model_id: str) -> None:
     while (await directory.speakers["TTSFast"].describe()).id != model_id:
         assert time.monotonic() < deadline, f"{model_id} never came"
         await asyncio.sleep(0.1)
+        await directory.refresh()
 
 
 async def keep_listening(directory: ModelDirectory, stop: asyncio.Event) -> None:
@@ -94,11 +95,48 @@ async def test_waiting_audio_adds_a_replica_and_removes_it_afterwards(
         await asyncio.to_thread(ray_cluster.deploy)
 
 
-async def until_replicas(name: str, count: int) -> None:
+async def test_a_model_scales_to_zero_and_every_request_that_wakes_it_is_answered(
+    directory: ModelDirectory, ray_cluster: TestCluster
+) -> None:
+    options = ray_cluster.options("STT")
+    original = options["autoscaling_config"]
+    transcriber = directory.transcribers["STT"]
+    options["autoscaling_config"] = {
+        **FIXED_SCALE,
+        "min_replicas": 0,
+        "initial_replicas": 1,
+        "policy": {"policy_function": "deployments.autoscaling:by_load"},
+        "downscale_to_zero_delay_s": 2,
+        "look_back_period_s": 1,
+        "metrics_interval_s": 0.5,
+    }
+    await asyncio.to_thread(ray_cluster.deploy)
+    try:
+        request = TranscriptionRequest(np.full(STT_SAMPLE_RATE, 0.1, np.float32), urgency=FILE)
+        for _ in range(8):  # each shorter than the time between two looks at the load
+            await transcriber.transcribe(request)
+            await asyncio.sleep(0.5)
+        await until_replicas("STT", 1, within_s=1)
+        await directory.refresh()  # what it is has to be known
+        await until_replicas("STT", 0)
+        for _ in range(5):
+            info = await transcriber.describe()
+            await directory.refresh()
+        assert info.is_asleep and info.id == "svc/stt-scripted"
+        await until_replicas("STT", 0, within_s=1)
+        answers = await asyncio.gather(*(transcriber.transcribe(request) for _ in range(20)))
+        assert len(answers) == 20
+        assert not (await transcriber.describe()).is_asleep
+    finally:
+        options["autoscaling_config"] = original
+        await asyncio.to_thread(ray_cluster.deploy)
+
+
+async def until_replicas(name: str, count: int, within_s: float = PATIENCE_S) -> None:
     from ray import serve
     from ray.serve._private.common import ReplicaState
 
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + within_s
     while True:
         status = await asyncio.to_thread(serve.status)
         states = status.applications["models"].deployments[name].replica_states

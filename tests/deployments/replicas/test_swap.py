@@ -3,18 +3,22 @@
 import asyncio
 import gc
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from configs.schema.serve import ModelsArgs
 from deployments import model_index as index_module
+from deployments.autoscaling import LEAST, LOAD
 from deployments.gateway.handles import Deployed
 from deployments.model_index import ClusterReports, ModelIndex
 from deployments.replicas import model as replica_module
 from deployments.replicas.chat import ChatDeployment
 from deployments.replicas.tts import TTSDeployment
+from models.base import ModelInfo
 from models.errors import EngineLost, ModelNotLoaded
 from models.llm.base import ChatMessage, GenerationRequest
 from models.tts.base import SynthesisRequest
@@ -141,19 +145,56 @@ async def test_weights_with_wrong_bytes_are_named_with_the_command_that_repairs_
     assert "run `python -m models.weights fetch --repair`" in str(caught.value)
 
 
-def test_reported_problems_are_listed_by_deployment_while_their_replicas_report(
+async def test_reported_problems_and_models_are_listed_by_deployment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def all_reports() -> None:
-        for replica, sequence, problem in [("a", 1, "why"), ("b", 1, ""), ("c", 1, "gone")]:
-            await index.report(Report("TTSFast", replica, sequence, {}, problem=problem))
-
+    """Problems while their replicas report, and models also when those were scaled to zero."""
     clock = [1000.0]
     monkeypatch.setattr(index_module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    index = ModelIndex(ModelsArgs(tts=("TTSFast",)))
-    asyncio.run(all_reports())
-    assert index.deployed().problems == {"TTSFast": "gone"}
-    asyncio.run(index.report(Report("TTSFast", "c", 2, {})))
-    assert index.deployed() == Deployed(ModelsArgs(tts=("TTSFast",)), {"TTSFast": "why"}, {})
+    args = ModelsArgs(tts=("TTSFast",))
+    index = ModelIndex(args)
+    info = ModelInfo("svc/tts-tone", "tts", "tone", "x", 0)
+    for replica, sequence, problem in [("a", 1, "why"), ("b", 1, ""), ("c", 1, "gone")]:
+        await index.report(Report("TTSFast", replica, sequence, {}, problem=problem))
+    assert await index.deployed() == Deployed(args, {}, {"TTSFast": "gone"}, {})
+    await index.report(Report("TTSFast", "c", 2, {}), info)
+    await index.report(Report("TTSFast", "c", 1, {}), replace(info, id="older"))
+    assert await index.deployed() == Deployed(args, {"TTSFast": info}, {"TTSFast": "why"}, {})
     clock[0] += index_module.FORGET_S + 1
-    assert index.deployed().problems == {}
+    assert await index.deployed() == Deployed(args, {"TTSFast": info}, {}, {})
+
+
+async def test_models_that_sleep_when_the_index_starts_are_asked_what_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    class Handle:
+        def __init__(self, name: str) -> None:
+            self.deployment_name, self.describe = name, self
+
+        async def remote(self) -> None:
+            asked.append(self.deployment_name)
+            if self.deployment_name == "broken":
+                raise EngineLost("it does not load")
+
+    monkeypatch.setattr(index_module, "UNKNOWN_S", 0.05)
+    handles: list[Any] = [Handle(name) for name in ("known", "broken", "asleep")]
+    index = ModelIndex(ModelsArgs(tts=("known", "broken", "asleep")), *handles)
+    for _ in range(2):
+        await index.deployed()
+    info = ModelInfo("svc/tts-tone", "tts", "tone", "x", 0)
+    await index.report(Report("known", "a", 1, {}), info)
+    await asyncio.sleep(0.2)
+    assert asked == ["broken", "asleep"]
+
+
+async def test_a_replica_that_was_used_since_its_load_was_told_is_not_idle() -> None:
+    replica = ChatDeployment()
+    assert await replica.record_autoscaling_stats() == {LOAD: 0}
+    await replica.reconfigure({"model": "llm/echo"})
+    assert await replica.record_autoscaling_stats() == {LOAD: 0}
+    async for _ in replica.generate(GenerationRequest((ChatMessage("user", "hi"),))):
+        pass
+    assert await replica.record_autoscaling_stats() == {LOAD: LEAST}
+    assert await replica.record_autoscaling_stats() == {LOAD: 0}

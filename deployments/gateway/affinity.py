@@ -1,0 +1,60 @@
+"""Sends the requests of a conversation to the replica that has its prompt in its cache.
+
+Measured with two replicas (benchmarks/chat/affinity.py): first tokens come in half the time of
+Ray's choice of the emptier of two. Its ConsistentHashRouter does as well, but ignores load.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from hashlib import blake2b
+
+from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
+
+from models.llm.base import GenerationRequest
+
+# Requests at once, for which a replica has a place and a cache: the model of the CPU profile has 8.
+# With a bound of 1.25 times the mean above it 16 chats that begin alike were answered after 6.5 s:
+# eleven shared eight caches.
+PLACES = 8
+
+
+def conversation(request: GenerationRequest) -> str:
+    """The same for all turns, and never for two tenants: a digest of the conversation's id, or
+    else of the messages up to the first that is not the system's."""
+    said = request.messages
+    first = next((i for i, one in enumerate(said) if one.role != "system"), len(said))
+    begin = [request.cache_key] if request.cache_key else [m.content for m in said[: first + 1]]
+    return blake2b(json.dumps([request.owner, begin]).encode(), digest_size=16).hexdigest()
+
+
+def preferred(key: str, lengths: Mapping[str, int]) -> str:
+    """The replica for a conversation, of those with their numbers of requests.
+
+    Rendezvous hashing: a replica that comes or goes moves its own share only. Bounded loads
+    (Mirrokni, Thorup and Zadimoghaddam, 2018): one without a place is passed over for the next,
+    unless it has no more than the mean.
+    """
+    most = max(PLACES, math.ceil((sum(lengths.values()) + 1) / len(lengths)))
+    ranked = sorted(lengths, key=lambda one: blake2b(f"{key}{one}".encode()).digest())
+    return next(one for one in ranked if lengths[one] < most)
+
+
+class ConversationRouter(RequestRouter):
+    """Of a handle with `session_id`; without one the replica with the fewest requests is chosen."""
+
+    async def choose_replicas(
+        self,
+        candidate_replicas: list[RunningReplica],
+        pending_request: PendingRequest | None = None,
+    ) -> list[list[RunningReplica]]:
+        ranks = [candidate_replicas]
+        if pending_request is None:
+            return ranks
+        pending_request.routing_context.should_backoff = True
+        if len(candidate_replicas) > 1 and (key := pending_request.metadata.session_id):
+            found = {one.replica_id.unique_id: one for one in candidate_replicas}
+            known = self.replica_queue_len_cache
+            lengths = {name: known.get(one.replica_id) or 0 for name, one in found.items()}
+            ranks.insert(0, [found[preferred(key, lengths)]])
+        return ranks
