@@ -34,8 +34,7 @@ class _TracedHistogram(Histogram):
     """Within a span a sample is an event of it, and names its trace on the page (an exemplar)."""
 
     def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
-        name = self._name.removeprefix("antiphon_")
-        super().observe(amount, exemplar or note(name, amount))
+        super().observe(amount, exemplar or note(self._name.removeprefix("antiphon_"), amount))
 
 
 def _counter(name: str, text: str, *labels: str) -> Counter:

@@ -10,12 +10,12 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from configs import environment
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace import Tracer
     from opentelemetry.trace import Span as Span
 
 Attributes: TypeAlias = Mapping[str, str | int | float]
@@ -29,7 +29,7 @@ request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 """The id of the request that the current task serves."""
 
 _span: ContextVar["Span | None"] = ContextVar("span", default=None)
-_provider: "TracerProvider | None" = None
+_tracer: "Tracer | None" = None
 
 
 def start_tracing() -> None:
@@ -37,11 +37,11 @@ def start_tracing() -> None:
 
     Raises SettingsError when they cannot be sent.
     """
-    global _provider
+    global _tracer
     names = ("OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_")
     default = "otlp" if any(os.environ.get(f"{name}ENDPOINT") for name in names) else "none"
     is_off = environment.choice("OTEL_TRACES_EXPORTER", ("otlp", "none"), default) == "none"
-    if is_off or os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or _provider:
+    if is_off or os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or _tracer:
         return
     for name in names:
         environment.choice(f"{name}PROTOCOL", ("http/protobuf",), "http/protobuf")
@@ -59,16 +59,17 @@ def start_tracing() -> None:
     # Of 5 s: a replica that stops does not take its last spans with it.
     os.environ.setdefault("OTEL_BSP_SCHEDULE_DELAY", "1000")
     named = {"service.name": "antiphon", **OTELResourceDetector().detect().attributes}
-    _provider = TracerProvider(resource=Resource.create(named))
-    _provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    provider = TracerProvider(resource=Resource.create(named))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    _tracer = cast("Tracer", provider.get_tracer("antiphon"))
 
 
 async def flush() -> None:
     """Sends the last spans; a collector that is down does not hold up a stop for long."""
-    if _provider is not None:
+    if _tracer is not None:
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_S):
-                await asyncio.to_thread(_provider.force_flush)
+                await asyncio.to_thread(_tracer.span_processor.force_flush)
 
 
 def carried(raw: Iterable[tuple[bytes, bytes]]) -> CallHeaders:
@@ -98,7 +99,7 @@ def start(
     headers: CallHeaders | None = None,
 ) -> "Span | None":
     """A span under the current one, or of the trace that `headers` continue. `end` it."""
-    if _provider is None:
+    if _tracer is None:
         return None
     from opentelemetry.trace import INVALID_SPAN, SpanKind, set_span_in_context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -108,8 +109,7 @@ def start(
     else:
         context = TraceContextTextMapPropagator().extract(headers)
         attributes = {"antiphon.request_id": request_id.get() or "", **(attributes or {})}
-    tracer = _provider.get_tracer("antiphon")
-    return tracer.start_span(name, context, SpanKind[kind], attributes)
+    return _tracer.start_span(name, context, SpanKind[kind], attributes)
 
 
 def end(span: "Span | None", error: str = "") -> None:

@@ -99,9 +99,7 @@ async def _metrics(request: Request) -> Response:
     is_open = "application/openmetrics-text" in request.headers.get("accept", "")
     kind = OPEN_METRICS if is_open else MEDIA_TYPE
     page = render(await infrastructure.reports.all(), kind)
-    return Response(
-        page, headers={"Content-Type": kind, "Cache-Control": "no-store", "Vary": "Accept"}
-    )
+    return Response(page, headers={"Content-Type": kind, "Cache-Control": "no-store"})
 
 
 def _check_access(request: Request, settings: Settings) -> None:

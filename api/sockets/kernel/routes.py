@@ -57,8 +57,7 @@ def socket_routes(path: str, route: SocketRoute) -> list[BaseRoute]:
 
     async def serve(websocket: WebSocket) -> None:
         websocket.scope["path"] = path  # in logs: without a key
-        about = {"http.request.method": "GET", "http.route": path}
-        tracing.annotate(about, name=f"GET {path}")
+        tracing.annotate({"http.request.method": "GET", "http.route": path}, name=f"GET {path}")
         await _serve(websocket, route)
 
     routes: list[BaseRoute] = [WebSocketRoute(path, serve), Route(path, _ok, methods=["GET"])]
@@ -142,9 +141,8 @@ async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
             seconds = time.perf_counter() - started
             metrics.socket_seconds.labels(route.service).observe(seconds)
             metrics.socket_closes.labels(route.service, close_codes.shown(session.close_code)).inc()
-            tracing.annotate(
-                {"http.response.status_code": 101, "antiphon.close_code": session.close_code}
-            )
+            close = {"http.response.status_code": 101, "antiphon.close_code": session.close_code}
+            tracing.annotate(close)
             access_log.info(
                 "socket",
                 extra={

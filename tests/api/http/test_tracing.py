@@ -42,13 +42,13 @@ def settings(tmp_path: Path) -> Settings:
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     with collecting() as made:
-        monkeypatch.setattr(tracing, "_provider", None)
+        monkeypatch.setattr(tracing, "_tracer", None)
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", made.url)
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
         start_tracing()
-        assert tracing._provider is not None
+        assert tracing._tracer is not None
         yield made
-        tracing._provider.shutdown()
+        tracing._tracer.span_processor.shutdown()
 
 
 async def arrived(collector: Collector, name: str, trace_id: str = "", number: int = 1) -> Span:
@@ -217,7 +217,7 @@ async def test_latencies_name_a_trace_where_the_scraper_takes_exemplars(
 async def test_a_collector_that_is_down_fails_no_request(
     client: httpx.AsyncClient, auth: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracing, "_provider", None)
+    monkeypatch.setattr(tracing, "_tracer", None)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     start_tracing()
     for _ in range(50):
@@ -243,11 +243,11 @@ async def test_a_collector_that_is_down_fails_no_request(
 def test_the_usual_variables_decide(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], is_on: bool
 ) -> None:
-    monkeypatch.setattr(tracing, "_provider", None)
+    monkeypatch.setattr(tracing, "_tracer", None)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     start_tracing()
-    assert (tracing._provider is not None) == is_on
+    assert (tracing._tracer is not None) == is_on
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_the_usual_variables_decide(
 def test_what_cannot_be_sent_is_said_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
 ) -> None:
-    monkeypatch.setattr(tracing, "_provider", None)
+    monkeypatch.setattr(tracing, "_tracer", None)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SettingsError, match="OTEL_"):
@@ -268,7 +268,7 @@ def test_what_cannot_be_sent_is_said_in_one_sentence(
 
 
 def test_a_missing_exporter_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracing, "_provider", None)
+    monkeypatch.setattr(tracing, "_tracer", None)
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
     name = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
     monkeypatch.setitem(sys.modules, name, None)
