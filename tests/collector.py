@@ -1,15 +1,17 @@
 """A collector of OpenTelemetry's traces: OTLP over HTTP, as the exporter of the SDK sends it."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
+import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
+from telemetry import tracing
 from tests.patience import PATIENCE_S
 
 KINDS = ("", "internal", "server", "client")
@@ -87,8 +89,21 @@ def collecting() -> Iterator[Collector]:
         server.shutdown()
 
 
-def _values(pairs: "list[KeyValue] | object") -> dict[str, object]:
-    return {pair.key: _value(pair.value) for pair in pairs}  # type: ignore[attr-defined]
+@contextmanager
+def tracing_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    """Traces of this process until the block ends."""
+    with collecting() as made:
+        monkeypatch.setattr(tracing, "_tracer", None)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", made.url)
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+        tracing.start_tracing()
+        assert tracing._tracer is not None
+        yield made
+        tracing._tracer.span_processor.shutdown()
+
+
+def _values(pairs: Iterable[KeyValue]) -> dict[str, object]:
+    return {pair.key: _value(pair.value) for pair in pairs}
 
 
 def _value(value: AnyValue) -> object:

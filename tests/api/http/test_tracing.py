@@ -25,7 +25,7 @@ from tests.api.replaced import with_listening
 from tests.api.sockets.client import TtsClient, connect
 from tests.api.sockets.conftest import serve
 from tests.api.sockets.stt.client import stt
-from tests.collector import Collector, Span, collecting
+from tests.collector import Collector, Span, tracing_here
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -41,14 +41,8 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    with collecting() as made:
-        monkeypatch.setattr(tracing, "_tracer", None)
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", made.url)
-        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-        start_tracing()
-        assert tracing._tracer is not None
+    with tracing_here(monkeypatch) as made:
         yield made
-        tracing._tracer.span_processor.shutdown()
 
 
 async def arrived(collector: Collector, name: str, trace_id: str = "", number: int = 1) -> Span:
@@ -113,7 +107,7 @@ async def test_a_hostile_tracestate_is_left_out(
     state: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    headers = {"traceparent": SAMPLED.encode(), "tracestate": state.encode("latin-1")}
+    headers = {b"traceparent": SAMPLED.encode(), b"tracestate": state.encode("latin-1")}
     client.headers.update(auth)
     answer = await client.get("/plans", headers=headers)
     assert answer.status_code == 200
@@ -205,7 +199,7 @@ async def test_latencies_name_a_trace_where_the_scraper_takes_exemplars(
     page = await client.get("/metrics", headers={"accept": accept})
     plain = await client.get("/metrics")
     assert page.headers["content-type"].startswith("application/openmetrics-text")
-    families = {family.name: family for family in parse(page.text)}
+    families = {family.name: family for family in parse(page.text)}  # type: ignore[no-untyped-call]
     assert families["antiphon_http_requests"].type == "counter"
     samples = families["antiphon_http_request_duration_seconds"].samples
     assert TRACE in {one.exemplar.labels["trace_id"] for one in samples if one.exemplar}
