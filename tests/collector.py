@@ -90,16 +90,15 @@ def collecting() -> Iterator[Collector]:
 
 
 @contextmanager
-def tracing_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+def tracing_here(monkeypatch: pytest.MonkeyPatch, collector: Collector) -> Iterator[None]:
     """Traces of this process until the block ends."""
-    with collecting() as made:
-        monkeypatch.setattr(tracing, "_tracer", None)
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", made.url)
-        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-        tracing.start_tracing()
-        assert tracing._tracer is not None
-        yield made
-        tracing._tracer.span_processor.shutdown()
+    monkeypatch.setattr(tracing, "_tracer", None)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+    tracing.start_tracing()
+    assert tracing._tracer is not None
+    yield
+    tracing._tracer.span_processor.shutdown()
 
 
 def _values(pairs: Iterable[KeyValue]) -> dict[str, object]:

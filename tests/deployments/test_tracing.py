@@ -4,11 +4,15 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import httpx
+import numpy as np
 import pytest
 import pytest_asyncio
 
 from db.migrate import upgrade
-from tests.collector import Collector, Span, collecting
+from deployments.gateway.handles import ModelDirectory
+from models.stt.base import FILE, TranscriptionRequest
+from telemetry import tracing
+from tests.collector import Collector, Span, collecting, tracing_here
 from tests.deployments.conftest import TestCluster, gateway_app, logs_folder, until_ready
 from tests.plans import raise_plans
 from tests.servers import free_port
@@ -91,7 +95,7 @@ async def test_speech_is_one_trace_from_the_caller_to_the_engine(
     assert all(TRACE in line for line in lines) and engine.span_id in served[0]
 
 
-async def test_a_chat_has_its_tokens_and_a_transcript_its_queue(
+async def test_a_chat_has_its_tokens_and_no_text(
     client: httpx.AsyncClient, collector: Collector
 ) -> None:
     trace_id = TRACE[::-1]
@@ -103,11 +107,27 @@ async def test_a_chat_has_its_tokens_and_a_transcript_its_queue(
     assert engine.attributes["gen_ai.operation.name"] == "chat"
     assert int(str(engine.attributes["gen_ai.usage.output_tokens"])) > 0
     assert "chat_first_token_seconds" in engine.events
-    spoken = await client.post("/v1/audio/speech", json={"input": "Hello.", "voice": "alloy"})
-    files = {"audio": ("speech.mp3", spoken.content)}
-    answer = await client.post("/stt", files=files, headers=headers)
-    assert answer.status_code == 200, answer.text
-    *_, engine = await trace_of(collector, trace_id, "POST /stt", "STT/transcribe")
-    assert engine.attributes["antiphon.urgency"] == "file"
-    assert "stt_queue_seconds" in engine.events
     assert b"one two" not in collector.raw
+
+
+async def test_requests_that_wait_for_a_recogniser_have_a_queue_each(
+    client: httpx.AsyncClient,
+    directory: ModelDirectory,
+    collector: Collector,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pcm = np.zeros(16_000, np.float32)
+    with tracing_here(monkeypatch, collector), tracing.traced("callers"):
+        request = TranscriptionRequest(pcm=pcm, language=None, urgency=FILE)
+        await asyncio.gather(*(directory.transcriber.transcribe(request) for _ in range(8)))
+    (callers,) = await asyncio.to_thread(collector.wait_for, lambda one: one.name == "callers")
+    engines = await asyncio.to_thread(
+        collector.wait_for,
+        lambda one: one.trace_id == callers.trace_id and one.kind == "server",
+        8,
+    )
+    assert len({one.parent_id for one in engines}) == 8
+    for one in engines:
+        assert one.events.count("stt_queue_seconds") == 1, engines
+        assert one.attributes["antiphon.urgency"] == "file"
+        assert one.attributes["antiphon.audio_seconds"] == 1

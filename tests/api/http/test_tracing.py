@@ -25,7 +25,7 @@ from tests.api.replaced import with_listening
 from tests.api.sockets.client import TtsClient, connect
 from tests.api.sockets.conftest import serve
 from tests.api.sockets.stt.client import stt
-from tests.collector import Collector, Span, tracing_here
+from tests.collector import Collector, Span, collecting, tracing_here
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -41,7 +41,7 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    with tracing_here(monkeypatch) as made:
+    with collecting() as made, tracing_here(monkeypatch, made):
         yield made
 
 

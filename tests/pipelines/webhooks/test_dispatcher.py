@@ -20,7 +20,7 @@ from pipelines.errors import InvalidRequest
 from pipelines.storage.encryption import Encryption
 from pipelines.webhooks.dispatcher import AT_ONCE_FOR_ONE, AT_ONCE_FOR_WORKSPACE, WebhookDispatcher
 from pipelines.webhooks.registration import WebhookChange
-from tests.collector import tracing_here
+from tests.collector import collecting, tracing_here
 from tests.pipelines.webhooks.conftest import SECRET, Tenant, settle
 from tests.pipelines.webhooks.receivers import Authority, Held, receiver
 
@@ -72,7 +72,7 @@ async def test_a_webhook_without_a_secret_receives_unsigned_messages(
 async def test_a_traced_delivery_carries_its_trace(
     tenant: Tenant, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with tracing_here(monkeypatch) as collector:
+    with collecting() as collector, tracing_here(monkeypatch, collector):
         async with receiver(authority, 503) as hook:
             await tenant.register(hook.url)
             await tenant.emit()
