@@ -33,6 +33,7 @@ from deployments.cluster import first_stage, first_voice, model_names
 from deployments.compat import untested_versions
 from deployments.config_check import application_problems, option_problems
 from pipelines.accounts.service import Accounts
+from telemetry.tracing import start_tracing
 
 READY_TIMEOUT_S = 180
 
@@ -51,6 +52,7 @@ def main() -> None:
     started = time.monotonic()
     try:
         settings = load_settings()
+        start_tracing()  # or says what is wrong
         cluster.prepare_environment(settings)
         if problems := option_problems(config):  # imports Ray, hence not earlier
             parser.error("--config: " + "\n".join(problems))

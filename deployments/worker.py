@@ -42,9 +42,11 @@ class Worker:
         from pipelines.webhooks.dispatcher import WebhookDispatcher
         from pipelines.webhooks.sender import Sender
         from telemetry.logs import setup_logs
+        from telemetry.tracing import start_tracing
 
         keep_replica_on_loopback()
         setup_logs()
+        start_tracing()
         settings = load_settings()
         await check_stores(settings)
         self._database = await open_database(settings)

@@ -223,15 +223,16 @@ async def iterate_in_thread(
 ) -> AsyncGenerator[T, None]:
     """Pulls one item at a time from a blocking generator in a thread.
 
-    When the consumer stops, the running pull ends in its thread, where the generator is closed:
-    closing it at once would fail with "generator already executing".
+    The generator sees the context variables of the consumer. When that stops, the running pull ends
+    in its thread, where the generator is closed: closing it at once would fail with "generator
+    already executing".
     """
-    end = object()
+    end, context = object(), contextvars.copy_context()
     loop = asyncio.get_running_loop()
     pull: asyncio.Future[object] | None = None
     try:
         while True:
-            pull = loop.run_in_executor(executor, next, generator, end)
+            pull = loop.run_in_executor(executor, context.run, partial(next, generator, end))
             item = await asyncio.shield(pull)
             pull = None
             if item is end:

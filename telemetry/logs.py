@@ -5,12 +5,10 @@ import logging
 import re
 import sys
 import traceback
-from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
-request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
-"""The id of the request that the current task serves."""
+from telemetry.tracing import request_id, trace_ids
 
 _HIDDEN = "[hidden]"
 _SECRETS = (
@@ -73,7 +71,7 @@ _OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"
 
 
 class JsonFormatter(logging.Formatter):
-    """One line of JSON: time, level, logger, event, request id and the record's extra fields."""
+    """One line of JSON: time, level, logger, event, request id, trace and extra fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -84,6 +82,7 @@ class JsonFormatter(logging.Formatter):
         }
         if (current := request_id.get()) is not None:
             line["request_id"] = current
+        line |= trace_ids()
         line.update({k: v for k, v in vars(record).items() if k not in _OWN_FIELDS})
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)

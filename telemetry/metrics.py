@@ -13,6 +13,8 @@ from prometheus_client import (
     disable_created_metrics,
 )
 
+from telemetry.tracing import note
+
 # The `_created` series, an unused second series for each metric.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -28,6 +30,13 @@ _SPEED = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256)
 _LAG = (0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200, 86400)
 
 
+class _TracedHistogram(Histogram):
+    """Within a span a sample is an event of it, and names its trace on the page (an exemplar)."""
+
+    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
+        super().observe(amount, exemplar or note(self._name.removeprefix("antiphon_"), amount))
+
+
 def _counter(name: str, text: str, *labels: str) -> Counter:
     return Counter(f"antiphon_{name}", text, labels, registry=REGISTRY)
 
@@ -37,7 +46,7 @@ def _gauge(name: str, text: str, *labels: str) -> Gauge:
 
 
 def _histogram(name: str, text: str, *labels: str, bins: tuple[float, ...] = _LATENCY) -> Histogram:
-    return Histogram(f"antiphon_{name}", text, labels, registry=REGISTRY, buckets=bins)
+    return _TracedHistogram(f"antiphon_{name}", text, labels, registry=REGISTRY, buckets=bins)
 
 
 # HTTP. `route` is the pattern of a path, such as /voices/{voice_id}, or `none` without a match.

@@ -5,19 +5,23 @@ samples would block its event loop.
 """
 
 import itertools
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Gauge, Metric, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from telemetry.metrics import REGISTRY
 
 REPORT_AGE = "antiphon_report_age_seconds"
 MEDIA_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+OPEN_METRICS = openmetrics.CONTENT_TYPE_LATEST
 _HELP = "# HELP "
+_EXEMPLAR = re.compile(r" # \{.*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,9 @@ class OwnReports:
         """
         sequence = next(self._sequence)
         origin = {"deployment": self.deployment, "replica": self.replica}
-        text = generate_latest(_LabelledCollector(self.source, origin)).decode()
+        source = _LabelledCollector(self.source, origin)
+        text = openmetrics.generate_latest(source).decode()  # type: ignore[no-untyped-call]
+        text = text.removesuffix("# EOF\n")
         families = dict(_family(block) for block in text.removeprefix(_HELP).split(f"\n{_HELP}"))
         return Report(
             self.deployment,
@@ -73,8 +79,9 @@ class OwnReports:
         return [self.take()]
 
 
-def render(reports: Iterable[Report]) -> bytes:
-    """The page, of MEDIA_TYPE; families of the same name are joined, as the format requires."""
+def render(reports: Iterable[Report], media_type: str = MEDIA_TYPE) -> bytes:
+    """The page; families of the same name are joined, as the format requires. Only that of
+    OPEN_METRICS has exemplars, and names counters without `_total` in their heads."""
     registry = CollectorRegistry()
     text = "Time since a process reported its metrics"
     ages = Gauge(REPORT_AGE, text, ("deployment", "replica"), registry=registry)
@@ -87,8 +94,13 @@ def render(reports: Iterable[Report]) -> bytes:
             samples[name].append(lines)
     parts = [generate_latest(registry).decode()]
     for name, head in heads.items():
+        if media_type == OPEN_METRICS:
+            head = head.replace(f" {name} ", f" {name.removesuffix('_total')} ")
         parts += [head, *samples[name]]
-    return "".join(parts).encode()
+    page = "".join(parts)
+    if media_type == OPEN_METRICS:
+        return f"{page}# EOF\n".encode()
+    return (_EXEMPLAR.sub("", page) if " # {" in page else page).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +114,18 @@ class _LabelledCollector(Collector):
         for family in filter(_has_samples, self.source.collect()):
             made = Metric(family.name, family.documentation, family.type)
             for sample in family.samples:
-                made.add_sample(sample.name, {**sample.labels, **self.labels}, sample.value)
+                labels = {**sample.labels, **self.labels}
+                made.add_sample(sample.name, labels, sample.value, exemplar=sample.exemplar)
             yield made
 
 
 def _family(block: str) -> tuple[str, tuple[str, str]]:
-    """A metric's name, its HELP and TYPE lines, and its samples."""
+    """A metric's name, its HELP and TYPE lines as in MEDIA_TYPE, and its samples."""
     help_line, type_line, lines = block.split("\n", 2)
-    name = help_line.partition(" ")[0]
-    return name, (f"{_HELP}{help_line}\n{type_line}\n", f"{lines.rstrip()}\n")
+    name, _, text = help_line.partition(" ")
+    kind = type_line.rpartition(" ")[2]
+    name += "_total" if kind == "counter" else ""
+    return name, (f"{_HELP}{name} {text}\n# TYPE {name} {kind}\n", f"{lines.rstrip()}\n")
 
 
 def _has_samples(family: Metric) -> bool:

@@ -20,7 +20,7 @@ MAX_LINES, MAX_FILES, MAX_PREFIXED = 450, 15, 2
 # Vague words, which no reader searches for; docs/glossary.md has the terms of the field.
 BANNED = ("nobody", "somebody", "whoever", "anybody", "anew", "foretold", "foretell")
 # A request's id reaches the log lines below it; no function's result depends on it.
-CONTEXT_VARIABLES = {"telemetry/logs.py"}
+CONTEXT_VARIABLES = {"telemetry/tracing.py"}
 GROUPS = {
     "Services",
     "SpeechServices",

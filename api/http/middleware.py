@@ -5,6 +5,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
@@ -26,8 +27,8 @@ from api.http.limits import (
     leave_place,
 )
 from api.http.turns import TURN
-from telemetry import metrics
-from telemetry.logs import request_id
+from telemetry import metrics, tracing
+from telemetry.tracing import request_id
 
 access_log = logging.getLogger("api.access")
 
@@ -44,23 +45,28 @@ class RequestFrame:
         self._admission = admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket":
-            turns = self._admission.turns
-            turn = scope.setdefault("state", {})[TURN] = turns.of(
-                client_address(HTTPConnection(scope))
-            )
-            with turns.working():
-                try:
-                    await self._app(scope, receive, send)
-                finally:
-                    turn.leave(is_end=True)
-            return
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
+        answer = self._answer if scope["type"] == "http" else self._serve_socket
+        is_quiet, headers = scope["path"] in QUIET_PATHS, tracing.carried(scope["headers"])
+        token = request_id.set(identity := _request_id(scope))
+        with nullcontext() if is_quiet else tracing.traced("HTTP", "SERVER", headers=headers):
+            await answer(scope, receive, send, identity)
+        request_id.reset(token)
+
+    async def _serve_socket(self, scope: Scope, receive: Receive, send: Send, _: str) -> None:
+        turns = self._admission.turns
+        address = client_address(HTTPConnection(scope))
+        turn = scope.setdefault("state", {})[TURN] = turns.of(address)
+        with turns.working():
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                turn.leave(is_end=True)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, identity: str) -> None:
         started = time.perf_counter()
-        identity = _request_id(scope)
-        token = request_id.set(identity)
         status = 0
         method = scope["method"]
         is_head = method == "HEAD"
@@ -110,7 +116,7 @@ class RequestFrame:
             metrics.http_requests_live.dec()
             for release in releases:
                 release()
-            _count(method, scope, status, elapsed_s)
+            _count(method if method in _METHODS else "other", scope, status, elapsed_s)
             if scope["path"] not in QUIET_PATHS:
                 access_log.info(
                     "request",
@@ -121,15 +127,19 @@ class RequestFrame:
                         "ms": round(elapsed_s * 1000, 2),
                     },
                 )
-            request_id.reset(token)
 
 
 def _count(method: str, scope: Scope, status: int, elapsed_s: float) -> None:
     """Counts one request by the pattern of its path, of which there are few."""
     route = getattr(scope.get("route"), "path", "none")  # the router sets it in the scope
-    counter, histogram = _series(method if method in _METHODS else "other", route, status)
+    counter, histogram = _series(method, route, status)
     counter.inc()
     histogram.observe(elapsed_s)
+    tracing.annotate(
+        {"http.request.method": method, "http.route": route, "http.response.status_code": status},
+        name=f"{method} {route}",
+        error=str(status) if status >= 500 else "",
+    )
 
 
 @cache  # looking up a series takes longer than counting

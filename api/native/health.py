@@ -16,7 +16,7 @@ from api.http.errors import ApiError
 from api.http.routing import InfrastructureDep, credential_of, make_router, services_of
 from configs.environment import is_loopback
 from configs.settings import Settings
-from telemetry.reports import MEDIA_TYPE, render
+from telemetry.reports import MEDIA_TYPE, OPEN_METRICS, render
 
 router = make_router("health", public=True)
 
@@ -96,8 +96,10 @@ async def readyz(
 async def _metrics(request: Request) -> Response:
     infrastructure = services_of(request).infrastructure
     _check_access(request, infrastructure.settings)
-    page = render(await infrastructure.reports.all())
-    return Response(page, headers={"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store"})
+    is_open = "application/openmetrics-text" in request.headers.get("accept", "")
+    kind = OPEN_METRICS if is_open else MEDIA_TYPE
+    page = render(await infrastructure.reports.all(), kind)
+    return Response(page, headers={"Content-Type": kind, "Cache-Control": "no-store"})
 
 
 def _check_access(request: Request, settings: Settings) -> None:

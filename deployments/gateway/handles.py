@@ -27,8 +27,7 @@ from models.errors import EngineError, EngineLost, EngineOverloaded, PackMissing
 from models.llm.base import GenerationDelta, GenerationRequest
 from models.stt.base import Transcript, TranscriptionRequest
 from models.tts.base import SynthesisRequest
-from telemetry import metrics
-from telemetry.logs import request_id
+from telemetry import metrics, tracing
 
 logger = logging.getLogger(__name__)
 
@@ -128,12 +127,18 @@ class ModelHandle:
         return True
 
     @contextmanager
-    def _observed_call(self, response: Any) -> Iterator[Callable[[], None]]:
-        """Around one call of a replica; yields a function to be called at each item of the answer.
+    def _called(
+        self, method: str, request: Any, **options: Any
+    ) -> Iterator[tuple[Any, Callable[[], None]]]:
+        """Calls a replica; yields the response, and a function to be called at each item of it.
 
         Counts the call by its outcome, converts errors to EngineErrors, and cancels the work when
         the caller is cancelled, which Ray does not do by itself.
         """
+        name = f"{self.name}/{method}"
+        span = tracing.start(name, "CLIENT", {"rpc.system.name": "ray", "rpc.method": name})
+        handle = self.handle.options(method_name=method, **options)
+        response: Any = handle.remote(request, tracing.call_headers(span))
         began: float | None = time.perf_counter()
         outcome = "left"
 
@@ -145,7 +150,7 @@ class ModelHandle:
 
         try:
             with engine_errors(self.name):
-                yield answered
+                yield response, answered
             outcome = "ok"
         except EngineError as error:
             # A missing pack is no failure: the caller retries with the pack.
@@ -159,14 +164,14 @@ class ModelHandle:
             raise
         finally:
             metrics.calls.labels(self.name, outcome).inc()
+            tracing.end(span, "" if outcome in ("ok", "left") else outcome)
 
     async def stream(
         self, method: str, request: Any, conversation: str = ""
     ) -> AsyncGenerator[Any, None]:
         """Items of a streaming method; closing the generator cancels the work in the replica."""
-        handle = self.handle.options(method_name=method, stream=True, session_id=conversation)
-        response: Any = handle.remote(request, request_id.get())
-        with self._observed_call(response) as answered:
+        options = {"stream": True, "session_id": conversation}
+        with self._called(method, request, **options) as (response, answered):
             await self._wake(response)
             async for item in response:
                 answered()
@@ -195,8 +200,7 @@ class STTModelHandle(ModelHandle):
     """The STTModel port."""
 
     async def transcribe(self, request: TranscriptionRequest) -> Transcript:
-        response: Any = self.handle.transcribe.remote(request, request_id.get())
-        with self._observed_call(response) as answered:
+        with self._called("transcribe", request) as (response, answered):
             await self._wake(response)
             transcript: Transcript = await response
             answered()

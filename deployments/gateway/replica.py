@@ -42,8 +42,10 @@ class Gateway:
         from pipelines.storage.files import watch_storage
         from pipelines.temporary_directories import delete_leftover_directories
         from telemetry.logs import setup_logs
+        from telemetry.tracing import start_tracing
 
         setup_logs()
+        start_tracing()
         settings = load_settings()
         await check_stores(settings)
         # `make run` has done it, but not `serve run` or a rolling update.
@@ -88,6 +90,7 @@ class Gateway:
     async def __del__(self) -> None:
         """Awaited by Serve when the replica stops: drains it first."""
         from pipelines.chat.pipeline import wait_for_saves
+        from telemetry.tracing import flush
 
         infrastructure = self.services.infrastructure
         drained = drain_sockets(infrastructure.sockets)
@@ -101,6 +104,7 @@ class Gateway:
         await wait_for_saves()
         await self.services.platform.billing.wait_for_settlements()
         await asyncio.to_thread(infrastructure.database.close)
+        await flush()
 
     def __serve_build_asgi_app__(self) -> "FastAPI":
         """The same app for Serve's own HTTP proxy (`server: serve`)."""

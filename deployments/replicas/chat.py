@@ -13,7 +13,8 @@ from models.registry import CHAT
 from pipelines.chat.coalescing import coalesce
 from pipelines.errors import Overloaded
 from pipelines.fair_queuing import CONTENDED_S, FairSlots
-from telemetry import metrics
+from telemetry import metrics, tracing
+from telemetry.tracing import CallHeaders
 
 # Sending a piece to another process costs as much CPU as a fifth of a token of a small model, on
 # the cores that compute tokens. About 16 pieces per second still look like typing.
@@ -33,10 +34,10 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
         self._slots: WeakKeyDictionary[ChatEngine, FairSlots] = WeakKeyDictionary()
 
     async def generate(
-        self, request: GenerationRequest, caller: str | None = None
+        self, request: GenerationRequest, caller: CallHeaders | None = None
     ) -> AsyncGenerator[GenerationDelta, None]:
-        """The answer as a stream, for the request with the id `caller`. Raises EngineError."""
-        with self.serving(caller) as engine:
+        """The answer as a stream, for the request of `caller`. Raises EngineError."""
+        with self.serving(caller, "chat", {"gen_ai.output.type": "text"}) as engine:
             made = answer_timed(self._generate(engine, request), is_resumed=bool(request.begun))
             is_due = clause_ends(FIRST_PHRASE if request.is_spoken else 0)
             deltas = coalesce(made, operator.add, PIECE_INTERVAL_S, is_due)
@@ -119,6 +120,12 @@ async def answer_timed(
     finally:
         metrics.chat_tokens.labels("prompt").inc(0 if is_resumed else usage.prompt_tokens)
         metrics.chat_tokens.labels("completion").inc(usage.completion_tokens)
+        tracing.annotate(
+            {
+                "gen_ai.usage.input_tokens": usage.prompt_tokens,
+                "gen_ai.usage.output_tokens": usage.completion_tokens,
+            }
+        )
         made = usage.completion_tokens - before
         if first is not None and made > 0:
             elapsed_s = max(time.perf_counter() - first, 1e-6)

@@ -5,7 +5,7 @@ import logging
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Generic
 
@@ -23,8 +23,9 @@ from models.base import ModelInfo
 from models.errors import EngineError, EngineLost, ModelNotLoaded, PackMissing
 from models.registry import EngineKind, ModelT, load_model
 from models.weights.store import WeightStore
-from telemetry import metrics
-from telemetry.logs import request_id, setup_logs
+from telemetry import metrics, tracing
+from telemetry.logs import setup_logs
+from telemetry.tracing import CallHeaders
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
     def __init__(self, kind: EngineKind[ModelT]) -> None:
         keep_replica_on_loopback()
         setup_logs()
+        tracing.start_tracing()
         # Measured under overload: with lower priority of model replicas, the gateway on the same
         # cores refuses in 77 instead of 132 ms (p99), and as many requests are served.
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)  # of this thread and those that it starts
@@ -115,28 +117,38 @@ class ModelDeployment(ABC, Generic[ModelT]):
         return self._current()[0]
 
     @contextmanager
-    def serving(self, caller: str | None) -> Iterator[ModelT]:
-        """The engine for one request; its logs get `caller`, the request's id."""
-        request_id.set(caller)  # not reset: Serve runs each request in a task of its own
-        started, self._used = time.perf_counter(), True
-        outcome = "left"  # cancelled by the caller
-        metrics.engine_requests_live.inc()
-        try:
-            yield self.engine()
-            outcome = "ok"
-        except EngineError as error:
-            # A missing pack is no failure: the caller retries with the pack.
-            outcome = "ok" if isinstance(error, PackMissing) else error.code
-            raise
-        except Exception:  # counted and raised again
-            outcome = "internal_error"
-            raise
-        finally:
-            metrics.engine_requests_live.dec()
-            if outcome not in ("ok", "left"):
-                metrics.engine_failures.labels(outcome).inc()
-            ms = round((time.perf_counter() - started) * 1000, 2)
-            logger.info("served", extra={"outcome": outcome, "ms": ms})
+    def serving(
+        self, caller: CallHeaders | str | None, operation: str, attributes: tracing.Attributes
+    ) -> Iterator[ModelT]:
+        """The engine for one request, in a span; its logs and spans are those of `caller`."""
+        if not isinstance(caller, Mapping):  # the bare id, of a gateway of the release before
+            caller = {} if caller is None else {"x-request-id": caller}
+        # Not reset: Serve runs each request in a task of its own.
+        tracing.request_id.set(caller.get("x-request-id"))
+        model = self._loaded[1].id if self._loaded is not None else ""
+        named = {"gen_ai.operation.name": operation, "gen_ai.request.model": model}
+        span = tracing.start(f"{operation} {model}", "SERVER", {**named, **attributes}, caller)
+        with tracing.current(span):
+            started, self._used = time.perf_counter(), True
+            outcome = "left"  # cancelled by the caller
+            metrics.engine_requests_live.inc()
+            try:
+                yield self.engine()
+                outcome = "ok"
+            except EngineError as error:
+                # A missing pack is no failure: the caller retries with the pack.
+                outcome = "ok" if isinstance(error, PackMissing) else error.code
+                raise
+            except Exception:  # counted and raised again
+                outcome = "internal_error"
+                raise
+            finally:
+                metrics.engine_requests_live.dec()
+                if outcome not in ("ok", "left"):
+                    metrics.engine_failures.labels(outcome).inc()
+                ms = round((time.perf_counter() - started) * 1000, 2)
+                logger.info("served", extra={"outcome": outcome, "ms": ms})
+                tracing.end(span, "" if outcome in ("ok", "left") else outcome)
 
     async def check_health(self) -> None:
         """Serve runs this on the event loop of the replica: when that is blocked, the check times

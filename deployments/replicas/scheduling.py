@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate
@@ -45,6 +46,8 @@ class _WaitingRequest:
     request: TranscriptionRequest
     since: float  # time of arrival, by the clock
     answer: asyncio.Future[Transcript] = field(default_factory=asyncio.Future)
+    # Its turn comes in the task of another request, where nothing of it is to be noted.
+    context: Context = field(default_factory=copy_context)
 
     def rank(self, now: float) -> tuple[float, float]:
         """The smallest rank is first; ageing prevents starvation."""
@@ -151,7 +154,8 @@ class PriorityBatcher(Scheduler[_Batch]):
         self._shares.take(batch.owner)
         if batch.urgency == FILE:
             self._served[batch.owner] = batch.since
-        answering = self._tasks.start(self._answer(batch.requests))
+        work = self._answer(batch.requests)
+        answering = batch.requests[0].context.run(self._tasks.start, work)
         answering.add_done_callback(partial(self._freed, batch))
         return True
 
@@ -194,7 +198,7 @@ class PriorityBatcher(Scheduler[_Batch]):
         for one in batch.requests:
             self._waiting.remove(one)
             name = URGENCY_NAMES[one.request.urgency]
-            metrics.stt_queue_seconds.labels(name).observe(now - one.since)
+            one.context.run(metrics.stt_queue_seconds.labels(name).observe, now - one.since)
         return batch
 
     def _first(self, ready: list[_WaitingRequest], free: int, slots: int) -> _WaitingRequest | None:

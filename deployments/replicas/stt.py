@@ -14,6 +14,7 @@ from models.speaker.base import SpeakerEncoder
 from models.stt.base import STT_SAMPLE_RATE, STTEngine, Transcript, TranscriptionRequest, add_voices
 from models.weights.store import WeightStore
 from telemetry import metrics
+from telemetry.tracing import Attributes, CallHeaders
 
 MAX_CONCURRENCY = 16
 SPEAKER_CONFIG = "speaker/resemblyzer"
@@ -33,10 +34,14 @@ class STTDeployment(ModelDeployment[STTEngine]):
         self._speaker_encoder = load_once(SPEAKER, SPEAKER_CONFIG, WeightStore(weights_dir()))
 
     async def transcribe(
-        self, request: TranscriptionRequest, caller: str | None = None
+        self, request: TranscriptionRequest, caller: CallHeaders | None = None
     ) -> Transcript:
-        """The transcript of some speech; `caller` is the request's id. Raises EngineError."""
-        with self.serving(caller):
+        """The transcript of some speech, for the request of `caller`. Raises EngineError."""
+        attributes: Attributes = {
+            "antiphon.audio_seconds": len(request.pcm) / STT_SAMPLE_RATE,
+            "antiphon.urgency": URGENCY_NAMES[request.urgency],
+        }
+        with self.serving(caller, "transcribe", attributes):
             return await self._queue.submit(request)
 
     def load(self) -> float:

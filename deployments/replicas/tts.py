@@ -15,7 +15,8 @@ from models.registry import TTS
 from models.tts.base import SynthesisRequest, TTSEngine
 from pipelines.scheduling import DeadlineScheduler
 from pipelines.tasks import iterate_in_thread
-from telemetry import metrics
+from telemetry import metrics, tracing
+from telemetry.tracing import CallHeaders
 
 MAX_CONCURRENCY = 4
 WARM_UP_AFTER_S = 10.0  # by then the other models of the machine are loaded, too
@@ -44,10 +45,11 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
         self._warm_up = asyncio.create_task(self._run_warm_up(self.engine()), name="warm up")
 
     async def synthesize(
-        self, request: SynthesisRequest, caller: str | None = None
+        self, request: SynthesisRequest, caller: CallHeaders | None = None
     ) -> AsyncGenerator[AudioChunk, None]:
-        """Speech of one sentence as a stream; `caller` is the request's id. Raises EngineError."""
-        with self.serving(caller) as engine:
+        """Speech of one sentence as a stream, for the request of `caller`. Raises EngineError."""
+        attributes = {"antiphon.characters": len(request.text)}
+        with self.serving(caller, "synthesize", attributes) as engine:
             executor = self._scheduler.executor(request.deadline_s, request.owner)
             speech = speech_timed(engine, request, time.perf_counter())
             chunks = iterate_in_thread(speech, executor)
@@ -124,12 +126,15 @@ def speech_timed(
         with closing(engine.synthesize(request)) as chunks:
             for chunk in chunks:
                 computed_s += time.perf_counter() - resumed
+                if not audio_s and chunk.duration_s:
+                    tracing.note("first_audio_seconds", time.perf_counter() - asked)
                 audio_s += chunk.duration_s
                 yield chunk
                 resumed = time.perf_counter()
     finally:
         if audio_s:
             metrics.tts_audio_seconds.inc(audio_s)
+            tracing.annotate({"antiphon.audio_seconds": audio_s})
             metrics.tts_real_time_factor.observe(computed_s / audio_s)
 
 

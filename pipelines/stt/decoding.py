@@ -4,7 +4,8 @@ that they name, and a retry on another replica."""
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from configs.schema.transcription import ListeningLimits
 from models.audio import Pcm
@@ -21,6 +22,7 @@ from pipelines.ports import STTModel
 from pipelines.stt.endpointing import LikelyEnd, UtteranceEnded
 from pipelines.stt.file import FALLBACK_LANGUAGE
 from pipelines.tasks import TaskSet
+from telemetry import tracing
 
 SURE_LANGUAGE = 0.5  # of the engine's probability
 # With its padding. To an agent the language of so little speech is that of the speech before: it
@@ -38,6 +40,7 @@ class LiveUtterance:
     task: asyncio.Task[Transcript] | None = None  # decodes the utterance, perhaps speculatively
     interim: asyncio.Task[None] | None = None
     interim_at: int = 0  # position of the last interim's audio
+    span: "tracing.Span | None" = field(default_factory=partial(tracing.start, "utterance"))
 
     def resume(self) -> None:
         """Speech goes on: what was begun at the likely end is in vain."""
@@ -118,6 +121,7 @@ class UtteranceDecoder:
         self,
         pcm: Pcm,
         urgency: int,
+        utterance: LiveUtterance,
         languages: tuple[str, ...] | None = None,
         wanted_in_s: float = 0.0,
     ) -> asyncio.Task[Transcript]:
@@ -143,7 +147,8 @@ class UtteranceDecoder:
             is_live=True,
             retry_within_s=wanted_in_s + self._limits.retry_within_s,
         )
-        return self._tasks.start(self._transcribe(request))
+        with tracing.current(utterance.span):
+            return self._tasks.start(self._transcribe(request))
 
     async def final(
         self, ended: EndedUtterance, clock: Callable[[], float] = time.monotonic
@@ -162,7 +167,7 @@ class UtteranceDecoder:
             waited_s = clock() - ended.known_at
             if not error.retryable or waited_s > self._limits.decode_timeout_s / 2:
                 raise
-        return await self.decode(ended.pcm, FINAL, ended.languages)
+        return await self.decode(ended.pcm, FINAL, ended.utterance, ended.languages)
 
     async def _transcribe(self, request: TranscriptionRequest) -> Transcript:
         try:

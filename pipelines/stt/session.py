@@ -50,7 +50,7 @@ from pipelines.stt.file import confidence_of, known_language, shift, text_of
 from pipelines.stt.hallucination import HallucinationFilter
 from pipelines.stt.turns import SemanticTurns, TurnJudge, TurnPolicy, open_endpointer
 from pipelines.tasks import TaskSet
-from telemetry import metrics
+from telemetry import metrics, tracing
 
 logger = logging.getLogger(__name__)
 
@@ -165,7 +165,9 @@ class LiveSession:
         """Emits the final transcripts in the order of their utterances, until cancelled."""
         while True:
             ended = await self._ended.get()
-            await self._emit_final(ended)
+            with tracing.current(ended.utterance.span):
+                await self._emit_final(ended)
+            tracing.end(ended.utterance.span)
             async with self._emitted:
                 self._backlog_s -= len(ended.pcm) / STT_SAMPLE_RATE
                 self._emitted.notify_all()
@@ -232,7 +234,7 @@ class LiveSession:
         if self._options.turns is None:
             silence_s = (event.end - event.speech_end) / STT_SAMPLE_RATE
             wanted_in_s = max(0.0, self._options.utterance_end_ms / 1000 - silence_s)
-        utterance.task = self._decoder.decode(pcm, SPECULATIVE, wanted_in_s=wanted_in_s)
+        utterance.task = self._decoder.decode(pcm, SPECULATIVE, utterance, wanted_in_s=wanted_in_s)
         if self._options.turns is not None:
             self._tasks.start(self._emit_eager(utterance, utterance.task, event))
         if isinstance(self._options.turns, SemanticTurns):
@@ -266,7 +268,7 @@ class LiveSession:
         pcm = self._frames.between(event.start, min(event.end, self._position))
         speech_s = event.speech_frames * self._frame_s
         if utterance.task is None and not self._is_too_short(event.speech_frames):
-            utterance.task = self._decoder.decode(pcm, FINAL)
+            utterance.task = self._decoder.decode(pcm, FINAL, utterance)
         self._closed += 1
         self._backlog_s += len(pcm) / STT_SAMPLE_RATE
         if event.cut:
@@ -296,6 +298,7 @@ class LiveSession:
         except EngineError as error:
             lost_s = len(ended.pcm) / STT_SAMPLE_RATE
             metrics.stt_utterances.labels("failed").inc()
+            tracing.annotate({}, error=error.code)
             await self._emit(FailedUtterance(ended.utterance.sentence_id, error, lost_s))
             return
         event = ended.event
@@ -334,7 +337,7 @@ class LiveSession:
             return
         utterance.interim_at = self._position
         pcm = self._frames.between(self._endpointer.keep_from, self._position)
-        decoding = self._decoder.decode(pcm, INTERIM)
+        decoding = self._decoder.decode(pcm, INTERIM, utterance)
         utterance.interim = self._tasks.start(self._emit_interim(utterance, decoding))
 
     async def _emit_interim(

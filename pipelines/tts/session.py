@@ -20,6 +20,7 @@ from pipelines.tts.paid import ChargedSynthesis
 from pipelines.tts.pipeline import SpeechRequest
 from pipelines.tts.shaping import StreamEnhancer, TimedWord
 from pipelines.tts.voices import AvailableVoice
+from telemetry import tracing
 
 Message = BaseModel | str
 Send = Callable[[Message], Awaitable[None]]
@@ -335,7 +336,8 @@ class SpeakingContext:
             flush = self._waiting.popleft()
             if flush.grows:
                 self._characters -= len(flush.text)
-            succeeded = await self._speak(flush)
+            with tracing.traced("speak", attributes={"antiphon.characters": len(flush.text)}):
+                succeeded = await self._speak(flush)
             self._unfinished -= 1
             if (rest := flush.wire.rest(flush.voice.spoken_s)) is not None:
                 await self._send(rest)
@@ -352,6 +354,7 @@ class SpeakingContext:
                     chunk = await anext(chunks, None)
                 except Exception as error:  # a failed flush is reported; the context stays open
                     flush.voice.reset()
+                    tracing.annotate({}, error=type(error).__name__)
                     await self._send(flush.wire.error(error))
                     return False
                 if chunk is None:

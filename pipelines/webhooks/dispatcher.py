@@ -22,7 +22,7 @@ from pipelines.tasks import retry
 from pipelines.webhooks.registration import secret_about
 from pipelines.webhooks.sender import Sender
 from pipelines.webhooks.signing import signature_headers, signing_key
-from telemetry import metrics
+from telemetry import metrics, tracing
 
 logger = logging.getLogger(__name__)
 
@@ -173,7 +173,13 @@ class WebhookDispatcher:
             return AttemptResult(None, "seal_broken", 0)
         headers = signature_headers(event.id, int(self._now().timestamp()), body, keys)
         try:
-            return await self._sender.post(webhook.url, headers, body)
+            with tracing.traced("POST webhook", "CLIENT") as span:
+                headers.update(tracing.call_headers(span))
+                attempt = await self._sender.post(webhook.url, headers, body)
+                status = attempt.status_code or 0
+                error = "" if attempt.succeeded else attempt.error or str(status)
+                tracing.annotate({"http.response.status_code": status}, error=error)
+                return attempt
         except Exception:  # stored as any failure, or it would be retried for ever
             logger.exception("webhook_attempt_broke")
             return AttemptResult(None, "internal", 0)

@@ -10,7 +10,8 @@ import jwt
 import pytest
 
 from pipelines.accounts.authentication import SECRET_PREFIX, new_api_key
-from telemetry.logs import JsonFormatter, RedactedRecord, redact, request_id
+from telemetry.logs import JsonFormatter, RedactedRecord, redact
+from telemetry.tracing import request_id
 
 KEY = new_api_key()
 SECRET = new_api_key(SECRET_PREFIX)

@@ -25,6 +25,7 @@ from pipelines.agents.response import Answer, AnswerAudio, AnswerCall, AnswerPie
 from pipelines.audio.encode.formats import EncoderFormat
 from pipelines.chat.pipeline import Completion
 from pipelines.errors import PipelineError
+from telemetry import tracing
 
 Send = Callable[[str], Awaitable[None]]
 Begin = Callable[[], Awaitable[Completion]]
@@ -82,8 +83,9 @@ class ActiveResponse:
     async def run(self, begin: Begin, open_voice: OpenVoice) -> None:
         """Sends all events; ends also when it fails or is cancelled. Raises SessionEnded."""
         try:
-            await self._work_on(begin, open_voice)
-            await self._end()
+            with tracing.traced("respond", attributes={"gen_ai.operation.name": "invoke_agent"}):
+                await self._work_on(begin, open_voice)
+                await self._end()
         finally:
             self._forget_unheard()
             self.is_announced.set()
@@ -103,6 +105,7 @@ class ActiveResponse:
         except (ApiError, EngineError, PipelineError, DatabaseError) as error:
             fault = as_fault(error)
             self.response.fail(fault.code or fault.kind, fault.message, fault.kind)
+            tracing.annotate({}, error=type(error).__name__)
         finally:
             if self._work is not None and not self._work.done():  # the session ends
                 self._work.cancel()

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,8 +29,8 @@ from api.sockets.kernel.conversation import (
 from api.sockets.kernel.session import SecretSession, SocketSession
 from pipelines.accounts.authentication import Scope
 from pipelines.billing.billing import to_usd
-from telemetry import metrics
-from telemetry.logs import request_id
+from telemetry import metrics, tracing
+from telemetry.tracing import request_id
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +57,7 @@ def socket_routes(path: str, route: SocketRoute) -> list[BaseRoute]:
 
     async def serve(websocket: WebSocket) -> None:
         websocket.scope["path"] = path  # in logs: without a key
+        tracing.annotate({"http.request.method": "GET", "http.route": path}, name=f"GET {path}")
         await _serve(websocket, route)
 
     routes: list[BaseRoute] = [WebSocketRoute(path, serve), Route(path, _ok, methods=["GET"])]
@@ -92,8 +92,6 @@ def _key_of(websocket: WebSocket, route: SocketRoute) -> str:
 
 
 async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
-    identity = secrets.token_hex(16)
-    request_id.set(identity)  # the server runs each socket in a task of its own
     started = time.perf_counter()
     services = services_of(websocket)
     sockets, platform = services.infrastructure.sockets, services.platform
@@ -123,7 +121,7 @@ async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
         is_offered = route.subprotocol in websocket.scope["subprotocols"]
         await websocket.accept(
             route.subprotocol if is_offered else None,
-            headers=[(b"x-request-id", identity.encode())],
+            headers=[(b"x-request-id", (request_id.get() or "").encode())],
         )
         session = SocketSession(
             websocket,
@@ -143,6 +141,8 @@ async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
             seconds = time.perf_counter() - started
             metrics.socket_seconds.labels(route.service).observe(seconds)
             metrics.socket_closes.labels(route.service, close_codes.shown(session.close_code)).inc()
+            close = {"http.response.status_code": 101, "antiphon.close_code": session.close_code}
+            tracing.annotate(close)
             access_log.info(
                 "socket",
                 extra={
@@ -164,8 +164,10 @@ async def _refuse(websocket: WebSocket, error: ApiError) -> None:
     turn_of(websocket).leave(is_end=True)
     await services_of(websocket).infrastructure.admission.turns.delay_refusal()
     metrics.socket_refusals.labels(error.code).inc()
+    failure = error.code if error.status >= 500 else ""
+    tracing.annotate({"http.response.status_code": error.status}, error=failure)
     response = error_response(error, websocket)
-    response.headers["X-Request-Id"] = request_id.get() or secrets.token_hex(16)
+    response.headers["X-Request-Id"] = request_id.get() or ""
     access_log.info(
         "request", extra={"path": websocket.scope["path"], "method": "GET", "status": error.status}
     )

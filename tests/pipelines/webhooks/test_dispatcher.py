@@ -20,6 +20,7 @@ from pipelines.errors import InvalidRequest
 from pipelines.storage.encryption import Encryption
 from pipelines.webhooks.dispatcher import AT_ONCE_FOR_ONE, AT_ONCE_FOR_WORKSPACE, WebhookDispatcher
 from pipelines.webhooks.registration import WebhookChange
+from tests.collector import collecting, tracing_here
 from tests.pipelines.webhooks.conftest import SECRET, Tenant, settle
 from tests.pipelines.webhooks.receivers import Authority, Held, receiver
 
@@ -66,6 +67,24 @@ async def test_a_webhook_without_a_secret_receives_unsigned_messages(
         headers = hook.received[0].headers
     assert headers["webhook-id"] == event_id and headers["webhook-timestamp"].isdecimal()
     assert "webhook-signature" not in headers
+
+
+async def test_a_traced_delivery_carries_its_trace(
+    tenant: Tenant, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with collecting() as collector, tracing_here(monkeypatch, collector):
+        async with receiver(authority, 503) as hook:
+            await tenant.register(hook.url)
+            await tenant.emit()
+            await tenant.deliver()
+            headers = hook.received[0].headers
+        (span,) = await asyncio.to_thread(
+            collector.wait_for, lambda one: one.name == "POST webhook"
+        )
+    assert headers["traceparent"].startswith(f"00-{span.trace_id}-{span.span_id}-")
+    assert (span.kind, span.failed) == ("client", True)
+    assert span.attributes["http.response.status_code"] == 503
+    assert hook.url.encode() not in collector.raw
 
 
 async def test_during_rotation_both_secrets_verify(tenant: Tenant, authority: Authority) -> None:
