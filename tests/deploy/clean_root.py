@@ -113,11 +113,11 @@ class Roots:
         if word == "WORKDIR":
             (root / rest.lstrip("/")).mkdir(parents=True, exist_ok=True)
         elif word == "RUN":
-            print(f"[{name}] RUN {rest[:90]}", flush=True)
+            sys.stdout.write(f"[{name}] RUN {rest[:90]}\n")
             command = re.sub(r"--mount=\S+\s*", "", rest)
             self.execute(name, ["sh", "-c", command], folder, user, keep=os.environ)
         elif word == "COPY":
-            print(f"[{name}] COPY {rest}", flush=True)
+            sys.stdout.write(f"[{name}] COPY {rest}\n")
             *given, target = rest.split()
             options = [one for one in given if one.startswith("--from=")]
             origin = self.root(options[0].removeprefix("--from=")) if options else PROJECT_DIR

@@ -322,3 +322,8 @@ def test_the_service_sees_the_address_of_the_client(site: Site) -> None:
 def test_the_metrics_are_not_shown(site: Site) -> None:
     with site.client() as client:
         assert client.get("/metrics").status_code == 404
+
+
+def test_the_gateway_answers_the_readiness_probe_of_kuberay(site: Site) -> None:
+    with site.client() as client:
+        assert client.get("/-/healthz").text == "success"
