@@ -26,7 +26,7 @@ BENCHMARKS = $(filter-out realtime_soak voices-fitting stt-diarization chat-gpu 
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run join install weights dev clients servers test fuzz fuzz-parsers test-machines test-gpu check audit sbom auditors bench lock
+.PHONY: help run join install weights dev clients servers test fuzz fuzz-parsers test-machines test-gpu check manifests audit sbom auditors bench lock
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
@@ -79,6 +79,9 @@ check: dev ## Lint, format, types, layers, and the rules of docs/structure.md
 	@$(BIN)/lint-imports
 	@$(BIN)/python tools/house.py
 
+manifests: dev ## Write the parts of deploy/kubernetes that repeat serve_config.yaml and alerts.yaml
+	@$(BIN)/python tools/manifests.py
+
 auditors:
 	@VENV=.venv-audit tools/venv.sh requirements-audit.lock
 
@@ -104,6 +107,7 @@ lock: dev ## Pin again after pyproject.toml changed; ARGS=--upgrade takes newer 
 	@$(LOCK) --output-file requirements.lock
 	@$(LOCK) --group dev --constraint requirements.lock --output-file requirements-dev.lock
 	@$(LOCK) --extra gpu --constraint requirements-dev.lock --output-file requirements-gpu.lock
+	@$(PIN) --group s3 --constraint requirements.lock --output-file requirements-s3.lock
 	@$(PIN) --group clients --output-file requirements-clients.lock
 	@$(PIN) --group fuzz --output-file requirements-fuzz.lock
 	@$(PIN) --group audit --output-file requirements-audit.lock

@@ -34,7 +34,7 @@ access_log = logging.getLogger("api.access")
 
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-QUIET_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
+QUIET_PATHS = frozenset({"/healthz", "/readyz", "/metrics", "/-/healthz"})
 
 
 class RequestFrame:

@@ -139,5 +139,11 @@ def _host_of(url: str) -> str:
         return ""
 
 
-# A plain Starlette route: it is the operator's, and not part of the OpenAPI document.
-routes: list[BaseRoute] = [Route("/metrics", _metrics)]
+async def _serve_healthz(_: Request) -> Response:
+    """What Serve's proxy answers. Where it is disabled, KubeRay's readiness probe of a pod, and its
+    choice of the pods that get requests, ask the gateway in its place."""
+    return Response("success", media_type="text/plain")
+
+
+# Plain Starlette routes: they are the operator's, and not part of the OpenAPI document.
+routes: list[BaseRoute] = [Route("/metrics", _metrics), Route("/-/healthz", _serve_healthz)]

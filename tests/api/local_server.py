@@ -2,7 +2,7 @@
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,10 +54,10 @@ def serve_local(folder: Path) -> Iterator[Server]:
 
 
 @contextmanager
-def serve_services(services: Services) -> Iterator[Server]:
+def serve_services(services: Services, trusted_proxies: Sequence[str] = ()) -> Iterator[Server]:
     """Serves in a thread with its own event loop until the block ends; closes the database."""
     try:
-        with serve_app(create_app(services)) as url:
+        with serve_app(create_app(services), trusted_proxies) as url:
             key = asyncio.run(services.platform.accounts.ensure_first_workspace())
             assert key is not None
             raise_plans(services.infrastructure.settings.database_url)
@@ -67,10 +67,10 @@ def serve_services(services: Services) -> Iterator[Server]:
 
 
 @contextmanager
-def serve_app(app: FastAPI) -> Iterator[str]:
+def serve_app(app: FastAPI, trusted_proxies: Sequence[str] = ()) -> Iterator[str]:
     """Serves in a thread with its own event loop until the block ends, which cancels the tasks of
     the loop; yields the address."""
-    listener = HttpListener(app, "127.0.0.1", 0)
+    listener = HttpListener(app, "127.0.0.1", 0, trusted_proxies)
     with start_blocking_portal(backend_options={"use_uvloop": True}) as portal:
         try:
             portal.call(listener.start)

@@ -9,7 +9,7 @@ from configs.settings import Settings
 from models.registry import CHAT, GRAMMAR_CHECK, SPEAKER, STT, TTS, VAD, load, load_model
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
-from pipelines.ports import TTSModel
+from pipelines.ports import ChatModel, TTSModel
 from tests.local_ports import LocalChatModel, LocalSTTModel, LocalTTSModel
 from tests.migrated import migrate
 from tests.pipelines.stt.listening_doubles import ScriptedTurnDetector
@@ -19,8 +19,10 @@ def local_services(
     settings: Settings,
     decoder: AudioDecoder | None = None,
     speakers: Mapping[str, TTSModel] | None = None,
+    chat_models: Mapping[str, ChatModel] | None = None,
 ) -> Services:
-    """The tone, scripted and echo engines behind the real pipelines, or other `speakers`.
+    """The tone, scripted and echo engines behind the real pipelines, or other `speakers` and
+    `chat_models`.
 
     The caller closes a `decoder` that it passes; the default starts its processes lazily.
     """
@@ -34,7 +36,9 @@ def local_services(
         else speakers,
         transcribers={"scripted": transcriber},
         transcriber=transcriber,
-        chat_models={"echo": LocalChatModel(*load_model(CHAT, "llm/echo", weights))},
+        chat_models={"echo": LocalChatModel(*load_model(CHAT, "llm/echo", weights))}
+        if chat_models is None
+        else chat_models,
         vad=load(VAD, "vad/webrtc", weights),
         live_vad=load(VAD, load_yaml(ListeningConfig, "listening").vad, weights),
         turn_detector=ScriptedTurnDetector,

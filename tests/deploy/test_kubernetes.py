@@ -1,0 +1,115 @@
+"""The manifests of deploy/kubernetes: what they repeat, and what KubeRay looks for."""
+
+import base64
+import shutil
+import subprocess
+from functools import cache
+from typing import Any
+
+import pytest
+import yaml
+
+from configs.environment import SettingsError
+from configs.settings import PROJECT_DIR, load_settings
+from deployments import cluster
+from deployments.compat import RAY_SWITCHES
+from deployments.config_check import application_problems, option_problems
+from tests.deploy.test_image import OF_THE_MACHINE
+from tools.manifests import GATEWAYS, OVERLAYS, generated, serve_config
+
+cluster.prepare_environment()  # before `option_problems` imports ray
+
+KUBERNETES = PROJECT_DIR / "deploy" / "kubernetes"
+
+
+def test_what_repeats_another_file_is_up_to_date() -> None:
+    old = [path.name for path, text in generated().items() if path.read_text() != text]
+    assert old == [], "run `make manifests`"
+
+
+def test_every_file_is_yaml() -> None:
+    files = sorted(KUBERNETES.rglob("*.yaml"))
+    assert len(files) > 10
+    for path in files:
+        assert list(yaml.safe_load_all(path.read_text())), path
+
+
+@cache
+def built(overlay: str) -> list[dict[str, Any]]:
+    if (program := shutil.which("kubectl")) is None:
+        pytest.skip("no kubectl on this machine")
+    folder = str(KUBERNETES / overlay)
+    command = [program, "kustomize", folder]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return list(yaml.safe_load_all(text))
+
+
+def one(overlay: str, kind: str) -> Any:
+    (found,) = (item for item in built(overlay) if item["kind"] == kind)
+    return found
+
+
+@pytest.fixture(params=sorted(OVERLAYS))
+def overlay(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+def test_ray_takes_the_configuration(overlay: str) -> None:
+    config = yaml.safe_load(one(overlay, "RayService")["spec"]["serveConfigV2"])
+    assert config == serve_config(overlay)
+    assert application_problems(config) == option_problems(config) == []
+
+
+def test_each_pod_with_requests_has_a_gateway(overlay: str) -> None:
+    """KubeRay counts every worker as one that serves; without a gateway it is never ready."""
+    spec = one(overlay, "RayService")["spec"]
+    groups = spec["rayClusterConfig"]["workerGroupSpecs"]
+    assert sum(group["replicas"] for group in groups) == GATEWAYS[overlay]
+    assert all(group["minReplicas"] == group["maxReplicas"] for group in groups)
+    assert spec["excludeHeadPodFromServeSvc"] is True
+    head = spec["rayClusterConfig"]["headGroupSpec"]
+    assert head["rayStartParams"]["num-cpus"] == "0"
+    for group in [head, *groups]:  # the head's ports are those of the Service
+        container = group["template"]["spec"]["containers"][0]
+        assert {"name": "serve", "containerPort": 8000} in container["ports"]
+
+
+def test_each_node_has_the_switches_of_ray(overlay: str) -> None:
+    """Those that the image cannot have; `authOptions` sets RAY_AUTH_MODE."""
+    spec = one(overlay, "RayService")["spec"]["rayClusterConfig"]
+    assert spec["authOptions"] == {"mode": "token"}
+    pinned = (PROJECT_DIR / "requirements.lock").read_text()
+    assert f"\nray=={spec['rayVersion']} " in pinned
+    for group in [spec["headGroupSpec"], *spec["workerGroupSpecs"]]:
+        pod = group["template"]["spec"]
+        assert pod["securityContext"]["runAsUser"] == 10001
+        names = {entry["name"] for entry in pod["containers"][0]["env"]}
+        assert (OF_THE_MACHINE & RAY_SWITCHES.keys()) - {"RAY_AUTH_MODE"} <= names
+
+
+def test_nothing_starts_with_the_placeholders(
+    overlay: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (secret,) = (
+        item
+        for item in built(overlay)
+        if (item["kind"], item["metadata"]["name"]) == ("Secret", "antiphon")
+    )
+
+    for name, value in secret["data"].items():
+        with monkeypatch.context() as alone:
+            alone.setenv(name, base64.b64decode(value).decode())
+            if name.startswith("AWS_") or name == "STORAGE_URL":
+                continue  # of S3's package, and a path
+            with pytest.raises(SettingsError, match=name):
+                load_settings()
+
+
+def test_only_the_gateway_is_open_to_all(overlay: str) -> None:
+    rules = one(overlay, "NetworkPolicy")["spec"]["ingress"]
+    assert [rule["ports"] for rule in rules if "from" not in rule] == [[{"port": 8000}]]
+    labels = one(overlay, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"]
+    spec = one(overlay, "RayService")["spec"]["rayClusterConfig"]
+    for group in [spec["headGroupSpec"], *spec["workerGroupSpecs"]]:
+        assert labels.items() <= group["template"]["metadata"]["labels"].items()
