@@ -107,7 +107,6 @@ lock: dev ## Pin again after pyproject.toml changed; ARGS=--upgrade takes newer 
 	@$(LOCK) --output-file requirements.lock
 	@$(LOCK) --group dev --constraint requirements.lock --output-file requirements-dev.lock
 	@$(LOCK) --extra gpu --constraint requirements-dev.lock --output-file requirements-gpu.lock
-	@$(PIN) --group s3 --constraint requirements.lock --output-file requirements-s3.lock
 	@$(PIN) --group clients --output-file requirements-clients.lock
 	@$(PIN) --group fuzz --output-file requirements-fuzz.lock
 	@$(PIN) --group audit --output-file requirements-audit.lock
