@@ -128,7 +128,8 @@ class Roots:
     def execute(
         self, name: str, command: list[str], folder: str, user: str, keep: Mapping[str, str]
     ) -> None:
-        chroot = ["chroot", *([f"--userspec={user}"] if user != "/" else []), self.root(name)]
+        who = [] if user == "/" else [f"--userspec={user}"]
+        chroot = ["chroot", *who, str(self.root(name))]
         script = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', folder, *command]
         variables = {**keep, "HOME": "/root" if user == "/" else "/home/antiphon"}
         subprocess.run([*chroot, *script], env={**variables, **environment(name)}, check=True)

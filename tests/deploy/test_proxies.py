@@ -300,12 +300,13 @@ def test_the_size_of_an_upload_is_that_of_the_service(
         assert answer.json()["error"] == "file_too_large"
 
 
-def test_an_upload_far_above_the_limit_gets_the_refusal_of_the_service(site: Site) -> None:
+def test_an_upload_far_above_the_limit_is_refused(site: Site) -> None:
     with site.client() as client:
         answer = client.post("/stt", files={"audio": recording(3 * MAX_FILE_BYTES)})
-    # Caddy may see the closed connection before the answer on it.
-    if not (site.proxy == "caddy" and answer.status_code == 502):
-        assert (answer.status_code, answer.json()["error"]) == (400, "file_too_large")
+        # A proxy may see that the connection was closed before it sees the answer.
+        if answer.status_code != 502:
+            assert (answer.status_code, answer.json()["error"]) == (400, "file_too_large")
+        assert client.get("/healthz").status_code == 200
 
 
 def test_the_service_sees_the_address_of_the_client(site: Site) -> None:
