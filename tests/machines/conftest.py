@@ -85,7 +85,7 @@ class Machine:
     def said(self, *arguments: str, **options: object) -> tuple[int, str]:
         """The status and the output of a program that ends by itself."""
         process = self.python(*arguments, **options)
-        output, _ = process.communicate(timeout=PATIENCE_S)
+        output, _ = process.communicate(timeout=5 * PATIENCE_S)
         return process.returncode, output
 
     def pids(self) -> list[int]:
@@ -193,7 +193,7 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
     bridge = f"br{number}"
     folder = Path(tempfile.mkdtemp(prefix="antiphon-machines-", dir="/var/tmp"))
     with ExitStack() as stack:
-        if "KEEP" not in os.environ:
+        if "KEEP" not in os.environ:  # the logs of Ray
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
         try:
             ip("link", "add", bridge, "type", "bridge")

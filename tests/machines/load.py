@@ -73,7 +73,7 @@ async def back_after(*urls: str, within_s: float = 60.0) -> float:
     return time.monotonic() - began
 
 
-def until(url: str, path: str = "/readyz", within_s: float = 2 * PATIENCE_S) -> httpx.Response:
+def until(url: str, path: str = "/readyz", within_s: float = 5 * PATIENCE_S) -> httpx.Response:
     """Waits for a 200."""
     deadline = time.monotonic() + within_s
     last: object = None
