@@ -121,7 +121,7 @@ def measure() -> Figures:
             print(steps[-1], errors[:2], flush=True)
         cpu, began = service.cpu_times(), time.monotonic()
         time.sleep(IDLE_S)
-        idle_cores = cpu.used()["gateway0"] / (time.monotonic() - began)
+        used, span_s = cpu.used(), time.monotonic() - began
         answered_s = httpx.get(
             f"{service.url}/plans", headers={"Authorization": f"Bearer {service.keys[0]}"}
         ).elapsed.total_seconds()
@@ -136,7 +136,8 @@ def measure() -> Figures:
         "gateway_mb_before": warm["gateway_mb"],
         "gateway_mb": last["gateway_mb"],
         "kb_per_socket": grown * 1000 / (last["open"] - warm["open"]),
-        "idle_cores": idle_cores,
+        "idle_cores": used["gateway0"] / span_s,
+        "idle_redis_cores": used["redis"] / span_s,  # leases are renewed every 10 s
         "handshake_cpu_ms": last["handshake_cpu_ms"],
         "opened_per_s": last["opened_per_s"],
         "request_meanwhile_ms": answered_s * 1000,
