@@ -34,7 +34,7 @@ SPEECH = {
 MODEL = "llm/smollm2"
 TURN_S = 3.0  # of a user's utterance
 WARM, ROUNDS = 6, 12
-PROMPT_TOKENS_WORDS = 150  # about 200 tokens: an agent's instructions and a few turns
+PROMPT_WORDS = 150  # about 200 tokens: an agent's instructions and a few turns
 ANSWER_TOKENS = 60
 
 
@@ -125,13 +125,17 @@ def write(cores: int) -> Figures:
         engine, _ = load_model(CHAT, MODEL, WeightStore(weights_dir()))
         slots = engine.capabilities.max_concurrency
 
-        async def answer(number: int) -> tuple[int, float]:
-            text = f"{number}. " + "There are many streets and old houses. " * (
-                PROMPT_TOKENS_WORDS // 7
+        async def answer(chat: int, turn: int) -> tuple[int, float]:
+            """The next turn of a chat whose beginning is in the prefix cache, as an agent's is."""
+            text = f"{chat}. " + "There are many streets and old houses. " * (PROMPT_WORDS // 7)
+            messages = (
+                ChatMessage("user", text),
+                ChatMessage("assistant", "I see."),
+                ChatMessage("user", f"Tell me a story of house number {turn}."),
             )
             sampling = SamplingOptions(temperature=0, max_tokens=ANSWER_TOKENS)
             began, first, tokens = time.perf_counter(), 0.0, 0
-            request = GenerationRequest((ChatMessage("user", text),), sampling)
+            request = GenerationRequest(messages, sampling, cache_key=f"chat {chat}")
             async for delta in engine.generate(request):
                 if delta.has_content and not first:
                     first = time.perf_counter() - began
@@ -140,13 +144,13 @@ def write(cores: int) -> Figures:
             return tokens, first
 
         async def run() -> Figures:
-            await answer(0)
             figures: Figures = {"slots": slots, "answer_tokens": ANSWER_TOKENS}
-            for name, count in (("one", 1), ("full", slots)):
+            await asyncio.gather(*(answer(chat, 0) for chat in range(slots)))
+            for name, chats in (("one", 1), ("full", slots)):
                 began, cpu, made, firsts = time.perf_counter(), time.process_time(), 0, []
-                for round_ in range(3):
-                    numbers = range(100 * count + 10 * round_, 100 * count + 10 * round_ + count)
-                    for tokens, first in await asyncio.gather(*map(answer, numbers)):
+                for turn in range(1, 4):
+                    work = (answer(chat, turn + 10 * chats) for chat in range(chats))
+                    for tokens, first in await asyncio.gather(*work):
                         made += tokens
                         firsts.append(first)
                 took_s = time.perf_counter() - began

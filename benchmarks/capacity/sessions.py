@@ -100,7 +100,6 @@ async def converse_at_once(
     figures["errors"] = [error for _, some in done for error in some][:3]
     busy = {name: used[name] - rest.get(name, 0.0) * span_s for name in used}
     figures["cpu_s_per_turn"] = {name: max(s, 0.0) / len(turns) for name, s in busy.items()}
-    figures["cores_per_session"] = sum(busy.values()) / span_s / sessions
     await asyncio.sleep(3)  # charges of ended sessions are settled in the background
     figures["charges_per_turn"] = (await charges(url) - before) / len(turns)
     return figures

@@ -289,7 +289,7 @@ def run(sessions: int, turns: Turns, figures: Figures, *, scales: bool = True) -
     start = plan(round(sessions * LOW), turns, figures) if scales else planned
     cores = {name: one["replicas"] * turns.cores[name] for name, one in start["models"].items()}
     row_s = 1 / figures["ledger"]["one_workspace"]["pairs_per_s"] / 2
-    steady = {} if scales else {"rise_s": 0.0, "low": 1.0}
+    steady: Figures = {} if scales else {"rise_s": 0.0, "low": 1.0}
     cluster = Cluster(sessions, turns, cores, row_s=row_s, scales=scales, **steady)
     outcome = cluster.run()
     assert outcome.arrived == outcome.ended + outcome.open + outcome.refused

@@ -1,8 +1,8 @@
 """10,000 idle sockets on one gateway: half `/ws/tts`, half `/ws/stt` with live voice detection.
 
-The memory is that of the gateway's process (proportional set size), and its core share is of idle
-sockets, which are pinged every 30 s. The clients are processes of their own. A gateway's `sockets`
-in configs/admission.yaml, 2,000, is raised for the measurement.
+The memory is that of the gateway's process (proportional set size). Idle sockets are pinged every
+30 s, and those of `/ws/stt` send 20 ms of silence every 25 s. The clients are processes of their
+own. A gateway's `sockets` in configs/admission.yaml, 2,000, is raised for the measurement.
 """
 
 import asyncio
@@ -26,6 +26,8 @@ from benchmarks.tts.client import socket_url
 SOCKETS, CLIENTS, STEP = 10_000, 4, 2_500
 AT_ONCE = 8  # handshakes of one client
 IDLE_S = 40.0  # more than a ping's period
+MUTED_S = 25.0  # a session of /ws/stt without any audio ends after 60 s
+MUTED = bytes(640)  # 20 ms
 FILES = 65_536
 
 
@@ -35,6 +37,7 @@ def open_sockets(url: str, keys: list[str], voice: str, connection: Connection) 
 
     async def run() -> None:
         open_: list[ClientConnection] = []
+        listening: list[ClientConnection] = []
         errors: list[str] = []
         gate = asyncio.Semaphore(AT_ONCE)
 
@@ -54,13 +57,23 @@ def open_sockets(url: str, keys: list[str], voice: str, connection: Connection) 
                     if "error" in str(first) + str(answer):
                         raise ConnectionError(str(first) + str(answer))
                     open_.append(socket)
+                    if kind == "/ws/stt":
+                        listening.append(socket)
                 except Exception as error:  # counted, whatever it is
                     errors.append(f"{type(error).__name__} {error}"[:200])
 
+        async def stay() -> None:
+            while True:
+                await asyncio.sleep(MUTED_S)
+                sent = (socket.send(MUTED) for socket in listening if socket.close_code is None)
+                await asyncio.gather(*sent, return_exceptions=True)
+
+        staying = asyncio.create_task(stay())
         while wanted := await asyncio.to_thread(connection.recv):
             start = len(open_)
             await asyncio.gather(*(one(start + number) for number in range(wanted)))
             connection.send((sum(s.close_code is None for s in open_), errors))
+        staying.cancel()
 
     uvloop.run(run())
 
