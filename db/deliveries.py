@@ -8,7 +8,7 @@ from uuid import UUID
 
 from sqlalchemy import CTE, Column, ColumnElement, ForeignKey, Uuid, func, literal, update
 from sqlalchemy.orm import aliased
-from sqlmodel import Field, Session, SQLModel, col, select
+from sqlmodel import Field, Session, SQLModel, col, select, tuple_
 
 from db.audit import SERVICE, audit
 from db.database import UtcDateTime, change_rows, is_free, page_of, utc_now
@@ -217,6 +217,38 @@ def finish(
     reason = {"reason": "gone" if attempt.is_gone else "failing"}
     audit(session, webhook.workspace_id, "webhook.disabled", SERVICE, str(webhook.id), reason)
     return True
+
+
+def finish_delivered(
+    session: Session, done: Sequence[tuple[Claimed, AttemptResult]], now: datetime
+) -> set[UUID]:
+    """Records successful attempts together; returns the deliveries of which it did.
+
+    The others are for `finish`: their lease is taken, or their webhook's row is locked, for which a
+    transaction of several would wait in no order.
+    """
+    rows = select(Webhook.id).where(col(Webhook.id).in_({one.webhook.id for one, _ in done}))
+    hooks = set(session.exec(rows.with_for_update(skip_locked=True, key_share=True)))
+    failing = col(Webhook.id).in_(hooks), col(Webhook.failing_since).is_not(None)
+    change_rows(session, update(Webhook).where(*failing).values(failing_since=None))
+    ours = [(one.delivery.id, one.delivery.lease) for one, _ in done if one.webhook.id in hooks]
+    ended = update(Delivery).where(tuple_(col(Delivery.id), col(Delivery.lease)).in_(ours))
+    values = {"status": "delivered", "attempt": Delivery.attempt + 1, "lease": None}
+    ended = ended.values(**values, lease_until=None)
+    found = session.connection().execute(ended.returning(col(Delivery.id), col(Delivery.attempt)))
+    numbers = {id: number for id, number in found}
+    session.add_all(
+        DeliveryAttempt(
+            delivery_id=one.delivery.id,
+            number=numbers[one.delivery.id],
+            status_code=tried.status_code,
+            milliseconds=tried.milliseconds,
+            created_at=now,
+        )
+        for one, tried in done
+        if one.delivery.id in numbers
+    )
+    return set(numbers)
 
 
 def _record_result(

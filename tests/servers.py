@@ -106,6 +106,12 @@ class Server:
         finally:
             self.stop()
 
+    @property
+    def process_id(self) -> int:
+        """Of its main process."""
+        assert self._process is not None
+        return self._process.pid
+
     def _said(self) -> str:
         return self.log.read_text(errors="replace")
 
@@ -119,8 +125,11 @@ def postgres_program(name: str) -> str | None:
 
 
 @contextmanager
-def postgres(host: str = "127.0.0.1") -> Iterator[Server]:
-    """An empty database, which trusts everyone who reaches it. Skips where there is no server."""
+def postgres(host: str = "127.0.0.1", *, fsync: bool = False) -> Iterator[Server]:
+    """An empty database, which trusts everyone who reaches it. Skips where there is no server.
+
+    Without `fsync` a power cut loses it: the data of a test lives as long as the test run.
+    """
     initdb, server = postgres_program("initdb"), postgres_program("postgres")
     if initdb is None or server is None:
         pytest.skip(f"no PostgreSQL server on this machine; {HOW_TO_INSTALL}")
@@ -155,7 +164,7 @@ def postgres(host: str = "127.0.0.1") -> Iterator[Server]:
             "port": port,
             "listen_addresses": host,
             "unix_socket_directories": folder,
-            "fsync": "off",  # the data lives as long as the test run
+            "fsync": "on" if fsync else "off",
         }
         flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         url = f"postgresql+psycopg://postgres@{host}:{port}/postgres"

@@ -20,6 +20,7 @@ from db.billing import ledger
 from db.database import Database, Transaction, utc_now
 from db.errors import DatabaseUnavailable
 from db.webhooks import EncryptText, NewEvent, add_event
+from pipelines.billing.turns import AccountTurns
 from pipelines.errors import SERVICE_FAULTS, InsufficientCredit, public_error
 from pipelines.limits.limits import HOUR_S, SharedLimits
 from pipelines.tasks import TaskSet, keep_lease, retry
@@ -215,17 +216,15 @@ class Billing:
         self._tasks = TaskSet()
         # Weak: the hold of a charge that nothing refers to any more expires.
         self._open: WeakSet[Charge] = WeakSet()
+        self._turns = AccountTurns()
         self._renewing: asyncio.Task[None] | None = None
 
     def cost(self, service: Service, units: int) -> int:
         """Micro-USD. Units are characters, milliseconds of audio, tokens or voices."""
         if service == "stt":
             return -(-units * self._prices.stt_second // 1000)  # rounded up
-        prices = {
-            "tts": self._prices.tts_character,
-            "chat": self._prices.chat_token,
-            "voice": self._prices.custom_voice,
-        }
+        of = self._prices
+        prices = {"tts": of.tts_character, "chat": of.chat_token, "voice": of.custom_voice}
         return units * prices[service]
 
     def speech_characters(self, typed: int, letters: int) -> int:
@@ -379,9 +378,6 @@ class Billing:
         """False when the credit does not suffice."""
         until = utc_now() + HOLD
         wish = (charge.workspace_id, charge.operation, charge.service, charge.micro_usd, until)
-        if not idempotent:
-            # A power cut may lose the hold: it ends the work too.
-            return await self._database.run_in_order(ledger.hold, *wish)
 
         def hold(transaction: Transaction) -> bool:
             held = ledger.hold_idempotently(transaction, *wish)
@@ -393,7 +389,11 @@ class Billing:
                 charge.mark_paid()
             return True
 
-        return await self._database.run_plain(hold)
+        async with self._turns.of(charge.workspace_id):
+            if idempotent:
+                return await self._database.run_plain(hold)
+            # A power cut may lose the hold: it ends the work too.
+            return await self._database.run_in_order(ledger.hold, *wish)
 
     async def wait_for_settlements(self) -> None:
         """Returns when this process has settled every charge, or given up."""
@@ -414,10 +414,9 @@ class Billing:
             return settled
 
         with metrics.ledger_seconds.labels("settle").time():
-            if events:
-                settled = await self._database.run(with_events)
-            else:
-                settled = await self._database.run_plain(work)
+            async with self._turns.of(charge.workspace_id):
+                run = self._database.run(with_events) if events else self._database.run_plain(work)
+                settled = await run
         metrics.charged_micro_usd.labels(charge.service).inc(settled.charged)
         return settled.charged
 

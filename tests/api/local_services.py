@@ -9,6 +9,7 @@ from configs.settings import Settings
 from models.registry import CHAT, GRAMMAR_CHECK, SPEAKER, STT, TTS, VAD, load, load_model
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
+from pipelines.limits.limits import SharedLimits
 from pipelines.ports import ChatModel, TTSModel
 from tests.local_ports import LocalChatModel, LocalSTTModel, LocalTTSModel
 from tests.migrated import migrate
@@ -20,11 +21,13 @@ def local_services(
     decoder: AudioDecoder | None = None,
     speakers: Mapping[str, TTSModel] | None = None,
     chat_models: Mapping[str, ChatModel] | None = None,
+    limits: SharedLimits | None = None,
 ) -> Services:
     """The tone, scripted and echo engines behind the real pipelines, or other `speakers` and
     `chat_models`.
 
-    The caller closes a `decoder` that it passes; the default starts its processes lazily.
+    The caller closes a `decoder` that it passes; the default starts its processes lazily. Without
+    `limits` the process counts by itself.
     """
     weights = WeightStore(settings.weights_dir)
     migrate(settings.database_url)
@@ -45,4 +48,4 @@ def local_services(
         speaker_encoder=lambda: load(SPEAKER, "speaker/bands", weights),
         grammar=lambda: load(GRAMMAR_CHECK, "grammar/harper", weights),
     )
-    return build_services(settings, models, decoder)
+    return build_services(settings, models, decoder, limits)

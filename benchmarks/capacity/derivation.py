@@ -1,0 +1,182 @@
+"""The closed form of docs/sizing.md: machines for a number of sessions, from the measured figures.
+
+Waiting is that of the queue M/M/c (A. K. Erlang, 1917; servers by its formula for the probability
+to wait, which for many servers is the square-root rule of Halfin and Whitt, 1981).
+"""
+
+import math
+from dataclasses import dataclass, field
+
+from benchmarks.capacity.figures import Figures
+
+WAIT_S, WAIT_SHARE = 0.1, 0.05  # at most so many turns wait longer, at each model
+GATEWAY_BUSY = 0.6  # of a core: its event loop is late above
+POSTGRES_BUSY = 0.6
+REDIS_BUSY = 0.6
+LEASES = 10_000  # that were measured
+SOCKETS = 2000  # of a gateway, in configs/admission.yaml
+FULL = 0.7  # of them, from which there is another gateway
+CONNECTIONS = 8  # of a gateway or worker to PostgreSQL
+POSTGRES_CONNECTIONS = 100  # by default
+REPLICAS_OF_CLUSTER = 2000  # assumed: Ray Serve's controller
+WORKSPACE_SESSIONS = 500  # of the largest plan, in configs/plans.yaml
+SESSION_S = 180.0  # assumed
+CORES_OF_REPLICA = {"stt": 2, "llm": 2, "tts": 1}
+DEPLOYMENTS = {"stt": "STT", "llm": "Chat", "tts": "TTSFast"}
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Work of one model for a turn, in core seconds."""
+
+    first_s: float  # before the listener hears anything
+    rest_s: float = 0.0  # interim texts, the rest of an answer
+
+    @property
+    def core_s(self) -> float:
+        return self.first_s + self.rest_s
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """What the turns of one session need."""
+
+    cycle_s: float  # from one turn to the next
+    delay_s: float  # from the last sound in to the first sound out, on an idle service
+    stages: dict[str, Stage]
+    gateway_cores: float  # of a session
+    other_cores: float = 0.0  # ModelIndex, Ray
+    charges: float = 3.0  # of a turn
+    session_s: float = SESSION_S
+    answer_s: float = 4.0  # of audio
+    cores: dict[str, int] = field(default_factory=lambda: dict(CORES_OF_REPLICA))
+
+    @classmethod
+    def measured(cls, figures: Figures) -> "Turns":
+        """From one session on the whole service, and the engines alone."""
+        one, engines = figures["sessions"]["sessions"]["1"], figures["models"]["cores_1"]
+        cpu = one["cpu_s_per_turn"]
+        cycle_s = one["span_s"] / one["turns"]
+        words_s = (
+            engines["llm"]["one"]["first_ms"] / 1000
+            + 12
+            / (
+                engines["llm"]["one"]["tokens_per_s"]  # tokens of the first clause
+            )
+        )
+        first = {
+            "stt": engines["stt"]["decode_ms"] / 1000,
+            "llm": words_s,
+            "tts": engines["tts"]["Fast"]["first_ms"] / 1000,
+        }
+        stages = {}
+        for name, deployment in DEPLOYMENTS.items():
+            core_s = cpu.get(deployment, 0.0)
+            first_s = min(first[name], core_s)
+            stages[name] = Stage(first_s, core_s - first_s)
+        known = {*DEPLOYMENTS.values(), "Gateway"}
+        return cls(
+            cycle_s=cycle_s,
+            delay_s=one["sound_p50_ms"] / 1000,
+            stages=stages,
+            gateway_cores=cpu["Gateway"] / cycle_s,
+            other_cores=sum(s for name, s in cpu.items() if name not in known) / cycle_s,
+            charges=one["charges_per_turn"],
+            answer_s=one["answer_audio_s"],
+        )
+
+    @property
+    def core_s_per_turn(self) -> float:
+        models = sum(stage.core_s for stage in self.stages.values())
+        return models + (self.gateway_cores + self.other_cores) * self.cycle_s
+
+    @property
+    def sessions_of_gateway(self) -> int:
+        """By its core, or by its sockets; for the first `sockets` is to be set to it over FULL."""
+        return max(1, math.floor(min(FULL * SOCKETS, GATEWAY_BUSY / max(self.gateway_cores, 1e-9))))
+
+
+def erlang_c(servers: int, load: float) -> float:
+    """The probability to wait in M/M/c; `load` in erlangs. 1 where the queue grows for ever."""
+    if load >= servers:
+        return 1.0
+    inverse = 1.0  # of Erlang B, by its recursion
+    for number in range(1, servers + 1):
+        inverse = 1.0 + inverse * number / load
+    blocked = 1.0 / inverse
+    return blocked / (1.0 - load / servers * (1.0 - blocked))
+
+
+def late_share(servers: int, load: float, service_s: float, wait_s: float) -> float:
+    """The share of calls that wait longer than `wait_s`."""
+    if load >= servers:
+        return 1.0
+    return erlang_c(servers, load) * math.exp(-(servers - load) * wait_s / service_s)
+
+
+def servers_for(load: float, service_s: float) -> int:
+    """The fewest of which at most WAIT_SHARE of the calls wait longer than WAIT_S."""
+    servers = max(1, math.ceil(load + 1e-9))
+    while late_share(servers, load, service_s, WAIT_S) > WAIT_SHARE:
+        servers += 1
+    return servers
+
+
+def plan(sessions: int, turns: Turns, figures: Figures) -> Figures:
+    """Cores, replicas and rates for so many concurrent sessions."""
+    per_s = sessions / turns.cycle_s
+    models: Figures = {}
+    for name, stage in turns.stages.items():
+        load = per_s * stage.core_s
+        # A turn calls a model twice: for what the listener waits for, and for the rest.
+        cores = servers_for(load, stage.core_s / 2)
+        models[name] = {
+            "busy_cores": load,
+            "cores": cores,
+            "replicas": math.ceil(cores / turns.cores[name]),
+        }
+    gateways = math.ceil(sessions / turns.sessions_of_gateway)
+    pairs = per_s * turns.charges
+    pair_s = figures["ledger"]["thousand_workspaces_pgbench"]["postgres_cpu_ms_per_pair"] / 1000
+    postgres = pairs * pair_s / POSTGRES_BUSY
+    events = sessions / turns.session_s
+    workers = math.ceil(events * figures["outbox"]["one_worker"]["worker_cpu_ms"] / 1000 / 0.8)
+    replicas = sum(one["replicas"] for one in models.values()) + gateways + workers + 1
+    cores = sum(one["cores"] for one in models.values()) + gateways + workers
+    cores += math.ceil(postgres) + math.ceil(sessions * turns.other_cores)
+    rate = turns.charges / turns.cycle_s
+    return {
+        "sessions": sessions,
+        "turns_per_s": per_s,
+        "models": models,
+        "gateways": gateways,
+        "workers": workers,
+        "charges_per_s": pairs,
+        "postgres_cores": postgres,
+        "postgres_connections": CONNECTIONS * (gateways + workers),
+        "events_per_s": events,
+        "replicas": replicas,
+        "clusters": math.ceil(replicas / REPLICAS_OF_CLUSTER),
+        "cores": cores,
+        "redis_cores": sessions * figures["sockets"]["idle_redis_cores"] / LEASES,
+        "busiest_workspace_pairs_per_s": min(sessions, WORKSPACE_SESSIONS) * rate,
+    }
+
+
+def limits(turns: Turns, figures: Figures) -> dict[str, float]:
+    """Sessions at which each part ends without its change, the first one first."""
+    one = plan(10_000, turns, figures)
+    per_session = {name: one[name] / 10_000 for name in ("replicas", "events_per_s", "gateways")}
+    row = figures["ledger"]["one_workspace"]["pairs_per_s"]
+    found = {
+        "connections of PostgreSQL": POSTGRES_CONNECTIONS
+        / (CONNECTIONS * (per_session["gateways"] + one["workers"] / 10_000)),
+        "controller's replicas": REPLICAS_OF_CLUSTER / per_session["replicas"],
+        "one worker's outbox": figures["outbox"]["one_worker"]["deliveries_per_s"]
+        / per_session["events_per_s"],
+        "one gateway": float(turns.sessions_of_gateway),
+        "16 cores of PostgreSQL": 16 / (one["postgres_cores"] / 10_000),
+        "one Redis, of one core": REDIS_BUSY / (one["redis_cores"] / 10_000),
+        "account of one workspace": row / (turns.charges / turns.cycle_s),
+    }
+    return dict(sorted(found.items(), key=lambda item: item[1]))

@@ -1,0 +1,91 @@
+"""The measured figures, one file for all parts, and the processes that the parts start."""
+
+import json
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from benchmarks.service import processor_seconds
+
+MEASURED = Path(__file__).with_name("measured.json")
+Figures: TypeAlias = dict[str, Any]
+
+
+def machine() -> str:
+    """The kind of machine, without its owner's names."""
+    info = Path("/proc/cpuinfo")
+    flags = info.read_text() if info.exists() else ""
+    kinds = [name for flag, name in (("amx_int8", "AMX"), ("avx512f", "AVX-512")) if flag in flags]
+    kinds = kinds or [name for flag, name in (("avx2", "AVX2"),) if flag in flags]
+    return ", ".join([f"{os.cpu_count()} cores", *kinds])
+
+
+def read() -> Figures:
+    """The committed figures, by part."""
+    found: Figures = json.loads(MEASURED.read_text()) if MEASURED.exists() else {}
+    return found
+
+
+def write(part: str, figures: Figures) -> None:
+    """Replaces those of one part; the others stay."""
+    known = {"machine": machine(), **read(), part: figures}
+    MEASURED.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+
+
+def rounded(figures: Figures, digits: int = 4) -> Figures:
+    """The same with so many significant digits."""
+    shown: Figures = {}
+    for name, value in figures.items():
+        if isinstance(value, dict):
+            shown[name] = rounded(value, digits)
+        elif isinstance(value, float):
+            shown[name] = float(f"{value:.{digits}g}")
+        else:
+            shown[name] = value
+    return shown
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Of no values 0."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+
+
+class CpuTimes:
+    """Core seconds of processes and their descendants, without those that have ended."""
+
+    def __init__(self, **pids: int) -> None:
+        self._pids = pids
+        self._before = self._now()
+
+    def _now(self) -> dict[str, dict[str, float]]:
+        return {name: processor_seconds(pid) for name, pid in self._pids.items()}
+
+    def used(self) -> dict[str, float]:
+        """Since the beginning, by the names of the processes."""
+        now = self._now()
+        return {name: sum(now[name].values()) - sum(self._before[name].values()) for name in now}
+
+    def used_by_deployment(self, name: str) -> dict[str, float]:
+        """Of the descendants of one process, by the deployment in their titles; "" is Ray's own."""
+        used: dict[str, float] = defaultdict(float)
+        before = {process.partition(" ")[0]: s for process, s in self._before[name].items()}
+        for process, seconds in processor_seconds(self._pids[name]).items():
+            found = re.search(r"ServeReplica:\w+:(\w+)", process)
+            used[found[1] if found else ""] += seconds - before.get(process.partition(" ")[0], 0.0)
+        return dict(used)
+
+
+@contextmanager
+def on_cores(count: int) -> Iterator[None]:
+    """This process, and the threads that it starts from now on, on the first `count` cores."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(allowed)[:count])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
