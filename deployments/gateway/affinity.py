@@ -4,6 +4,7 @@ Measured with two replicas (benchmarks/chat/affinity.py): first tokens come in h
 Ray's choice of the emptier of two. Its ConsistentHashRouter does as well, but ignores load.
 """
 
+import asyncio
 import json
 import math
 from collections.abc import Mapping
@@ -13,10 +14,7 @@ from ray.serve.request_router import PendingRequest, RequestRouter, RunningRepli
 
 from models.llm.base import GenerationRequest
 
-# Requests at once, for which a replica has a place and a cache: the model of the CPU profile has 8.
-# With a bound of 1.25 times the mean above it 16 chats that begin alike were answered after 6.5 s:
-# eleven shared eight caches.
-PLACES = 8
+PLACES = 8  # requests at once, for which a replica has places and caches: those of the CPU's model
 
 
 def conversation(request: GenerationRequest) -> str:
@@ -53,6 +51,7 @@ class ConversationRouter(RequestRouter):
             return ranks
         pending_request.routing_context.should_backoff = True
         if len(candidate_replicas) > 1 and (key := pending_request.metadata.session_id):
+            await asyncio.sleep(0)  # until the request before is counted: many may come at once
             found = {one.replica_id.unique_id: one for one in candidate_replicas}
             known = self.replica_queue_len_cache
             lengths = {name: known.get(one.replica_id) or 0 for name, one in found.items()}
