@@ -65,7 +65,7 @@ fuzz-parsers: dev ## Fuzz each parser for FUZZ_SECONDS, guided by coverage where
 		|| echo "NOTE: without atheris no coverage guides the fuzzers." >&2
 	@PYTHONPATH=.fuzz $(BIN)/python -m tests.hostile.fuzz $(or $(FUZZ_SECONDS),60) $(ARGS)
 
-test-machines: dev servers ## Test clusters of machines in network namespaces, as root
+test-machines: dev clients servers ## Test clusters of machines in network namespaces, as root
 	@MACHINES=1 $(BIN)/python -m pytest -m machines tests/machines $(ARGS)
 
 test-gpu: ## Test the engines of the GPU profile, in .venv-gpu and without a GPU
