@@ -13,6 +13,7 @@ from benchmarks.service import processor_seconds
 
 MEASURED = Path(__file__).with_name("measured.json")
 Figures: TypeAlias = dict[str, Any]
+DEPLOYMENT = re.compile(r"ServeReplica:\w+:(\w+)")
 
 
 def machine() -> str:
@@ -71,12 +72,16 @@ class CpuTimes:
         return {name: sum(now[name].values()) - sum(self._before[name].values()) for name in now}
 
     def used_by_deployment(self, name: str) -> dict[str, float]:
-        """Of the descendants of one process, by the deployment in their titles; "" is Ray's own."""
+        """Of the descendants of one process, by the deployment in their titles; "" is Ray's own.
+
+        Ray changes a title while a replica works, so those of the beginning count, too.
+        """
         used: dict[str, float] = defaultdict(float)
-        before = {process.partition(" ")[0]: s for process, s in self._before[name].items()}
-        for process, seconds in processor_seconds(self._pids[name]).items():
-            found = re.search(r"ServeReplica:\w+:(\w+)", process)
-            used[found[1] if found else ""] += seconds - before.get(process.partition(" ")[0], 0.0)
+        before = {title.partition(" ")[0]: (title, s) for title, s in self._before[name].items()}
+        for title, seconds in processor_seconds(self._pids[name]).items():
+            old, spent = before.get(title.partition(" ")[0], ("", 0.0))
+            found = DEPLOYMENT.search(title) or DEPLOYMENT.search(old)
+            used[found[1] if found else ""] += seconds - spent
         return dict(used)
 
 

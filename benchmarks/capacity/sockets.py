@@ -10,6 +10,8 @@ import json
 import multiprocessing
 import resource
 import time
+from collections import Counter
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from typing import Any
 import httpx
 import uvloop
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 
 from benchmarks.capacity.figures import Figures
 from benchmarks.capacity.gateways import running
@@ -25,7 +28,7 @@ from benchmarks.tts.client import socket_url
 
 SOCKETS, CLIENTS, STEP = 10_000, 4, 2_500
 AT_ONCE = 8  # handshakes of one client
-IDLE_S = 40.0  # more than a ping's period
+IDLE_S = 32.0  # more than a ping's period
 MUTED_S = 25.0  # a session of /ws/stt without any audio ends after 60 s
 MUTED = bytes(640)  # 20 ms
 FILES = 65_536
@@ -63,16 +66,20 @@ def open_sockets(url: str, keys: list[str], voice: str, connection: Connection) 
                     errors.append(f"{type(error).__name__} {error}"[:200])
 
         async def stay() -> None:
+            """One after the other: each first sound holds credit."""
             while True:
-                await asyncio.sleep(MUTED_S)
-                sent = (socket.send(MUTED) for socket in listening if socket.close_code is None)
-                await asyncio.gather(*sent, return_exceptions=True)
+                for socket in list(listening):
+                    await asyncio.sleep(MUTED_S / len(listening))
+                    with suppress(ConnectionClosed):
+                        await socket.send(MUTED)
+                await asyncio.sleep(0.1)
 
         staying = asyncio.create_task(stay())
         while wanted := await asyncio.to_thread(connection.recv):
             start = len(open_)
             await asyncio.gather(*(one(start + number) for number in range(wanted)))
-            connection.send((sum(s.close_code is None for s in open_), errors))
+            closed = [f"closed with {s.close_code}" for s in open_ if s.close_code is not None]
+            connection.send((len(open_) - len(closed), errors + closed))
         staying.cancel()
 
     uvloop.run(run())
@@ -131,7 +138,7 @@ def measure() -> Figures:
                     "handshake_cpu_ms": cpu.used()["gateway0"] / wanted * 1000,
                 }
             )
-            print(steps[-1], errors[:2], flush=True)
+            print(steps[-1], Counter(errors), flush=True)
         cpu, began = service.cpu_times(), time.monotonic()
         time.sleep(IDLE_S)
         used, span_s = cpu.used(), time.monotonic() - began
