@@ -140,8 +140,9 @@ def loads(running: dict[str, Any], config: Config) -> dict[str, int]:
 def _replicas(entry: Config) -> int:
     """How many there are at least, or at first."""
     scaling = entry.get("autoscaling_config")
-    at_first = scaling and (scaling.get("initial_replicas") or scaling.get("min_replicas", 1))
-    count = at_first if scaling else entry.get("num_replicas", 1)
+    if scaling:
+        return max(scaling.get("initial_replicas") or 0, scaling.get("min_replicas", 1))
+    count = entry.get("num_replicas", 1)
     return count if isinstance(count, int) else 1
 
 
