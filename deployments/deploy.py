@@ -140,10 +140,12 @@ def loads(running: dict[str, Any], config: Config) -> dict[str, int]:
 def _replicas(entry: Config) -> int:
     """How many there are at least, or at first."""
     scaling = entry.get("autoscaling_config")
-    if scaling:
-        return max(scaling.get("initial_replicas") or 0, scaling.get("min_replicas", 1))
-    count = entry.get("num_replicas", 1)
-    return count if isinstance(count, int) else 1
+    counts = (
+        [scaling.get("min_replicas", 1), scaling.get("initial_replicas")]
+        if scaling
+        else [entry.get("num_replicas", 1)]
+    )
+    return max((one for one in counts if isinstance(one, int)), default=1)
 
 
 def memory_problem(config: Config, replicas: dict[str, int]) -> str | None:
