@@ -132,5 +132,5 @@ async def official_client(client: openai.AsyncOpenAI) -> None:
             async for event in session:
                 assert event.type != "error", event
                 if event.type == "response.done":
+                    assert event.response.status == "completed", event
                     break
-        assert event.response.status == "completed"
