@@ -224,8 +224,8 @@ def finish_delivered(
 ) -> set[UUID]:
     """Records successful attempts together; returns the deliveries of which it did.
 
-    The others are for `finish`: their lease is taken, or their webhook's row is locked, for which a
-    transaction of several would wait in no order.
+    The others are for `finish`: their lease is taken, or their webhook's row is locked; to wait for
+    it while holding the rows of others could deadlock.
     """
     rows = select(Webhook.id).where(col(Webhook.id).in_({one.webhook.id for one, _ in done}))
     hooks = set(session.exec(rows.with_for_update(skip_locked=True, key_share=True)))

@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
 from traceback import walk_tb
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from configs.environment import cores, is_loopback
 
@@ -142,7 +142,10 @@ def _router_of(handle: "DeploymentHandle[Any]") -> Iterator[Any]:
         raise Incompatible(f"ray: a handle's router has changed: {error}") from None
 
 
-def availability(handle: "DeploymentHandle[Any]") -> Literal["ready", "asleep", "lost"]:
+Availability: TypeAlias = Literal["ready", "asleep", "lost"]
+
+
+def availability(handle: "DeploymentHandle[Any]") -> Availability:
     """Whether its deployment has a replica, as Serve has told this handle, without a call.
 
     `asleep`: it was scaled to zero, and a call starts a replica. Raises Incompatible.
@@ -164,6 +167,16 @@ def report_waiting_calls(handle: "DeploymentHandle[Any]") -> None:
     with _router_of(handle) as router:
         router._metrics_manager._add_autoscaling_metrics_point()
         router._metrics_manager.push_autoscaling_metrics_to_controller()
+
+
+async def taken(response: Any) -> None:
+    """Returns when a replica has taken the call; cancelled before, the call is not made.
+
+    Raises what the call would, or Incompatible.
+    """
+    if not hasattr(response, "_fetch_future_result_async"):
+        raise Incompatible("ray: a response has no _fetch_future_result_async")
+    await response._fetch_future_result_async()
 
 
 _RELEASE = (b"release", b"antiphon")  # key and namespace

@@ -56,7 +56,7 @@ class ModelIndex(RequestCounter):
         late = time.monotonic() - FORGET_S
         reports = [report for since, report in self._reports.values() if since >= late]
         problems = {one.deployment: one.problem for one in reports if one.problem}
-        return Deployed(self._args, self._models, problems, differences(reports))
+        return Deployed(self._args, problems, differences(reports), self._models)
 
     async def _ask_unknown(self) -> None:
         """Loads the models that were scaled to zero before this process began, so that they can be

@@ -53,8 +53,8 @@ class ModelInfo:
     takes_voice_packs: bool = False  # tts only: accepts a voice pack with a request
     voices: tuple[VoiceInfo, ...] = ()  # tts only
     context_tokens: int | None = None  # chat only
-    is_asleep: bool = False  # scaled to zero: the next request loads it
     pausable: bool = False  # chat only: an answer may be paused while it is spoken
+    is_asleep: bool = False  # scaled to zero: the next request loads it
 
 
 class Engine:

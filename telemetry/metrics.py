@@ -88,7 +88,9 @@ calls = _counter("calls_total", "Calls of replicas", "target", "outcome")
 call_first_seconds = _histogram(
     "call_first_answer_seconds", "From a call to its first result", "target"
 )
-models_ready = _gauge("models_ready", "1 when a replica answers, or may be started", "target")
+models_ready = _gauge(
+    "models_ready", "1 when a replica is up or the next request starts one", "target"
+)
 
 # Speech.
 tts_first_audio_seconds = _histogram(

@@ -40,8 +40,9 @@ def start_tracing() -> None:
     global _tracer
     names = ("OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_")
     default = "otlp" if any(os.environ.get(f"{name}ENDPOINT") for name in names) else "none"
-    is_off = environment.choice("OTEL_TRACES_EXPORTER", ("otlp", "none"), default) == "none"
-    if is_off or os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or _tracer:
+    if _tracer or os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return
+    if environment.choice("OTEL_TRACES_EXPORTER", ("otlp", "none"), default) == "none":
         return
     for name in names:
         environment.choice(f"{name}PROTOCOL", ("http/protobuf",), "http/protobuf")
@@ -60,7 +61,10 @@ def start_tracing() -> None:
     os.environ.setdefault("OTEL_BSP_SCHEDULE_DELAY", "1000")
     named = {"service.name": "antiphon", **OTELResourceDetector().detect().attributes}
     provider = TracerProvider(resource=Resource.create(named))
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    try:
+        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    except ValueError as error:
+        raise environment.SettingsError(f"OTEL_BSP_… or OTEL_EXPORTER_…: {error}") from None
     _tracer = cast("Tracer", provider.get_tracer("antiphon"))
 
 
@@ -151,9 +155,11 @@ def traced(
 
 
 def annotate(attributes: Attributes, *, name: str = "", error: str = "") -> None:
-    """Adds to the current span, which may get another name, or fail by an `error` of a class."""
+    """Adds what is not 0 or empty to the current span, which may get another name, or fail by an
+    `error` of a class."""
     if (span := _span.get()) is not None and span.is_recording():
-        span.set_attributes({**attributes, "error.type": error} if error else attributes)
+        known = {**attributes, "error.type": error}
+        span.set_attributes({key: value for key, value in known.items() if value})
         if name:
             span.update_name(name)
         if error:

@@ -19,7 +19,7 @@ from ray.serve.exceptions import (
 from ray.serve.handle import DeploymentHandle
 
 from configs.schema.serve import ModelsArgs
-from deployments.compat import availability, report_waiting_calls
+from deployments.compat import Availability, availability, report_waiting_calls, taken
 from deployments.gateway.affinity import conversation
 from models.audio import AudioChunk
 from models.base import ModelInfo
@@ -34,8 +34,8 @@ logger = logging.getLogger(__name__)
 POLL_S = 5.0
 DESCRIBE_TIMEOUT_S = 2.0
 WAKE_S = 60.0  # in which a model that was scaled to zero has to be loaded
-WAKE_TELL_S = 5.0
-WAKE_POLL_S = 0.05
+WAKE_TELL_S = 2.0
+COUNTED_S = 0.05  # by then a call is among those that Serve is told of
 UNACCEPTED = "Unexpected error (StatusCode.OK)"  # the beginning of a message of Ray Serve
 
 H = TypeVar("H", bound="ModelHandle")
@@ -78,13 +78,15 @@ class ModelHandle:
         self.name = name
         self.handle = handle
         self.info: ModelInfo | None = None
-        self._waking: asyncio.Task[bool] | None = None
+        self._waiting = 0  # calls, for a replica
+        self._telling: asyncio.Task[None] | None = None
+        self._stuck_until = 0.0  # of the monotonic clock
 
     async def describe(self) -> ModelInfo:
         """The loaded model, or the one that the next request loads. Raises EngineLost when no
         replica is up that should be. It calls none, which would load the model, unless it is new.
         """
-        state = availability(self.handle)
+        state = self.state()
         if self.info is None and state == "ready":
             with suppress(TimeoutError), engine_errors(self.name):
                 async with asyncio.timeout(DESCRIBE_TIMEOUT_S):
@@ -97,34 +99,40 @@ class ModelHandle:
         """Makes the next `describe` ask a replica."""
         self.info = None
 
+    def state(self) -> Availability:
+        """Of the deployment; `lost` also for a while after it could not be woken."""
+        found = availability(self.handle)
+        return "lost" if found == "asleep" and time.monotonic() < self._stuck_until else found
+
     async def _wake(self, response: Any) -> None:
-        """Waits until a replica can take the call, which has begun: Serve then starts one if there
-        is none. Raises EngineLost after WAKE_S."""
+        """Waits until a replica takes the call; Serve starts one where there is none. Raises
+        EngineLost after WAKE_S."""
         if availability(self.handle) == "ready":
             return
-        if self._waking is None or self._waking.done():
-            self._waking = asyncio.create_task(self._until_ready())
-        if not await asyncio.shield(self._waking):
+        began = time.monotonic()
+        self._waiting += 1
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.create_task(self._tell_of_waiting())
+        try:
+            async with asyncio.timeout(WAKE_S):
+                await taken(response)
+        except TimeoutError:
             response.cancel()
-            raise EngineLost(f"no replica of {self.name} was ready after {WAKE_S:.0f} s")
+            self._stuck_until = time.monotonic() + WAKE_S
+            raise EngineLost(f"no replica of {self.name} was ready after {WAKE_S:.0f} s") from None
+        finally:
+            self._waiting -= 1
+        waited_s = round(time.monotonic() - began, 1)
+        logger.info("model_awake", extra={"deployment": self.name, "waited_s": waited_s})
 
-    async def _until_ready(self) -> bool:
-        began, told_s = time.monotonic(), 0.0
-        await asyncio.sleep(WAKE_POLL_S)  # until the call is counted
-        while (state := availability(self.handle)) != "ready":
-            waited_s = time.monotonic() - began
-            if waited_s >= WAKE_S:
-                return False
-            if waited_s >= told_s:
-                told_s += WAKE_TELL_S
-                if state == "asleep":
-                    report_waiting_calls(self.handle)
-                extra = {"deployment": self.name, "waited_s": round(waited_s, 1)}
-                logger.info("model_waking", extra=extra)
-            await asyncio.sleep(WAKE_POLL_S)
-        waited_s = time.monotonic() - began
-        logger.info("model_awake", extra={"deployment": self.name, "waited_s": round(waited_s, 1)})
-        return True
+    async def _tell_of_waiting(self) -> None:
+        """Tells Serve and the log of the calls that wait, while there are any."""
+        await asyncio.sleep(COUNTED_S)
+        while self._waiting and (state := availability(self.handle)) != "ready":
+            if state == "asleep":
+                report_waiting_calls(self.handle)
+            logger.info("model_waking", extra={"deployment": self.name, "waiting": self._waiting})
+            await asyncio.sleep(WAKE_TELL_S)
 
     @contextmanager
     def _called(
@@ -170,8 +178,8 @@ class ModelHandle:
         self, method: str, request: Any, conversation: str = ""
     ) -> AsyncGenerator[Any, None]:
         """Items of a streaming method; closing the generator cancels the work in the replica."""
-        options = {"stream": True, "session_id": conversation}
-        with self._called(method, request, **options) as (response, answered):
+        called = self._called(method, request, stream=True, session_id=conversation)
+        with called as (response, answered):
             await self._wake(response)
             async for item in response:
                 answered()
@@ -222,9 +230,9 @@ class Deployed:
     """What the cluster has, as far as its processes report."""
 
     models: ModelsArgs
-    infos: dict[str, ModelInfo]  # by deployment, the model that it had last
     problems: dict[str, str]  # by deployment, why it still serves its previous model
     differences: dict[str, str]  # by process, what it does not agree on with most others
+    infos: dict[str, ModelInfo]  # by deployment, the model that it had last
 
 
 class ModelIndexHandle:
@@ -291,8 +299,8 @@ class ModelDirectory:
         while True:
             try:
                 await self.refresh()
-            except (EngineError, TimeoutError) as error:
-                logger.warning("model_index_unavailable", extra={"error": str(error)})
+            except Exception as error:  # also of Ray, and of a process of another release
+                logger.warning("model_index_unavailable", extra={"error": repr(error)})
             await asyncio.sleep(POLL_S)
 
     async def refresh(self) -> None:
@@ -329,5 +337,5 @@ class ModelDirectory:
                 ports[name] = port(name, handle)
             one = ports[name]
             one.info = infos.get(name, one.info)
-            is_up = one.info is not None and availability(one.handle) != "lost"
+            is_up = one.info is not None and one.state() != "lost"
             metrics.models_ready.labels(name).set(is_up)

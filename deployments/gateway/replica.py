@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STATUS_S = 3.0  # timeout of a call of serve.status
-FULL = 0.45  # of the sessions that a gateway may have: above two thirds one is joined by another
+FULL = 0.45  # of the sessions that a gateway may have: another is added above 0.45 * (1 + SLACK)
 MOVE_ON_S = 1.0  # in which keep-alive clients get a response that closes their connection
 
 # Imports inside functions: the process that builds the application imports this module too, and

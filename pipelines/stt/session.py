@@ -165,9 +165,11 @@ class LiveSession:
         """Emits the final transcripts in the order of their utterances, until cancelled."""
         while True:
             ended = await self._ended.get()
-            with tracing.current(ended.utterance.span):
-                await self._emit_final(ended)
-            tracing.end(ended.utterance.span)
+            try:
+                with tracing.current(ended.utterance.span):
+                    await self._emit_final(ended)
+            finally:
+                tracing.end(ended.utterance.span)
             async with self._emitted:
                 self._backlog_s -= len(ended.pcm) / STT_SAMPLE_RATE
                 self._emitted.notify_all()

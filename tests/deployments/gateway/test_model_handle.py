@@ -5,6 +5,7 @@ import logging
 from typing import Any
 
 import pytest
+from ray.serve.exceptions import BackPressureError
 
 from deployments.compat import Incompatible, availability
 from deployments.gateway import handles
@@ -40,9 +41,9 @@ class Replica:
         return self
 
     def __await__(self) -> Any:
-        return self._describe().__await__()
+        return self._fetch_future_result_async().__await__()
 
-    async def _describe(self) -> Any:
+    async def _fetch_future_result_async(self) -> Any:
         while self.state != "ready":
             await asyncio.sleep(0.01)
         return INFO
@@ -54,7 +55,7 @@ class Replica:
 @pytest.fixture
 def replica(monkeypatch: pytest.MonkeyPatch) -> Replica:
     monkeypatch.setattr(handles, "WAKE_S", 0.2)
-    monkeypatch.setattr(handles, "WAKE_POLL_S", 0.01)
+    monkeypatch.setattr(handles, "COUNTED_S", 0.01)
     monkeypatch.setattr(handles, "availability", lambda handle: handle.state)
     monkeypatch.setattr(handles, "report_waiting_calls", lambda handle: None)
     return Replica()
@@ -115,7 +116,8 @@ async def test_all_requests_to_a_model_that_is_asleep_wait_until_it_is_loaded(
     answers = await asyncio.gather(*waiting, return_exceptions=True)
     assert isinstance(answers[0], asyncio.CancelledError)
     assert [*map(id, answers[1:])] == [id(INFO)] * 4
-    assert [one.getMessage() for one in caplog.records] == ["model_waking", "model_awake"]
+    told = [one.getMessage() for one in caplog.records]
+    assert told == ["model_waking"] + 4 * ["model_awake"]
 
 
 async def test_requests_to_a_model_that_does_not_wake_are_unavailable(
@@ -127,6 +129,23 @@ async def test_requests_to_a_model_that_does_not_wake_are_unavailable(
         with pytest.raises(EngineLost, match="STT was ready after"):
             await model.transcribe(request)
     assert replica.cancelled == 2
+    model.info = INFO
+    with pytest.raises(EngineLost):  # for a minute
+        await model.describe()
+    replica.state = "ready"
+    assert await model.describe() == INFO
+
+
+async def test_a_request_that_is_refused_while_the_model_wakes_does_not_wait_for_it(
+    model: STTModelHandle, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(_: object) -> None:
+        raise BackPressureError(num_queued_requests=64, max_queued_requests=64)
+
+    monkeypatch.setattr(handles, "taken", refuse)
+    replica.state = "asleep"
+    with pytest.raises(EngineOverloaded):
+        await model.transcribe(TranscriptionRequest([]))  # type: ignore[arg-type]
 
 
 async def test_a_handle_whose_internals_changed_is_named() -> None:
@@ -142,7 +161,7 @@ async def test_a_call_that_ray_serve_did_not_accept_is_lost(
     async def not_accepted() -> ModelInfo:
         raise RuntimeError(f"{handles.UNACCEPTED}: .")
 
-    monkeypatch.setattr(replica, "_describe", not_accepted)
+    monkeypatch.setattr(replica, "_fetch_future_result_async", not_accepted)
     with pytest.raises(EngineLost, match="did not take the call"):
         with handles.engine_errors("STT"):
             await replica.remote()

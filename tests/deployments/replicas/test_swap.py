@@ -156,12 +156,12 @@ async def test_reported_problems_and_models_are_listed_by_deployment(
     info = ModelInfo("svc/tts-tone", "tts", "tone", "x", 0)
     for replica, sequence, problem in [("a", 1, "why"), ("b", 1, ""), ("c", 1, "gone")]:
         await index.report(Report("TTSFast", replica, sequence, {}, problem=problem))
-    assert await index.deployed() == Deployed(args, {}, {"TTSFast": "gone"}, {})
+    assert await index.deployed() == Deployed(args, {"TTSFast": "gone"}, {}, {})
     await index.report(Report("TTSFast", "c", 2, {}), info)
     await index.report(Report("TTSFast", "c", 1, {}), replace(info, id="older"))
-    assert await index.deployed() == Deployed(args, {"TTSFast": info}, {"TTSFast": "why"}, {})
+    assert await index.deployed() == Deployed(args, {"TTSFast": "why"}, {}, {"TTSFast": info})
     clock[0] += index_module.FORGET_S + 1
-    assert await index.deployed() == Deployed(args, {"TTSFast": info}, {}, {})
+    assert await index.deployed() == Deployed(args, {}, {}, {"TTSFast": info})
 
 
 async def test_models_that_sleep_when_the_index_starts_are_asked_what_they_are(
