@@ -113,3 +113,11 @@ def test_only_the_gateway_is_open_to_all(overlay: str) -> None:
     spec = one(overlay, "RayService")["spec"]["rayClusterConfig"]
     for group in [spec["headGroupSpec"], *spec["workerGroupSpecs"]]:
         assert labels.items() <= group["template"]["metadata"]["labels"].items()
+
+
+def test_all_workers_but_one_stay_while_a_node_is_drained(overlay: str) -> None:
+    """As an integer: a RayCluster has no scale, by which Kubernetes would count a share."""
+    groups = one(overlay, "RayService")["spec"]["rayClusterConfig"]["workerGroupSpecs"]
+    budget = one(overlay, "PodDisruptionBudget")["spec"]
+    assert budget["minAvailable"] == sum(group["replicas"] for group in groups) - 1
+    assert "maxUnavailable" not in budget
