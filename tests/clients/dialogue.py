@@ -13,7 +13,7 @@ FAREWELL = "Goodbye, and thank you for calling."
 SENTENCES = {  # of the user
     "weather": "What is the weather like in Oslo today?",
     "story": "Please tell me a long story.",
-    "stop": "Please stop now, I have heard enough of this.",
+    "stop": "I have heard enough of this now.",  # without a pause, at which a turn may end
     "goodbye": "Goodbye.",
 }
 
