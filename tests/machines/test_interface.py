@@ -57,7 +57,7 @@ async def files_and_events(one: httpx.AsyncClient, other: httpx.AsyncClient, hoo
     body = {"url": hook, "events": ["tts.completed"]}
     made = await one.post("/webhooks", json=body)
     assert made.status_code == 201, made.text
-    listed = (await other.get("/webhooks")).json()["data"]
+    listed = (await other.get("/webhooks")).json()["webhooks"]
     assert made.json()["id"] in {webhook["id"] for webhook in listed}
     spoken = await other.post("/tts-synthesize", json={"text": "Kept in the store."})
     assert spoken.status_code == 200, spoken.text
