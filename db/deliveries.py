@@ -201,16 +201,7 @@ def finish(
     ours = (col(Delivery.id) == held.id, col(Delivery.lease) == held.lease)
     if not change_rows(session, update(Delivery).where(*ours).values(**values)):
         return False
-    session.add(
-        DeliveryAttempt(
-            delivery_id=claimed.delivery.id,
-            number=number,
-            status_code=attempt.status_code,
-            error=attempt.error,
-            milliseconds=attempt.milliseconds,
-            created_at=now,
-        )
-    )
+    session.add(_attempt_row(claimed.delivery.id, number, attempt, now))
     session.flush()
     if attempt.is_ours or not _record_result(session, webhook, attempt, now, give_up_after):
         return False
@@ -237,18 +228,22 @@ def finish_delivered(
     ended = ended.values(**values, lease_until=None)
     found = session.connection().execute(ended.returning(col(Delivery.id), col(Delivery.attempt)))
     numbers = {id: number for id, number in found}
-    session.add_all(
-        DeliveryAttempt(
-            delivery_id=one.delivery.id,
-            number=numbers[one.delivery.id],
-            status_code=tried.status_code,
-            milliseconds=tried.milliseconds,
-            created_at=now,
-        )
-        for one, tried in done
-        if one.delivery.id in numbers
-    )
+    of = {one.delivery.id: tried for one, tried in done}
+    session.add_all(_attempt_row(id, number, of[id], now) for id, number in numbers.items())
     return set(numbers)
+
+
+def _attempt_row(
+    delivery: UUID, number: int, attempt: AttemptResult, now: datetime
+) -> DeliveryAttempt:
+    return DeliveryAttempt(
+        delivery_id=delivery,
+        number=number,
+        status_code=attempt.status_code,
+        error=attempt.error,
+        milliseconds=attempt.milliseconds,
+        created_at=now,
+    )
 
 
 def _record_result(

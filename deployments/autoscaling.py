@@ -14,6 +14,8 @@ from telemetry import metrics
 LOAD = "load"
 SLACK = 0.5  # above the number of replicas: else one that is just busy would get a second one
 LEAST = 0.01  # a replica with any work stays
+GATEWAY_FULL = 0.45  # of its sessions: another is added above 0.45 * (1 + SLACK)
+VOICE_FULL = 96  # requests: 40 sockets with two sentences each need one replica
 
 
 def told(load: float) -> dict[str, float]:

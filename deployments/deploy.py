@@ -139,12 +139,8 @@ def loads(running: dict[str, Any], config: Config) -> dict[str, int]:
 
 def _replicas(entry: Config) -> int:
     """How many there are at least, or at first."""
-    scaling = entry.get("autoscaling_config")
-    counts = (
-        [scaling.get("min_replicas", 1), scaling.get("initial_replicas")]
-        if scaling
-        else [entry.get("num_replicas", 1)]
-    )
+    scaling = entry.get("autoscaling_config") or {"min_replicas": entry.get("num_replicas", 1)}
+    counts = [scaling.get("min_replicas", 1), scaling.get("initial_replicas")]
     return max((one for one in counts if isinstance(one, int)), default=1)
 
 

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
@@ -76,13 +76,17 @@ async def flush() -> None:
                 await asyncio.to_thread(_tracer.span_processor.force_flush)
 
 
-def carried(raw: Iterable[tuple[bytes, bytes]]) -> CallHeaders:
-    """The trace that the raw headers of a request continue; a malformed one is not continued."""
+def received(raw: Iterable[tuple[bytes, bytes]]) -> AbstractContextManager["Span | None"]:
+    """The span of a request, of the trace that its raw headers continue; a malformed one is not
+    continued."""
+    if _tracer is None:
+        return nullcontext()
     pairs = [(name, value) for name, value in raw if name in (b"traceparent", b"tracestate")]
-    return {
+    headers = {
         name.decode(): b",".join(value for other, value in pairs if other == name).decode("latin-1")
         for name, _ in pairs
     }
+    return traced("HTTP", "SERVER", headers=headers)
 
 
 def call_headers(span: "Span | None") -> CallHeaders:

@@ -49,13 +49,15 @@ class RequestFrame:
             await self._app(scope, receive, send)
             return
         answer = self._answer if scope["type"] == "http" else self._serve_socket
-        is_quiet, headers = scope["path"] in QUIET_PATHS, tracing.carried(scope["headers"])
-        token = request_id.set(identity := _request_id(scope))
-        with nullcontext() if is_quiet else tracing.traced("HTTP", "SERVER", headers=headers):
-            await answer(scope, receive, send, identity)
-        request_id.reset(token)
+        is_quiet = scope["path"] in QUIET_PATHS
+        token = request_id.set(_request_id(scope))
+        try:
+            with nullcontext() if is_quiet else tracing.received(scope["headers"]):
+                await answer(scope, receive, send)
+        finally:
+            request_id.reset(token)
 
-    async def _serve_socket(self, scope: Scope, receive: Receive, send: Send, _: str) -> None:
+    async def _serve_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         turns = self._admission.turns
         address = client_address(HTTPConnection(scope))
         turn = scope.setdefault("state", {})[TURN] = turns.of(address)
@@ -65,8 +67,8 @@ class RequestFrame:
             finally:
                 turn.leave(is_end=True)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, identity: str) -> None:
-        started = time.perf_counter()
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started, identity = time.perf_counter(), request_id.get() or ""
         status = 0
         method = scope["method"]
         is_head = method == "HEAD"

@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass, field
 
 from benchmarks.capacity.figures import Figures
+from deployments.autoscaling import GATEWAY_FULL
 
 WAIT_S, WAIT_SHARE = 0.1, 0.05  # at most so many turns wait longer, at each model
 GATEWAY_BUSY = 0.6  # of a core: its event loop is late above
@@ -15,7 +16,6 @@ POSTGRES_BUSY = 0.6
 REDIS_BUSY = 0.6
 LEASES = 10_000  # that were measured
 SOCKETS = 2000  # of a gateway, in configs/admission.yaml
-FULL = 0.45  # of them, from which there is another gateway, where there are many
 CONNECTIONS = 8  # of a gateway or worker to PostgreSQL
 POSTGRES_CONNECTIONS = 100  # by default
 REPLICAS_OF_CLUSTER = 2000  # assumed: Ray Serve's controller
@@ -92,8 +92,9 @@ class Turns:
 
     @property
     def sessions_of_gateway(self) -> int:
-        """By its core, or by its sockets; for the first `sockets` is to be set to it over FULL."""
-        return max(1, math.floor(min(FULL * SOCKETS, GATEWAY_BUSY / max(self.gateway_cores, 1e-9))))
+        """By its core, or by its sockets, which are to be set to it over GATEWAY_FULL for that."""
+        by_core = GATEWAY_BUSY / max(self.gateway_cores, 1e-9)
+        return max(1, math.floor(min(GATEWAY_FULL * SOCKETS, by_core)))
 
 
 def erlang_c(servers: int, load: float) -> float:

@@ -9,7 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from sqlalchemy import ColumnElement
+from sqlmodel import func, select
+
 from benchmarks.service import processor_seconds
+from db.database import Database
 
 MEASURED = Path(__file__).with_name("measured.json")
 Figures: TypeAlias = dict[str, Any]
@@ -94,3 +98,13 @@ def on_cores(count: int) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, allowed)
+
+
+async def rows(url: str, which: ColumnElement[bool]) -> int:
+    """How many rows of a table there are for which that holds."""
+    database = Database(url)
+    try:
+        count = select(func.count()).where(which)
+        return await database.read(lambda session: session.exec(count).one())
+    finally:
+        database.close()

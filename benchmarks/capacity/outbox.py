@@ -15,9 +15,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import uvloop
-from sqlmodel import func, select
+from sqlmodel import col
 
-from benchmarks.capacity.figures import CpuTimes, Figures
+from benchmarks.capacity.figures import CpuTimes, Figures, rows
 from configs.settings import Settings, WebhookSettings
 from db.database import Database
 from db.webhooks import EVENT_KINDS, Delivery, NewEvent, add_event
@@ -100,18 +100,6 @@ async def write_events(settings: Settings, hook: str, workspaces: int, events: i
     return took_s / events
 
 
-async def pending(url: str) -> int:
-    database = Database(url)
-    try:
-        return await database.read(
-            lambda session: session.exec(
-                select(func.count()).where(Delivery.status == "pending")
-            ).one()
-        )
-    finally:
-        database.close()
-
-
 def drain(server: Server, folder: str, workers: int, workspaces: int, events: int) -> Figures:
     """Deliveries a second until the outbox is empty, and the core seconds of each."""
     spawn = multiprocessing.get_context("spawn")
@@ -136,7 +124,9 @@ def drain(server: Server, folder: str, workers: int, workspaces: int, events: in
     began = time.monotonic()
     for pipe in pipes:
         pipe.send("go")
-    while (left := asyncio.run(pending(server.url))) > events // 20 and elapsed(began) < 60:
+    while (
+        left := asyncio.run(rows(server.url, col(Delivery.status) == "pending"))
+    ) > events // 20 and elapsed(began) < 60:
         time.sleep(0.25)
     done, took_s, used = events - left, elapsed(began), cpu.used()
     for pipe in pipes:

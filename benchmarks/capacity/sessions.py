@@ -11,9 +11,9 @@ import random
 import time
 from contextlib import AsyncExitStack
 
-from sqlmodel import func, select
+from sqlmodel import col, select
 
-from benchmarks.capacity.figures import CpuTimes, Figures, quantile
+from benchmarks.capacity.figures import CpuTimes, Figures, quantile, rows
 from benchmarks.realtime import DETECTION, SENTENCES, Turn, converse, recorded
 from benchmarks.service import Service, running_service, wait_until_idle
 from benchmarks.tts.client import Heard, tts_socket, until
@@ -50,15 +50,7 @@ async def prepare(url: str) -> None:
 
 
 async def charges(url: str) -> int:
-    database = Database(url)
-    try:
-        return await database.read(
-            lambda session: session.exec(
-                select(func.count()).where(LedgerEntry.kind == "capture")
-            ).one()
-        )
-    finally:
-        database.close()
+    return await rows(url, col(LedgerEntry.kind) == "capture")
 
 
 def stages(turns: list[Turn]) -> Figures:

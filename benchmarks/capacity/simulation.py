@@ -20,16 +20,13 @@ from itertools import count
 from typing import Any
 
 from benchmarks.capacity.derivation import (
-    FULL as GATEWAY_FULL,
-)
-from benchmarks.capacity.derivation import (
     WORKSPACE_SESSIONS,
     Turns,
     limits,
     plan,
 )
 from benchmarks.capacity.figures import Figures, quantile, read, rounded
-from deployments.autoscaling import LOAD, by_load
+from deployments.autoscaling import GATEWAY_FULL, LOAD, VOICE_FULL, by_load
 
 UPSCALE_S, DOWNSCALE_S = 10.0, 300.0  # of serve_config.yaml
 START_S = 15.0  # from the decision to a replica that serves
@@ -38,7 +35,6 @@ RISE_S, PEAK_S, LOW = 600.0, 300.0, 0.5
 WORKSPACES_OF_OTHERS = 200
 SLOTS = 8  # of a language model's replica
 WAIT_S = 8.0  # of work, by which the recogniser's load counts what waits
-FULL = 96  # requests of a voice's replica
 MARGIN = 0.25  # between the closed form and the simulation
 
 
@@ -158,7 +154,7 @@ class Cluster:
         found, turns = {}, self._turns
         for name, station in self.stations.items():
             cores, stage = turns.cores[name], turns.stages[name]
-            full = {"stt": cores, "llm": SLOTS, "tts": FULL}[name]
+            full = {"stt": cores, "llm": SLOTS, "tts": VOICE_FULL}[name]
 
             def load(
                 now: float, name: str = name, station: Station = station, full: int = full

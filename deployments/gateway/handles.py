@@ -316,18 +316,16 @@ class ModelDirectory:
         self.differences.clear()
         self.differences.update(differences)
         metrics.cluster_differences.set(len(differences))
-        models, infos = deployed.models, deployed.infos
-        self._update(self.speakers, models.tts, infos, TTSModelHandle)
-        self._update(self.transcribers, models.stt, infos, STTModelHandle)
-        self._update(self.chat_models, models.chat, infos, ChatModelHandle)
+        self._update(self.speakers, deployed.models.tts, TTSModelHandle)
+        self._update(self.transcribers, deployed.models.stt, STTModelHandle)
+        self._update(self.chat_models, deployed.models.chat, ChatModelHandle)
+        for ports in (self.speakers, self.transcribers, self.chat_models):
+            for name, one in ports.items():
+                one.info = deployed.infos.get(name, one.info)
+                is_up = one.info is not None and one.state() != "lost"
+                metrics.models_ready.labels(name).set(is_up)
 
-    def _update(
-        self,
-        ports: dict[str, H],
-        names: tuple[str, ...],
-        infos: dict[str, ModelInfo],
-        port: type[H],
-    ) -> None:
+    def _update(self, ports: dict[str, H], names: tuple[str, ...], port: type[H]) -> None:
         for name in set(ports) - set(names):
             del ports[name]
             metrics.models_ready.remove(name)
@@ -335,7 +333,3 @@ class ModelDirectory:
             if name not in ports:
                 handle = serve.get_deployment_handle(name, app_name=self.index.app_name)
                 ports[name] = port(name, handle)
-            one = ports[name]
-            one.info = infos.get(name, one.info)
-            is_up = one.info is not None and one.state() != "lost"
-            metrics.models_ready.labels(name).set(is_up)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from configs.schema.serve import GatewayArgs
-from deployments.autoscaling import told
+from deployments.autoscaling import GATEWAY_FULL, told
 from deployments.compat import keep_replica_on_loopback
 from deployments.gateway.handles import ModelDirectory
 from deployments.model_index import cluster_reports
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 STATUS_S = 3.0  # timeout of a call of serve.status
-FULL = 0.45  # of the sessions that a gateway may have: another is added above 0.45 * (1 + SLACK)
 MOVE_ON_S = 1.0  # in which keep-alive clients get a response that closes their connection
 
 # Imports inside functions: the process that builds the application imports this module too, and
@@ -80,7 +79,7 @@ class Gateway:
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """For `deployments.autoscaling`; Serve calls it every few seconds."""
-        return told(self.services.infrastructure.sockets.fullness / FULL)
+        return told(self.services.infrastructure.sockets.fullness / GATEWAY_FULL)
 
     def check_health(self) -> None:
         """Raises when the HTTP server has stopped; Serve then restarts the replica."""

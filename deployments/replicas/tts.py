@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, closing
 from typing import Any
 
+from deployments.autoscaling import VOICE_FULL
 from deployments.replicas.model import ModelDeployment
 from models.audio import AudioChunk, cut
 from models.errors import EngineError
@@ -21,7 +22,6 @@ from telemetry.tracing import CallHeaders
 MAX_CONCURRENCY = 4
 WARM_UP_AFTER_S = 10.0  # by then the other models of the machine are loaded, too
 PAUSE_S = 0.5  # between the parts of a warm-up, and after a request
-FULL = 96  # requests: 40 sockets with two sentences each need one replica
 KEEP_MEMORY_S = 2.0  # how long the engine keeps its memory after the last request
 
 logger = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
                 self._release_soon(engine)
 
     def load(self) -> float:
-        return self._running / FULL
+        return self._running / VOICE_FULL
 
     async def forget_voice(self, digest: str) -> None:
         """Drops the voice pack of a deleted voice; called on every replica."""

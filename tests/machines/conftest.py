@@ -1,6 +1,7 @@
 """Machines of a cluster: network namespaces joined by a bridge, each with a name and a /tmp of its
 own. Their stores (PostgreSQL, Redis, S3) run on the bridge's address, and die for no machine."""
 
+import asyncio
 import os
 import random
 import shutil
@@ -19,11 +20,12 @@ import yaml
 
 from configs.settings import PROJECT_DIR
 from tests import servers
-from tests.machines.load import load, until
+from tests.machines.load import load
 from tests.machines.slow_cable import SlowCable
 from tests.patience import PATIENCE_S
 from tests.pipelines.webhooks.receivers import Authority
 from tests.promises.conftest import config_without_weights
+from tests.promises.recovery import recovery
 from tests.promises.tenants import Tenant
 
 PORT, GCS_PORT = 8000, 6379
@@ -149,8 +151,8 @@ class Site:
         the gateways; returns their programs."""
         joined = [self.join(machine) for machine in self.machines[1:]]
         self.deploy(of_each)
-        for machine in self.machines:
-            until(machine.url)
+        urls = [machine.url for machine in self.machines]
+        asyncio.run(recovery(*urls, within_s=5 * PATIENCE_S))
         return joined
 
     def load(self, urls: Sequence[str] = ()) -> AbstractAsyncContextManager[list[Tenant]]:

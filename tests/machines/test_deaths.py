@@ -7,11 +7,11 @@ from contextlib import suppress
 import pytest
 
 from tests.machines.conftest import Plan, Site
-from tests.machines.load import back_after
-from tests.promises.test_promises import completed
+from tests.promises.recovery import completed, recovery
 
 pytestmark = [pytest.mark.timeout(900)]
 
+BACK_S = 60.0
 OF_EACH = ("Gateway", "TTSFast", "STT", "Chat", "Worker")
 
 
@@ -26,16 +26,16 @@ async def test_machines_die_one_after_the_other_and_then_the_first(site: Site) -
     async with site.load() as tenants:
         await asyncio.sleep(3)
         third.die()
-        await back_after(first.url, second.url)
+        await recovery(first.url, second.url, within_s=BACK_S)
         await asyncio.to_thread(site.join, third)
-        await back_after(third.url)
+        await recovery(third.url, within_s=BACK_S)
         before = completed(tenants[1:])
         first.die()
-        await back_after(second.url, third.url, within_s=10)
+        await recovery(second.url, third.url, within_s=10)
         await asyncio.sleep(10)
         assert completed(tenants[1:]) > before + 10  # without GCS and Serve's controller
         starting = asyncio.create_task(asyncio.to_thread(site.start))
-        await back_after(*(machine.url for machine in site.machines))
+        await recovery(*(machine.url for machine in site.machines), within_s=BACK_S)
         await starting
 
 
@@ -56,7 +56,7 @@ async def test_a_cable_that_is_pulled_for_twenty_seconds_splits_nothing(site: Si
                 if joined.poll() is not None:  # Ray gave it up; systemd would start it again
                     joined = await asyncio.to_thread(site.join, second)
                 with suppress(AssertionError):
-                    await back_after(first.url, second.url, within_s=5)
+                    await recovery(first.url, second.url, within_s=5)
                     break
     status, output = first.said("-m", "deployments.operator", "reconcile")
     assert (status, output.strip()) == (0, "every balance is the sum of its ledger"), output

@@ -1,5 +1,6 @@
 """Two machines make one service, and one that would split it is refused with a sentence."""
 
+import asyncio
 import shutil
 import time
 from pathlib import Path
@@ -9,8 +10,8 @@ import pytest
 
 from configs.settings import PROJECT_DIR
 from tests.machines.conftest import GCS_PORT, Machine, Plan, Site
-from tests.machines.load import until
 from tests.patience import PATIENCE_S
+from tests.promises.recovery import recovery
 
 pytestmark = [
     pytest.mark.parametrize("site", [Plan(machines=2)], indirect=True),
@@ -69,4 +70,4 @@ def test_two_machines_share_accounts_and_models_and_one_may_die(site: Site, tmp_
             break
         time.sleep(0.5)
     assert answer.status_code == 200, answer.text
-    until(first.url)
+    asyncio.run(recovery(first.url, within_s=5 * PATIENCE_S))

@@ -5,13 +5,12 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 
-import httpx
 import pytest
 
 from tests.pipelines.webhooks.receivers import receiver
 from tests.processes import find, kill, stopped, terminate
 from tests.promises.conftest import ALL_FAULTS, ON_SERVERS, Running
-from tests.promises.history import check
+from tests.promises.recovery import completed, recovery, settled
 from tests.promises.tenants import Tenant
 
 pytestmark = [pytest.mark.ray, pytest.mark.postgres, pytest.mark.redis]
@@ -36,17 +35,12 @@ async def under_load(running: Running, fault: Fault) -> None:
             stack.push_async_callback(tenants[-1].close)
             await tenants[-1].sign_up()
         await work(running, fault, tenants)
-        await check_history(running, tenants)
+        await settled(running.engine, tenants, SETTLED_S * running.slowness)
         state = [tenant.state for tenant in tenants]
         assert completed(tenants) > LEAST_COMPLETED * TENANTS, state  # there was a load
         if fault in (kill_redis, hang_redis):
             for tenant in tenants:
                 assert max(tenant.state.statuses) < 500, tenant.state
-
-
-def completed(tenants: list[Tenant]) -> int:
-    """The number of requests that succeeded."""
-    return sum(tenant.state.completed.total() for tenant in tenants)
 
 
 async def work(running: Running, fault: Fault, tenants: list[Tenant]) -> None:
@@ -61,43 +55,17 @@ async def work(running: Running, fault: Fault, tenants: list[Tenant]) -> None:
     try:
         await asyncio.sleep(BEFORE_S)
         await fault(running)
-        took = await recovery(running)
-        assert took < RECOVERY_S * running.slowness
+        allowed_s = RECOVERY_S * running.slowness
+        took = await recovery(running.service.url, within_s=2 * allowed_s)
+        assert took < allowed_s
         await asyncio.sleep(AFTER_S)
         with suppress(TimeoutError):  # a busy machine takes longer to complete requests
-            async with asyncio.timeout(RECOVERY_S * running.slowness):
+            async with asyncio.timeout(allowed_s):
                 while completed(tenants) <= LEAST_COMPLETED * TENANTS:
                     await asyncio.sleep(0.1)
     finally:
         stop.set()
         await asyncio.gather(*working)
-
-
-async def recovery(running: Running) -> float:
-    """Seconds until the service is ready, three times in a row."""
-    began, ready = time.monotonic(), 0
-    async with httpx.AsyncClient(base_url=running.service.url, timeout=2) as client:
-        while ready < 3:
-            waited_s = time.monotonic() - began
-            assert waited_s < 2 * RECOVERY_S * running.slowness, "the service did not come back"
-            with suppress(httpx.HTTPError):
-                answer = await client.get("/readyz")
-                ready = ready + 1 if answer.status_code == 200 else 0
-            await asyncio.sleep(0.1)
-    return time.monotonic() - began
-
-
-async def check_history(running: Running, tenants: list[Tenant]) -> None:
-    """Checks the data once the last requests are settled."""
-    deadline = time.monotonic() + SETTLED_S * running.slowness
-    while True:
-        try:
-            await asyncio.to_thread(check, running.engine, tenants)
-            return
-        except AssertionError:
-            if time.monotonic() > deadline:
-                raise
-            await asyncio.sleep(0.5)
 
 
 async def kill_gateway(running: Running) -> None:
