@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -78,6 +79,7 @@ class ModelHandle:
         self.name = name
         self.handle = handle
         self.info: ModelInfo | None = None
+        self._swapped_at = -math.inf  # of the monotonic clock; when a replica had another model
         self._waiting = 0  # calls, for a replica
         self._telling: asyncio.Task[None] | None = None
         self._stuck_until = 0.0  # of the monotonic clock
@@ -96,8 +98,13 @@ class ModelHandle:
         return replace(self.info, is_asleep=True) if state == "asleep" else self.info
 
     def forget(self) -> None:
-        """Makes the next `describe` ask a replica."""
-        self.info = None
+        """Makes the next `describe` ask a replica, whose model was swapped."""
+        self.info, self._swapped_at = None, time.monotonic()
+
+    def learn(self, reported: ModelInfo | None) -> None:
+        """Takes what ModelIndex was told, unless it may be of before a swap that was seen here."""
+        if reported is not None and time.monotonic() > self._swapped_at + 2 * POLL_S:
+            self.info = reported
 
     def state(self) -> Availability:
         """Of the deployment; `lost` also for a while after it could not be woken."""
@@ -321,7 +328,7 @@ class ModelDirectory:
         self._update(self.chat_models, deployed.models.chat, ChatModelHandle)
         for ports in (self.speakers, self.transcribers, self.chat_models):
             for name, one in ports.items():
-                one.info = deployed.infos.get(name, one.info)
+                one.learn(deployed.infos.get(name))
                 is_up = one.info is not None and one.state() != "lost"
                 metrics.models_ready.labels(name).set(is_up)
 

@@ -3,10 +3,11 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 from configs.environment import cores
 from configs.schema.voices import VoicesConfig
@@ -46,7 +47,10 @@ SLOW_SENTENCE_SLACK = 4 / 3
 CROWDED = 0.5  # of an engine's time, by streams that play
 ENGINE_SPEEDS = (0.5, 2.0)  # of engines that change the tempo; beyond it the audio is stretched
 INLINE_S = 0.5  # a thread costs more than the work on shorter audio
+SWAPS = 3  # of a model, that one request survives
 _DETECTED_CHARACTERS = 1000
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +200,20 @@ class SpeechPipeline:
         """The whole text at once, its loudness measured over all of it; memory does not grow with
         its length. `write` takes it in blocks, in a thread; `heard` gets each chunk before, as the
         engine returns it. Raises as `stream`."""
-        try:
-            return await self._speak(plan, write, heard)
-        except UnknownVoice:
-            # The model was swapped since its description was cached: choose among its new voices.
-            return await self._speak(await self.plan(plan.request), write, heard)
+        return await self._replan_after_swap(plan, lambda one: self._speak(one, write, heard))
+
+    async def _replan_after_swap(
+        self, plan: SpeechPlan, speak: Callable[[SpeechPlan], Awaitable[T]]
+    ) -> T:
+        """Where the model was swapped since its description was cached, and lacks the voice: with
+        one that it has. More than once, as its replicas are swapped one after the other."""
+        for _ in range(SWAPS):
+            try:
+                return await speak(plan)
+            except UnknownVoice:
+                again = await self.plan(plan.request, early_start=plan.early_start)
+                plan = replace(again, asked_at=plan.asked_at)
+        return await speak(plan)
 
     def choose_watermark(self, voice: AvailableVoice) -> Watermark | None:
         """The watermark of speech in that voice; None when it is not to be marked."""
@@ -233,11 +246,7 @@ class SpeechPipeline:
         Raises EngineError, also after the first chunks, and InvalidRequest for silence only, or
         after speech that became much longer than counted.
         """
-        try:
-            run, chunk = await self._start(plan)
-        except UnknownVoice:
-            again = await self.plan(plan.request, early_start=plan.early_start)
-            run, chunk = await self._start(replace(again, asked_at=plan.asked_at))
+        run, chunk = await self._replan_after_swap(plan, self._start)
         async with aclosing(run):
             if chunk is None:
                 raise InvalidRequest(_NO_SOUND)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -83,8 +84,24 @@ async def test_a_model_is_described_without_a_call_but_when_it_is_new_or_was_swa
         assert await model.describe() == INFO
     assert replica.asked == 1
     model.forget()
+    model.learn(replace(INFO, id="svc/before"))  # the index may not know of the swap yet
     assert await model.describe() == INFO
     assert replica.asked == 2
+
+
+async def test_a_model_whose_swap_was_not_seen_is_what_the_index_was_told(
+    model: ModelHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swapped = replace(INFO, id="svc/swapped")
+    model.learn(INFO)
+    model.learn(swapped)
+    model.learn(None)
+    assert await model.describe() == swapped
+    monkeypatch.setattr(handles, "POLL_S", 0.0)
+    model.forget()
+    await asyncio.sleep(0.01)
+    model.learn(INFO)
+    assert await model.describe() == INFO
 
 
 async def test_a_model_that_is_asleep_is_described_and_not_woken(

@@ -281,14 +281,15 @@ async def test_an_engine_error_is_raised_after_the_audio_that_preceded_it() -> N
     assert joined(heard).size > SAMPLE_RATE
 
 
-async def test_a_stream_selects_another_voice_when_a_model_swap_removed_its_voice() -> None:
+async def test_a_stream_selects_another_voice_when_model_swaps_removed_its_voice() -> None:
     gone = replace(INFO, voices=(replace(VOICE, key="gone"),))
+    infos = [gone, replace(INFO, voices=(replace(VOICE, key="gone too"),)), INFO]
 
     class Swapped(VoicedSpeaker):
         async def synthesize(self, request: SynthesisRequest):  # type: ignore[no-untyped-def]
-            if request.voice == "gone":
-                self.info = INFO
-                raise UnknownVoice("no voice 'gone'")
+            if len(infos) > 1:
+                self.info = infos[1]
+                raise UnknownVoice(f"no voice {infos.pop(0)!r}")
             async for chunk in super().synthesize(request):
                 yield chunk
 
