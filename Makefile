@@ -26,7 +26,7 @@ BENCHMARKS = $(filter-out realtime_soak voices-fitting stt-diarization chat-gpu 
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run join install weights dev clients servers test fuzz fuzz-parsers test-machines test-gpu check manifests audit sbom auditors bench lock
+.PHONY: help run join install weights dev clients servers test test-slow fuzz fuzz-parsers test-machines test-gpu check manifests audit sbom auditors bench lock
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
@@ -55,6 +55,9 @@ clients: # other people's programs, for the tests that let them talk to the serv
 
 test: dev clients servers weights ## Set up all that the tests need, and run them; ARGS="-k name" goes to pytest
 	@tools/tests.sh $(BIN)/python $(ARGS)
+
+test-slow: dev clients servers weights ## Run the tests that `make test` leaves out: proofs of many seconds
+	@SLOW=1 tools/tests.sh $(BIN)/python $(ARGS)
 
 fuzz: dev ## Call each operation of the API with FUZZ_EXAMPLES made-up requests, others in each run
 	@FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),200) $(BIN)/python -m pytest tests/api/test_openapi.py $(ARGS)

@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
-# tests.sh PYTHON [ARGS]: all tests, in two runs of pytest. Tests without a cluster run in parallel
-# in WORKERS processes; Ray tests run one after the other, since a cluster needs all cores.
+# tests.sh PYTHON [ARGS]: all tests but the slow ones, or with SLOW set only these, in two runs of
+# pytest. Tests without a cluster run in parallel in WORKERS processes; Ray tests run one after the
+# other, since a cluster needs all cores.
 # Files keep their order: sorted by their number of tests, the slow ones would run last.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 python=$1
 shift
+part=${SLOW:+slow}
+part=${part:-not slow}
 none=5 # pytest's exit status when ARGS selects no test
 
-"$python" -m pytest -n "${WORKERS:-2}" --dist loadfile --no-loadscope-reorder -m "not ray" "$@"
+"$python" -m pytest -n "${WORKERS:-2}" --dist loadfile --no-loadscope-reorder -m "not ray and $part" "$@"
 apart=$?
-"$python" -m pytest -m ray "$@"
+"$python" -m pytest -m "ray and $part" "$@"
 cluster=$?
 
 ((apart == 0 || apart == none)) || exit "$apart"

@@ -73,6 +73,7 @@ async def fuzz(url: str, folder: Path) -> dict[str, dict[str, Any]]:
     return verdicts
 
 
+@pytest.mark.slow
 async def test_the_listener_conforms_to_rfc_6455_but_for_accepted_cases(tmp_path: Path) -> None:
     listener = HttpListener(Starlette(routes=[WebSocketRoute("/", echo)]), "127.0.0.1", 0)
     await listener.start()

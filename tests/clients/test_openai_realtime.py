@@ -71,7 +71,9 @@ def transcript_of(response: dict[str, Any]) -> str:
 
 
 @pytest.mark.weights
-@pytest.mark.parametrize("detection", ["server_vad", "semantic_vad"])
+@pytest.mark.parametrize(
+    "detection", ["server_vad", pytest.param("semantic_vad", marks=pytest.mark.slow)]
+)
 async def test_a_dialogue_with_a_tool_and_an_interruption(
     agent_server: Server, sentences: Path, detection: Any
 ) -> None:

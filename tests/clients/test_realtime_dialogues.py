@@ -15,6 +15,7 @@ HERE = Path(__file__).parent
 @pytest.mark.parametrize(
     "script", ["realtime_openai.mjs", "realtime_agents.mjs", "realtime_agents.py"]
 )
+@pytest.mark.slow
 def test_a_dialogue_with_a_tool_and_an_interruption(
     request: pytest.FixtureRequest, agent_server: Server, sentences: Path, script: str
 ) -> None:

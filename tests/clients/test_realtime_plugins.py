@@ -12,6 +12,7 @@ HERE = Path(__file__).parent
 
 
 @pytest.mark.weights
+@pytest.mark.slow
 def test_livekit_holds_a_dialogue_with_a_tool_and_an_interruption(
     registry_clients: RegistryClients, agent_server: Server, sentences: Path
 ) -> None:
@@ -29,6 +30,7 @@ def test_livekit_holds_a_dialogue_with_a_tool_and_an_interruption(
 
 
 @pytest.mark.weights
+@pytest.mark.slow
 def test_pipecat_holds_a_dialogue_with_a_tool_and_an_interruption(
     registry_clients: RegistryClients, agent_server: Server, sentences: Path
 ) -> None:

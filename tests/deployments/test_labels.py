@@ -51,6 +51,7 @@ nodes.shutdown()
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_models_run_on_the_nodes_with_their_labels() -> None:
     done = subprocess.run(
         [sys.executable, "-c", TWO_NODES],

@@ -45,6 +45,7 @@ def test_with_the_default_host_every_socket_of_the_service_and_of_ray_is_on_the_
         assert httpx.get(f"{dashboard}/api/serve/applications/").status_code == 200
 
 
+@pytest.mark.slow
 def test_with_another_host_only_the_gateway_is_exposed_and_ray_asks_for_its_token() -> None:
     with service(HOST="0.0.0.0") as (running, dashboard):
         port = running.url.rpartition(":")[2]

@@ -97,6 +97,7 @@ def speaks(service: Service) -> bool:
     return httpx.post(url, json=body, headers=headers, timeout=30).is_success
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_load_at_the_start_takes_only_itself_out(service: Service) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not ready(service, "TTSFast,STT"):
@@ -107,6 +108,7 @@ def test_a_model_that_cannot_load_at_the_start_takes_only_itself_out(service: Se
     assert speaks(service)
 
 
+@pytest.mark.slow
 def test_broken_files_change_nothing_and_a_failed_swap_is_seen_everywhere(
     service: Service, variables: dict[str, str], folder: Path
 ) -> None:

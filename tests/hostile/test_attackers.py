@@ -43,6 +43,7 @@ async def test_an_attack_with_fewer_connections_than_it_says_has_failed(
     assert attacker.outcomes == {"failed: 524 connections only": 1}
 
 
+@pytest.mark.slow
 async def test_cheap_attackers_at_once_cause_no_refusal_failure_or_loss(tmp_path: Path) -> None:
     file = tmp_path / "serve.yaml"
     file.write_text(yaml.safe_dump(config_without_weights()))

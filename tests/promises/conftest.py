@@ -1,6 +1,5 @@
 """The service of `serve_config.yaml` with engines that need no weights, as a process of its own."""
 
-import os
 import re
 import sys
 import time
@@ -22,7 +21,6 @@ from tests.pipelines.webhooks.receivers import Authority
 from tests.processes import command_of, find
 from tests.servers import Server
 
-ALL_FAULTS = bool(os.environ.get("ALL_FAULTS"))  # three minutes more
 ON_SERVERS = pytest.mark.parametrize("running", ["servers"], indirect=True, scope="session")
 
 START_S = 30.0  # on two cores that have nothing else to do

@@ -9,7 +9,7 @@ import pytest
 
 from tests.pipelines.webhooks.receivers import receiver
 from tests.processes import find, kill, stopped, terminate
-from tests.promises.conftest import ALL_FAULTS, ON_SERVERS, Running
+from tests.promises.conftest import ON_SERVERS, Running
 from tests.promises.recovery import completed, recovery, settled
 from tests.promises.tenants import Tenant
 
@@ -147,28 +147,25 @@ FAULTS = [
     kill_gateway,
     terminate_gateway,
     kill_speaker,
-    hang_speaker,
     kill_controller,
-    hang_controller,
     kill_worker,
-    hang_worker,
     kill_redis,
-    hang_redis,
     kill_postgres,
     hang_postgres,
 ]
-if ALL_FAULTS:
-    FAULTS += [kill_recogniser, kill_chat]
+MORE_FAULTS = [hang_speaker, hang_controller, hang_worker, hang_redis, kill_recogniser, kill_chat]
 
 
 @ON_SERVERS
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    "fault", [*FAULTS, *(pytest.param(one, marks=pytest.mark.slow) for one in MORE_FAULTS)]
+)
 async def test_faults_cause_no_loss_or_double_charge(running: Running, fault: Fault) -> None:
     await under_load(running, fault)
 
 
-@pytest.mark.skipif(not ALL_FAULTS, reason="a minute more: set ALL_FAULTS")
 @pytest.mark.parametrize("running", ["embedded"], indirect=True, scope="session")
 @pytest.mark.parametrize("fault", [kill_gateway, hang_gateway, kill_controller])
+@pytest.mark.slow
 async def test_faults_on_sqlite_keep_data_consistent(running: Running, fault: Fault) -> None:
     await under_load(running, fault)

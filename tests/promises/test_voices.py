@@ -21,13 +21,10 @@ from tests.deployments.voice_jobs.slow_voices import notes
 from tests.deployments.voice_jobs.voice_backend import Watched, backend_in, events
 from tests.pipelines.voices.test_queue import PLANS
 from tests.processes import children
-from tests.promises.conftest import ALL_FAULTS, config_without_weights
+from tests.promises.conftest import config_without_weights
 from tests.servers import free_port
 
-pytestmark = [
-    pytest.mark.ray,
-    pytest.mark.skipif(not ALL_FAULTS, reason="two minutes: set ALL_FAULTS"),
-]
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
 @asynccontextmanager

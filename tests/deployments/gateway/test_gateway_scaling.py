@@ -36,6 +36,7 @@ async def until_gateways(count: int) -> None:
         await asyncio.sleep(0.1)
 
 
+@pytest.mark.slow
 async def test_a_gateway_is_added_for_open_sockets_and_goes_without_cutting_one(
     ray_cluster: TestCluster, tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ async def keep_listening(directory: ModelDirectory, stop: asyncio.Event) -> None
         await directory.transcribers["STT"].transcribe(request)
 
 
+@pytest.mark.slow
 async def test_waiting_audio_adds_a_replica_and_removes_it_afterwards(
     directory: ModelDirectory, ray_cluster: TestCluster
 ) -> None:

@@ -88,6 +88,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 async def test_a_voice_is_made_and_charged_once_despite_killed_processes(
     workspace: VoiceBackend,
 ) -> None:

@@ -46,7 +46,13 @@ def _errors(voice: VoiceRef, language: str) -> float:
     return float(jiwer.cer(plain(said, language), plain(listen(pcm, language), language)))
 
 
-@pytest.mark.parametrize(("language", "most"), (TRAINED | UNTRAINED).items())
+@pytest.mark.parametrize(
+    ("language", "most"),
+    [
+        pytest.param(*one, marks=pytest.mark.slow if one[0] != "en" else ())
+        for one in (TRAINED | UNTRAINED).items()
+    ],
+)
 def test_the_transcript_of_a_default_voice_has_few_errors(language: str, most: float) -> None:
     assert _errors(VOICES[language], language) <= most
 
@@ -55,6 +61,7 @@ def test_the_transcript_of_a_british_voice_has_few_errors() -> None:
     assert _errors(BRITISH, "en") <= TRAINED["en"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("language", "least"), BARELY_TRANSCRIBED.items())
 def test_the_spoken_text_is_more_probable_than_another_text(language: str, least: float) -> None:
     pcm, said = _spoken(VOICES[language], language)

@@ -109,6 +109,7 @@ async def test_cancelling_a_request_frees_its_slot_before_the_prompt_is_processe
     assert len(cancelled) < len(whole) / 2
 
 
+@pytest.mark.slow
 async def test_a_long_prompt_pauses_for_a_short_one_of_another_tenant(
     wide_engine: LlamaCppEngine,
 ) -> None:
@@ -218,6 +219,7 @@ async def test_the_same_seed_gives_the_same_answer(engine: LlamaCppEngine) -> No
     assert len(answers) == 1
 
 
+@pytest.mark.slow
 async def test_an_answer_ends_with_length_when_the_context_is_full(engine: LlamaCppEngine) -> None:
     schema = {"type": "string", "minLength": 1000}  # no answer can end before
     form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}

@@ -27,6 +27,7 @@ SHORT = CONFIG.model_copy(
 
 
 @pytest.mark.weights
+@pytest.mark.slow
 def test_a_fitted_voice_is_closer_to_its_speaker_than_any_stock_voice(weights: WeightStore) -> None:
     try:
         encoder = load(SPEAKER, "speaker/resemblyzer", weights)
