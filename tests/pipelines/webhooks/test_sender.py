@@ -17,6 +17,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from configs.settings import WebhookSettings
 from db.deliveries import AttemptResult
+from pipelines.webhooks import sender as sender_module
 from pipelines.webhooks.sender import Sender
 from pipelines.webhooks.targets import may_dial
 from tests.pipelines.webhooks.receivers import Authority, receiver
@@ -103,8 +104,9 @@ async def test_every_spelling_of_localhost_is_refused_when_connecting(
 
 
 async def test_dns_rebinding_to_a_non_public_address_is_refused(
-    authority: Authority,
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sender_module, "KEEP_ALIVE_S", 0.0)
     name = "rebinding.example.com"
     settings = authority.settings()
     async with receiver(authority, host=name) as hook:
@@ -115,6 +117,31 @@ async def test_dns_rebinding_to_a_non_public_address_is_refused(
         assert len(hook.received) == 1
     assert [one.status_code for one in answers] == [200, None, None]
     assert [one.error for one in answers] == [None, "refused_address", "refused_address"]
+
+
+async def test_messages_share_a_connection_and_one_that_was_closed_meanwhile_costs_no_attempt(
+    authority: Authority,
+) -> None:
+    connections: set[object] = set()
+    seen = 0
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        nonlocal seen
+        seen += 1
+        connections.add(request.transport)
+        if seen in (3, 5):
+            assert request.transport is not None
+            request.transport.close()
+        return web.Response()
+
+    async with receiver(authority, answer) as hook:
+        async with aclosing(Sender(authority.settings())) as sender:
+            answers = [await sender.post(hook.url, {}, b"{}") for _ in range(3)]
+            await asyncio.sleep(2 * sender_module.KEEP_ALIVE_S)
+            answers.append(await sender.post(hook.url, {}, b"{}"))  # the fifth, on a new connection
+    assert [one.status_code for one in answers] == [200, 200, 200, None]
+    assert answers[-1].error == "connection"
+    assert (seen, len(connections)) == (5, 3)
 
 
 async def test_a_certificate_of_another_host_name_is_refused(authority: Authority) -> None:
