@@ -19,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from api.http.addresses import network_of, parse_address
 from api.http.errors import CLOSE, ApiError, error_response
+from api.http.middleware import DISCARD_PAUSE_S, LINGER_S
 from api.http.turns import Turns
 from configs.schema.platform import AdmissionConfig
 from deployments.gateway.socket_connections import WebSocketConnection
@@ -27,8 +28,6 @@ from telemetry import metrics
 RESERVED_FILES = 256  # file descriptors for databases, models, decoders and uploads
 HEAD_S = 10.0  # timeout for the head of a request, such as a handshake
 REST_S = 60.0  # timeout for the rest of a body that no route reads
-LINGER_S = 2.0  # for which a connection stays open after its head was refused
-DISCARD_PAUSE_S = 0.02  # after each read of what nothing needs: a client may send 1 GB a second
 # httptools joins the pieces of a header, in time quadratic in its length: 61 s for 100 MB.
 HEAD_BYTES = 65_536
 HEAD_TOO_LARGE = ("headers_too_large", f"the head has over {HEAD_BYTES} bytes")
