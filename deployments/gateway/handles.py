@@ -226,9 +226,6 @@ class ChatModelHandle(ModelHandle):
     """The ChatModel port."""
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
-        """A speculative request does not load a model that was scaled to zero."""
-        if request.is_speculative and availability(self.handle) == "asleep":
-            raise EngineOverloaded(f"{self.name} is asleep")
         return self.stream("generate", request, conversation(request))
 
 

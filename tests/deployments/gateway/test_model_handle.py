@@ -11,7 +11,6 @@ from ray.serve.exceptions import BackPressureError
 from deployments.compat import Incompatible, availability
 from deployments.gateway import handles
 from deployments.gateway.handles import (
-    ChatModelHandle,
     ModelHandle,
     STTModelHandle,
     TTSModelHandle,
@@ -112,9 +111,6 @@ async def test_a_model_that_is_asleep_is_described_and_not_woken(
         await model.describe()
     model.info = INFO
     assert (await model.describe()).is_asleep
-    chat = ChatModelHandle("Chat", replica)  # type: ignore[arg-type]
-    with pytest.raises(EngineOverloaded):
-        chat.generate(GenerationRequest(CHAT.messages, is_speculative=True))
     await TTSModelHandle("TTS", replica).forget_voice("digest")  # type: ignore[arg-type]
     assert not replica.asked
 
