@@ -154,6 +154,7 @@ class LiveSession:
         if self._utterance is not None:
             self._utterance.cancel_interim()
             self._utterance.resume()
+            tracing.end(self._utterance.span)
             self._utterance = None
 
     async def finish(self) -> None:
@@ -178,6 +179,9 @@ class LiveSession:
     async def close(self) -> None:
         """Stops all work for this session."""
         await self._tasks.close()
+        self.clear()
+        while not self._ended.empty():
+            tracing.end(self._ended.get_nowait().utterance.span)
 
     async def _end_now(self) -> None:
         await self._accept_step(self._frames.padding())

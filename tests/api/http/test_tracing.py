@@ -181,6 +181,20 @@ async def test_an_utterance_is_a_span_of_its_socket(
     assert "stt_final_seconds" in utterance.events
 
 
+async def test_an_utterance_ends_with_the_socket_that_was_closed_in_it(
+    services: Services, collector: Collector
+) -> None:
+    listening = with_listening(services, FakeTranscriber())
+    async with serve(listening) as server:
+        async with stt(server) as client:
+            await client.start()
+            await client.send_pcm(quiet(0.5), loud(1))
+            assert (await client.receive())["type"] == "speech_started"
+        session = await arrived(collector, "GET /ws/stt")
+        utterance = await arrived(collector, "utterance", session.trace_id)
+    assert utterance.parent_id == session.span_id
+
+
 async def test_log_lines_have_the_trace_of_their_request(collector: Collector) -> None:
     with tracing.traced("work"):
         line = json.loads(JsonFormatter().format(logging.makeLogRecord({"msg": "event"})))
