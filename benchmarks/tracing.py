@@ -16,14 +16,11 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any, cast
-
-from ray.serve.handle import DeploymentHandle
+from typing import Any
 
 from api.app import create_app
 from benchmarks.plans import verdict
-from benchmarks.tts.request_path import LocalHandle, call
-from deployments.gateway.handles import TTSModelHandle
+from benchmarks.tts.request_path import call, local_speaker
 from deployments.replicas.tts import TTSDeployment
 from pipelines.ports import TTSModel
 from telemetry import tracing
@@ -66,7 +63,7 @@ async def measure(folder: Path, model: str, rounds: int, url: str) -> None:
     services = local_services(settings, speakers=speakers)
     replica = TTSDeployment()
     await replica.reconfigure({"model": model})
-    speakers["one"] = TTSModelHandle("one", cast(DeploymentHandle[Any], LocalHandle(replica)))
+    speakers["one"] = local_speaker(replica)
     app = create_app(services)
     key = str(await services.platform.accounts.ensure_first_workspace())
     raise_plans(settings.database_url)

@@ -107,12 +107,17 @@ class LocalHandle:
     def describe(self) -> "LocalHandle":
         return self
 
-    def options(self, *, method_name: str, stream: bool) -> "LocalHandle":
-        assert stream
+    def options(self, *, method_name: str, **_: object) -> "LocalHandle":
         return LocalHandle(self._replica, method_name)
 
     def remote(self, *arguments: Any) -> Any:
         return getattr(self._replica, self._method)(*arguments)
+
+
+def local_speaker(replica: TTSDeployment) -> TTSModelHandle:
+    """The port over a replica of this process."""
+    setattr(handles, "availability", lambda _: "ready")  # noqa: B010  # the handle is not Ray's
+    return TTSModelHandle("one", cast(DeploymentHandle[Any], LocalHandle(replica)))
 
 
 def main() -> None:
@@ -134,9 +139,7 @@ async def measure(folder: Path, model: str, *, names: bool) -> None:
     watcher.start()
     replica = TTSDeployment()
     await replica.reconfigure({"model": model})
-    handle = cast(DeploymentHandle[Any], LocalHandle(replica))
-    setattr(handles, "availability", lambda _: "ready")  # noqa: B010  # the handle is not Ray's
-    speakers["one"] = TTSModelHandle("one", handle)
+    speakers["one"] = local_speaker(replica)
     app = create_app(services)
     key = await services.platform.accounts.ensure_first_workspace()
 
