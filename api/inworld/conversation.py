@@ -27,7 +27,7 @@ from api.inworld.messages import (
     updated,
 )
 from api.services import Services
-from api.sockets.kernel.conversation import ClientFault, Service, parse_event
+from api.sockets.kernel.conversation import ClientFault, parse_event
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.events import shown
 from db.errors import DatabaseError
@@ -108,8 +108,6 @@ class InworldConversation:
     Only unreadable messages count as faults of the client: its keep-alive messages name closed
     contexts, and it closes interrupted turns twice.
     """
-
-    service: Service = "tts"
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         self._session = session

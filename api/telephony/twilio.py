@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from api.openai.realtime.client_secrets import SCOPES
 from api.openai.realtime.conversation import RealtimeConversation
 from api.services import Services
-from api.sockets.kernel.conversation import ClientFault, Service
+from api.sockets.kernel.conversation import ClientFault
 from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
 from api.telephony.twilio_events import (
@@ -31,8 +31,6 @@ FORMAT = {"type": "audio/pcmu"}
 
 class TwilioConversation:
     """One call: the agent begins with `start`."""
-
-    service: Service = "agent"
 
     def __init__(self, socket: SocketSession, services: Services) -> None:
         self._socket = socket

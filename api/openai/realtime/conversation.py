@@ -49,7 +49,6 @@ from api.openai.realtime.session_object import (
 from api.openai.realtime.wire import from_wire, to_wire
 from api.services import Services
 from api.sockets.kernel import close_codes
-from api.sockets.kernel.conversation import Service
 from api.sockets.kernel.session import SecretSession, SocketSession
 from configs.schema.voices import Tier
 from db.errors import DatabaseError
@@ -80,8 +79,6 @@ PARALLEL_RESPONSES = 4  # at once, of which one is in the conversation
 
 class RealtimeConversation:
     """One session: `realtime`, or `transcription` for `?intent=transcription`."""
-
-    service: Service = "agent"
 
     def __init__(
         self,

@@ -37,8 +37,6 @@ class Conversation(Protocol):
     some seconds (backpressure), never for long. Longer work goes to `SocketSession.spawn`.
     """
 
-    service: Service
-
     async def opened(self) -> None:
         """After the hello messages, before anything is received."""
         ...

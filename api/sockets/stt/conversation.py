@@ -9,7 +9,7 @@ from api.http.errors import to_api_error
 from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.audio_input import AudioInput
-from api.sockets.kernel.conversation import ClientFault, Service, SessionEnded, now_s
+from api.sockets.kernel.conversation import ClientFault, SessionEnded, now_s
 from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
 from api.sockets.stt.events import (
@@ -62,8 +62,6 @@ NO_SPEECH_RESULT = "speech_end_no_result"
 
 class SttConversation:
     """`start`, then audio; transcripts are sent as utterances end."""
-
-    service: Service = "stt"
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         self._session = session

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from api.http.errors import to_api_error
 from api.services import Services
-from api.sockets.kernel.conversation import ClientFault, Service
+from api.sockets.kernel.conversation import ClientFault
 from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.events import (
@@ -46,8 +46,6 @@ SAMPLE_RATES = (8000, 16_000, 24_000, 48_000)
 
 class TtsConversation:
     """One socket: up to five contexts, each with a task that speaks."""
-
-    service: Service = "tts"
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         self._session = session
