@@ -86,21 +86,12 @@ class ContentPart(LenientModel):
         """The text or the transcript."""
         return (self.transcript if self.type.endswith("audio") else self.text) or ""
 
-    def as_json(self) -> dict[str, Any]:
-        """Without the audio, which is not kept."""
-        if not self.type.endswith("audio"):
-            return {"type": self.type, "text": self.text}
-        return {"type": self.type, "transcript": self.transcript}
-
 
 class ItemModel(LenientModel):
     """Without an `id` the server gives it one."""
 
     id: Identifier | None = None
     status: ItemStatus = "completed"
-
-    def _head(self, kind: str) -> dict[str, Any]:
-        return {"id": self.id, "object": "realtime.item", "type": kind, "status": self.status}
 
 
 class MessageItem(ItemModel):
@@ -122,10 +113,6 @@ class MessageItem(ItemModel):
                 raise wrong(MISSING, "", f"{at}.{field}")
         return self
 
-    def as_json(self) -> dict[str, Any]:
-        content = [part.as_json() for part in self.content]
-        return {**self._head(self.type), "role": self.role, "content": content}
-
 
 class FunctionCallItem(ItemModel):
     """A call that the model made; `arguments` is JSON text."""
@@ -135,11 +122,6 @@ class FunctionCallItem(ItemModel):
     name: Annotated[str, Field(min_length=1, max_length=64)]
     arguments: LongText
 
-    def as_json(self) -> dict[str, Any]:
-        named = {} if self.call_id is None else {"call_id": self.call_id}  # clients take no null
-        call = {"name": self.name, "arguments": self.arguments}
-        return {**self._head(self.type), **named, **call}
-
 
 class FunctionCallOutputItem(ItemModel):
     """What the client's function returned."""
@@ -147,9 +129,6 @@ class FunctionCallOutputItem(ItemModel):
     type: Literal["function_call_output"] = "function_call_output"
     call_id: Identifier
     output: LongText
-
-    def as_json(self) -> dict[str, Any]:
-        return {**self._head(self.type), "call_id": self.call_id, "output": self.output}
 
 
 class ItemReference(LenientModel):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from api.openai.realtime.items import AnyItem
+from api.openai.realtime.server_events import WireItem
 from api.openai.realtime.session_object import RealtimeSession
 
 ResponseStatus = Literal["in_progress", "completed", "cancelled", "incomplete", "failed"]
@@ -59,7 +59,7 @@ class RealtimeResponse:
     metadata: dict[str, str] | None = None
     status: ResponseStatus = "in_progress"
     status_details: dict[str, Any] | None = None
-    output: list[AnyItem] = field(default_factory=list)
+    output: list[WireItem] = field(default_factory=list)
     usage: RealtimeUsage = RealtimeUsage()
 
     def complete(self) -> None:
@@ -82,7 +82,7 @@ class RealtimeResponse:
             "id": self.id,
             "status": self.status,
             "status_details": self.status_details,
-            "output": [item.as_json() for item in self.output],
+            "output": self.output,
             "conversation_id": self.conversation_id,
             "output_modalities": self.session.output_modalities,
             "max_output_tokens": self.session.max_output_tokens,

@@ -9,13 +9,16 @@ import json
 import secrets
 from base64 import b64encode
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 ID_LETTERS = 21  # behind the prefix, as in OpenAI's ids
 
+WireItem: TypeAlias = dict[str, Any]
+"""An item of a conversation, from `wire.to_wire`."""
+
 
 class JsonObject(Protocol):
-    """A session, a response or an item of a conversation."""
+    """A session or a response."""
 
     def as_json(self) -> dict[str, Any]: ...
 
@@ -57,18 +60,16 @@ def session_updated(session: JsonObject) -> str:
     return _frame("session.updated", session=session.as_json())
 
 
-def item_added(item: JsonObject, previous_item_id: str | None) -> str:
-    body = item.as_json()
-    return _frame("conversation.item.added", previous_item_id=previous_item_id, item=body)
+def item_added(item: WireItem, previous_item_id: str | None) -> str:
+    return _frame("conversation.item.added", previous_item_id=previous_item_id, item=item)
 
 
-def item_done(item: JsonObject, previous_item_id: str | None) -> str:
-    body = item.as_json()
-    return _frame("conversation.item.done", previous_item_id=previous_item_id, item=body)
+def item_done(item: WireItem, previous_item_id: str | None) -> str:
+    return _frame("conversation.item.done", previous_item_id=previous_item_id, item=item)
 
 
-def item_retrieved(item: JsonObject) -> str:
-    return _frame("conversation.item.retrieved", item=item.as_json())
+def item_retrieved(item: WireItem) -> str:
+    return _frame("conversation.item.retrieved", item=item)
 
 
 def item_deleted(item_id: str) -> str:
@@ -173,12 +174,14 @@ def response_done(response: JsonObject) -> str:
     return _frame("response.done", response=response.as_json())
 
 
-def output_item_added(response_id: str, output_index: int, item: JsonObject) -> str:
-    return _output_item("added", response_id, output_index, item)
+def output_item_added(response_id: str, output_index: int, item: WireItem) -> str:
+    where = {"response_id": response_id, "output_index": output_index}
+    return _frame("response.output_item.added", **where, item=item)
 
 
-def output_item_done(response_id: str, output_index: int, item: JsonObject) -> str:
-    return _output_item("done", response_id, output_index, item)
+def output_item_done(response_id: str, output_index: int, item: WireItem) -> str:
+    where = {"response_id": response_id, "output_index": output_index}
+    return _frame("response.output_item.done", **where, item=item)
 
 
 def rate_limits_updated(limits: list[RateLimit]) -> str:
@@ -249,15 +252,6 @@ class CallEvents:
 def _transcription(step: str, item_id: str, content_index: int, **fields: Any) -> str:
     kind = f"conversation.item.input_audio_transcription.{step}"
     return _frame(kind, item_id=item_id, content_index=content_index, **fields)
-
-
-def _output_item(step: str, response_id: str, output_index: int, item: JsonObject) -> str:
-    return _frame(
-        f"response.output_item.{step}",
-        response_id=response_id,
-        output_index=output_index,
-        item=item.as_json(),
-    )
 
 
 def _part(is_audio: bool, text: str) -> str:
