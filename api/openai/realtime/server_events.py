@@ -1,8 +1,8 @@
 """The server's events of the Realtime dialect over WebSocket, each as one JSON text frame.
 
-The names are those of the GA version (openai-python's `types/realtime`). Of its 46 events these 32
-exist here: those of MCP, of WebRTC and SIP, and the beta's two are left out. `type` is always the
-first key, and `event_id` the second: `beta.to_beta` relies on it.
+The names are those of the GA version (openai-python's `types/realtime`). Of its 46 events these 31
+exist here: those of MCP, of WebRTC and SIP, of speakers, and the beta's two are left out. `type` is
+always the first key, and `event_id` the second: `beta.to_beta` relies on it.
 """
 
 import json
@@ -85,54 +85,24 @@ def item_truncated(item_id: str, content_index: int, audio_end_ms: int) -> str:
     )
 
 
-def transcription_delta(item_id: str, delta: str, *, content_index: int = 0) -> str:
-    return _transcription("delta", item_id, content_index, delta=delta)
+def transcription_delta(item_id: str, delta: str) -> str:
+    return _transcription("delta", item_id, delta=delta)
 
 
 def transcription_completed(
-    item_id: str,
-    transcript: str,
-    seconds: float,
-    *,
-    content_index: int = 0,
-    logprobs: list[dict[str, Any]] | None = None,
+    item_id: str, transcript: str, seconds: float, *, logprobs: list[dict[str, Any]] | None = None
 ) -> str:
     """`seconds` is the length of the audio, by which transcription is charged."""
     usage = {"type": "duration", "seconds": round(seconds, 3)}
     return _transcription(
-        "completed", item_id, content_index, transcript=transcript, usage=usage, logprobs=logprobs
+        "completed", item_id, transcript=transcript, usage=usage, logprobs=logprobs
     )
 
 
-def transcription_failed(
-    item_id: str, code: str, message: str, *, content_index: int = 0, kind: str = "server_error"
-) -> str:
+def transcription_failed(item_id: str, code: str, message: str) -> str:
     # Without `param`: openai-agents-js takes no null here.
-    body = {"type": kind, "code": code, "message": message}
-    return _transcription("failed", item_id, content_index, error=body)
-
-
-def transcription_segment(
-    item_id: str,
-    segment_id: str,
-    text: str,
-    speaker: str,
-    start_s: float,
-    end_s: float,
-    *,
-    content_index: int = 0,
-) -> str:
-    """What one speaker said; the times are seconds of the item's audio."""
-    return _transcription(
-        "segment",
-        item_id,
-        content_index,
-        id=segment_id,
-        text=text,
-        speaker=speaker,
-        start=round(start_s, 3),
-        end=round(end_s, 3),
-    )
+    body = {"type": "server_error", "code": code, "message": message}
+    return _transcription("failed", item_id, error=body)
 
 
 def audio_committed(item_id: str, previous_item_id: str | None) -> str:
@@ -249,9 +219,10 @@ class CallEvents:
         return _frame(kind, **self._where, name=name, arguments=arguments)
 
 
-def _transcription(step: str, item_id: str, content_index: int, **fields: Any) -> str:
+def _transcription(step: str, item_id: str, **fields: Any) -> str:
+    """Of the item's only part, as an utterance has."""
     kind = f"conversation.item.input_audio_transcription.{step}"
-    return _frame(kind, item_id=item_id, content_index=content_index, **fields)
+    return _frame(kind, item_id=item_id, content_index=0, **fields)
 
 
 def _part(is_audio: bool, text: str) -> str:

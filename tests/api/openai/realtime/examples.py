@@ -60,7 +60,7 @@ def ended_responses() -> list[RealtimeResponse]:
     """One of each way to end."""
     completed, cancelled, cut, failed = (response() for _ in range(4))
     completed.output = [ANSWER, CALL]
-    completed.usage = RealtimeUsage(10, 20, 3, 4, 5, 6)
+    completed.usage = RealtimeUsage(10, 3, 4, 5)
     completed.complete()
     cancelled.cancel("turn_detected")
     cut.cut("max_output_tokens")
@@ -89,7 +89,6 @@ FRAMES: list[str] = [
         "item_1", "Hello.", 1.25, logprobs=[{"token": "a", "bytes": [97], "logprob": -0.1}]
     ),
     events.transcription_failed("item_1", "overloaded", "try again"),
-    events.transcription_segment("item_1", "seg_1", "Hello.", "A", 0.0, 1.25),
     events.audio_committed("item_1", None),
     events.audio_cleared(),
     events.speech_started("item_1", 120),
