@@ -147,10 +147,6 @@ def find_workspace(
     return session.exec(query.limit(1)).first()
 
 
-def any_workspace(session: Session) -> bool:
-    return session.exec(select(Workspace.id).limit(1)).first() is not None
-
-
 def keys_of(session: Session, workspace_id: int) -> list[ApiKey]:
     """The keys that are not revoked, newest first."""
     query = (
