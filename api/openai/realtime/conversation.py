@@ -103,7 +103,7 @@ class RealtimeConversation:
             kind,
             model=None if kind == "transcription" else model,
             voice=DEFAULT_VOICE,
-            expires_at=int(time.time() + services.speech.sockets.limits.session_s),
+            expires_at=int(time.time() + services.infrastructure.sockets.limits.session_s),
         )
         self._is_beta = is_beta(socket.headers, socket.subprotocols)
         self._chat_model = ""  # id
