@@ -73,7 +73,6 @@ class SttConversation:
         self._config = StartConfig()
         self._continuous = False
         self._mode: Literal["browser", "telephony"] = "browser"
-        self._characters = 0
         self._texts: list[tuple[str, str]] = []  # finals, each with its language
         self._failure: EngineError | None = None
         self._stopping = False
@@ -242,7 +241,6 @@ class SttConversation:
             case LiveTranscript():
                 await self._session.send(self._transcription(event))
                 if event.final:
-                    self._characters += len(event.text)
                     if event.text:
                         self._texts.append((event.text, event.language))
                     if event.text and not event.cut and not self._continuous:
@@ -289,7 +287,7 @@ class SttConversation:
         return BillingSummary(
             total_duration_seconds=self._meter.heard_ms / 1000,
             total_cost=to_usd(self._meter.charged),
-            characters_transcribed=self._characters,
+            characters_transcribed=sum(len(text) for text, _ in self._texts),
         )
 
     def _events(self) -> list[NewEvent]:
