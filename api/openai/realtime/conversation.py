@@ -37,7 +37,7 @@ from api.openai.realtime.input_listener import InputListener
 from api.openai.realtime.items import AnyItem, ItemReference, MessageItem
 from api.openai.realtime.response_object import RealtimeResponse
 from api.openai.realtime.responses import ENCODERS, ActiveResponse, Begin, OpenVoice, Send
-from api.openai.realtime.server_events import RateLimit, new_id
+from api.openai.realtime.server_events import new_id
 from api.openai.realtime.session_object import (
     RealtimeSession,
     RealtimeTool,
@@ -358,8 +358,8 @@ class RealtimeConversation:
         """A response counts as a request of the plan. Raises ApiError(rate_limited)."""
         window = await self._services.platform.request_limits.hit(self._socket.principal)
         reset_s = window.left_s if window.left_s else max(0.0, window.reset_at - time.time())
-        left = RateLimit("requests", window.limit, window.remaining, round(reset_s, 3))
-        await self.send(server_events.rate_limits_updated([left]))
+        left = server_events.rate_limits_updated(window.limit, window.remaining, reset_s)
+        await self.send(left)
         require_request(window)
 
     def _read(self, given: Sequence[AnyItem | ItemReference]) -> list[Item]:

@@ -8,8 +8,7 @@ always the first key, and `event_id` the second: `beta.to_beta` relies on it.
 import json
 import secrets
 from base64 import b64encode
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 ID_LETTERS = 21  # behind the prefix, as in OpenAI's ids
 
@@ -21,16 +20,6 @@ class JsonObject(Protocol):
     """A session or a response."""
 
     def as_json(self) -> dict[str, Any]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class RateLimit:
-    """What is left of a limit, and the seconds until it is full again."""
-
-    name: Literal["requests", "tokens"]
-    limit: int
-    remaining: int
-    reset_seconds: float
 
 
 def new_id(prefix: str) -> str:
@@ -154,8 +143,10 @@ def output_item_done(response_id: str, output_index: int, item: WireItem) -> str
     return _frame("response.output_item.done", **where, item=item)
 
 
-def rate_limits_updated(limits: list[RateLimit]) -> str:
-    return _frame("rate_limits.updated", rate_limits=[asdict(limit) for limit in limits])
+def rate_limits_updated(limit: int, remaining: int, reset_s: float) -> str:
+    """What is left of the requests of the plan, until all are allowed again."""
+    left = {"limit": limit, "remaining": remaining, "reset_seconds": round(reset_s, 3)}
+    return _frame("rate_limits.updated", rate_limits=[{"name": "requests", **left}])
 
 
 class PartEvents:

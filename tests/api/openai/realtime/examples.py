@@ -108,7 +108,7 @@ FRAMES: list[str] = [
     _PART.text_done("\n!"),
     _CALL.arguments_delta('{"a"'),
     _CALL.arguments_done("add", '{"a":1}'),
-    events.rate_limits_updated([events.RateLimit("tokens", 100, 50, 1.5)]),
+    events.rate_limits_updated(100, 50, 1.5),
 ]
 
 JUNK: st.SearchStrategy[Any] = st.recursive(
