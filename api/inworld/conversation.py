@@ -3,8 +3,6 @@
 import asyncio
 import uuid
 
-from pydantic import BaseModel
-
 from api.http.errors import to_api_error
 from api.inworld.messages import (
     ABORTED,
@@ -139,7 +137,7 @@ class InworldConversation:
         for _, flushes in self._open.values():
             flushes.stop()
 
-    def error(self, message: str) -> BaseModel:
+    def error(self, message: str) -> str:
         """The error that ends a session; wrong messages have codes of their own."""
         return failure(message, ABORTED)
 
