@@ -10,8 +10,6 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import assert_never
 
-from pydantic import BaseModel
-
 from api.http.errors import ApiError
 from api.http.limits import require_request
 from api.openai.names import DEFAULT_AGENT
@@ -162,7 +160,7 @@ class RealtimeConversation:
             code, heard_s = self._socket.close_code, self._input.heard_s
             await self._record.close(self._items, code, heard_s)
 
-    def error(self, message: str) -> BaseModel | str:
+    def error(self, message: str) -> str:
         return server_events.error(message, kind="server_error")
 
     # What turns and responses ask of it.

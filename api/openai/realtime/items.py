@@ -18,21 +18,10 @@ ItemStatus = Literal["completed", "incomplete", "in_progress"]
 Role = Literal["system", "user", "assistant"]
 PartType = Literal["input_text", "input_audio", "output_text", "output_audio"]
 
-# What the content of each role may be, by the names of clients; `text` and `audio` are the beta's.
-_PART_TYPES: dict[Role, dict[str, PartType]] = {
-    "system": {"input_text": "input_text", "text": "input_text"},
-    "user": {
-        "input_text": "input_text",
-        "input_audio": "input_audio",
-        "text": "input_text",
-        "audio": "input_audio",
-    },
-    "assistant": {
-        "output_text": "output_text",
-        "output_audio": "output_audio",
-        "text": "output_text",
-        "audio": "output_audio",
-    },
+_PART_TYPES: dict[Role, tuple[PartType, ...]] = {  # what the content of each role may be
+    "system": ("input_text",),
+    "user": ("input_text", "input_audio"),
+    "assistant": ("output_text", "output_audio"),
 }
 
 _NEEDED = {  # the field without which a part has no content
@@ -102,11 +91,12 @@ class MessageItem(ItemModel):
     @model_validator(mode="after")
     def _suits_role(self) -> "MessageItem":
         types = _PART_TYPES[self.role]
+        of_beta = {kind.partition("_")[2]: kind for kind in types}  # which names no direction
         for index, part in enumerate(self.content):
             at = f"content[{index}]"
+            part.type = of_beta.get(part.type, part.type)
             if part.type not in types:
-                raise wrong_choice(part.type, dict.fromkeys(types.values()), f"{at}.type")
-            part.type = types[part.type]
+                raise wrong_choice(part.type, types, f"{at}.type")
             field = _NEEDED[part.type]
             audio = part.transcript if part.audio is None else part.audio
             if {"text": part.text, "audio": audio, "transcript": part.transcript}[field] is None:
