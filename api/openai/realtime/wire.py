@@ -3,12 +3,7 @@
 from typing import Any, assert_never, cast
 
 from api.openai.realtime import server_events
-from api.openai.realtime.items import (
-    AnyItem,
-    FunctionCallItem,
-    FunctionCallOutputItem,
-    MessageItem,
-)
+from api.openai.realtime.items import AnyItem, FunctionCallItem, FunctionCallOutputItem, MessageItem
 from pipelines.agents.items import Item, Part, PartKind
 
 
