@@ -308,7 +308,7 @@ class RealtimeConversation:
         self._draft = draft or self._draft
         conversation_id = self._conversation_id if in_conversation else None
         response = RealtimeResponse(new_id("resp"), view, conversation_id, options.metadata)
-        active = ActiveResponse(self.send, response, view, self if in_conversation else None)
+        active = ActiveResponse(self.send, response, self if in_conversation else None)
         begin = partial(self._begin, view, given, draft)
         self._has_spoken = self._has_spoken or view.speaks
         self._responses[response.id] = active
