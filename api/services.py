@@ -65,7 +65,6 @@ class SpeechServices:
     decoder: AudioDecoder
     billing: Billing
     openai: OpenAINames
-    sockets: SocketRegistry
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +201,6 @@ def build_services(
             decoder=decoder,
             billing=billing,
             openai=OpenAINames(load_yaml(OpenAIConfig, "openai"), model_list, synthesis.directory),
-            sockets=sockets,
         ),
         chat=ChatServices(
             completions=completions,

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from sqlalchemy import JSON, BigInteger, Column, ColumnElement, ForeignKey, or_
 from sqlmodel import Field, Session, SQLModel, col, delete, select, update
 
-from db.database import UtcDateTime, change_rows, random_id, utc_now
+from db.database import UtcDateTime, change_rows, given_key, random_id, utc_now
 
 MAX_REVOKED = 1000  # rows of one workspace; a stranger could make and delete keys for weeks
 
@@ -16,10 +16,7 @@ class User(SQLModel, table=True):
 
     __tablename__ = "users"  # `user` is a reserved word of PostgreSQL
 
-    id: int = Field(
-        default_factory=random_id,
-        sa_column=Column(BigInteger, primary_key=True, autoincrement=False),
-    )
+    id: int = Field(default_factory=random_id, sa_column=given_key())
     email: str = Field(unique=True, max_length=254)  # normalised
     password_hash: str  # argon2id, in its own encoding
     name: str = ""
@@ -33,10 +30,7 @@ class User(SQLModel, table=True):
 class Workspace(SQLModel, table=True):
     """The owner (tenant) of keys, voices, chats, usage, webhooks and balance; one per user."""
 
-    id: int = Field(
-        default_factory=random_id,
-        sa_column=Column(BigInteger, primary_key=True, autoincrement=False),
-    )
+    id: int = Field(default_factory=random_id, sa_column=given_key())
     owner_id: int = Field(
         sa_column=Column(
             BigInteger, ForeignKey("users.id", ondelete="CASCADE"), nullable=False, unique=True
@@ -62,10 +56,7 @@ class ApiKey(SQLModel, table=True):
 
     __tablename__ = "api_key"
 
-    id: int = Field(
-        default_factory=random_id,
-        sa_column=Column(BigInteger, primary_key=True, autoincrement=False),
-    )
+    id: int = Field(default_factory=random_id, sa_column=given_key())
     workspace_id: int = Field(sa_column=workspace_reference(index=True))
     name: str
     digest: bytes = Field(unique=True)  # HMAC-SHA256 of the key under the server's pepper
@@ -145,10 +136,6 @@ def find_workspace(
             User.email == email.strip().lower()
         )
     return session.exec(query.limit(1)).first()
-
-
-def any_workspace(session: Session) -> bool:
-    return session.exec(select(Workspace.id).limit(1)).first() is not None
 
 
 def keys_of(session: Session, workspace_id: int) -> list[ApiKey]:

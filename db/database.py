@@ -13,6 +13,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import (
     BigInteger,
+    Column,
     ColumnElement,
     Connection,
     DateTime,
@@ -74,6 +75,11 @@ metadata.naming_convention = {
 
 AUTO_INCREMENT = BigInteger().with_variant(Integer, "sqlite")
 """The type of an auto-increment key; SQLite increments only an INTEGER."""
+
+
+def given_key() -> Column[int]:
+    """A primary key that the database does not count up."""
+    return Column(BigInteger, primary_key=True, autoincrement=False)
 
 
 class UtcDateTime(TypeDecorator[datetime]):

@@ -116,11 +116,6 @@ def _webhooks_with_pending() -> CTE:
     return waiting.union_all(select(following).where(waiting.c.id.is_not(None)))
 
 
-def _due(now: datetime) -> tuple[ColumnElement[bool], ...]:
-    waiting, active = col(Delivery.status) == PENDING, col(Webhook.status) == "active"
-    return (waiting, active, col(Delivery.next_at) <= now)
-
-
 def backlog(session: Session, now: datetime) -> tuple[int, datetime | None]:
     """How many deliveries are due, and since when the oldest to a webhook that is not failing."""
     prompt = col(Webhook.failing_since).is_(None)  # receivers that hang cause no alert
@@ -128,7 +123,11 @@ def backlog(session: Session, now: datetime) -> tuple[int, datetime | None]:
         select(func.count(), func.min(Delivery.next_at).filter(prompt))
         .select_from(Delivery)
         .join(Webhook, col(Webhook.id) == col(Delivery.webhook_id))
-        .where(*_due(now))
+        .where(
+            col(Delivery.status) == PENDING,
+            col(Webhook.status) == "active",
+            col(Delivery.next_at) <= now,
+        )
     ).one()
     return count, oldest
 

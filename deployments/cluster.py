@@ -196,7 +196,7 @@ def first_voice(config: Config) -> str | None:
     """The deployment to load first: the first speech model, when there are other models."""
     for application in config["applications"]:
         voices = (application.get("args") or {}).get("tts")
-        if voices and len(_deployment_names(application)) > 2:  # the voice, the index, and another
+        if voices and len(entries(application)) > 2:  # the voice, the index, and another
             return str(voices[0])
     return None
 
@@ -213,7 +213,7 @@ def first_stage(config: Config) -> Config:
         return staged
     needed = []
     for application in staged["applications"]:
-        names = _deployment_names(application)
+        names = {deployment["name"] for deployment in entries(application)}
         if voice in names:
             for deployment in application["deployments"]:
                 scaling = deployment.get("autoscaling_config")
@@ -224,8 +224,3 @@ def first_stage(config: Config) -> Config:
             needed.append(application)
     staged["applications"] = needed
     return staged
-
-
-def _deployment_names(application: Config) -> set[str]:
-    """The names of its deployments."""
-    return {deployment["name"] for deployment in application.get("deployments", ())}

@@ -23,15 +23,6 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-cache",
 }
-FILES = (
-    "console.js",
-    "voices.js",
-    "live.js",
-    "agent.js",
-    "account.js",
-    "microphone.js",
-    "console.css",
-)
 
 _PAGE = (STATIC_DIR / "index.html").read_text(encoding="utf-8")
 _PAGE = _PAGE.replace('<html lang="en">', f'<html lang="en" data-brand="{BRAND}">')
@@ -51,5 +42,9 @@ async def _home(_: Request) -> Response:
 routes: list[BaseRoute] = [
     Route("/", _home),
     Route("/console", _index),
-    *(static_file(f"/console/{name}", STATIC_DIR / name, HEADERS) for name in FILES),
+    *(
+        static_file(f"/console/{file.name}", file, HEADERS)
+        for file in STATIC_DIR.iterdir()
+        if file.name != "index.html"
+    ),
 ]

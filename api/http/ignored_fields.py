@@ -100,7 +100,7 @@ def shape_of(annotation: Any) -> Shape | None:
             return None
         by_name = annotation.model_config.get("validate_by_name", False)
         fields = {
-            name: _shape_of_field(field)
+            name: _shape_of_parts(field.annotation, field.metadata)
             for attribute, field in annotation.model_fields.items()
             for name in _names(attribute, field, by_name=by_name)
         }
@@ -118,10 +118,6 @@ def shape_of(annotation: Any) -> Shape | None:
         objects = tuple(fields for shape in shapes for fields in shape.objects)
         return Shape(objects, next((shape.items for shape in shapes if shape.items), None))
     return None
-
-
-def _shape_of_field(field: FieldInfo) -> Shape | None:
-    return _shape_of_parts(field.annotation, field.metadata)
 
 
 def _shape_of_parts(annotation: Any, metadata: Iterable[Any]) -> Shape | None:

@@ -11,13 +11,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
 from api.http.addresses import client_address
-from api.http.bodies import (
-    JSON_SPACE,
-    MAX_PUBLIC_JSON_BYTES,
-    ErrorBody,
-    parse_json,
-    read_json,
-)
+from api.http.bodies import JSON_SPACE, MAX_PUBLIC_JSON_BYTES, ErrorBody, parse_json, read_json
 from api.http.errors import ApiError
 from api.http.idempotency import answer_once
 from api.http.ignored_fields import note_ignored, shape_of, unknown_fields

@@ -3,8 +3,6 @@
 import asyncio
 import uuid
 
-from pydantic import BaseModel
-
 from api.http.errors import to_api_error
 from api.inworld.messages import (
     ABORTED,
@@ -27,7 +25,7 @@ from api.inworld.messages import (
     updated,
 )
 from api.services import Services
-from api.sockets.kernel.conversation import ClientFault, Service, parse_event
+from api.sockets.kernel.conversation import ClientFault, parse_event
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.events import shown
 from db.errors import DatabaseError
@@ -109,8 +107,6 @@ class InworldConversation:
     contexts, and it closes interrupted turns twice.
     """
 
-    service: Service = "tts"
-
     def __init__(self, session: SocketSession, services: Services) -> None:
         self._session = session
         self._synthesis = services.speech.synthesis
@@ -141,7 +137,7 @@ class InworldConversation:
         for _, flushes in self._open.values():
             flushes.stop()
 
-    def error(self, message: str) -> BaseModel:
+    def error(self, message: str) -> str:
         """The error that ends a session; wrong messages have codes of their own."""
         return failure(message, ABORTED)
 

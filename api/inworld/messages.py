@@ -3,6 +3,7 @@
 A flush is one audio file, or messages that stand alone.
 """
 
+import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -211,29 +212,25 @@ class RpcStatus(BaseModel):
     details: list[Any] = Field(default_factory=list)
 
 
-class ContextEvent(BaseModel):
-    """One event, in a field next to the id of its context."""
-
-    result: dict[str, Any]
-
-
 def code_of(status: int) -> int:
     """The code for a status of HTTP."""
     return _CODES.get(status, INTERNAL)
 
 
-def failure(message: str, code: int, context_id: str | None = None) -> ContextEvent:
+def failure(message: str, code: int, context_id: str | None = None) -> str:
     """An error, of a context where one is known."""
-    status = RpcStatus(code=code, message=message).model_dump()
     named = {} if context_id is None else {"contextId": context_id}
-    return ContextEvent(result={**named, "status": status})
+    return _event(named, RpcStatus(code=code, message=message))
 
 
-def context_event(context_id: str, name: str, body: dict[str, Any]) -> ContextEvent:
+def context_event(context_id: str, name: str, body: dict[str, Any]) -> str:
     """An event that is no error."""
-    return ContextEvent(
-        result={"contextId": context_id, name: body, "status": RpcStatus().model_dump()}
-    )
+    return _event({"contextId": context_id, name: body}, RpcStatus())
+
+
+def _event(result: dict[str, Any], status: RpcStatus) -> str:
+    event = {"result": {**result, "status": status.model_dump()}}
+    return json.dumps(event, ensure_ascii=False, separators=(",", ":"))
 
 
 def description(create: Create, model_id: str) -> dict[str, Any]:
@@ -308,24 +305,24 @@ class InworldWire:
         self._context_id = context_id
         self._alignment = Alignment(create)
 
-    def audio(self, chunk: EncodedChunk) -> ContextEvent:
+    def audio(self, chunk: EncodedChunk) -> str:
         return self._chunk(chunk.data, self._alignment.of(chunk.words or ()))
 
-    def rest(self, spoken_s: float) -> ContextEvent | None:
+    def rest(self, spoken_s: float) -> str | None:
         timing = self._alignment.rest(spoken_s)
         return None if timing is None else self._chunk(b"", timing)
 
-    def flushed(self) -> ContextEvent:
+    def flushed(self) -> str:
         return context_event(self._context_id, "flushCompleted", {})
 
-    def closed(self) -> ContextEvent:
+    def closed(self) -> str:
         return context_event(self._context_id, "contextClosed", {})
 
-    def error(self, error: Exception) -> ContextEvent:
+    def error(self, error: Exception) -> str:
         shown = to_api_error(error)
         return failure(shown.message, code_of(shown.status), self._context_id)
 
-    def _chunk(self, data: bytes, timing: dict[str, Any] | None) -> ContextEvent:
+    def _chunk(self, data: bytes, timing: dict[str, Any] | None) -> str:
         return context_event(self._context_id, "audioChunk", audio_body(data, timing))
 
 

@@ -13,25 +13,13 @@ from starlette.responses import Response
 
 from api.http.errors import ApiError
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
-from api.http.streaming import (
-    EventStream,
-    encode_frames,
-    error_frame,
-    event_frame,
-    while_connected,
-)
+from api.http.streaming import EventStream, encode_frames, error_frame, event_frame, while_connected
 from api.http.uploads import MultipartForm, UploadLimits, form_schema, receive_form, validated
 from api.openai.names import OpenAINames
 from configs.schema.transcription import ProfileName
 from models.stt.base import Segment
 from pipelines.billing.billing import IdempotentOperation
-from pipelines.stt.file import (
-    FileRequest,
-    FileTranscript,
-    HeardText,
-    expected_text,
-    separator_of,
-)
+from pipelines.stt.file import FileRequest, FileTranscript, HeardText, expected_text, separator_of
 from pipelines.stt.paid import PaidTranscription
 from pipelines.stt.subtitles import to_srt, to_vtt
 from pipelines.text.language_names import name_language

@@ -4,24 +4,19 @@ translated. Twilio plays what it is sent; its marks say how much of it was heard
 import json
 from typing import Any
 
-from pydantic import BaseModel
-
 from api.openai.realtime.client_secrets import SCOPES
 from api.openai.realtime.conversation import RealtimeConversation
 from api.services import Services
-from api.sockets.kernel.conversation import ClientFault, Service
+from api.sockets.kernel.conversation import ClientFault
 from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
 from api.telephony.twilio_events import (
-    OutgoingClear,
-    OutgoingError,
-    OutgoingMark,
-    OutgoingMedia,
     StreamStart,
     TwilioMark,
     TwilioMedia,
     TwilioStart,
     TwilioStop,
+    outgoing,
     parse_twilio_event,
 )
 
@@ -31,8 +26,6 @@ FORMAT = {"type": "audio/pcmu"}
 
 class TwilioConversation:
     """One call: the agent begins with `start`."""
-
-    service: Service = "agent"
 
     def __init__(self, socket: SocketSession, services: Services) -> None:
         self._socket = socket
@@ -69,8 +62,8 @@ class TwilioConversation:
         if self._agent is not None:
             await self._agent.closed()
 
-    def error(self, message: str) -> BaseModel:
-        return OutgoingError(message=message)
+    def error(self, message: str) -> str:
+        return outgoing("error", message=message)
 
     async def _start(self, start: StreamStart) -> None:
         if self._agent is not None:
@@ -109,17 +102,16 @@ class TwilioConversation:
         size = len(payload) * 3 // 4 - payload.count("=", -2)
         self._sent_ms += size // BYTES_PER_MS
         sid, name = self._stream_sid, f"{item_id}/{self._sent_ms}"
-        await self._socket.send_speech(
-            _shown(OutgoingMedia(stream_sid=sid, media={"payload": payload}))
-        )
-        await self._socket.send(_shown(OutgoingMark(stream_sid=sid, mark={"name": name})))
+        media = outgoing("media", streamSid=sid, media={"payload": payload})
+        await self._socket.send_speech(media)
+        await self._socket.send(outgoing("mark", streamSid=sid, mark={"name": name}))
 
     async def _interrupt(self) -> None:
         """The caller spoke: what was not played is not heard, and the agent did not say it."""
         item_id, self._item_id = self._item_id, ""
         if not item_id:
             return
-        await self._socket.send(_shown(OutgoingClear(stream_sid=self._stream_sid)))
+        await self._socket.send(outgoing("clear", streamSid=self._stream_sid))
         heard = {"content_index": 0, "audio_end_ms": self._played_ms}
         await self._tell("conversation.item.truncate", item_id=item_id, **heard)
 
@@ -140,10 +132,6 @@ def _session_of(parameters: dict[str, str]) -> dict[str, Any]:
     if "save_chat" in parameters:
         session["save_chat"] = parameters["save_chat"] == "true"
     return session
-
-
-def _shown(message: BaseModel) -> str:
-    return message.model_dump_json(by_alias=True)
 
 
 routes = socket_routes(

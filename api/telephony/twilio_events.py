@@ -1,9 +1,10 @@
 """The messages of Twilio's Media Streams
 (https://www.twilio.com/docs/voice/media-streams/websocket-messages)."""
 
-from typing import Annotated, Literal, TypeAlias
+import json
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from api.sockets.kernel.conversation import parse_tagged
 from api.sockets.tts.events import LenientModel
@@ -86,31 +87,10 @@ def parse_twilio_event(text: str) -> TwilioEvent:
     return parse_tagged(text, "event", EVENTS, _EVENT)
 
 
-class OutgoingMedia(BaseModel):
-    """Audio to play, mu-law in base64."""
+def outgoing(event: Literal["media", "mark", "clear", "error"], **body: Any) -> str:
+    """A message to Twilio, as JSON: audio to play, mu-law in base64; a mark, which comes back when
+    the audio before it was played; or that the rest of the audio is not to be played.
 
-    event: Literal["media"] = "media"
-    stream_sid: str = Field(serialization_alias="streamSid")
-    media: dict[Literal["payload"], str]
-
-
-class OutgoingMark(BaseModel):
-    """Comes back when the audio before it was played."""
-
-    event: Literal["mark"] = "mark"
-    stream_sid: str = Field(serialization_alias="streamSid")
-    mark: dict[Literal["name"], str]
-
-
-class OutgoingClear(BaseModel):
-    """The rest of the audio is not to be played."""
-
-    event: Literal["clear"] = "clear"
-    stream_sid: str = Field(serialization_alias="streamSid")
-
-
-class OutgoingError(BaseModel):
-    """Not one of Twilio's, which logs it as a warning and plays on."""
-
-    event: Literal["error"] = "error"
-    message: str
+    An `error` is not one of Twilio's, which logs it as a warning and plays on.
+    """
+    return json.dumps({"event": event, **body}, ensure_ascii=False, separators=(",", ":"))

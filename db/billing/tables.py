@@ -9,7 +9,7 @@ from datetime import date, datetime
 from sqlalchemy import BigInteger, CheckConstraint, Column, Date, Index, UniqueConstraint
 from sqlmodel import Field, SQLModel
 
-from db.database import AUTO_INCREMENT, UtcDateTime, utc_now
+from db.database import AUTO_INCREMENT, UtcDateTime, given_key, utc_now
 
 
 class Account(SQLModel, table=True):
@@ -21,7 +21,7 @@ class Account(SQLModel, table=True):
         CheckConstraint("held <= balance", name="held_within_balance"),
     )
 
-    workspace_id: int = Field(sa_column=Column(BigInteger, primary_key=True, autoincrement=False))
+    workspace_id: int = Field(sa_column=given_key())
     balance: int = Field(sa_type=BigInteger)
     held: int = Field(default=0, sa_type=BigInteger)
 
@@ -55,7 +55,7 @@ class LedgerDay(SQLModel, table=True):
 
     __tablename__ = "ledger_day"
 
-    workspace_id: int = Field(sa_column=Column(BigInteger, primary_key=True, autoincrement=False))
+    workspace_id: int = Field(sa_column=given_key())
     day: date = Field(sa_column=Column(Date, primary_key=True))  # in UTC
     service: str = Field(primary_key=True, max_length=16)
     amount: int = Field(sa_type=BigInteger)

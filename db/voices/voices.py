@@ -11,7 +11,7 @@ from sqlalchemy import Column, ForeignKey, Index, Text, Uuid, case, func
 from sqlmodel import Field, Session, SQLModel, col, select
 
 from db.accounts import workspace_reference
-from db.database import UtcDateTime, utc_now
+from db.database import UtcDateTime, page_of, utc_now
 
 COUNTED = ("processing", "ready")
 """The states of voices that count towards the limit of the plan."""
@@ -133,9 +133,8 @@ def voices_page(
         chosen.append(col(Voice.status) == status)
     if languages is not None:
         chosen.append(col(Voice.language).in_(languages))
-    total = session.exec(select(func.count()).select_from(Voice).where(*chosen)).one()
     query = select(Voice).where(*chosen).order_by(col(Voice.created_at).desc(), col(Voice.id))
-    return list(session.exec(query.offset((page - 1) * limit).limit(limit))), total
+    return page_of(session, query, page, limit)
 
 
 def ready_voices(session: Session, workspace_id: int) -> list[Voice]:

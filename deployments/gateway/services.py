@@ -9,15 +9,7 @@ from configs.schema.transcription import ListeningConfig
 from configs.settings import Settings
 from deployments.gateway.handles import ModelDirectory, ModelIndexHandle
 from models.errors import EngineError
-from models.registry import (
-    GRAMMAR_CHECK,
-    SPEAKER,
-    TURN_DETECTION,
-    VAD,
-    WATERMARK,
-    load,
-    load_once,
-)
+from models.registry import GRAMMAR_CHECK, SPEAKER, TURN_DETECTION, VAD, WATERMARK, load, load_once
 from models.weights.store import WeightStore
 from pipelines.limits.cluster import ClusterStore
 from pipelines.limits.limits import SharedLimits, StoreLost

@@ -14,22 +14,21 @@ from sqlalchemy.engine import make_url
 
 from configs.settings import PROJECT_DIR, Settings
 from db.voices.voices import Voice
+from deployments.release import PARTS
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
 PREFIX = "clone-"
-# Folders of the tree that a job needs; others may contain the service's data.
-SENT = ("api", "configs", "db", "deployments", "models", "pipelines", "telemetry")
-
 NICENESS = 10  # of the job itself, as of model replicas; its workers have lower priority
 
 JobState = Literal["starting", "running", "ended"]
 
 
 def unsent(tree: Path) -> list[str]:
-    """Patterns of all that a job does not need, since Ray has no list of inclusions."""
-    return [f"/{entry.name}" for entry in tree.iterdir() if entry.name not in SENT]
+    """Patterns of all that a job does not need, which may contain the service's data, since Ray has
+    no list of inclusions."""
+    return [f"/{entry.name}" for entry in tree.iterdir() if entry.name not in PARTS]
 
 
 def places(settings: Settings) -> dict[str, str]:

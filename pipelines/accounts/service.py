@@ -415,7 +415,7 @@ def _add_user(
 def _add_first(
     session: Session, user: User, workspace: Workspace, credit: int, key: ApiKey
 ) -> bool:
-    if accounts.any_workspace(session):
+    if accounts.find_workspace(session) is not None:
         return False
     _add_user(session, user, workspace, credit, SERVICE)
     _add_key(session, key, SERVICE)

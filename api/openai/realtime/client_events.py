@@ -1,6 +1,6 @@
 """The client's events of the Realtime dialect over WebSocket."""
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import Field, ValidationError
 
@@ -104,16 +104,7 @@ ClientEvent: TypeAlias = (
 )
 
 _EVENTS: dict[str, type[ClientEvent]] = {
-    "session.update": UpdateSession,
-    "input_audio_buffer.append": AppendAudio,
-    "input_audio_buffer.commit": CommitAudio,
-    "input_audio_buffer.clear": ClearAudio,
-    "conversation.item.create": CreateItem,
-    "conversation.item.retrieve": RetrieveItem,
-    "conversation.item.delete": DeleteItem,
-    "conversation.item.truncate": TruncateItem,
-    "response.create": CreateResponse,
-    "response.cancel": CancelResponse,
+    get_args(event.model_fields["type"].annotation)[0]: event for event in get_args(ClientEvent)
 }
 
 

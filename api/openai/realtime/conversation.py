@@ -10,8 +10,6 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import assert_never
 
-from pydantic import BaseModel
-
 from api.http.errors import ApiError
 from api.http.limits import require_request
 from api.openai.names import DEFAULT_AGENT
@@ -37,7 +35,7 @@ from api.openai.realtime.input_listener import InputListener
 from api.openai.realtime.items import AnyItem, ItemReference, MessageItem
 from api.openai.realtime.response_object import RealtimeResponse
 from api.openai.realtime.responses import ENCODERS, ActiveResponse, Begin, OpenVoice, Send
-from api.openai.realtime.server_events import RateLimit, new_id
+from api.openai.realtime.server_events import new_id
 from api.openai.realtime.session_object import (
     RealtimeSession,
     RealtimeTool,
@@ -49,7 +47,6 @@ from api.openai.realtime.session_object import (
 from api.openai.realtime.wire import from_wire, to_wire
 from api.services import Services
 from api.sockets.kernel import close_codes
-from api.sockets.kernel.conversation import Service
 from api.sockets.kernel.session import SecretSession, SocketSession
 from configs.schema.voices import Tier
 from db.errors import DatabaseError
@@ -81,8 +78,6 @@ PARALLEL_RESPONSES = 4  # at once, of which one is in the conversation
 class RealtimeConversation:
     """One session: `realtime`, or `transcription` for `?intent=transcription`."""
 
-    service: Service = "agent"
-
     def __init__(
         self,
         socket: SocketSession,
@@ -106,7 +101,7 @@ class RealtimeConversation:
             kind,
             model=None if kind == "transcription" else model,
             voice=DEFAULT_VOICE,
-            expires_at=int(time.time() + services.speech.sockets.limits.session_s),
+            expires_at=int(time.time() + services.infrastructure.sockets.limits.session_s),
         )
         self._is_beta = is_beta(socket.headers, socket.subprotocols)
         self._chat_model = ""  # id
@@ -165,7 +160,7 @@ class RealtimeConversation:
             code, heard_s = self._socket.close_code, self._input.heard_s
             await self._record.close(self._items, code, heard_s)
 
-    def error(self, message: str) -> BaseModel | str:
+    def error(self, message: str) -> str:
         return server_events.error(message, kind="server_error")
 
     # What turns and responses ask of it.
@@ -313,7 +308,7 @@ class RealtimeConversation:
         self._draft = draft or self._draft
         conversation_id = self._conversation_id if in_conversation else None
         response = RealtimeResponse(new_id("resp"), view, conversation_id, options.metadata)
-        active = ActiveResponse(self.send, response, view, self if in_conversation else None)
+        active = ActiveResponse(self.send, response, self if in_conversation else None)
         begin = partial(self._begin, view, given, draft)
         self._has_spoken = self._has_spoken or view.speaks
         self._responses[response.id] = active
@@ -361,8 +356,8 @@ class RealtimeConversation:
         """A response counts as a request of the plan. Raises ApiError(rate_limited)."""
         window = await self._services.platform.request_limits.hit(self._socket.principal)
         reset_s = window.left_s if window.left_s else max(0.0, window.reset_at - time.time())
-        left = RateLimit("requests", window.limit, window.remaining, round(reset_s, 3))
-        await self.send(server_events.rate_limits_updated([left]))
+        left = server_events.rate_limits_updated(window.limit, window.remaining, reset_s)
+        await self.send(left)
         require_request(window)
 
     def _read(self, given: Sequence[AnyItem | ItemReference]) -> list[Item]:

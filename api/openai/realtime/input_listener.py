@@ -32,10 +32,7 @@ from pipelines.stt.events import (
     SpeechResumed,
 )
 from pipelines.stt.file import PROMPT_CHARACTERS, text_of
-from pipelines.stt.session import (
-    LiveSession,
-    SessionOptions,
-)
+from pipelines.stt.session import LiveSession, SessionOptions
 from pipelines.stt.turns import ManualTurns, SemanticTurns, SilenceTurns, TurnPolicy
 
 LEAST_COMMIT_S = 0.1

@@ -18,21 +18,10 @@ ItemStatus = Literal["completed", "incomplete", "in_progress"]
 Role = Literal["system", "user", "assistant"]
 PartType = Literal["input_text", "input_audio", "output_text", "output_audio"]
 
-# What the content of each role may be, by the names of clients; `text` and `audio` are the beta's.
-_PART_TYPES: dict[Role, dict[str, PartType]] = {
-    "system": {"input_text": "input_text", "text": "input_text"},
-    "user": {
-        "input_text": "input_text",
-        "input_audio": "input_audio",
-        "text": "input_text",
-        "audio": "input_audio",
-    },
-    "assistant": {
-        "output_text": "output_text",
-        "output_audio": "output_audio",
-        "text": "output_text",
-        "audio": "output_audio",
-    },
+_PART_TYPES: dict[Role, tuple[PartType, ...]] = {  # what the content of each role may be
+    "system": ("input_text",),
+    "user": ("input_text", "input_audio"),
+    "assistant": ("output_text", "output_audio"),
 }
 
 _NEEDED = {  # the field without which a part has no content
@@ -86,21 +75,12 @@ class ContentPart(LenientModel):
         """The text or the transcript."""
         return (self.transcript if self.type.endswith("audio") else self.text) or ""
 
-    def as_json(self) -> dict[str, Any]:
-        """Without the audio, which is not kept."""
-        if not self.type.endswith("audio"):
-            return {"type": self.type, "text": self.text}
-        return {"type": self.type, "transcript": self.transcript}
-
 
 class ItemModel(LenientModel):
     """Without an `id` the server gives it one."""
 
     id: Identifier | None = None
     status: ItemStatus = "completed"
-
-    def _head(self, kind: str) -> dict[str, Any]:
-        return {"id": self.id, "object": "realtime.item", "type": kind, "status": self.status}
 
 
 class MessageItem(ItemModel):
@@ -111,20 +91,17 @@ class MessageItem(ItemModel):
     @model_validator(mode="after")
     def _suits_role(self) -> "MessageItem":
         types = _PART_TYPES[self.role]
+        of_beta = {kind.partition("_")[2]: kind for kind in types}  # which names no direction
         for index, part in enumerate(self.content):
             at = f"content[{index}]"
+            part.type = of_beta.get(part.type, part.type)
             if part.type not in types:
-                raise wrong_choice(part.type, dict.fromkeys(types.values()), f"{at}.type")
-            part.type = types[part.type]
+                raise wrong_choice(part.type, types, f"{at}.type")
             field = _NEEDED[part.type]
             audio = part.transcript if part.audio is None else part.audio
             if {"text": part.text, "audio": audio, "transcript": part.transcript}[field] is None:
                 raise wrong(MISSING, "", f"{at}.{field}")
         return self
-
-    def as_json(self) -> dict[str, Any]:
-        content = [part.as_json() for part in self.content]
-        return {**self._head(self.type), "role": self.role, "content": content}
 
 
 class FunctionCallItem(ItemModel):
@@ -135,11 +112,6 @@ class FunctionCallItem(ItemModel):
     name: Annotated[str, Field(min_length=1, max_length=64)]
     arguments: LongText
 
-    def as_json(self) -> dict[str, Any]:
-        named = {} if self.call_id is None else {"call_id": self.call_id}  # clients take no null
-        call = {"name": self.name, "arguments": self.arguments}
-        return {**self._head(self.type), **named, **call}
-
 
 class FunctionCallOutputItem(ItemModel):
     """What the client's function returned."""
@@ -147,9 +119,6 @@ class FunctionCallOutputItem(ItemModel):
     type: Literal["function_call_output"] = "function_call_output"
     call_id: Identifier
     output: LongText
-
-    def as_json(self) -> dict[str, Any]:
-        return {**self._head(self.type), "call_id": self.call_id, "output": self.output}
 
 
 class ItemReference(LenientModel):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from api.openai.realtime.items import AnyItem
+from api.openai.realtime.server_events import WireItem
 from api.openai.realtime.session_object import RealtimeSession
 
 ResponseStatus = Literal["in_progress", "completed", "cancelled", "incomplete", "failed"]
@@ -11,32 +11,25 @@ ResponseStatus = Literal["in_progress", "completed", "cancelled", "incomplete", 
 
 @dataclass(frozen=True, slots=True)
 class RealtimeUsage:
-    """Tokens. The cached ones are part of the input."""
+    """Tokens. All input is text to the language model; the cached tokens are part of it."""
 
     input_text: int = 0
-    input_audio: int = 0
     output_text: int = 0
     output_audio: int = 0
     cached_text: int = 0
-    cached_audio: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        read = self.input_text + self.input_audio
         written = self.output_text + self.output_audio
+        no_others = {"audio_tokens": 0, "image_tokens": 0}
         return {
-            "total_tokens": read + written,
-            "input_tokens": read,
+            "total_tokens": self.input_text + written,
+            "input_tokens": self.input_text,
             "output_tokens": written,
             "input_token_details": {
                 "text_tokens": self.input_text,
-                "audio_tokens": self.input_audio,
-                "image_tokens": 0,
-                "cached_tokens": self.cached_text + self.cached_audio,
-                "cached_tokens_details": {
-                    "text_tokens": self.cached_text,
-                    "audio_tokens": self.cached_audio,
-                    "image_tokens": 0,
-                },
+                "cached_tokens": self.cached_text,
+                "cached_tokens_details": {"text_tokens": self.cached_text, **no_others},
+                **no_others,
             },
             "output_token_details": {
                 "text_tokens": self.output_text,
@@ -59,7 +52,7 @@ class RealtimeResponse:
     metadata: dict[str, str] | None = None
     status: ResponseStatus = "in_progress"
     status_details: dict[str, Any] | None = None
-    output: list[AnyItem] = field(default_factory=list)
+    output: list[WireItem] = field(default_factory=list)
     usage: RealtimeUsage = RealtimeUsage()
 
     def complete(self) -> None:
@@ -82,7 +75,7 @@ class RealtimeResponse:
             "id": self.id,
             "status": self.status,
             "status_details": self.status_details,
-            "output": [item.as_json() for item in self.output],
+            "output": self.output,
             "conversation_id": self.conversation_id,
             "output_modalities": self.session.output_modalities,
             "max_output_tokens": self.session.max_output_tokens,

@@ -12,7 +12,6 @@ from api.openai.realtime import server_events
 from api.openai.realtime.faults import as_fault
 from api.openai.realtime.response_object import RealtimeResponse, RealtimeUsage
 from api.openai.realtime.server_events import CallEvents, PartEvents, new_id
-from api.openai.realtime.session_object import RealtimeSession
 from api.openai.realtime.wire import to_wire
 from api.sockets.kernel.conversation import SessionEnded
 from db.errors import DatabaseError
@@ -57,20 +56,15 @@ class ActiveResponse:
     """A response from `response.created` to `response.done`."""
 
     def __init__(
-        self,
-        send: Send,
-        response: RealtimeResponse,
-        view: RealtimeSession,
-        conversation: ItemSink | None,
+        self, send: Send, response: RealtimeResponse, conversation: ItemSink | None
     ) -> None:
-        """`view` is the session as this response sees it; `conversation` is None for a response
-        out of band."""
+        """`conversation` is None for a response out of band."""
         self.response = response
         self.playback = Playback()
         self.spoken: Part | None = None  # while it is spoken
         self.is_announced, self.is_done = asyncio.Event(), asyncio.Event()
         self._send = send
-        self._view = view
+        self._view = response.session  # as this response sees it
         self._conversation = conversation
         self._reason: CancelReason | None = None
         self._work: asyncio.Task[None] | None = None

@@ -1,33 +1,25 @@
 """The server's events of the Realtime dialect over WebSocket, each as one JSON text frame.
 
-The names are those of the GA version (openai-python's `types/realtime`). Of its 46 events these 32
-exist here: those of MCP, of WebRTC and SIP, and the beta's two are left out. `type` is always the
-first key, and `event_id` the second: `beta.to_beta` relies on it.
+The names are those of the GA version (openai-python's `types/realtime`). Of its 46 events these 31
+exist here: those of MCP, of WebRTC and SIP, of speakers, and the beta's two are left out. `type` is
+always the first key, and `event_id` the second: `beta.to_beta` relies on it.
 """
 
 import json
 import secrets
 from base64 import b64encode
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol, TypeAlias
 
 ID_LETTERS = 21  # behind the prefix, as in OpenAI's ids
 
+WireItem: TypeAlias = dict[str, Any]
+"""An item of a conversation, from `wire.to_wire`."""
+
 
 class JsonObject(Protocol):
-    """A session, a response or an item of a conversation."""
+    """A session or a response."""
 
     def as_json(self) -> dict[str, Any]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class RateLimit:
-    """What is left of a limit, and the seconds until it is full again."""
-
-    name: Literal["requests", "tokens"]
-    limit: int
-    remaining: int
-    reset_seconds: float
 
 
 def new_id(prefix: str) -> str:
@@ -57,18 +49,16 @@ def session_updated(session: JsonObject) -> str:
     return _frame("session.updated", session=session.as_json())
 
 
-def item_added(item: JsonObject, previous_item_id: str | None) -> str:
-    body = item.as_json()
-    return _frame("conversation.item.added", previous_item_id=previous_item_id, item=body)
+def item_added(item: WireItem, previous_item_id: str | None) -> str:
+    return _frame("conversation.item.added", previous_item_id=previous_item_id, item=item)
 
 
-def item_done(item: JsonObject, previous_item_id: str | None) -> str:
-    body = item.as_json()
-    return _frame("conversation.item.done", previous_item_id=previous_item_id, item=body)
+def item_done(item: WireItem, previous_item_id: str | None) -> str:
+    return _frame("conversation.item.done", previous_item_id=previous_item_id, item=item)
 
 
-def item_retrieved(item: JsonObject) -> str:
-    return _frame("conversation.item.retrieved", item=item.as_json())
+def item_retrieved(item: WireItem) -> str:
+    return _frame("conversation.item.retrieved", item=item)
 
 
 def item_deleted(item_id: str) -> str:
@@ -84,54 +74,24 @@ def item_truncated(item_id: str, content_index: int, audio_end_ms: int) -> str:
     )
 
 
-def transcription_delta(item_id: str, delta: str, *, content_index: int = 0) -> str:
-    return _transcription("delta", item_id, content_index, delta=delta)
+def transcription_delta(item_id: str, delta: str) -> str:
+    return _transcription("delta", item_id, delta=delta)
 
 
 def transcription_completed(
-    item_id: str,
-    transcript: str,
-    seconds: float,
-    *,
-    content_index: int = 0,
-    logprobs: list[dict[str, Any]] | None = None,
+    item_id: str, transcript: str, seconds: float, *, logprobs: list[dict[str, Any]] | None = None
 ) -> str:
     """`seconds` is the length of the audio, by which transcription is charged."""
     usage = {"type": "duration", "seconds": round(seconds, 3)}
     return _transcription(
-        "completed", item_id, content_index, transcript=transcript, usage=usage, logprobs=logprobs
+        "completed", item_id, transcript=transcript, usage=usage, logprobs=logprobs
     )
 
 
-def transcription_failed(
-    item_id: str, code: str, message: str, *, content_index: int = 0, kind: str = "server_error"
-) -> str:
+def transcription_failed(item_id: str, code: str, message: str) -> str:
     # Without `param`: openai-agents-js takes no null here.
-    body = {"type": kind, "code": code, "message": message}
-    return _transcription("failed", item_id, content_index, error=body)
-
-
-def transcription_segment(
-    item_id: str,
-    segment_id: str,
-    text: str,
-    speaker: str,
-    start_s: float,
-    end_s: float,
-    *,
-    content_index: int = 0,
-) -> str:
-    """What one speaker said; the times are seconds of the item's audio."""
-    return _transcription(
-        "segment",
-        item_id,
-        content_index,
-        id=segment_id,
-        text=text,
-        speaker=speaker,
-        start=round(start_s, 3),
-        end=round(end_s, 3),
-    )
+    body = {"type": "server_error", "code": code, "message": message}
+    return _transcription("failed", item_id, error=body)
 
 
 def audio_committed(item_id: str, previous_item_id: str | None) -> str:
@@ -173,16 +133,20 @@ def response_done(response: JsonObject) -> str:
     return _frame("response.done", response=response.as_json())
 
 
-def output_item_added(response_id: str, output_index: int, item: JsonObject) -> str:
-    return _output_item("added", response_id, output_index, item)
+def output_item_added(response_id: str, output_index: int, item: WireItem) -> str:
+    where = {"response_id": response_id, "output_index": output_index}
+    return _frame("response.output_item.added", **where, item=item)
 
 
-def output_item_done(response_id: str, output_index: int, item: JsonObject) -> str:
-    return _output_item("done", response_id, output_index, item)
+def output_item_done(response_id: str, output_index: int, item: WireItem) -> str:
+    where = {"response_id": response_id, "output_index": output_index}
+    return _frame("response.output_item.done", **where, item=item)
 
 
-def rate_limits_updated(limits: list[RateLimit]) -> str:
-    return _frame("rate_limits.updated", rate_limits=[asdict(limit) for limit in limits])
+def rate_limits_updated(limit: int, remaining: int, reset_s: float) -> str:
+    """What is left of the requests of the plan, until all are allowed again."""
+    left = {"limit": limit, "remaining": remaining, "reset_seconds": round(reset_s, 3)}
+    return _frame("rate_limits.updated", rate_limits=[{"name": "requests", **left}])
 
 
 class PartEvents:
@@ -246,18 +210,10 @@ class CallEvents:
         return _frame(kind, **self._where, name=name, arguments=arguments)
 
 
-def _transcription(step: str, item_id: str, content_index: int, **fields: Any) -> str:
+def _transcription(step: str, item_id: str, **fields: Any) -> str:
+    """Of the item's only part, as an utterance has."""
     kind = f"conversation.item.input_audio_transcription.{step}"
-    return _frame(kind, item_id=item_id, content_index=content_index, **fields)
-
-
-def _output_item(step: str, response_id: str, output_index: int, item: JsonObject) -> str:
-    return _frame(
-        f"response.output_item.{step}",
-        response_id=response_id,
-        output_index=output_index,
-        item=item.as_json(),
-    )
+    return _frame(kind, item_id=item_id, content_index=0, **fields)
 
 
 def _part(is_audio: bool, text: str) -> str:

@@ -18,13 +18,7 @@ from pydantic import (
 
 from api.http.bodies import RequestModel
 from api.native.chat.schemas import MAX_MESSAGES, MAX_TOOLS, Tool, Whole
-from api.openai.realtime.faults import (
-    MISSING,
-    RealtimeFault,
-    fault_of,
-    wrong,
-    wrong_choice,
-)
+from api.openai.realtime.faults import MISSING, RealtimeFault, fault_of, wrong, wrong_choice
 from api.openai.realtime.items import InputItem, LongText, Truncation
 from api.openai.realtime.server_events import new_id
 from api.openai.speech import PCM_RATE, VoiceName

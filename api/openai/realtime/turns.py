@@ -18,10 +18,7 @@ from api.openai.realtime.responses import ActiveResponse
 from pipelines.agents.drafts import Draft
 from pipelines.agents.interruption import EXPECTED, Heard, interrupts, text_between
 from pipelines.agents.items import Item, Part
-from pipelines.stt.events import (
-    EagerTranscript,
-    LiveTranscript,
-)
+from pipelines.stt.events import EagerTranscript, LiveTranscript
 from pipelines.stt.file import separator_of
 
 ECHO_S = 8.0  # of the agent's own words that a microphone may repeat
@@ -81,7 +78,6 @@ class TurnOptions:
     creates_response: bool = True
     interrupts: bool = True
     transcribes: bool = False  # sends transcripts
-    streams_transcript: bool = True  # as deltas, too
     wants_logprobs: bool = False
 
 
@@ -122,7 +118,7 @@ class UserTurns:
             return
         if self.options.creates_response:
             self._read_ahead(turn, interim.text)
-        if self.options.transcribes and self.options.streams_transcript:
+        if self.options.transcribes:
             await self._show(turn, interim.text)
 
     async def stopped(self, end_ms: int) -> None:
@@ -282,7 +278,7 @@ class UserTurns:
         if not self.options.transcribes:
             return
         shown = " ".join(turn.shown)
-        if self.options.streams_transcript and text.startswith(shown) and text != shown:
+        if text.startswith(shown) and text != shown:
             rest = text[len(shown) :]
             await self._host.send(server_events.transcription_delta(turn.item_id, rest))
         logprobs = _logprobs(turn.parts) if self.options.wants_logprobs else None

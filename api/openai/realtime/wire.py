@@ -1,47 +1,31 @@
 """Between the items of a conversation and their wire shapes."""
 
-from typing import assert_never, cast
+from typing import Any, assert_never, cast
 
 from api.openai.realtime import server_events
-from api.openai.realtime.items import (
-    ContentPart,
-    FunctionCallItem,
-    FunctionCallOutputItem,
-    MessageItem,
-)
-from api.openai.realtime.items import Item as WireItem
+from api.openai.realtime.items import AnyItem, FunctionCallItem, FunctionCallOutputItem, MessageItem
 from pipelines.agents.items import Item, Part, PartKind
 
 
-def to_wire(item: Item) -> WireItem:
+def to_wire(item: Item) -> dict[str, Any]:
     """The item as events show it: audio only as its transcript."""
-    if item.kind == "function_call":
-        return FunctionCallItem(
-            id=item.id,
-            status=item.status,
-            call_id=item.call_id,
-            name=item.name,
-            arguments=item.arguments,
-        )
-    if item.kind == "function_call_output":
-        return FunctionCallOutputItem(
-            id=item.id, status=item.status, call_id=item.call_id, output=item.output
-        )
-    return MessageItem(
-        id=item.id,
-        status=item.status,
-        role=item.role,
-        content=[_part(part) for part in item.parts],
-    )
+    head = {"id": item.id, "object": "realtime.item", "type": item.kind, "status": item.status}
+    match item.kind:
+        case "function_call":
+            call = {"call_id": item.call_id, "name": item.name, "arguments": item.arguments}
+            return {**head, **call}
+        case "function_call_output":
+            return {**head, "call_id": item.call_id, "output": item.output}
+        case "message":
+            return {**head, "role": item.role, "content": [_part(part) for part in item.parts]}
 
 
-def _part(part: Part) -> ContentPart:
-    if part.kind.endswith("audio"):
-        return ContentPart(type=part.kind, transcript=part.text)
-    return ContentPart(type=part.kind, text=part.text)
+def _part(part: Part) -> dict[str, str]:
+    text = "transcript" if part.kind.endswith("audio") else "text"
+    return {"type": part.kind, text: part.text}
 
 
-def from_wire(item: WireItem) -> Item:
+def from_wire(item: AnyItem) -> Item:
     """An item of the client. Its audio is not part of it: it is to be transcribed first."""
     item_id = item.id or server_events.new_id("item")
     match item:

@@ -8,7 +8,6 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from api.http.bodies import parse_json
 from api.http.errors import ApiError, first_fault
-from configs.settings import BRAND
 
 Service = Literal["tts", "stt", "agent"]
 T = TypeVar("T")
@@ -37,8 +36,6 @@ class Conversation(Protocol):
     some seconds (backpressure), never for long. Longer work goes to `SocketSession.spawn`.
     """
 
-    service: Service
-
     async def opened(self) -> None:
         """After the hello messages, before anything is received."""
         ...
@@ -58,29 +55,6 @@ class Conversation(Protocol):
     def error(self, message: str) -> BaseModel | str:
         """The protocol's error event."""
         ...
-
-
-class Connecting(BaseModel):
-    """The first message of the server."""
-
-    connecting: Literal[True] = True
-    message: str = f"Connecting to {BRAND}"
-    timestamp: float
-
-
-class Established(BaseModel):
-    """The workspace of the session."""
-
-    service: Service
-    user_id: int
-    credit_balance: float  # USD
-    workspace: str
-
-
-class ConnectionEstablished(BaseModel):
-    """The second message of the server."""
-
-    connection_established: Established
 
 
 def now_s() -> float:

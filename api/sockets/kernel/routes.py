@@ -1,12 +1,12 @@
 """The routes of a socket's path, and the checks before a socket is accepted."""
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
@@ -18,15 +18,9 @@ from api.http.routing import BEARER, credential_of, require_scopes, services_of
 from api.http.turns import turn_of
 from api.services import Services
 from api.sockets.kernel import close_codes
-from api.sockets.kernel.conversation import (
-    Connecting,
-    ConnectionEstablished,
-    Conversation,
-    Established,
-    Service,
-    now_s,
-)
+from api.sockets.kernel.conversation import Conversation, Service, now_s
 from api.sockets.kernel.session import SecretSession, SocketSession
+from configs.settings import BRAND
 from pipelines.accounts.authentication import Scope
 from pipelines.billing.billing import to_usd
 from telemetry import metrics, tracing
@@ -178,14 +172,16 @@ async def _refuse(websocket: WebSocket, error: ApiError) -> None:
         pass
 
 
-def _hello(session: SocketSession, service: Service, credit: int) -> tuple[BaseModel, ...]:
-    established = Established(
-        service=service,
-        user_id=session.principal.user_id,
-        credit_balance=to_usd(credit),
-        workspace=session.principal.workspace,
-    )
-    return (
-        Connecting(timestamp=now_s()),
-        ConnectionEstablished(connection_established=established),
-    )
+def _hello(session: SocketSession, service: Service, credit: int) -> list[str]:
+    """The first messages of the server."""
+    established = {
+        "service": service,
+        "user_id": session.principal.user_id,
+        "credit_balance": to_usd(credit),
+        "workspace": session.principal.workspace,
+    }
+    messages: list[dict[str, object]] = [
+        {"connecting": True, "message": f"Connecting to {BRAND}", "timestamp": now_s()},
+        {"connection_established": established},
+    ]
+    return [json.dumps(one, ensure_ascii=False, separators=(",", ":")) for one in messages]

@@ -166,10 +166,10 @@ class SocketSession:
             self.ended = True
             self._over.set()
 
-    async def run(self, *hello: BaseModel) -> None:
+    async def run(self, *hello: str) -> None:
         """Serves an accepted socket until its end, and ends its tasks."""
         for message in hello:
-            self._outbox.put(_render(message))
+            self._outbox.put(message)
         limits = self._limits
         self.timeouts.set(
             "session",

@@ -9,7 +9,7 @@ from api.http.errors import to_api_error
 from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.audio_input import AudioInput
-from api.sockets.kernel.conversation import ClientFault, Service, SessionEnded, now_s
+from api.sockets.kernel.conversation import ClientFault, SessionEnded, now_s
 from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
 from api.sockets.stt.events import (
@@ -40,17 +40,9 @@ from models.errors import EngineError
 from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate, decode_base64
 from pipelines.billing.billing import to_usd
 from pipelines.errors import InsufficientCredit, InvalidAudio, InvalidRequest, public_error
-from pipelines.stt.events import (
-    FailedUtterance,
-    LiveEvent,
-    LiveSpeechStarted,
-    LiveTranscript,
-)
+from pipelines.stt.events import FailedUtterance, LiveEvent, LiveSpeechStarted, LiveTranscript
 from pipelines.stt.file import separator_of
-from pipelines.stt.session import (
-    LiveSession,
-    SessionOptions,
-)
+from pipelines.stt.session import LiveSession, SessionOptions
 from pipelines.text.language_names import iso_code, name_language
 
 logger = logging.getLogger(__name__)
@@ -63,8 +55,6 @@ NO_SPEECH_RESULT = "speech_end_no_result"
 class SttConversation:
     """`start`, then audio; transcripts are sent as utterances end."""
 
-    service: Service = "stt"
-
     def __init__(self, session: SocketSession, services: Services) -> None:
         self._session = session
         self._listening = services.speech.live_transcription
@@ -75,7 +65,6 @@ class SttConversation:
         self._config = StartConfig()
         self._continuous = False
         self._mode: Literal["browser", "telephony"] = "browser"
-        self._characters = 0
         self._texts: list[tuple[str, str]] = []  # finals, each with its language
         self._failure: EngineError | None = None
         self._stopping = False
@@ -244,7 +233,6 @@ class SttConversation:
             case LiveTranscript():
                 await self._session.send(self._transcription(event))
                 if event.final:
-                    self._characters += len(event.text)
                     if event.text:
                         self._texts.append((event.text, event.language))
                     if event.text and not event.cut and not self._continuous:
@@ -291,7 +279,7 @@ class SttConversation:
         return BillingSummary(
             total_duration_seconds=self._meter.heard_ms / 1000,
             total_cost=to_usd(self._meter.charged),
-            characters_transcribed=self._characters,
+            characters_transcribed=sum(len(text) for text, _ in self._texts),
         )
 
     def _events(self) -> list[NewEvent]:

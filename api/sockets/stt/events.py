@@ -75,16 +75,13 @@ class Test(STTClientMessage):
     timestamp: int | float | Annotated[str, Field(max_length=100)] | None = None
 
 
-ClientEvent: TypeAlias = Annotated[
-    Start | Audio | Config | Stop | Test, Field(discriminator="type")
-]
-
-_CLIENT_EVENT: TypeAdapter[Start | Audio | Config | Stop | Test] = TypeAdapter(ClientEvent)
+ClientEvent: TypeAlias = Start | Audio | Config | Stop | Test
+_EVENT: TypeAdapter[ClientEvent] = TypeAdapter(Annotated[ClientEvent, Field(discriminator="type")])
 
 
-def parse_client_event(text: str) -> Start | Audio | Config | Stop | Test:
+def parse_client_event(text: str) -> ClientEvent:
     """Raises ClientFault."""
-    return parse_tagged(text, "type", CLIENT_TYPES, _CLIENT_EVENT)
+    return parse_tagged(text, "type", CLIENT_TYPES, _EVENT)
 
 
 class Features(BaseModel):

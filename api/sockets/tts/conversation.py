@@ -4,24 +4,21 @@ import uuid
 from functools import partial
 from typing import Any, get_args
 
-from pydantic import BaseModel
-
 from api.http.errors import to_api_error
 from api.services import Services
-from api.sockets.kernel.conversation import ClientFault, Service
+from api.sockets.kernel.conversation import ClientFault
 from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.events import (
     AudioConfig,
     CloseContext,
-    ContextCreated,
-    ContextRef,
     CreateContext,
     FlushContext,
     SendText,
     TTSClientMessage,
     TtsWire,
     check_message,
+    context_event,
     parse_message,
     pitch_ratio,
     shown,
@@ -46,8 +43,6 @@ SAMPLE_RATES = (8000, 16_000, 24_000, 48_000)
 
 class TtsConversation:
     """One socket: up to five contexts, each with a task that speaks."""
-
-    service: Service = "tts"
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         self._session = session
@@ -84,7 +79,7 @@ class TtsConversation:
     async def closed(self) -> None:
         """The session has ended the tasks of the contexts."""
 
-    def error(self, message: str) -> BaseModel:
+    def error(self, message: str) -> str:
         return tts_error(message)
 
     async def _create(self, message: CreateContext) -> None:
@@ -123,7 +118,7 @@ class TtsConversation:
         wire = TtsWire(context_id)
         context = SpeakingContext(context_id, context_voice, wire, self._session.send_speech)
         self._contexts.open(context)
-        await self._session.send(ContextCreated(context_created=ContextRef(context_id=context_id)))
+        await self._session.send(context_event("context_created", context_id))
         self._contexts.start(context)
 
     def _on_closed(self, context_id: str) -> None:

@@ -2,15 +2,14 @@
 
 import json
 from base64 import b64encode
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from api.http.bodies import RequestModel
 from api.http.errors import to_api_error
 from api.sockets.kernel.conversation import ClientFault, fault_message, parse_event
 from pipelines.tts.session import EncodedChunk
-from pipelines.tts.shaping import TimedWord
 
 SPEAKING_RATES = (0.5, 1.5)
 PITCHES = (-6.0, 6.0)  # semitones
@@ -86,33 +85,16 @@ MESSAGES: dict[str, type[TTSClientMessage]] = {
 }
 
 
-class ContextRef(BaseModel):
-    context_id: str
+def context_event(
+    name: Literal["context_created", "flush_completed", "context_closed"], context_id: str
+) -> str:
+    """An event without more than the context that it is about, as JSON."""
+    return _json({name: {"context_id": context_id}})
 
 
-class ContextCreated(BaseModel):
-    context_created: ContextRef
-
-
-class FlushCompleted(BaseModel):
-    flush_completed: ContextRef
-
-
-class ContextClosed(BaseModel):
-    context_closed: ContextRef
-
-
-class ErrorDetail(BaseModel):
-    context_id: str | None  # null for a context that was not created
-    message: str
-
-
-class TtsError(BaseModel):
-    error: ErrorDetail
-
-
-def tts_error(message: str, context_id: str | None = None) -> TtsError:
-    return TtsError(error=ErrorDetail(context_id=context_id, message=message))
+def tts_error(message: str, context_id: str | None = None) -> str:
+    """Without an id for a context that was not created."""
+    return _json({"error": {"context_id": context_id, "message": message}})
 
 
 def parse_message(text: str) -> tuple[str, Any]:
@@ -149,23 +131,23 @@ class TtsWire:
 
     def audio(self, chunk: EncodedChunk) -> str:
         """JSON text: the validation of a model would cost more than everything else."""
-        words = "" if chunk.words is None else f',"words":{_words_json(chunk.words)}'
+        known = chunk.words
+        words = "" if known is None else f',"words":{_json([word.as_json() for word in known])}'
         audio = b64encode(chunk.data).decode("ascii")
         return f'{{"audio_chunk":{{"context_id":{self._id_json},"audioContent":"{audio}"{words}}}}}'
 
     def rest(self, spoken_s: float) -> None:
         """Nothing: no words are held back here."""
 
-    def flushed(self) -> FlushCompleted:
-        return FlushCompleted(flush_completed=ContextRef(context_id=self._context_id))
+    def flushed(self) -> str:
+        return context_event("flush_completed", self._context_id)
 
-    def closed(self) -> ContextClosed:
-        return ContextClosed(context_closed=ContextRef(context_id=self._context_id))
+    def closed(self) -> str:
+        return context_event("context_closed", self._context_id)
 
-    def error(self, error: Exception) -> TtsError:
+    def error(self, error: Exception) -> str:
         return tts_error(to_api_error(error).message, self._context_id)
 
 
-def _words_json(words: tuple[TimedWord, ...]) -> str:
-    listed = [word.as_json() for word in words]
-    return json.dumps(listed, ensure_ascii=False, separators=(",", ":"))
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

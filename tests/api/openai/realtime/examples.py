@@ -5,14 +5,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from api.openai.realtime import server_events as events
-from api.openai.realtime.items import (
-    ContentPart,
-    FunctionCallItem,
-    FunctionCallOutputItem,
-    MessageItem,
-)
 from api.openai.realtime.response_object import RealtimeResponse, RealtimeUsage
 from api.openai.realtime.session_object import RealtimeSession, TranscriptionSession, merged
+from api.openai.realtime.wire import to_wire
+from pipelines.agents.items import Item, Part
 
 SESSION = merged(
     RealtimeSession(id="sess_1", model="gpt-realtime"),
@@ -40,23 +36,19 @@ SESSION = merged(
 )
 TRANSCRIPTION = TranscriptionSession(id="sess_2", expires_at=1_800_000_000)
 
-SPOKEN = MessageItem(
-    id="item_1", role="user", content=[ContentPart(type="input_audio", audio=b"\0\1\2\3")]
+SPOKEN = to_wire(Item("item_1", "message", parts=[Part("input_audio")]))
+ANSWER = to_wire(
+    Item(
+        "item_2",
+        "message",
+        "assistant",
+        [Part("output_audio", "Hi."), Part("output_text", "Hi.")],
+        "in_progress",
+    )
 )
-ANSWER = MessageItem(
-    id="item_2",
-    status="in_progress",
-    role="assistant",
-    content=[
-        ContentPart(type="output_audio", transcript="Hi."),
-        ContentPart(type="output_text", text="Hi."),
-    ],
-)
-SYSTEM = MessageItem(
-    id="item_3", role="system", content=[ContentPart(type="input_text", text="Be brief.")]
-)
-CALL = FunctionCallItem(id="item_4", call_id="call_1", name="add", arguments='{"a":1}')
-OUTPUT = FunctionCallOutputItem(id="item_5", call_id="call_1", output="2")
+SYSTEM = to_wire(Item("item_3", "message", "system", [Part("input_text", "Be brief.")]))
+CALL = to_wire(Item("item_4", "function_call", call_id="call_1", name="add", arguments='{"a":1}'))
+OUTPUT = to_wire(Item("item_5", "function_call_output", call_id="call_1", output="2"))
 
 
 def response() -> RealtimeResponse:
@@ -68,7 +60,7 @@ def ended_responses() -> list[RealtimeResponse]:
     """One of each way to end."""
     completed, cancelled, cut, failed = (response() for _ in range(4))
     completed.output = [ANSWER, CALL]
-    completed.usage = RealtimeUsage(10, 20, 3, 4, 5, 6)
+    completed.usage = RealtimeUsage(10, 3, 4, 5)
     completed.complete()
     cancelled.cancel("turn_detected")
     cut.cut("max_output_tokens")
@@ -97,7 +89,6 @@ FRAMES: list[str] = [
         "item_1", "Hello.", 1.25, logprobs=[{"token": "a", "bytes": [97], "logprob": -0.1}]
     ),
     events.transcription_failed("item_1", "overloaded", "try again"),
-    events.transcription_segment("item_1", "seg_1", "Hello.", "A", 0.0, 1.25),
     events.audio_committed("item_1", None),
     events.audio_cleared(),
     events.speech_started("item_1", 120),
@@ -117,7 +108,7 @@ FRAMES: list[str] = [
     _PART.text_done("\n!"),
     _CALL.arguments_delta('{"a"'),
     _CALL.arguments_done("add", '{"a":1}'),
-    events.rate_limits_updated([events.RateLimit("tokens", 100, 50, 1.5)]),
+    events.rate_limits_updated(100, 50, 1.5),
 ]
 
 JUNK: st.SearchStrategy[Any] = st.recursive(
