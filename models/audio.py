@@ -202,9 +202,9 @@ def timed(words: Sequence[Span], ends_s: Sequence[float]) -> list[WordTime]:
     ]
 
 
-def cut(chunk: AudioChunk) -> Iterator[AudioChunk]:
-    """Chunks of at most CHUNK_S, each with the words that begin in it."""
-    step = round(CHUNK_S * chunk.sample_rate)
+def cut(chunk: AudioChunk, most_s: float = CHUNK_S) -> Iterator[AudioChunk]:
+    """Chunks of at most `most_s`, each with the words that begin in it."""
+    step = round(most_s * chunk.sample_rate)
     for start in range(0, len(chunk.pcm), step):
         is_last = start + step >= len(chunk.pcm)
         until_s = float("inf") if is_last else (start + step) / chunk.sample_rate

@@ -17,6 +17,7 @@ from collections.abc import (
     Iterator,
 )
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -178,6 +179,13 @@ def ignore_failure(done: "asyncio.Future[Any]") -> None:
     """A callback that retrieves the exception, so that asyncio does not log it."""
     if not done.cancelled():
         done.exception()
+
+
+async def wait_within(event: asyncio.Event, timeout_s: float | None) -> None:
+    """Returns when the event is set, or after `timeout_s`."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
 
 
 async def retry(

@@ -31,6 +31,10 @@ class LanguageWords(StrictModel):
     # sentence, fillers too: only where the recogniser writes a mark at the end of every sentence.
     subordinators: Words = frozenset()
     unending: Words = frozenset()
+    # The words by which listeners only show that they listen, as recognisers write them, and what a
+    # recogniser may expect of so short a sound; alone it writes other words for most of them.
+    back_channels: Words = frozenset()
+    expected: str | None = None
     # Abbreviations after which a sentence continues. sentencex has most; these are the ones it
     # cuts, and the commonest others. None of them is also a word that ends sentences.
     goes_on: Words = frozenset()
@@ -46,10 +50,10 @@ class LanguageWords(StrictModel):
 
 
 # Read at import, so that no request waits for it.
-_LANGUAGES = load_yaml(TypeAdapter(dict[str, LanguageWords]), "languages")
+LANGUAGES = load_yaml(TypeAdapter(dict[str, LanguageWords]), "languages")
 _UNLISTED = LanguageWords()
 
 
 def language_words(language: str) -> LanguageWords:
     """The words of an ISO 639 code."""
-    return _LANGUAGES.get(language, _UNLISTED)
+    return LANGUAGES.get(language, _UNLISTED)

@@ -9,30 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-# In the languages of the voices, as recognisers write them; compared without case and marks.
-BACK_CHANNELS = frozenset(
-    "mhm mm mmm mmhmm hm hmm hmmm uh huh uhhuh uh-huh um umm ah aha oh ooh yeah yep yes yup ok "
-    "okay right sure i see got it alright cool nice wow really exactly true mm-hmm great good "
-    "ja genau ach so klar stimmt hm verstehe alles gut richtig "
-    "oui ouais d'accord bon voilà je vois très bien "
-    "sí claro vale ajá ya veo entiendo bien bueno "
-    "sì certo va bene già capisco ho capito esatto "
-    "sim tá certo pois entendo isso "
-    "oké precies goed klopt o ik snap het "
-    "tak jasne dobrze rozumiem "
-    "はい うん ええ そう へえ なるほど 嗯 对 是 好 हाँ अच्छा".split()
-)
-# What a recogniser may expect of so short a sound; alone it writes other words for most of them.
-EXPECTED = {
-    "en": "Mhm. Uh-huh. Aha. Hmm. Yeah. Okay. Right. I see. Stop. Wait. No.",
-    "es": "Mhm. Ajá. Sí. Vale. Claro. Ya veo. Para. Espera. No.",
-    "fr": "Mhm. Oui. Ouais. D'accord. Ah bon ? Je vois. Stop. Attends. Non.",
-    "de": "Mhm. Aha. Ja. Genau. Ach so. Okay. Verstehe. Stopp. Warte. Nein.",
-    "it": "Mhm. Sì. Certo. Va bene. Ah sì? Capisco. Ferma. Aspetta. No.",
-    "pt": "Mhm. Aham. Sim. Tá. Certo. Entendo. Para. Espera. Não.",
-    "nl": "Mhm. Ja. Oké. Precies. O ja? Ik snap het. Stop. Wacht. Nee.",
-    "pl": "Mhm. Aha. Tak. Jasne. Dobrze. Rozumiem. Stop. Czekaj. Nie.",
-}
+from configs.schema.languages import LANGUAGES
+
+# In all languages together; compared without case and marks.
+BACK_CHANNELS = frozenset().union(*(words.back_channels for words in LANGUAGES.values()))
+EXPECTED = {code: words.expected for code, words in LANGUAGES.items() if words.expected}
 MOST_BACK_CHANNEL_WORDS = 3
 ECHO_SHARE = 0.75  # of the words heard that the agent has just said, in order
 SHORT_S = 0.75  # of speech: most back-channels are shorter

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from models.llm.base import ChatMessage
+from pipelines.chat.history import last_turn
 from pipelines.errors import InvalidRequest
 from pipelines.tts.shaping import TimedWord
 
@@ -209,6 +210,5 @@ def split_turn(
     messages: Sequence[ChatMessage],
 ) -> tuple[tuple[ChatMessage, ...], tuple[ChatMessage, ...]]:
     """The history, and the last turn from its last message of the user on, which is never cut."""
-    users = (at for at in range(len(messages) - 1, -1, -1) if messages[at].role == "user")
-    at = next(users, 0)
+    at = last_turn(messages)
     return tuple(messages[:at]), tuple(messages[at:])

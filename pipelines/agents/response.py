@@ -12,7 +12,7 @@ from pipelines.agents.clauses import ClauseSplitter
 from pipelines.agents.held_speech import AgentVoice
 from pipelines.agents.playback import PIECE_S, Playback
 from pipelines.chat.pipeline import Completion
-from pipelines.tasks import TaskSet
+from pipelines.tasks import TaskSet, wait_within
 from pipelines.tts.session import ContextVoice
 from pipelines.tts.shaping import TimedWord
 
@@ -151,7 +151,7 @@ class Answer:
             if not text:
                 # Speech that runs dry takes a clause: looked at again while it plays.
                 wait_s = max(left_s - hurry_s, 0.05) if begun and left_s > 0 else None
-                await _wait(self._grown, wait_s)
+                await wait_within(self._grown, wait_s)
                 continue
             begun = True
             work_s = self._slowness * len(text) / CHARACTERS_PER_S
@@ -203,11 +203,3 @@ class Answer:
 
     def _failed(self, task: asyncio.Task[Any], error: BaseException) -> None:
         self._pieces.put_nowait(error if isinstance(error, Exception) else RuntimeError())
-
-
-async def _wait(event: asyncio.Event, timeout_s: float | None) -> None:
-    try:
-        async with asyncio.timeout(timeout_s):
-            await event.wait()
-    except TimeoutError:
-        pass

@@ -78,10 +78,6 @@ class ChatEncryption:
         """Raises DecryptionError."""
         return self._encryption.decrypt_text(stored, _about(workspace_id, chat_id, "title"))
 
-    def is_newest(self, stored: str) -> bool:
-        """Whether the newest key encrypted it."""
-        return self._encryption.is_newest_text(stored)
-
 
 class ChatHistory:
     """Reads and extends the saved chats of a workspace. Methods raise DatabaseUnavailable.
@@ -269,7 +265,7 @@ def continued(
     new = [message for message in said if message.role != "system"]
     if new and new[0].role == "tool":
         # A result needs its call, and the call the user's message before it.
-        start = _last_turn(earlier)
+        start = last_turn(earlier)
         earlier, new = earlier[:start], [*earlier[start:], *new]
     if retention.most_tokens is not None:
         most = estimate_tokens(instructions) + retention.most_tokens
@@ -307,7 +303,7 @@ def _size(message: ChatMessage) -> int:
     return len(message.content.encode()) + len(json.dumps(message.extra)) - len("{}")
 
 
-def _last_turn(messages: Sequence[ChatMessage]) -> int:
+def last_turn(messages: Sequence[ChatMessage]) -> int:
     """The index of the last message of a user."""
     users = (index for index in range(len(messages) - 1, -1, -1) if messages[index].role == "user")
     return next(users, 0)

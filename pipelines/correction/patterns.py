@@ -54,8 +54,8 @@ class InflectedForms:
             "many": plural,
             "plural": _SINGULAR_S.get,
             "mass": lambda word: word.removesuffix("s"),
-            "er": lambda word: _compared(word, "er"),
-            "ier": lambda word: _compared(word, "er"),
+            "er": _comparative,
+            "ier": _comparative,
         }
 
 
@@ -159,12 +159,12 @@ def progressive(verb: str) -> str:
     return (verb + verb[-1] if _doubles(verb) else verb) + "ing"
 
 
-def _compared(adjective: str, ending: str) -> str:
+def _comparative(adjective: str) -> str:
     if adjective.endswith("y"):
-        return adjective[:-1] + "i" + ending
+        return adjective[:-1] + "ier"
     if adjective.endswith("e"):
-        return adjective + ending[1:]
-    return (adjective + adjective[-1] if _doubles(adjective) else adjective) + ending
+        return adjective + "r"
+    return (adjective + adjective[-1] if _doubles(adjective) else adjective) + "er"
 
 
 def _doubles(word: str) -> bool:

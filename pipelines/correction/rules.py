@@ -53,6 +53,8 @@ class CorrectionRules:
         }
         self._speller = Speller(self._statistics, words.confusables, words.proper)
         self._words = words
+        # Words that count as English, however they are spelled.
+        self._accepted = {*words.apostrophes, *words.respellings, *words.abbreviations}
         self._casual = frozenset(config.casual_contexts)
         self._spelled_with_digits = frozenset(
             word for word in words.respellings if not word.isalpha()
@@ -74,11 +76,7 @@ class CorrectionRules:
 
     def _is_known(self, word: str) -> bool:
         plain = word.replace("’", "'").split("'")[0]
-        if (
-            word in self._words.apostrophes
-            or word in self._words.respellings
-            or word in self._words.abbreviations
-        ):
+        if word in self._accepted:
             return True
         if len(plain) <= _SHORT:
             return self._statistics.log_probability(plain) > _COMMON_SHORT

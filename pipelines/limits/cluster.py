@@ -34,17 +34,16 @@ CLOSE_TIMEOUT_S = 1.0
 class RequestCounter:
     """Counts for all gateways. One in the cluster; gateways call its methods remotely."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._windows = Windows()
         self._leases = LeaseTable()
         self._gateways: dict[str, float] = {}  # until when each counts as alive
-        self._changed_at = clock()  # when a gateway was last added or removed
+        self._changed_at = time.monotonic()  # when a gateway was last added or removed
 
     async def hits(self, gateway: str, hits: list[Hit]) -> tuple[list[RateWindow], dict[str, int]]:
         """A window for each hit, and the blocks that are granted beyond them, by key."""
         self._note_alive(gateway)
-        is_alone = len(self._gateways) == 1 and self._clock() - self._changed_at >= SETTLE_S
+        is_alone = len(self._gateways) == 1 and time.monotonic() - self._changed_at >= SETTLE_S
         windows = [self._windows.hit(hit) for hit in hits]
         newest = {hit.key: (hit, window) for hit, window in zip(hits, windows, strict=True)}
         blocks = {}
@@ -67,7 +66,7 @@ class RequestCounter:
         return len(self._gateways)
 
     def _note_alive(self, gateway: str) -> None:
-        now = self._clock()
+        now = time.monotonic()
         before = self._gateways.keys()
         alive = {name: until for name, until in self._gateways.items() if until > now}
         alive[gateway] = now + LEASE_S
@@ -105,17 +104,16 @@ class ClusterStore(LimitStore):
 
     backend = "cluster"
 
-    def __init__(self, ask: Ask, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, ask: Ask) -> None:
         super().__init__()
         self._ask = ask
-        self._clock = clock
         self._blocks: dict[str, _Block] = {}
 
     def here(self, hit: Hit) -> RateWindow | None:
         block = self._blocks.get(hit.key)
         if block is None or hit.cost != 1:
             return None
-        now = self._clock()
+        now = time.monotonic()
         if block.left == 0 or block.ends <= now or block.hit.limit != hit.limit:
             return None
         block.left -= 1
@@ -129,7 +127,7 @@ class ClusterStore(LimitStore):
         return [next(counted) if window is None else window for window in decided]
 
     async def _count(self, hits: list[Hit]) -> list[RateWindow]:
-        asked_at = self._clock()
+        asked_at = time.monotonic()
         windows: list[RateWindow]
         windows, blocks = await self._ask("hits", self._name, hits)
         newest = {hit.key: (hit, window) for hit, window in zip(hits, windows, strict=True)}
@@ -164,7 +162,7 @@ class ClusterStore(LimitStore):
             logger.warning("blocks_not_returned")  # they end with their windows
 
     def _drop_ended(self) -> None:
-        now = self._clock()
+        now = time.monotonic()
         self._blocks = {
             key: block for key, block in self._blocks.items() if block.left > 0 and block.ends > now
         }

@@ -89,12 +89,12 @@ class Rotation:
     def _rotate_chat(self, session: Session, chat: Chat) -> bool:
         changed = False
         encryption, workspace_id = self._chats, chat.workspace_id
-        if not encryption.is_newest(chat.title):
+        if not self._encryption.is_newest_text(chat.title):
             title = encryption.open_title(workspace_id, chat.id, chat.title)
             chat.title = encryption.seal_title(workspace_id, chat.id, title)
             changed = True
         for entry in entries_of(session, chat.id):
-            if not encryption.is_newest(entry.content):
+            if not self._encryption.is_newest_text(entry.content):
                 opened = encryption.open_message(workspace_id, chat.id, entry.content, entry.extra)
                 entry.content = encryption.seal_message(workspace_id, chat.id, *opened)
                 entry.extra = {}

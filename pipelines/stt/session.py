@@ -16,14 +16,7 @@ import numpy as np
 from configs.schema.transcription import ListeningConfig
 from models.audio import Pcm
 from models.errors import EngineError
-from models.stt.base import (
-    FINAL,
-    INTERIM,
-    SPECULATIVE,
-    STT_SAMPLE_RATE,
-    Segment,
-    Transcript,
-)
+from models.stt.base import FINAL, INTERIM, SPECULATIVE, STT_SAMPLE_RATE, Segment, Transcript
 from models.turn_detection.base import TurnDetectionEngine
 from models.vad.base import VADEngine
 from pipelines.ports import STTModel

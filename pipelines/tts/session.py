@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from pydantic import BaseModel
 
-from models.audio import AudioChunk
+from models.audio import AudioChunk, cut
 from pipelines.audio import effects
 from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.billing.billing import IdempotentOperation
@@ -134,7 +134,7 @@ class ContextVoice:
                     now = asyncio.get_running_loop().time()
                     self._plays_until = max(now, self._plays_until) + audio.duration_s
                     self.spoken_s += audio.duration_s
-                    for part in _parts(audio):
+                    for part in cut(audio, MESSAGE_S):
                         for encoded in await self._encode(part):
                             yield encoded
             for encoded in self._flush():
@@ -438,11 +438,3 @@ def _moved(word: TimedWord, seconds: float, characters: int) -> TimedWord:
         text_start=word.text_start + characters,
         text_end=word.text_end + characters,
     )
-
-
-def _parts(audio: AudioChunk) -> list[AudioChunk]:
-    step = round(MESSAGE_S * audio.sample_rate)
-    return [
-        AudioChunk(audio.pcm[start : start + step], audio.sample_rate)
-        for start in range(0, len(audio.pcm), step)
-    ]

@@ -17,13 +17,7 @@ from models.speaker.base import Embeddings, SpeakerEncoder, mean_embedding
 from models.vad.base import VAD_SAMPLE_RATE, VADEngine
 from pipelines.audio.decode.decoder import HEAD_BYTES, AudioDecoder, sniff
 from pipelines.audio.measures import clipped_share, level_dbfs, pitch_hz, snr_db, speech_only
-from pipelines.errors import (
-    AudioTooLong,
-    FileTooLarge,
-    InvalidAudio,
-    InvalidRequest,
-    PipelineError,
-)
+from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio, InvalidRequest, PipelineError
 
 MEDIA_TYPES = {"mp3": "audio/mpeg", "wav": "audio/wav", "flac": "audio/flac"}
 LENGTH_SLACK_S = 0.05  # padding or trimming by encoders

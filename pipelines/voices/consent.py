@@ -126,16 +126,14 @@ class Consent:
 
         Other speech may come before and after. None when no random word was recognised.
         """
-        is_drawn = [self._is_random_word(sentence, plain(word.word)) for word in words]
+        heard = [plain(word.word) for word in words]
+        is_drawn = [any(self._is_word(drawn, one) for drawn in sentence.words) for one in heard]
         size = len(plain(sentence.text).split())
         ends = [end for end, drawn in enumerate(is_drawn, start=1) if drawn]
         if not ends:
             return None
         end = max(ends, key=lambda one: sum(is_drawn[max(0, one - size) : one]))
         return words[max(0, end - size)].start, words[end - 1].end
-
-    def _is_random_word(self, sentence: ConsentSentence, heard: str) -> bool:
-        return any(self._is_word(word, heard) for word in sentence.words)
 
     def _is_word(self, word: str, heard: str) -> bool:
         return fuzz.ratio(plain(word), heard) >= self._config.word_likeness

@@ -7,7 +7,6 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterable
-from contextlib import suppress
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -18,7 +17,7 @@ from db.errors import DatabaseError
 from db.webhooks import Webhook, body_about
 from pipelines.fair_queuing import FairShares
 from pipelines.storage.encryption import DecryptionError, Encryption
-from pipelines.tasks import retry
+from pipelines.tasks import retry, wait_within
 from pipelines.webhooks.registration import secret_about
 from pipelines.webhooks.sender import Sender
 from pipelines.webhooks.signing import signature_headers, signing_key
@@ -90,7 +89,7 @@ class WebhookDispatcher:
                 logger.warning("outbox_unavailable", extra={"error": str(error)})
                 started = 0
             if not started:
-                await self._woken_within(POLL_S)
+                await wait_within(self._wake, POLL_S)
 
     async def stop(self) -> None:
         """Waits for running attempts; `run` must have been cancelled before."""
@@ -241,10 +240,6 @@ class WebhookDispatcher:
         count, oldest = await self._database.read(deliveries.backlog, now)
         metrics.webhooks_due.set(count)
         metrics.webhooks_oldest_seconds.set((now - oldest).total_seconds() if oldest else 0.0)
-
-    async def _woken_within(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), seconds)
 
 
 class _Places:

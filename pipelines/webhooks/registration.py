@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID, uuid4
 
+from pydantic import TypeAdapter
 from sqlmodel import Session
 from yarl import URL
 
+from configs.load import load_yaml
 from configs.settings import Settings
 from db import deliveries
 from db.accounts import lock_workspace
@@ -28,12 +30,12 @@ from pipelines.accounts.authentication import Principal
 from pipelines.errors import InvalidRequest, NotFound
 from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.webhooks.events import WebhookEvents
-from pipelines.webhooks.sample_events import sample_data
 from pipelines.webhooks.signing import signing_key
 from pipelines.webhooks.targets import check_url
 
 WebhookStatus = Literal["active", "inactive"]
 
+_SAMPLES = load_yaml(TypeAdapter(dict[EventKind, dict[str, Any]]), "webhook_samples")
 MAX_WEBHOOKS = 20
 OLD_SECRET_LASTS = timedelta(hours=24)  # both sign while a secret rotates
 
@@ -159,7 +161,7 @@ class Webhooks:
             _require_active(webhook)
             wanted = [known for known in EVENT_KINDS if known in webhook.events]
             chosen = wanted[0] if kind is None else kind
-            event = NewEvent(chosen, sample_data(chosen))
+            event = NewEvent(chosen, {**_SAMPLES[chosen], "test": True})
             encrypt = self._encryption.encrypt_text
             (delivery,) = write_event(session, webhook.workspace_id, event, [webhook.id], encrypt)
             return deliveries.listed(session, [delivery])[0]

@@ -15,12 +15,11 @@ from models.llm.structured_output.ast import (
     WorkBudget,
     post_order,
 )
-from models.llm.structured_output.keywords import Schema, type_of
+from models.llm.structured_output.keywords import TYPES, Schema, type_of
 
 MAX_PARSES = 16
 MAX_AMBIGUOUS = 50  # choices with alternatives that begin alike
 MAX_COMPARISONS = 100_000  # between alternatives, in all choices of a schema
-TYPES = ("string", "number", "object", "array", "boolean", "null")
 
 Values = frozenset[str] | None
 """The only values that a schema allows, as JSON; None when they are not listed."""
@@ -154,7 +153,7 @@ def _types_of(schema: Schema) -> frozenset[str]:
         return frozenset(map(type_of, schema["enum"]))
     given = schema.get("type")
     if given is None:
-        return frozenset(TYPES)
+        return TYPES - {"integer"}
     names = given if isinstance(given, list) else [given]
     return frozenset("number" if name == "integer" else name for name in names)
 

@@ -48,13 +48,13 @@ class SchemaTooSlow(SchemaTooLarge):
 class WorkBudget:
     """The CPU time of the thread that compiles a grammar, since its schemas are a caller's.
 
-    Every loop over a schema spends steps. Any thread may set `cancelled`; `is_spent` is set when
-    the work was refused for its time, or cancelled. With `rests` the thread sleeps as long as it
-    works, a millisecond at a time: it has the GIL, for which the streams wait.
+    Every loop over a schema spends steps. Any thread may set `cancelled`. With `rests` the
+    thread sleeps as long as it works, a millisecond at a time: it has the GIL, for which the
+    streams wait.
     """
 
     def __init__(self, cpu_s: float = MAX_CPU_S, *, rests: bool = False) -> None:
-        self.cancelled = self.is_spent = False
+        self.cancelled = False
         self._cpu_s = cpu_s
         self._rests = rests
         self._rested_at = 0.0  # CPU time of the thread
@@ -70,7 +70,6 @@ class WorkBudget:
         if self._until is None:
             self._until, self._rested_at = now + self._cpu_s, now
         if self.cancelled or now > self._until:
-            self.is_spent = True
             raise SchemaTooSlow("it takes too long to compile; make it smaller")
         if self._rests and now - self._rested_at > _WORK_S:
             time.sleep(now - self._rested_at)

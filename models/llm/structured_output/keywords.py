@@ -13,11 +13,6 @@ ANNOTATIONS = frozenset(
     "title description default examples example deprecated readOnly writeOnly $comment $schema "
     "$id $defs definitions contentEncoding contentMediaType discriminator nullable strict".split()
 )
-SUPPORTED = frozenset(
-    "$ref allOf anyOf oneOf enum const type properties required additionalProperties items "
-    "prefixItems minItems maxItems minLength maxLength pattern format minimum maximum "
-    "exclusiveMinimum exclusiveMaximum minProperties maxProperties additionalItems".split()
-)
 REFUSED = frozenset(
     "not if then else dependentRequired dependentSchemas dependencies patternProperties "
     "propertyNames contains minContains maxContains uniqueItems multipleOf unevaluatedItems "
@@ -59,6 +54,7 @@ def _is_string(value: Any) -> bool:
 _NUMBER, _COUNT = (_is_number, "a number"), (_is_count, "a whole number from 0")
 _SCHEMA, _SCHEMAS = (_is_schema, "a schema"), (_are_schemas, "a list of schemas")
 _STRING = (_is_string, "a string")
+# Of each supported keyword, except `const`, which takes any value.
 SHAPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _NUMBER),
     **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _COUNT),
@@ -104,7 +100,7 @@ def listed(schema: Schema) -> list[str]:
     values = [schema["const"]] if "const" in schema else schema["enum"]
     if "const" in schema and "enum" in schema:
         values = [value for value in values if value in schema["enum"]]
-    more = sorted(schema.keys() & SUPPORTED - {"enum", "const", "type"})
+    more = sorted(schema.keys() & SHAPES.keys() - {"enum", "type"})
     if more:
         raise SchemaError(f"{more[0]}: it is not supported together with enum or const")
     kinds = types_of(schema)

@@ -10,8 +10,8 @@ batch.
 """
 
 import logging
+from io import BytesIO
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 import ctranslate2
 import numpy as np
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
+from models.weights.store import write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -78,10 +79,9 @@ class EncoderWindow:
             pass  # not cached yet, or incomplete
         silence = self._compute_silence()
         try:
-            memory.parent.mkdir(parents=True, exist_ok=True)
-            with NamedTemporaryFile(dir=memory.parent, suffix=".npy", delete=False) as draft:
-                np.save(draft, silence)
-            Path(draft.name).replace(memory)  # atomic
+            content = BytesIO()
+            np.save(content, silence)
+            write_whole(memory, content.getvalue())
         except OSError as error:
             logger.warning("silence_not_kept", extra={"error": str(error)})
         return silence

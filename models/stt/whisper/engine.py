@@ -34,17 +34,8 @@ from models.stt.base import (
     TranscriptionRequest,
     Word,
 )
-from models.stt.whisper.encoder_window import (
-    WINDOW_S,
-    WINDOW_STATES,
-    EncoderWindow,
-    States,
-)
-from models.stt.whisper.hallucination import (
-    IMPROBABLE_LOGPROB,
-    Decoding,
-    HallucinationGuards,
-)
+from models.stt.whisper.encoder_window import WINDOW_S, WINDOW_STATES, EncoderWindow, States
+from models.stt.whisper.hallucination import IMPROBABLE_LOGPROB, Decoding, HallucinationGuards
 from models.weights.store import WeightStore
 
 MIN_SAMPLES = STT_SAMPLE_RATE // 50  # 20 ms; shorter audio has no speech

@@ -15,16 +15,9 @@ import torch
 import torchaudio
 from faster_whisper.tokenizer import _LANGUAGE_CODES
 from tokenizers import Tokenizer
-from transformers import (
-    GenerationConfig,
-    GenerationMixin,
-    WhisperForConditionalGeneration,
-)
+from transformers import GenerationConfig, GenerationMixin, WhisperForConditionalGeneration
 from transformers.modeling_outputs import BaseModelOutput
-from transformers.models.whisper.generation_whisper import (
-    _dynamic_time_warping,
-    _median_filter,
-)
+from transformers.models.whisper.generation_whisper import _dynamic_time_warping, _median_filter
 
 from models.audio import Pcm
 from models.errors import EngineError, EngineLost
