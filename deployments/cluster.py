@@ -150,7 +150,7 @@ def _ask(dashboard_url: str, config: Config | None = None) -> bytes:
     except OSError as error:
         raise ValueError(
             f"Ray's dashboard does not answer at {dashboard_url} ({error}): is the service running,"
-            " with this RAY_DASHBOARD_PORT?"
+            " with this RAY_DASHBOARD_PORT, and CLUSTER_ADDRESS if it has one?"
         ) from None
 
 

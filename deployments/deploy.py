@@ -184,7 +184,9 @@ def differences(running: dict[str, Any], config: Config) -> tuple[list[str], set
 def changed_options(running: dict[str, Any], config: Config) -> dict[str, tuple[Any, Any]]:
     """The values before and after of each option that changes, by its path."""
     before = flat({name: one.get("deployed_app_config") for name, one in running.items()})
-    after = flat({application["name"]: application for application in config["applications"]})
+    # Serve copies it into each application.
+    shared = {name: config[name] for name in ("logging_config",) if name in config}
+    after = flat({one["name"]: {**shared, **one} for one in config["applications"]})
     return {
         path: (before.get(path), after.get(path))
         for path in sorted(before.keys() | after.keys())

@@ -40,7 +40,9 @@ def main() -> None:
             f" {release()}: they need the same code and configs/"
         )
     command = ["start", f"--address={options.address}", "--block", "--disable-usage-stats"]
-    if (own := cluster_address()) is not None:
+    own = cluster_address()
+    # A copy of the first machine's environment has its CLUSTER_ADDRESS.
+    if own is not None and own[0] != options.address.rpartition(":")[0]:
         command.append(f"--node-ip-address={own[0]}")
     if options.num_cpus is not None:
         command.append(f"--num-cpus={options.num_cpus}")

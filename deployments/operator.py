@@ -91,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     deploy = commands.add_parser("deploy", help="check a configuration of models and deploy it")
     deploy.add_argument("file", type=Path, help="such as serve_config.yaml")
     deploy.add_argument("--check", action="store_true", help="check it and show the changes only")
+    commands.add_parser("first-key", help="make the first workspace, and show its key once")
     commands.add_parser("reconcile", help="compare every balance with its ledger")
     commands.add_parser("check-audit", help="detect changed or removed audit entries")
     commands.add_parser("check-storage", help="write, read and delete a small file")
@@ -172,6 +173,13 @@ async def _credit(
     return f"{name} has {credit} of credit"
 
 
+async def _first_key(database: Database, settings: Settings) -> str:
+    accounts = Accounts(database, settings.secrets, load_yaml(PlansConfig, "plans"))
+    if (key := await accounts.ensure_first_workspace()) is None:
+        raise ValueError("there is a workspace already")
+    return key
+
+
 async def _reconcile(database: Database, _: Settings) -> str:
     wrong = [str(account) for account in await database.read(ledger.discrepancies)]
     last = 0
@@ -226,6 +234,7 @@ async def _rotate_keys(database: Database, settings: Settings) -> str:
 
 
 _COMMANDS = {
+    "first-key": _first_key,
     "reconcile": _reconcile,
     "check-audit": _check_audit,
     "check-storage": _check_storage,

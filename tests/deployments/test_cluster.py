@@ -97,6 +97,7 @@ def test_a_failure_is_one_line(message: str, reason: str) -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_a_node_that_is_late_is_started_again_and_leaves_no_process() -> None:
     environment = {**os.environ, "RAY_DASHBOARD_PORT": str(free_port())}
     done = subprocess.run(

@@ -41,7 +41,11 @@ class Cluster(ThreadingHTTPServer):
             one["name"]: {
                 "status": self.status,
                 "message": "",
-                "deployed_app_config": one,
+                # As Serve, which copies it.
+                "deployed_app_config": {
+                    "logging_config": self.deployed[-1]["logging_config"],
+                    **one,
+                },
                 "deployments": self.deployments if one["name"] == "models" else {},
             }
             for one in applications
@@ -397,7 +401,7 @@ def test_a_service_that_does_not_run_is_a_sentence(
     monkeypatch.setenv("RAY_DASHBOARD_PORT", "1")
     message = refused(capsys, write(tmp_path, config_without_weights()))
     assert message.startswith("Ray's dashboard does not answer at http://127.0.0.1:1 (")
-    assert message.endswith("is the service running, with this RAY_DASHBOARD_PORT?")
+    assert message.endswith("RAY_DASHBOARD_PORT, and CLUSTER_ADDRESS if it has one?")
 
 
 def test_where_other_machines_are_let_in_the_command_sends_the_token_of_the_cluster(

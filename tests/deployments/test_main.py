@@ -66,6 +66,11 @@ def test_a_start_on_a_port_in_use_is_refused(tmp_path: Path, taken_port: int) ->
     status, output, errors = run_program(tmp_path, HOST="127.0.0.1", PORT=str(taken_port))
     assert (status, output) == (1, "")
     assert errors.startswith("HOST and PORT") and "already in use" in errors, errors
+    address = f"192.0.2.1:{taken_port}"
+    settings = {"CLUSTER_ADDRESS": address, "DATABASE_URL": "", "STORAGE_SHARED": "on"}
+    status, output, errors = run_program(tmp_path, **settings)
+    assert (status, output) == (1, "")
+    assert errors.startswith("CLUSTER_ADDRESS"), errors
 
 
 @pytest.mark.parametrize("text", [None, "[]", "applications: ["])

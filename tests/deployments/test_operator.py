@@ -14,6 +14,7 @@ from db.database import Database, make_engine
 from deployments.main import prepare_database
 from deployments.operator import main
 from pipelines.accounts.service import Accounts
+from tests.migrated import migrate
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +64,17 @@ def test_a_command_without_a_database_fails_and_creates_no_files(
     with pytest.raises(SystemExit, match="ANTIPHON_DATA: there is no database in"):
         main(["plan", "pro"])
     assert not elsewhere.exists()
+
+
+def test_the_first_key_is_shown_where_there_is_no_workspace_and_only_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="there is a workspace already"):
+        main(["first-key"])
+    monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path / "empty"))
+    migrate(load_settings().database_url)  # as a gateway under KubeRay does
+    assert len(output_of(capsys, "first-key").split()) == 1
+    assert "Owner" in output_of(capsys, "credit", "0")
 
 
 def test_a_payment_reference_is_credited_once(capsys: pytest.CaptureFixture[str]) -> None:

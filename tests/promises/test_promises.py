@@ -145,15 +145,22 @@ async def hang_postgres(running: Running) -> None:
 
 FAULTS = [
     kill_gateway,
-    terminate_gateway,
     kill_speaker,
     kill_controller,
     kill_worker,
     kill_redis,
     kill_postgres,
-    hang_postgres,
 ]
-MORE_FAULTS = [hang_speaker, hang_controller, hang_worker, hang_redis, kill_recogniser, kill_chat]
+MORE_FAULTS = [
+    terminate_gateway,
+    hang_postgres,
+    hang_speaker,
+    hang_controller,
+    hang_worker,
+    hang_redis,
+    kill_recogniser,
+    kill_chat,
+]
 
 
 @ON_SERVERS

@@ -12,6 +12,7 @@ REFUSALS = ("invalid_audio", "audio_too_long", "file_too_large")
 
 
 @pytest.mark.timeout(7200 if FULL else 300)
+@pytest.mark.slow
 async def test_hostile_audio_uploads_cause_no_server_error(
     client: httpx.AsyncClient, auth: dict[str, str], settings: Settings
 ) -> None:

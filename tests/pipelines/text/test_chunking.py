@@ -273,7 +273,13 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize("unit", TEXTS.values(), ids=TEXTS)
+@pytest.mark.parametrize(
+    "unit",
+    [
+        pytest.param(unit, id=name, marks=() if name == "prose" else pytest.mark.slow)
+        for name, unit in TEXTS.items()
+    ],
+)
 def test_the_first_chunk_costs_the_same_cpu_time_for_long_and_short_texts(unit: str) -> None:
     def first_units(length: int) -> float:
         text = (unit * (length // len(unit) + 1))[:length]

@@ -94,6 +94,7 @@ async def test_closing_the_generator_frees_its_slot_for_the_next_request(
     assert not any(answer)
 
 
+@pytest.mark.slow
 async def test_cancelling_a_request_frees_its_slot_before_the_prompt_is_processed_completely(
     engine: LlamaCppEngine, server: RecordingServer
 ) -> None:

@@ -79,6 +79,7 @@ def test_a_silent_signal_is_trimmed_to_nothing() -> None:
 
 @pytest.mark.weights
 @pytest.mark.timeout(1200)  # with SSE4.1 alone over 5 minutes on two busy cores
+@pytest.mark.slow
 def test_a_text_of_many_clauses_is_synthesised_completely() -> None:
     engine, _ = loaded("kokoro")
     clause = "and the old man walked slowly home along the quiet river, "

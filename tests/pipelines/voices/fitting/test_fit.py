@@ -80,7 +80,9 @@ def test_another_seed_tries_other_styles() -> None:
     assert not same_trial(fit(SHORT).next_trials()[1], fit(SHORT, seed=2).next_trials()[1])
 
 
-@pytest.mark.parametrize("asked", [1, 3, 4, 5])
+@pytest.mark.parametrize(
+    "asked", [3, *(pytest.param(one, marks=pytest.mark.slow) for one in (1, 4, 5))]
+)
 def test_a_fit_resumed_from_a_checkpoint_ends_like_an_uninterrupted_one(asked: int) -> None:
     """Stopped after generations, before the selection and before the final rating."""
     whole = fit(SHORT)
