@@ -2,7 +2,6 @@
 conversion to and from PCM16 and G.711."""
 
 import re
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -166,8 +165,8 @@ def symbols_of_words(text: str, symbols: str, length: Callable[[str], int]) -> l
     places = [at for a, b in groups for at in range(a, b)]  # indices of all symbols in words
     shares = [round(done * len(places) / sum(lengths)) for done in accumulate(lengths)]
     if len(groups) > len(words):  # then each word begins where a group does
-        ends = list(accumulate(b - a for a, b in groups))
-        shares = [_nearest(ends, share) for share in shares]
+        ends = np.cumsum([b - a for a, b in groups])
+        shares = [int(ends[np.abs(ends - share).argmin()]) for share in shares]
     spans, begin = [], 0
     for word, share in zip(words, shares, strict=True):
         begin = min(begin, len(places) - 1)
@@ -219,8 +218,3 @@ def within(words: Sequence[WordTime], from_s: float, until_s: float) -> tuple[Wo
         for word in words
         if from_s <= word.start_s < until_s
     )
-
-
-def _nearest(ends: Sequence[int], wanted: int) -> int:
-    after = min(bisect_left(ends, wanted), len(ends) - 1)
-    return min(ends[max(0, after - 1) : after + 1], key=lambda end: abs(end - wanted))

@@ -27,7 +27,6 @@ from models.llm.answer_reader import AnswerReader
 from models.llm.base import (
     ChatCapabilities,
     ChatEngine,
-    ChatMessage,
     FinishReason,
     GenerationDelta,
     GenerationRequest,
@@ -199,7 +198,7 @@ def _to_body(request: GenerationRequest, grammar: Grammar | None) -> dict[str, A
     constrained = is_constrained_throughout(request)
     sampling = request.sampling
     penalised = bool(sampling.presence_penalty or sampling.frequency_penalty)
-    messages = [_to_message(message) for message in request.messages]
+    messages = [{"role": m.role, "content": m.content, **m.extra} for m in request.messages]
     if request.begun:
         messages.append({"role": "assistant", "content": request.begun})
     body: dict[str, Any] = {
@@ -228,10 +227,6 @@ def _to_body(request: GenerationRequest, grammar: Grammar | None) -> dict[str, A
         },
     }
     return body if grammar is None else {**body, "grammar": to_gbnf(grammar)}
-
-
-def _to_message(message: ChatMessage) -> dict[str, Any]:
-    return {"role": message.role, "content": message.content, **message.extra}
 
 
 def _read(chunks: list[Chunk], reader: AnswerReader) -> tuple[GenerationDelta, bool]:

@@ -81,11 +81,6 @@ class OpenVinoModel:
             if self._file is not None:
                 self._file.madvise(mmap.MADV_DONTNEED)  # weights are read again when needed
 
-    def _forget_values(self) -> None:
-        """Replaces the tensors of the last run, which the request would keep in memory."""
-        for name, empty in self._empty.items():
-            self._request.set_tensor(name, empty)
-
     def _begin(self, values: Mapping[str, openvino.Tensor]) -> tuple[int, Values] | None:
         """Starts a run: its number and its future outputs, or None while another computes."""
         with self._lock:
@@ -120,7 +115,8 @@ class OpenVinoModel:
             except RuntimeError as error:
                 self._failed = self._begun, error
             self._ended = self._begun
-            self._forget_values()
+            for name, empty in self._empty.items():  # it would keep those of the last run in memory
+                self._request.set_tensor(name, empty)
         return True
 
 
@@ -133,7 +129,8 @@ def _compiled(
     onnx_file: Path, options: Mapping[str, Any]
 ) -> tuple[openvino.CompiledModel, mmap.mmap | None]:
     """The graph, and the file that its weights are mapped from, unless it cannot be written."""
-    kept = onnx_file.with_name(f"{onnx_file.stem}-{_processor()}-{_compiler()}.openvino")
+    compiler = _digest(openvino.__version__)
+    kept = onnx_file.with_name(f"{onnx_file.stem}-{_processor()}-{compiler}.openvino")
     if kept.exists():
         try:
             return _imported(kept, options)
@@ -167,11 +164,6 @@ def _processor() -> str:
     name = _core().get_property("CPU", "FULL_DEVICE_NAME")
     instructions = filter(None, [os.environ.get("ONEDNN_MAX_CPU_ISA")])
     return _digest((name, sorted(_capabilities()), *instructions))
-
-
-@cache
-def _compiler() -> str:
-    return _digest(openvino.__version__)
 
 
 def _digest(value: object) -> str:

@@ -225,8 +225,8 @@ class ChatPipeline:
         workspace_id, saves = request.workspace_id, request.save_chat
         await self._history.check(workspace_id, request.chat_id, saves=saves)
         earlier = request.history
+        budget = _history_budget(info, request.generation.sampling.max_tokens)
         if request.chat_id is not None:
-            budget = _history_budget(info, request.generation.sampling.max_tokens)
             earlier = await self._history.load(workspace_id, request.chat_id, budget)
         check_results(earlier, request.generation.messages)
         async with AsyncExitStack() as undo:
@@ -234,11 +234,8 @@ class ChatPipeline:
             try:
                 first, rest, generation = await _first_piece(model, info, request, earlier)
             except (asyncio.CancelledError, SchemaTooSlow):  # after work of the model
-                if request.generation.is_speculative:
-                    raise
-                budget = _history_budget(info, request.generation.sampling.max_tokens)
-                read = request.prompt(earlier, budget)
-                charge.made = estimate_tokens(read)
+                if not request.generation.is_speculative:
+                    charge.made = estimate_tokens(request.prompt(earlier, budget))
                 raise
             undo.pop_all()
         resume = partial(_resumed, model, generation) if info.pausable else None

@@ -48,7 +48,9 @@ class CorrectionRules:
         self._statistics = WordStatistics()
         self._patterns = Patterns(words.patterns, words)
         self._contractions = {
-            use: Patterns((_contraction(*pair) for pair in pairs), words)
+            use: Patterns(
+                (Pattern(find=f"(?<!-){a}", put=b, kind="contraction") for a, b in pairs), words
+            )
             for use, pairs in ((True, words.contractions), (False, words.expansions))
         }
         self._speller = Speller(self._statistics, words.confusables, words.proper)
@@ -225,10 +227,6 @@ class CorrectionRules:
         if put is None or (capital and not initial and put not in self._words.proper):
             return None
         return like(word, put)
-
-
-def _contraction(find: str, put: str) -> Pattern:
-    return Pattern(find=f"(?<!-){find}", put=put, kind="contraction")
 
 
 def _is_joined(text: str, finding: Finding) -> bool:

@@ -7,7 +7,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,16 +53,13 @@ class Sentences(StrictModel):
     judge: tuple[str, ...] = Field(min_length=2)  # not used in the search
 
 
-@cache
-def _all_sentences() -> dict[str, Sentences]:
-    return load_yaml(TypeAdapter(dict[str, Sentences]), "custom_voice_sentences")
+_SENTENCES = load_yaml(TypeAdapter(dict[str, Sentences]), "custom_voice_sentences")
 
 
 def sentences_of(language: str) -> tuple[str, Sentences]:
     """The language, or English where it has no sentences, and its sentences."""
-    known = _all_sentences()
-    chosen = language if language in known else FALLBACK_LANGUAGE
-    return chosen, known[chosen]
+    chosen = language if language in _SENTENCES else FALLBACK_LANGUAGE
+    return chosen, _SENTENCES[chosen]
 
 
 @dataclass(frozen=True, slots=True)
