@@ -185,7 +185,7 @@ def changed_options(running: dict[str, Any], config: Config) -> dict[str, tuple[
     """The values before and after of each option that changes, by its path."""
     before = flat({name: one.get("deployed_app_config") for name, one in running.items()})
     # Serve copies it into each application.
-    shared = {name: config[name] for name in ("logging_config",) if name in config}
+    shared = {"logging_config": config.get("logging_config")}
     after = flat({one["name"]: {**shared, **one} for one in config["applications"]})
     return {
         path: (before.get(path), after.get(path))

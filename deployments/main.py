@@ -182,18 +182,17 @@ def local_url(settings: Settings) -> str:
 
 def try_to_listen(settings: Settings) -> None:
     """Raises SettingsError if an address is not available, before models are loaded."""
-    addresses = [("HOST and PORT are", settings.host, settings.port)]
+    own = f"HOST and PORT are {settings.host!r} and {settings.port}"
+    addresses = [(own, settings.host, settings.port)]
     if (gcs := cluster_address()) is not None:  # Ray's GCS listens on all interfaces
-        addresses.append(("CLUSTER_ADDRESS has the port of", "0.0.0.0", gcs[1]))
+        addresses.append((f"CLUSTER_ADDRESS has port {gcs[1]}", "0.0.0.0", gcs[1]))
     for what, host, port in addresses:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             # Without SO_REUSEPORT, unlike the gateways, so that another service is detected.
             socket.create_server((host, port), family=family).close()
         except OSError as error:
-            raise SettingsError(
-                f"{what} {host!r} and {port}, where nothing can listen: {error.strerror}"
-            ) from None
+            raise SettingsError(f"{what}, where nothing can listen: {error.strerror}") from None
 
 
 def doubts(settings: Settings) -> list[str]:

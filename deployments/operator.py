@@ -145,13 +145,16 @@ async def _run(options: argparse.Namespace) -> str:
         database.close()
 
 
+def _accounts(database: Database, settings: Settings) -> Accounts:
+    return Accounts(database, settings.secrets, load_yaml(PlansConfig, "plans"))
+
+
 async def _invite(database: Database, settings: Settings, options: argparse.Namespace) -> str:
     if options.credit is not None and options.credit < 0:
         raise ValueError("--credit: must not be below 0")
     until = utc_now() + timedelta(days=options.days)
     email = options.email.strip().lower() if options.email else None
-    accounts = Accounts(database, settings.secrets, load_yaml(PlansConfig, "plans"))
-    code = await accounts.invite(email, options.credit, until)
+    code = await _accounts(database, settings).invite(email, options.credit, until)
     closed = "; it needs SIGN_UP=invite, and sign-up is closed" * (settings.sign_up == "closed")
     return f"{code}\nadmits {email or 'one sign-up'} until {until:%Y-%m-%d %H:%M} UTC{closed}"
 
@@ -174,8 +177,7 @@ async def _credit(
 
 
 async def _first_key(database: Database, settings: Settings) -> str:
-    accounts = Accounts(database, settings.secrets, load_yaml(PlansConfig, "plans"))
-    if (key := await accounts.ensure_first_workspace()) is None:
+    if (key := await _accounts(database, settings).ensure_first_workspace()) is None:
         raise ValueError("there is a workspace already")
     return key
 

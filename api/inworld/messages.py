@@ -3,7 +3,6 @@
 A flush is one audio file, or messages that stand alone.
 """
 
-import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +21,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from api.http.errors import to_api_error
-from api.sockets.kernel.conversation import ClientFault, fault_message
+from api.sockets.kernel.conversation import ClientFault, fault_message, json_text
 from api.sockets.tts.events import (
     PITCHES,
     SPEAKING_RATES,
@@ -229,8 +228,7 @@ def context_event(context_id: str, name: str, body: dict[str, Any]) -> str:
 
 
 def _event(result: dict[str, Any], status: RpcStatus) -> str:
-    event = {"result": {**result, "status": status.model_dump()}}
-    return json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+    return json_text({"result": {**result, "status": status.model_dump()}})
 
 
 def description(create: Create, model_id: str) -> dict[str, Any]:

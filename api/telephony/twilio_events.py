@@ -1,12 +1,11 @@
 """The messages of Twilio's Media Streams
 (https://www.twilio.com/docs/voice/media-streams/websocket-messages)."""
 
-import json
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
-from api.sockets.kernel.conversation import parse_tagged
+from api.sockets.kernel.conversation import json_text, parse_tagged
 from api.sockets.tts.events import LenientModel
 
 EVENTS = ("connected", "start", "media", "mark", "dtmf", "stop")
@@ -93,4 +92,4 @@ def outgoing(event: Literal["media", "mark", "clear", "error"], **body: Any) -> 
 
     An `error` is not one of Twilio's, which logs it as a warning and plays on.
     """
-    return json.dumps({"event": event, **body}, ensure_ascii=False, separators=(",", ":"))
+    return json_text({"event": event, **body})

@@ -8,6 +8,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from api.sockets.kernel.conversation import json_text
+
 SUBPROTOCOL = "openai-beta.realtime-v1"
 
 _FORMATS: dict[str, dict[str, Any]] = {
@@ -82,7 +84,7 @@ def to_beta(frame: str) -> str | None:
         event["response"]["output"] = [_item(item) for item in response["output"]]
     if item := event.get("item"):
         event["item"] = _item(item)
-    return json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+    return json_text(event)
 
 
 def _nested(flat: dict[str, Any]) -> dict[str, Any]:

@@ -5,10 +5,11 @@ exist here: those of MCP, of WebRTC and SIP, of speakers, and the beta's two are
 always the first key, and `event_id` the second: `beta.to_beta` relies on it.
 """
 
-import json
 import secrets
 from base64 import b64encode
 from typing import Any, Protocol, TypeAlias
+
+from api.sockets.kernel.conversation import json_text
 
 ID_LETTERS = 21  # behind the prefix, as in OpenAI's ids
 
@@ -156,7 +157,9 @@ class PartEvents:
         self, response_id: str, item_id: str, output_index: int, content_index: int = 0
     ) -> None:
         where = {"response_id": response_id, "item_id": item_id}
-        where_json = _json({**where, "output_index": output_index, "content_index": content_index})
+        where_json = json_text(
+            {**where, "output_index": output_index, "content_index": content_index}
+        )
         self._where = where_json[1:-1]
 
     def part_added(self, is_audio: bool) -> str:
@@ -174,17 +177,17 @@ class PartEvents:
         return self._event("response.output_audio.done", "")
 
     def transcript_delta(self, delta: str) -> str:
-        return self._event("response.output_audio_transcript.delta", f',"delta":{_json(delta)}')
+        return self._event("response.output_audio_transcript.delta", f',"delta":{json_text(delta)}')
 
     def transcript_done(self, transcript: str) -> str:
-        rest = f',"transcript":{_json(transcript)}'
+        rest = f',"transcript":{json_text(transcript)}'
         return self._event("response.output_audio_transcript.done", rest)
 
     def text_delta(self, delta: str) -> str:
-        return self._event("response.output_text.delta", f',"delta":{_json(delta)}')
+        return self._event("response.output_text.delta", f',"delta":{json_text(delta)}')
 
     def text_done(self, text: str) -> str:
-        return self._event("response.output_text.done", f',"text":{_json(text)}')
+        return self._event("response.output_text.done", f',"text":{json_text(text)}')
 
     def _event(self, kind: str, rest: str) -> str:
         return f'{{"type":"{kind}","event_id":"{new_id("event")}",{self._where}{rest}}}'
@@ -219,12 +222,8 @@ def _transcription(step: str, item_id: str, **fields: Any) -> str:
 def _part(is_audio: bool, text: str) -> str:
     """Parts are `text` or `audio` in GA too, unlike the content of items."""
     part = {"type": "audio", "transcript": text} if is_audio else {"type": "text", "text": text}
-    return _json(part)
+    return json_text(part)
 
 
 def _frame(kind: str, **fields: Any) -> str:
-    return _json({"type": kind, "event_id": new_id("event"), **fields})
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return json_text({"type": kind, "event_id": new_id("event"), **fields})

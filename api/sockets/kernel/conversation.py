@@ -1,5 +1,6 @@
 """What the session kernel and the protocols share: the interface of a conversation, messages."""
 
+import json
 import time
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeVar
@@ -60,6 +61,11 @@ class Conversation(Protocol):
 def now_s() -> float:
     """The timestamp of events: Unix time in seconds."""
     return round(time.time(), 3)
+
+
+def json_text(value: Any) -> str:
+    """A message of a socket, or a part of it, as compact JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def parse_event(text: str) -> dict[str, Any]:

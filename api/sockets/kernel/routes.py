@@ -1,7 +1,6 @@
 """The routes of a socket's path, and the checks before a socket is accepted."""
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from api.http.routing import BEARER, credential_of, require_scopes, services_of
 from api.http.turns import turn_of
 from api.services import Services
 from api.sockets.kernel import close_codes
-from api.sockets.kernel.conversation import Conversation, Service, now_s
+from api.sockets.kernel.conversation import Conversation, Service, json_text, now_s
 from api.sockets.kernel.session import SecretSession, SocketSession
 from configs.settings import BRAND
 from pipelines.accounts.authentication import Scope
@@ -184,4 +183,4 @@ def _hello(session: SocketSession, service: Service, credit: int) -> list[str]:
         {"connecting": True, "message": f"Connecting to {BRAND}", "timestamp": now_s()},
         {"connection_established": established},
     ]
-    return [json.dumps(one, ensure_ascii=False, separators=(",", ":")) for one in messages]
+    return [json_text(one) for one in messages]

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from api.http.bodies import RequestModel
 from api.http.errors import to_api_error
-from api.sockets.kernel.conversation import ClientFault, fault_message, parse_event
+from api.sockets.kernel.conversation import ClientFault, fault_message, json_text, parse_event
 from pipelines.tts.session import EncodedChunk
 
 SPEAKING_RATES = (0.5, 1.5)
@@ -89,12 +89,12 @@ def context_event(
     name: Literal["context_created", "flush_completed", "context_closed"], context_id: str
 ) -> str:
     """An event without more than the context that it is about, as JSON."""
-    return _json({name: {"context_id": context_id}})
+    return json_text({name: {"context_id": context_id}})
 
 
 def tts_error(message: str, context_id: str | None = None) -> str:
     """Without an id for a context that was not created."""
-    return _json({"error": {"context_id": context_id, "message": message}})
+    return json_text({"error": {"context_id": context_id, "message": message}})
 
 
 def parse_message(text: str) -> tuple[str, Any]:
@@ -132,7 +132,7 @@ class TtsWire:
     def audio(self, chunk: EncodedChunk) -> str:
         """JSON text: the validation of a model would cost more than everything else."""
         known = chunk.words
-        words = "" if known is None else f',"words":{_json([word.as_json() for word in known])}'
+        words = "" if known is None else f',"words":{json_text([word.as_json() for word in known])}'
         audio = b64encode(chunk.data).decode("ascii")
         return f'{{"audio_chunk":{{"context_id":{self._id_json},"audioContent":"{audio}"{words}}}}}'
 
@@ -147,7 +147,3 @@ class TtsWire:
 
     def error(self, error: Exception) -> str:
         return tts_error(to_api_error(error).message, self._context_id)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
