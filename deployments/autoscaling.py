@@ -2,8 +2,9 @@
 
 Each replica tells its load to Ray Serve (`record_autoscaling_stats`), where 1 is as much as one
 replica should have: of a gateway open sessions, of a recogniser busy slots and the seconds of work
-that wait, of a language model answers in progress and waiting, of a voice its requests. The number
-of ongoing requests, by which Serve scales otherwise, counts a minute of audio as much as a word.
+that wait, of a language model busy slots and the seconds of the tokens that wait, of a voice its
+requests. The number of ongoing requests, by which Serve scales otherwise, counts a minute of audio
+as much as a word.
 """
 
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ LOAD = "load"
 SLACK = 0.5  # above the number of replicas: else one that is just busy would get a second one
 LEAST = 0.01  # a replica with any work stays
 GATEWAY_FULL = 0.45  # of its sessions: another is added above 0.45 * (1 + SLACK)
+WAIT_S = 8.0  # of work that waits, which is as much as one replica does meanwhile
 VOICE_FULL = 96  # requests: 40 sockets with two sentences each need one replica
 
 

@@ -139,9 +139,8 @@ class FairSlots:
         self._number = 0
 
     @property
-    def wanted(self) -> int:
-        """Slots that are taken, and those that are waited for."""
-        return self._slots - self._free + self._waiting.number
+    def taken(self) -> int:
+        return self._slots - self._free
 
     @property
     def free(self) -> int:

@@ -26,7 +26,7 @@ from benchmarks.capacity.derivation import (
     plan,
 )
 from benchmarks.capacity.figures import Figures, quantile, read, rounded
-from deployments.autoscaling import GATEWAY_FULL, LOAD, VOICE_FULL, by_load
+from deployments.autoscaling import GATEWAY_FULL, LOAD, VOICE_FULL, WAIT_S, by_load
 
 UPSCALE_S, DOWNSCALE_S = 10.0, 300.0  # of serve_config.yaml
 START_S = 15.0  # from the decision to a replica that serves
@@ -34,7 +34,6 @@ TICK_S = 1.0
 RISE_S, PEAK_S, LOW = 600.0, 300.0, 0.5
 WORKSPACES_OF_OTHERS = 200
 SLOTS = 8  # of a language model's replica
-WAIT_S = 8.0  # of work, by which the recogniser's load counts what waits
 MARGIN = 0.25  # between the closed form and the simulation
 
 
@@ -157,13 +156,18 @@ class Cluster:
             full = {"stt": cores, "llm": SLOTS, "tts": VOICE_FULL}[name]
 
             def load(
-                now: float, name: str = name, station: Station = station, full: int = full
+                now: float,
+                name: str = name,
+                station: Station = station,
+                full: int = full,
+                cores: int = cores,
             ) -> float:
                 inside = station.inside(now)
-                if name != "stt":
+                if name == "tts":
                     return inside / full
-                waits = max(0, inside - station.servers) * turns.stages[name].core_s / 2
-                return min(inside, station.servers) / full + waits / full / WAIT_S
+                slots = station.servers // cores * full  # of all replicas
+                waits = max(0, inside - slots) * turns.stages[name].core_s / 2
+                return min(inside, slots) / full + waits / cores / WAIT_S
 
             def resize(
                 replicas: int, at: float, station: Station = station, cores: int = cores

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import accumulate
 from typing import TypeAlias
 
+from deployments.autoscaling import WAIT_S
 from models.errors import EngineError, EngineOverloaded
 from models.stt.base import (
     FILE,
@@ -32,7 +33,6 @@ LATE_S = 0.1  # an interim that waited longer is dropped
 CROWDED_S = 0.3  # while a text waits longer, new interims are refused
 LIVE_S = 10.0  # for this long after a live request, files leave one slot free…
 FILE_PATIENCE_S = 6.0  # …except those that waited this long, so that they do not starve
-WAIT_S = 8.0  # of work that waits, which is as much as one replica does meanwhile
 BATCH_S = 3.0  # of a batch: nothing interrupts it, and three of 17 s took 15 s of two cores
 
 URGENCY_NAMES = {FINAL: "final", SPECULATIVE: "speculative", INTERIM: "interim", FILE: "file"}

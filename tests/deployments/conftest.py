@@ -54,7 +54,7 @@ MODELS_APP: dict[str, Any] = {
             autoscaling_config=FIXED_SCALE,
         ),
         model("STT", "stt/scripted", max_ongoing_requests=64, autoscaling_config=FIXED_SCALE),
-        model("Chat", "llm/echo"),
+        model("Chat", "llm/echo", max_ongoing_requests=128, autoscaling_config=FIXED_SCALE),
     ],
 }
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from deployments.autoscaling import by_load
-from deployments.replicas import scheduling
+from deployments.autoscaling import WAIT_S, by_load
 from models.stt.base import FILE
 from tests.deployments.replicas.test_priority_batcher import Engine
 
@@ -52,7 +51,7 @@ async def test_the_load_is_the_busy_slots_and_the_seconds_of_work_that_wait() ->
     await first
     waiting = [engine.submit(name, FILE, seconds=8) for name in "bcd"]
     await asyncio.sleep(0.01)
-    assert engine.queue.load == pytest.approx(1 + 2 * 4 / scheduling.WAIT_S)
+    assert engine.queue.load == pytest.approx(1 + 2 * 4 / WAIT_S)
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)

@@ -1,6 +1,7 @@
 """A chat replica gives its slots to tenants in turn; without Ray."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -114,3 +115,29 @@ def test_the_first_words_of_a_spoken_answer_are_sent_as_they_come() -> None:
     written, spoken = chat.clause_ends(), chat.clause_ends(9)
     assert [written(word) for word in words] == [False, False, False, False, True, True]
     assert [spoken(word) for word in words] == [True, True, False, False, True, True]
+
+
+async def test_the_load_is_the_busy_slots_and_the_tokens_that_wait(
+    replica: ChatDeployment,
+) -> None:
+    async def until(load: Callable[[float], bool]) -> float:
+        async with asyncio.timeout(PATIENCE_S):
+            while not load(now := replica.load()):
+                await asyncio.sleep(0.001)
+        return now
+
+    await replica.reconfigure({"model": "llm/echo_slow"})
+    engine = replica.engine()
+    engine.capabilities = replace(engine.capabilities, max_concurrency=2)
+    long = GenerationRequest((ChatMessage("user", "word " * 1_500),), owner="one")
+    asked = [asyncio.create_task(anext(replica.generate(long))) for _ in range(2)]
+    await until(lambda load: load == 1.0)  # nothing waits
+    asked.append(asyncio.create_task(anext(replica.generate(long))))
+    with_long = await until(lambda load: load > 5)
+    short = GenerationRequest((ChatMessage("user", "a word"),), owner="one")
+    asked.append(asyncio.create_task(anext(replica.generate(short))))
+    assert await until(lambda load: load > with_long) < 1.2 * with_long
+    for task in asked:
+        task.cancel()
+    await asyncio.gather(*asked, return_exceptions=True)
+    await until(lambda load: load == 0)

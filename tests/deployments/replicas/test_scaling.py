@@ -2,11 +2,14 @@
 
 import asyncio
 import time
+from collections.abc import Callable, Coroutine
+from contextlib import aclosing
 
 import numpy as np
 import pytest
 
 from deployments.gateway.handles import ModelDirectory
+from models.llm.base import ChatMessage, GenerationRequest
 from models.stt.base import FILE, STT_SAMPLE_RATE, TranscriptionRequest
 from models.tts.base import SynthesisRequest
 from tests.deployments.conftest import FIXED_SCALE, TestCluster
@@ -63,13 +66,34 @@ async def keep_listening(directory: ModelDirectory, stop: asyncio.Event) -> None
         await directory.transcribers["STT"].transcribe(request)
 
 
+async def keep_chatting(directory: ModelDirectory, stop: asyncio.Event) -> None:
+    """Asks for long answers until `stop` is set; any failure propagates."""
+    request = GenerationRequest((ChatMessage("user", "word " * 1_000),), owner="one")
+    async with aclosing(directory.chat_models["Chat"].generate(request)) as deltas:
+        async for _ in deltas:
+            if stop.is_set():
+                break
+
+
 @pytest.mark.slow
-async def test_waiting_audio_adds_a_replica_and_removes_it_afterwards(
-    directory: ModelDirectory, ray_cluster: TestCluster
+@pytest.mark.parametrize(
+    ("name", "model", "work", "callers"),
+    [
+        ("STT", "stt/scripted_slow", keep_listening, 60),  # half a second for each
+        ("Chat", "llm/echo_slow", keep_chatting, 120),  # of which 64 have a slot
+    ],
+)
+async def test_waiting_audio_and_tokens_add_a_replica_that_goes_afterwards(
+    directory: ModelDirectory,
+    ray_cluster: TestCluster,
+    name: str,
+    model: str,
+    work: Callable[[ModelDirectory, asyncio.Event], Coroutine[None, None, None]],
+    callers: int,
 ) -> None:
-    options = ray_cluster.options("STT")
+    options = ray_cluster.options(name)
     original = dict(options)
-    options["user_config"] = {"model": "stt/scripted_slow"}  # half a second for each
+    options["user_config"] = {"model": model}
     options["autoscaling_config"] = {
         **FIXED_SCALE,
         "max_replicas": 2,
@@ -82,14 +106,14 @@ async def test_waiting_audio_adds_a_replica_and_removes_it_afterwards(
     await asyncio.to_thread(ray_cluster.deploy)
     stop = asyncio.Event()
     try:
-        await until_replicas("STT", 1)
-        load = [asyncio.create_task(keep_listening(directory, stop)) for _ in range(60)]
+        await until_replicas(name, 1)
+        load = [asyncio.create_task(work(directory, stop)) for _ in range(callers)]
         try:
-            await until_replicas("STT", 2)
+            await until_replicas(name, 2)
         finally:
             stop.set()
             await asyncio.gather(*load)
-        await until_replicas("STT", 1)
+        await until_replicas(name, 1)
     finally:
         options.clear()
         options.update(original)
