@@ -5,15 +5,16 @@ import heapq
 import math
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from pipelines.errors import Overloaded
 
 Clock = Callable[[], float]
+Owner: TypeAlias = int | str  # not None, which is "nobody's turn"
 
-K = TypeVar("K", bound=Hashable)
+K = TypeVar("K", bound=Owner)
 
 REMEMBERED = 1024  # entries without use before they are dropped together
 CONTENDED_S = 60.0  # for which an owner that came counts as one that may come again
@@ -23,15 +24,15 @@ class RecentOwners:
     """The last two owners that came, and when: two are enough to know whether there are others."""
 
     def __init__(self) -> None:
-        self._came: dict[Hashable, float] = {}  # the latest last
+        self._came: dict[Owner, float] = {}  # the latest last
 
-    def add(self, owner: Hashable, now: float) -> None:
+    def add(self, owner: Owner, now: float) -> None:
         self._came.pop(owner, None)
         self._came[owner] = now
         if len(self._came) > 2:
             del self._came[next(iter(self._came))]
 
-    def within(self, seconds: float, now: float) -> set[Hashable]:
+    def within(self, seconds: float, now: float) -> set[Owner]:
         """Those of them that came in the last `seconds`."""
         return {one for one, came in self._came.items() if now - came < seconds}
 
@@ -52,14 +53,14 @@ class FairShares:
         self._most = most
         self._contended_s = contended_s
         self._clock = clock
-        self._taken: Counter[Hashable] = Counter()  # only owners that have slots
-        self._used_s: dict[Hashable, float] = {}  # of this busy period
+        self._taken: Counter[Owner] = Counter()  # only owners that have slots
+        self._used_s: dict[Owner, float] = {}  # of this busy period
         self._most_remembered = REMEMBERED  # in it, until those that are like newcomers are dropped
         self._least_used_s = 0.0  # that of the last turn: a newcomer begins there
         self._recent = RecentOwners()
 
     @property
-    def holders(self) -> Collection[Hashable]:
+    def holders(self) -> Collection[Owner]:
         """The owners that have slots."""
         return self._taken.keys()
 
@@ -76,12 +77,12 @@ class FairShares:
             ]
         return min(ready, key=lambda one: (self._taken[one], self.used_s(one)), default=None)
 
-    def take(self, owner: Hashable) -> None:
+    def take(self, owner: Owner) -> None:
         self._taken[owner] += 1
         self._least_used_s = self.used_s(owner)
         self._recent.add(owner, self._clock())
 
-    def leave(self, owner: Hashable, used_s: float) -> None:
+    def leave(self, owner: Owner, used_s: float) -> None:
         self._taken[owner] -= 1
         if not self._taken[owner]:
             del self._taken[owner]
@@ -97,12 +98,12 @@ class FairShares:
         self._used_s.clear()
         self._least_used_s = 0.0
 
-    def _contend(self, owners: Iterable[Hashable]) -> bool:
+    def _contend(self, owners: Iterable[Owner]) -> bool:
         if math.isinf(self._contended_s):
             return True
         return len(self._recent.within(self._contended_s, self._clock()).union(owners)) > 1
 
-    def used_s(self, owner: Hashable) -> float:
+    def used_s(self, owner: Owner) -> float:
         """The seconds of slots that count against the owner."""
         return max(self._used_s.get(owner, 0.0), self._least_used_s)
 
@@ -134,8 +135,8 @@ class FairSlots:
         self._shares = FairShares(most=most, contended_s=contended_s, clock=clock)
         # The owners that wait and have no slot: a heap of the time used, a number and the owner.
         # Entries with another number than that of their owner are obsolete.
-        self._without: list[tuple[float, int, Hashable]] = []
-        self._numbers: dict[Hashable, int] = {}
+        self._without: list[tuple[float, int, Owner]] = []
+        self._numbers: dict[Owner, int] = {}
         self._number = 0
 
     @property
@@ -148,7 +149,7 @@ class FairSlots:
         return 0 if self._waiting.number else self._free
 
     @asynccontextmanager
-    async def slot(self, owner: Hashable) -> AsyncIterator[None]:
+    async def slot(self, owner: Owner) -> AsyncIterator[None]:
         """Waits for a slot, and holds it for the block. Raises Overloaded."""
         leave = await self.take(owner)
         try:
@@ -156,7 +157,7 @@ class FairSlots:
         finally:
             leave()
 
-    async def take(self, owner: Hashable) -> Callable[[], None]:
+    async def take(self, owner: Owner) -> Callable[[], None]:
         """Waits for a slot; returns the function that gives it back, once. Raises Overloaded."""
         if not self._waiting.number and self._free:  # without a queue, as nearly always
             if self._shares.next((owner,), self._free, self._slots) is not None:
@@ -183,7 +184,7 @@ class FairSlots:
             raise
         return self._until_left(owner)
 
-    def _until_left(self, owner: Hashable) -> Callable[[], None]:
+    def _until_left(self, owner: Owner) -> Callable[[], None]:
         began = self._clock()
         return lambda: self._leave(owner, self._clock() - began)
 
@@ -197,7 +198,7 @@ class FairSlots:
                 self._numbers.pop(owner, None)
                 turn.set_result(None)
 
-    def _next(self) -> Hashable | None:
+    def _next(self) -> Owner | None:
         """The owner whose turn it is; None when none may take a slot."""
         while self._without:
             _, number, owner = self._without[0]
@@ -207,7 +208,7 @@ class FairSlots:
         ready = [one for one in self._shares.holders if one in self._waiting]
         return self._shares.next(ready, self._free, self._slots)
 
-    def _line_up(self, owner: Hashable) -> None:
+    def _line_up(self, owner: Owner) -> None:
         """To be called when the owner begins to wait, or has given back its last slot."""
         if owner in self._shares.holders or owner in self._numbers or owner not in self._waiting:
             return
@@ -218,12 +219,12 @@ class FairSlots:
             self._without = [one for one in self._without if self._numbers.get(one[2]) == one[1]]
             heapq.heapify(self._without)
 
-    def _remove(self, owner: Hashable, turn: "asyncio.Future[None]") -> None:
+    def _remove(self, owner: Owner, turn: "asyncio.Future[None]") -> None:
         self._waiting.remove(owner, turn)
         if owner not in self._waiting:
             self._numbers.pop(owner, None)
 
-    def _leave(self, owner: Hashable, used_s: float) -> None:
+    def _leave(self, owner: Owner, used_s: float) -> None:
         self._free += 1
         self._shares.leave(owner, used_s)
         self._line_up(owner)
@@ -237,40 +238,40 @@ class _Queues:
 
     def __init__(self) -> None:
         self.number = 0  # of turns
-        self._turns: dict[Hashable, OrderedDict[asyncio.Future[None], None]] = {}
-        self._owners: dict[int, OrderedDict[Hashable, None]] = {}  # by length
+        self._turns: dict[Owner, OrderedDict[asyncio.Future[None], None]] = {}
+        self._owners: dict[int, OrderedDict[Owner, None]] = {}  # by length
         self._longest = 0
 
-    def __contains__(self, owner: Hashable) -> bool:
+    def __contains__(self, owner: Owner) -> bool:
         return owner in self._turns
 
-    def has(self, owner: Hashable, turn: "asyncio.Future[None]") -> bool:
+    def has(self, owner: Owner, turn: "asyncio.Future[None]") -> bool:
         return turn in self._turns.get(owner, ())
 
-    def oldest(self, owner: Hashable) -> "asyncio.Future[None]":
+    def oldest(self, owner: Owner) -> "asyncio.Future[None]":
         return next(iter(self._turns[owner]))
 
-    def newest(self, owner: Hashable) -> "asyncio.Future[None]":
+    def newest(self, owner: Owner) -> "asyncio.Future[None]":
         return next(reversed(self._turns[owner]))
 
-    def longest(self, preferred: Hashable) -> Hashable:
+    def longest(self, preferred: Owner) -> Owner:
         """The owner with the longest queue, of several the preferred one."""
         owners = self._owners[self._longest]
         return preferred if preferred in owners else next(iter(owners))
 
-    def add(self, owner: Hashable, turn: "asyncio.Future[None]") -> None:
+    def add(self, owner: Owner, turn: "asyncio.Future[None]") -> None:
         turns = self._turns.setdefault(owner, OrderedDict())
         turns[turn] = None
         self._resize(owner, len(turns) - 1, len(turns))
 
-    def remove(self, owner: Hashable, turn: "asyncio.Future[None]") -> None:
+    def remove(self, owner: Owner, turn: "asyncio.Future[None]") -> None:
         turns = self._turns[owner]
         del turns[turn]
         if not turns:
             del self._turns[owner]
         self._resize(owner, len(turns) + 1, len(turns))
 
-    def _resize(self, owner: Hashable, before: int, after: int) -> None:
+    def _resize(self, owner: Owner, before: int, after: int) -> None:
         self.number += after - before
         if after:
             self._owners.setdefault(after, OrderedDict())[owner] = None

@@ -197,7 +197,7 @@ class _Limit:
         self._count -= 1
         _decrement(self._held, workspace_id)
 
-    def _is_contended(self, now: float, workspace_id: int | None) -> bool:
+    def _is_contended(self, now: float, workspace_id: int) -> bool:
         """Whether another workspace has a place, or has come lately, even if it was refused."""
         self._recent.add(workspace_id, now)
         others = self._recent.within(CONTENDED_S, now) | self._held.keys()

@@ -97,7 +97,7 @@ class CorrectionPipeline:
 
     async def warm_up(self) -> None:
         """Loads the rules before a client waits for them."""
-        await self._in_thread(None, self._rules)
+        await self._in_thread(0, self._rules)
 
     async def _choose(
         self, rules: CorrectionRules, request: CorrectionRequest
@@ -204,7 +204,7 @@ class CorrectionPipeline:
         styled = await self._in_thread(owner, rules.styled, now, piece, request)
         return compose(text, edits, styled)
 
-    async def _in_thread(self, owner: int | None, work: Callable[..., T], *values: object) -> T:
+    async def _in_thread(self, owner: int, work: Callable[..., T], *values: object) -> T:
         """Runs a piece of work when it is the turn of `owner`, a workspace. Raises Overloaded."""
         async with self._slots.slot(owner):
             loop = asyncio.get_running_loop()

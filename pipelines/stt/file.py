@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, Hashable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from models.vad.base import VADEngine
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.segments import SpeechSegment, find_speech_segments
 from pipelines.errors import InvalidRequest
+from pipelines.fair_queuing import Owner
 from pipelines.ports import STTModel
 from pipelines.scheduling import DeadlineScheduler
 from pipelines.stt.diarization import (
@@ -128,7 +129,7 @@ class TranscriptionPipeline:
         self,
         path: Path,
         request: FileRequest,
-        owner: Hashable = "",
+        owner: Owner = "",
         decoding: AbstractAsyncContextManager[None] | None = None,
     ) -> DecodedRecording:
         """Decodes the file `path`, which lies in a temporary directory; then its length is known.

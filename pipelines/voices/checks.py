@@ -5,7 +5,7 @@ Error messages name the file.
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from models.vad.base import VAD_SAMPLE_RATE, VADEngine
 from pipelines.audio.decode.decoder import HEAD_BYTES, AudioDecoder, sniff
 from pipelines.audio.measures import clipped_share, level_dbfs, pitch_hz, snr_db, speech_only
 from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio, InvalidRequest, PipelineError
+from pipelines.fair_queuing import Owner
 
 MEDIA_TYPES = {"mp3": "audio/mpeg", "wav": "audio/wav", "flac": "audio/flac"}
 LENGTH_SLACK_S = 0.05  # padding or trimming by encoders
@@ -85,7 +86,7 @@ class SampleChecker:
         self._encoder = encoder
         self._rules = rules
 
-    async def check(self, files: Sequence[SampleFile], owner: Hashable = "") -> CheckedSamples:
+    async def check(self, files: Sequence[SampleFile], owner: Owner = "") -> CheckedSamples:
         """Owners take turns (`AudioDecoder.decode`).
 
         Raises InvalidRequest, InvalidAudio, AudioTooLong, FileTooLarge or Overloaded."""
@@ -116,7 +117,7 @@ class SampleChecker:
                 f"files: the first speaker of {name!r} is not the speaker of the other files"
             )
 
-    async def _analyse(self, file: SampleFile, media_type: str, owner: Hashable) -> _Analysed:
+    async def _analyse(self, file: SampleFile, media_type: str, owner: Owner) -> _Analysed:
         longest_s = self._rules.max_seconds
         try:
             audio = await self._decoder.decode(file.path, owner=owner, max_duration_s=longest_s)

@@ -16,6 +16,7 @@ from configs.settings import Settings
 from models.stt.base import STT_SAMPLE_RATE
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
+from tests.api import running_service
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 from tests.api.money import Books, books_of
@@ -86,3 +87,13 @@ def speech(weights: WeightStore) -> np.ndarray:
 @pytest.fixture(scope="module")
 def speech_wav(speech: np.ndarray) -> bytes:
     return wav((speech * 32767).astype("<i2").tobytes(), rate=STT_SAMPLE_RATE)
+
+
+if running_service.URLS:
+    for name in ("errors_cost_no_time", "client", "auth", "other_auth"):
+        globals()[name] = getattr(running_service, name)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if running_service.URLS:
+        items[:] = [item for item in items if running_service.is_from_outside(item)]

@@ -1,8 +1,13 @@
-"""The interface on two machines: what one makes the other has, and limits hold for both."""
+"""The interface on two machines: what one makes the other has, and limits hold for both. Then all
+tests of the interface that look from outside, with each request to the other machine."""
 
 import asyncio
 import base64
 import io
+import os
+import re
+import subprocess
+import sys
 import time
 from uuid import uuid4
 
@@ -10,13 +15,14 @@ import httpx
 import openai
 import pytest
 
+from configs.settings import PROJECT_DIR
 from tests.machines.conftest import Plan, Site
 from tests.patience import PATIENCE_S
 from tests.pipelines.webhooks.receivers import receiver
 
 pytestmark = [
     pytest.mark.parametrize("site", [Plan(machines=2)], indirect=True),
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1200),
 ]
 
 
@@ -42,6 +48,20 @@ async def test_what_one_machine_makes_the_other_has(site: Site) -> None:
     )
     async with client:
         await official_client(client)
+    await asyncio.to_thread(every_test_from_outside, [first.url, second.url])
+
+
+def every_test_from_outside(gateways: list[str]) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "tests/api", "-q", "-p", "no:cacheprovider"],
+        env={**os.environ, "GATEWAYS": ",".join(gateways)},
+        cwd=PROJECT_DIR,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stdout[-20_000:]
+    passed = re.search(r"(\d+) passed", ran.stdout)
+    assert passed is not None and int(passed[1]) > 350, ran.stdout[-2_000:]
 
 
 async def every_list_is_the_same(one: httpx.AsyncClient, other: httpx.AsyncClient) -> None:

@@ -10,7 +10,6 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Hashable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
 from pipelines.audio.decode.sandbox import Measure
 from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio, Overloaded, PipelineError
-from pipelines.fair_queuing import FairSlots
+from pipelines.fair_queuing import FairSlots, Owner
 from telemetry import metrics
 
 logger = logging.getLogger(__name__)
@@ -98,7 +97,7 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
         self,
         path: Path,
         *,
-        owner: Hashable = "",
+        owner: Owner = "",
         sample_rate: int = STT_SAMPLE_RATE,
         max_duration_s: float = MAX_DURATION_S,
     ) -> DecodedAudio:
@@ -121,7 +120,7 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
             raise
         return DecodedAudio(pcm, sample_rate, duration_s, audio_format)
 
-    async def _decode(self, path: Path, owner: Hashable, job: dict[str, Any]) -> tuple[Pcm, float]:
+    async def _decode(self, path: Path, owner: Owner, job: dict[str, Any]) -> tuple[Pcm, float]:
         async with AsyncExitStack() as turn:
             with metrics.decodes_waiting.track_inprogress():
                 await turn.enter_async_context(self._slots.slot(owner))

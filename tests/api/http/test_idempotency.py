@@ -367,6 +367,7 @@ async def test_a_zero_retention_workspace_refuses_a_retry_as_a_conflict(
     assert await _captured(services) == 1
 
 
+@pytest.mark.in_process
 @pytest.mark.parametrize("key", ["", " ", "ä", "k" * 256])
 async def test_an_invalid_idempotency_key_is_a_validation_error(
     client: httpx.AsyncClient, auth: Headers, key: str

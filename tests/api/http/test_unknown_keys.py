@@ -18,6 +18,7 @@ async def plans(client: httpx.AsyncClient, authorization: str | None) -> httpx.R
     return await client.get("/plans", headers=headers)
 
 
+@pytest.mark.in_process
 async def test_a_missing_key_and_a_wrong_one_have_different_messages(
     client: httpx.AsyncClient,
 ) -> None:

@@ -60,6 +60,8 @@ class InworldClient:
         """Sends a message; returns the status of its error and the context that it names."""
         await self.send(name, context_id, **body)
         result = await self.receive()
+        while "audioChunk" in result:
+            result = await self.receive()
         status: dict[str, Any] = result["status"]
         assert status["code"] != 0, result
         return status | {"contextId": result.get("contextId")}

@@ -214,6 +214,7 @@ async def test_update_config_applies_after_the_buffered_text_is_spoken(
         assert (error["code"], error["contextId"]) == (3, "c")
 
 
+@pytest.mark.in_process
 async def test_context_errors_name_the_context_and_never_end_the_session(
     shared_server: SocketServer,
 ) -> None:

@@ -65,6 +65,7 @@ async def test_the_workspace_is_named_after_company_name_or_address(
         assert (principal.workspace, principal.plan) == (expected, "free")
 
 
+@pytest.mark.in_process
 async def test_email_addresses_ignore_case_and_outer_spaces(client: httpx.AsyncClient) -> None:
     assert (await sign_up(client)).status_code == 201
     for spelling in ("ada@example.com", " Ada@EXAMPLE.com "):
@@ -151,6 +152,7 @@ async def test_an_api_key_is_shown_once_and_listed_without_its_secret(
     assert listed["last_used_at"] is None and listed["expires_at"] is None
 
 
+@pytest.mark.in_process
 async def test_a_revoked_key_is_refused(client: httpx.AsyncClient, auth: dict[str, str]) -> None:
     created = await new_key(client, auth)
     headers = bearer(created["key"])
@@ -398,6 +400,7 @@ async def test_every_wrong_credential_gets_the_same_answer(
     assert len(texts) == 1
 
 
+@pytest.mark.in_process
 async def test_the_key_is_checked_before_the_body_is_read(client: httpx.AsyncClient) -> None:
     async def body() -> AsyncIterator[bytes]:
         raise AssertionError("the body was read")

@@ -67,6 +67,7 @@ async def first(client: httpx.AsyncClient) -> AsyncIterator[dict[str, str]]:
     yield await sign_up(client)
 
 
+@pytest.mark.in_process
 async def test_sessions_are_listed_newest_first_with_address_and_user_agent(
     client: httpx.AsyncClient, first: dict[str, str]
 ) -> None:
@@ -98,6 +99,7 @@ async def test_logging_out_ends_the_token_of_the_request_only(
     assert len(await listed(client, second)) == 1
 
 
+@pytest.mark.in_process
 async def test_one_session_is_ended_by_its_id_and_all_others_together(
     client: httpx.AsyncClient, first: dict[str, str]
 ) -> None:

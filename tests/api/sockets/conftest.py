@@ -16,6 +16,7 @@ from api.services import Services
 from db.accounts import Workspace
 from deployments.gateway.listener import HttpListener
 from pipelines.audio.decode.decoder import AudioDecoder
+from tests.api import running_service
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 from tests.api.replaced import with_listening
@@ -127,3 +128,7 @@ async def stt_server(plain: Services, fake: FakeTranscriber) -> AsyncIterator[So
     """A server that transcribes with `fake`."""
     async with serve(with_listening(plain, fake)) as running:
         yield running
+
+
+if running_service.URLS:
+    globals()["shared_server"] = running_service.shared_server

@@ -83,6 +83,15 @@ async def test_streamed_chat_completion_ends_with_done(client: httpx.AsyncClient
     assert lines[-1] == "data: [DONE]"
 
 
+async def test_a_text_is_corrected_by_a_gateway_that_has_warmed_up(
+    client: httpx.AsyncClient,
+) -> None:
+    body = {"text": "i beleive she dont know", "stream": False}
+    answer = await client.post("/v1/chat/completions", json=body)
+    content = answer.json()["choices"][0]["message"]["content"]
+    assert content == "I believe she doesn't know."
+
+
 async def test_models_endpoint_lists_the_running_models(client: httpx.AsyncClient) -> None:
     models = (await client.get("/models")).json()["data"]
     assert {model["kind"] for model in models} == {"tts", "stt", "chat"}

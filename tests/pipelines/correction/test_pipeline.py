@@ -53,6 +53,7 @@ async def test_many_texts_of_one_workspace_do_not_slow_those_of_another() -> Non
         Billing(UNUSED, load_yaml(PlansConfig, "plans").prices, UNUSED),
         CONFIG,
     )
+    await pipeline.warm_up()  # as every gateway does
     flood = [asyncio.create_task(correct(pipeline, 1, 500)) for _ in range(16)]
     while not rules.pieces[1]:
         await asyncio.sleep(0.001)

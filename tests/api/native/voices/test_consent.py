@@ -105,6 +105,7 @@ async def test_invalid_consent_tokens_and_those_of_other_workspaces_are_refused(
         assert answer.json()["message"].startswith("consent_token: ")
 
 
+@pytest.mark.usefixtures("required")
 @pytest.mark.parametrize("required", ["attest"])
 async def test_attested_consent_can_be_required(client: httpx.AsyncClient, auth: Headers) -> None:
     answer = await post(client, auth)
@@ -113,6 +114,7 @@ async def test_attested_consent_can_be_required(client: httpx.AsyncClient, auth:
     await create(client, auth, consent="She agreed.")
 
 
+@pytest.mark.usefixtures("required")
 @pytest.mark.parametrize("required", ["spoken"])
 async def test_spoken_consent_can_be_required(
     client: httpx.AsyncClient, auth: Headers, checked_sentences: list[str]
