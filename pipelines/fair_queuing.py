@@ -12,7 +12,7 @@ from typing import TypeAlias, TypeVar
 from pipelines.errors import Overloaded
 
 Clock = Callable[[], float]
-Owner: TypeAlias = int | str  # not None, which is "nobody's turn"
+Owner: TypeAlias = int | str  # never None: `FairShares.next` returns it when no owner has a turn
 
 K = TypeVar("K", bound=Owner)
 
