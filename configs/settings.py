@@ -90,6 +90,7 @@ class Settings:
     sign_up: SignUpPolicy = "open"
     plan_changes: PlanChanges = "self"
     plan_webhook: PlanWebhook | None = None  # where plan_changes is webhook
+    cors_origins: tuple[str, ...] = ()  # of pages elsewhere that may call the API; "*": of all
 
 
 def weights_dir() -> Path:
@@ -141,6 +142,7 @@ def load_settings(*, new: bool = True) -> Settings:
         watermark=watermark_of(),
         require_consent=environment.choice("REQUIRE_CONSENT", get_args(ConsentNeeded), "off"),
         metrics_token=environment.token("METRICS_TOKEN"),
+        cors_origins=environment.origins("CORS_ORIGINS"),
         sign_up=environment.choice(
             "SIGN_UP", get_args(SignUpPolicy), "open" if is_local else "closed"
         ),

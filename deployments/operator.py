@@ -16,15 +16,17 @@ import asyncio
 import sys
 from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
+from getpass import getpass
 from pathlib import Path
 from uuid import uuid4
 
+from email_validator import validate_email
 from sqlalchemy.exc import SQLAlchemyError
 
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from configs.settings import Settings, load_settings
-from db.accounts import Workspace, find_workspace
+from db.accounts import Workspace, find_workspace, list_users
 from db.audit import audit_chain, audited_workspaces, first_break
 from db.billing import ledger
 from db.billing.ledger_check import accounts_after, check_days
@@ -92,6 +94,12 @@ def _parser() -> argparse.ArgumentParser:
     deploy.add_argument("file", type=Path, help="such as serve_config.yaml")
     deploy.add_argument("--check", action="store_true", help="check it and show the changes only")
     commands.add_parser("first-key", help="make the first workspace, and show its key once")
+    commands.add_parser("users", help="list users with their workspace, plan and credit")
+    commands.add_parser("new-key", parents=[chosen], help="make a key when all are lost")
+    password = commands.add_parser(
+        "set-password", parents=[chosen], help="let an owner log in; reads the password"
+    )
+    password.add_argument("--new-email", help="of an owner that has none, as that of `first-key`")
     commands.add_parser("reconcile", help="compare every balance with its ledger")
     commands.add_parser("check-audit", help="detect changed or removed audit entries")
     commands.add_parser("check-storage", help="write, read and delete a small file")
@@ -131,6 +139,10 @@ async def _run(options: argparse.Namespace) -> str:
         found = await database.read(find_workspace, options.email, options.workspace)
         if found is None:
             raise ValueError("there is no such workspace")
+        if options.command == "new-key":
+            return await _accounts(database, settings).recover_key(found.id, ACTOR)
+        if options.command == "set-password":
+            return await _set_password(database, settings, found, options.new_email)
         if options.command == "credit":
             return await _credit(database, found, options.usd, options.reference)
         plans = load_yaml(PlansConfig, "plans")
@@ -174,6 +186,29 @@ async def _credit(
     if outcome in refusals:
         raise ValueError(f"{name} {refusals[outcome]}")
     return f"{name} has {credit} of credit"
+
+
+async def _set_password(
+    database: Database, settings: Settings, workspace: Workspace, email: str | None
+) -> str:
+    typed = getpass("New password: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+    if not 8 <= len(typed) <= 256:
+        raise ValueError("password: has 8 to 256 characters")
+    if email is not None:
+        email = validate_email(email.strip(), check_deliverability=False).normalized.lower()
+    user = await _accounts(database, settings).reset_password(workspace, typed, email, ACTOR)
+    return f"{user.email} logs in to {workspace.name} ({workspace.id}) with it; others are out"
+
+
+async def _users(database: Database, _: Settings) -> str:
+    lines = []
+    for user, workspace in await database.read(list_users):
+        credit = to_usd(await database.read(ledger.credit_of, workspace.id))
+        lines.append(
+            f"{workspace.id}  {user.email}  {workspace.name}  {workspace.plan}  {credit:.6f} USD  "
+            f"{workspace.created_at:%Y-%m-%d}"
+        )
+    return "\n".join(lines) or "there are none"
 
 
 async def _first_key(database: Database, settings: Settings) -> str:
@@ -237,6 +272,7 @@ async def _rotate_keys(database: Database, settings: Settings) -> str:
 
 _COMMANDS = {
     "first-key": _first_key,
+    "users": _users,
     "reconcile": _reconcile,
     "check-audit": _check_audit,
     "check-storage": _check_storage,
