@@ -15,6 +15,7 @@ OPERATORS = {
     "serve": ("deployments.main", "start the service on this machine"),
     "join": ("deployments.join", "let this machine join a cluster"),
     "weights": ("models.weights.__main__", "list, fetch and check weights"),
+    "doctor": ("deployments.cli.doctor", "say what is wrong on this machine"),
 }
 COMMANDS = {
     "credit": "add or remove credit",

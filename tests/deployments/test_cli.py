@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 from configs.settings import PROJECT_DIR
 from tests.api.local_server import Server, serve_local
 from tests.hostile.audio_files import wav
+from tests.migrated import migrate
 
 SECONDS = 1
 
@@ -180,3 +182,25 @@ def test_completion_of_the_shell_knows_the_commands(tmp_path: Path) -> None:
     shell = Shell(tmp_path, _ANTIPHON_COMPLETE="bash_complete", COMP_WORDS="antiphon sp")
     shell.environment["COMP_CWORD"] = "1"
     assert "speak" in shell.output()
+
+
+def test_the_doctor_finds_what_is_wrong_and_says_what_mends_it(tmp_path: Path) -> None:
+    shell = Shell(tmp_path, ANTIPHON_DATA=str(tmp_path / "data"))
+    fresh = shell.run("doctor").stdout.decode()
+    assert "there is no database in" in fresh and not (tmp_path / "data").exists()
+    load = [sys.executable, "-c", "from configs.settings import load_settings; load_settings()"]
+    subprocess.run(load, env=shell.environment, cwd=PROJECT_DIR, check=True)
+    migrate(f"sqlite:///{tmp_path / 'data' / 'antiphon.db'}")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        shell.environment |= {
+            "PORT": str(taken.getsockname()[1]),
+            "REDIS_URL": "redis://127.0.0.1:9/0",
+            "STORAGE_URL": "s3://x/y",
+            "ANTIPHON_WEIGHTS": str(tmp_path / "none"),
+        }
+        done = shell.run("doctor")
+    lines = {line.split()[1]: line for line in done.stdout.decode().splitlines()}
+    assert done.returncode == 1 and b"Traceback" not in done.stderr
+    for name, said in (("ports", "set HOST or PORT"), ("weights", "make weights"), ("redis", "9")):
+        assert lines[name].startswith("FIX") and said in lines[name]
+    assert lines["storage"].startswith("FIX") and lines["database"].startswith("ok")
