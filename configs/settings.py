@@ -162,8 +162,15 @@ def _plan_webhook() -> PlanWebhook:
     return PlanWebhook(url, secret)
 
 
+def _own_folder() -> Path:
+    """In a checkout `data/`; an installed package's folder is not for data."""
+    if (PROJECT_DIR / "pyproject.toml").exists():
+        return PROJECT_DIR / "data"
+    return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "antiphon"
+
+
 def _data_dir(*, new: bool) -> Path:
-    path = Path(os.environ.get("ANTIPHON_DATA") or PROJECT_DIR / "data").expanduser().resolve()
+    path = Path(os.environ.get("ANTIPHON_DATA") or _own_folder()).expanduser().resolve()
     if not new and not os.environ.get("DATABASE_URL") and not (path / DATABASE).exists():
         raise SettingsError(
             f"ANTIPHON_DATA: there is no database in {str(path)!r}; give the variables of "

@@ -34,6 +34,7 @@ from db.database import Database, utc_now
 from db.errors import DatabaseError
 from db.migrate import upgrade
 from deployments.agreement import open_database
+from deployments.backup import back_up, restore
 from pipelines.accounts.authentication import Authenticator
 from pipelines.accounts.service import Accounts
 from pipelines.billing.billing import MICRO_USD, to_usd
@@ -59,7 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
             say(deploy(options.file, only_check=options.check))
             return
         say(asyncio.run(_run(options)))
-    except (ValueError, PipelineError, DatabaseError) as error:
+    except (ValueError, OSError, PipelineError, DatabaseError) as error:
         sys.exit(str(error))
     except SQLAlchemyError as error:  # its own message is the whole statement
         sys.exit(f"the database refused: {getattr(error, 'orig', None) or type(error).__name__}")
@@ -103,6 +104,11 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("reconcile", help="compare every balance with its ledger")
     commands.add_parser("check-audit", help="detect changed or removed audit entries")
     commands.add_parser("check-storage", help="write, read and delete a small file")
+    for name, about in (
+        ("backup", "copy the database and the files"),
+        ("restore", "put them back"),
+    ):
+        commands.add_parser(name, help=about).add_argument("folder", type=Path)
     commands.add_parser("rotate-keys", help="encrypt all stored data under the first data key")
     commands.add_parser("accept-secrets", help="accept the secrets of this environment as new")
     return parser
@@ -125,7 +131,10 @@ def _reference(text: str) -> str:
 
 
 async def _run(options: argparse.Namespace) -> str:
-    settings = load_settings(new=False)
+    settings = load_settings(new=options.command == "restore")
+    if options.command in ("backup", "restore"):
+        work = back_up if options.command == "backup" else restore
+        return await asyncio.to_thread(work, settings, options.folder)
     if options.command == "accept-secrets":
         (await open_database(settings, accept=True)).close()
         return "the secrets and the store of this environment are the database's from now on"

@@ -29,6 +29,8 @@ COMMANDS = {
     "reconcile": "compare balances with their ledger",
     "check-audit": "detect changed audit entries",
     "check-storage": "write, read and delete a small file",
+    "backup": "copy the database and the files",
+    "restore": "put a backup back",
     "rotate-keys": "encrypt stored data under a new key",
     "accept-secrets": "accept the secrets of this environment",
 }
@@ -57,6 +59,10 @@ def antiphon(context: click.Context, url: str | None, key: str | None, as_json: 
 def _runs(module: str, name: str, before: tuple[str, ...]) -> Callable[[tuple[str, ...]], None]:
     def run(arguments: tuple[str, ...]) -> None:
         sys.argv = [f"antiphon {name}", *before, *arguments]
+        if name == "serve" and "--help" not in arguments:
+            status = import_module("models.weights.__main__").main(["fetch"])
+            if status:
+                raise SystemExit(status)
         import_module(module).main()
 
     return run
