@@ -104,11 +104,8 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("reconcile", help="compare every balance with its ledger")
     commands.add_parser("check-audit", help="detect changed or removed audit entries")
     commands.add_parser("check-storage", help="write, read and delete a small file")
-    for name, about in (
-        ("backup", "copy the database and the files"),
-        ("restore", "put them back"),
-    ):
-        commands.add_parser(name, help=about).add_argument("folder", type=Path)
+    for name, purpose in (("backup", "copy database and files"), ("restore", "put them back")):
+        commands.add_parser(name, help=purpose).add_argument("folder", type=Path)
     commands.add_parser("rotate-keys", help="encrypt all stored data under the first data key")
     commands.add_parser("accept-secrets", help="accept the secrets of this environment as new")
     return parser
