@@ -1,5 +1,6 @@
 """Backups of the database and the store of files, without the secrets, which belong elsewhere."""
 
+import asyncio
 import os
 import shutil
 import sqlite3
@@ -13,6 +14,7 @@ from sqlalchemy.engine import URL, make_url
 
 from configs.settings import Settings
 from db.database import make_engine
+from deployments.agreement import open_database
 
 DATABASE, FILES = "database", "files"  # in the folder of a backup
 
@@ -38,7 +40,8 @@ def back_up(settings: Settings, folder: Path) -> str:
 
 
 def restore(settings: Settings, folder: Path) -> str:
-    """Into an empty database and store. Raises ValueError, OSError, or what the store raises."""
+    """Into an empty database and store. Raises ValueError, also for other secrets than those of the
+    backup, OSError, or what the store raises."""
     if not (folder / DATABASE).is_file() or not (folder / FILES).is_dir():
         raise ValueError(f"{folder} is no backup")
     engine = make_engine(settings.database_url)
@@ -57,7 +60,8 @@ def restore(settings: Settings, folder: Path) -> str:
         _run("pg_restore", url, "--exit-on-error", str(folder / DATABASE))
     store.makedirs(root, exist_ok=True)
     store.put(f"{folder / FILES}/", f"{root}/", recursive=True)
-    return "restored: start the service with the same secrets, then run `reconcile`"
+    asyncio.run(open_database(settings)).close()  # says which secrets are others
+    return "restored: start the service, and run `reconcile` and `check-audit`"
 
 
 def _run(program: str, url: URL, *arguments: str) -> None:

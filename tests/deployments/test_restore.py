@@ -65,7 +65,7 @@ def test_a_restored_service_knows_keys_chats_files_and_credit(
         restore(after, tmp_path)
     with pytest.raises(ValueError, match="there are files already"):
         restore(replace(after, storage_url=before.storage_url), tmp_path / "backup")
-    restore(after, tmp_path / "backup")
+    assert "restored" in restore(after, tmp_path / "backup")
     with pytest.raises(SettingsError, match="^STORAGE_URL: not what this database"):
         empty = replace(after, storage_url=f"file://{tmp_path / 'empty'}")
         asyncio.run(open_database(empty))
