@@ -43,7 +43,7 @@ export function liveListening({ language }) {
     const socket = openSocket("/ws/stt");
     const send = (message) => socket.readyState === WebSocket.OPEN && socket.send(JSON.stringify(message));
     const hear = (bytes) => send({ type: "audio", audio: toBase64(bytes), encoding: "linear", sample_rate: RATE });
-    begun(() => send({ type: "stop" }) || socket.close());
+    begun(() => (socket.readyState === WebSocket.OPEN ? send({ type: "stop" }) : socket.close()));
     const lines = new Map();
     try {
       await converse(socket, (message) => {
