@@ -57,7 +57,7 @@ export function conversation() {
     if (chatId) json.chat_id = chatId;
     const isFirst = !chatId && !history.length;
     if (isFirst && settings.system) messages = [{ role: "system", content: settings.system }, ...messages];
-    json.messages = fields.save_chat ? messages : [...history, ...messages];
+    json.messages = chatId ? messages : [...history, ...messages];
     return { json, messages };
   };
 
