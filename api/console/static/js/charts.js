@@ -2,10 +2,10 @@
 import { h } from "./ui.js";
 import { svg } from "./icons.js";
 
-const WIDTH = 640;
+const width = () => (innerWidth < 640 ? 340 : 640); // units; text keeps its size on phones
 
 function frame(title, height, ...content) {
-  const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": title }, ...content);
+  const picture = svg("svg", { viewBox: `0 0 ${width()} ${height}`, role: "img", "aria-label": title }, ...content);
   return h("figure.chart", h("figcaption.hint", title), picture);
 }
 
@@ -17,7 +17,8 @@ const label = (x, y, text, anchor = "start") => {
 
 // Bars by day; each day is {label, parts: [[class, value]]}.
 export function barChart(title, days, show) {
-  const [height, left, bottom, top] = [200, 74, 24, 12];
+  const WIDTH = width();
+  const [height, left, bottom, top] = [200, 62, 24, 12];
   const sums = days.map((one) => one.parts.reduce((sum, [, value]) => sum + value, 0));
   const most = Math.max(...sums, 1e-9);
   const step = (WIDTH - left) / days.length;
@@ -39,7 +40,7 @@ export function barChart(title, days, show) {
       group.append(svg("rect", { x: left + at * step + step * 0.15, y, width: step * 0.7, height: Math.max(size, value ? 1 : 0), rx: Math.min(2, step * 0.1), class: `bar-part ${kind}` }));
     }
     drawn.push(group);
-    const every = Math.ceil(days.length / 7);
+    const every = Math.ceil(days.length / (WIDTH / 90));
     if (at % every === 0) drawn.push(label(left + (at + 0.5) * step, height - 6, one.label, "middle"));
   });
   return frame(title, height, ...drawn);
@@ -47,6 +48,7 @@ export function barChart(title, days, show) {
 
 // Lines over one axis. `lines` are [class, [[x, y], …]], `ticks` [[x, text], …].
 export function lineChart(title, lines, { ticks = [], from = 0 } = {}) {
+  const WIDTH = width();
   const [height, left, bottom, top] = [180, 8, 24, 8];
   const points = lines.flatMap(([, all]) => all);
   const xs = points.map(([x]) => x);
@@ -68,12 +70,13 @@ export function lineChart(title, lines, { ticks = [], from = 0 } = {}) {
 
 // Likeness of a few, as bars from 0 to 1: [name, value, class].
 export function rankChart(title, rows, show) {
+  const WIDTH = width();
   const size = 24;
-  const left = 150;
+  const left = WIDTH / 4;
   const drawn = rows.flatMap(([name, value, kind], at) => {
     const y = at * size;
     const width = Math.max(0, value) * (WIDTH - left - 60);
-    return [label(left - 8, y + 15, name.length > 22 ? `${name.slice(0, 21)}…` : name, "end"), svg("rect", { x: left, y: y + 4, width, height: 15, rx: 3, class: `bar-part ${kind}` }), label(left + width + 6, y + 15, show(value))];
+    return [label(left - 8, y + 15, name.length > left / 7 ? `${name.slice(0, left / 7 - 1)}…` : name, "end"), svg("rect", { x: left, y: y + 4, width, height: 15, rx: 3, class: `bar-part ${kind}` }), label(left + width + 6, y + 15, show(value))];
   });
   return frame(title, rows.length * size, ...drawn);
 }

@@ -30,8 +30,8 @@ function curl({ method = "POST", path, json, form, files }) {
   if (json) parts.push("-H 'Content-Type: application/json'", `-d ${quote(JSON.stringify(json, null, 2))}`);
   for (const [name, value] of Object.entries(form || {})) parts.push(`-F ${quote(`${name}=${value}`)}`);
   for (const [name, file] of files || []) parts.push(`-F ${quote(`${name}=@${file}`)}`);
-  const save = path === "/tts-synthesize" ? `\n# the audio is base64:\n# … | jq -r .audio_base64 | base64 -d > speech.${json.output_format || "mp3"}` : "";
-  return parts.join(" \\\n  ") + save;
+  if (path === "/tts-synthesize") parts.push(`| jq -r .audio_base64 | base64 -d > speech.${json.output_format || "mp3"}`);
+  return parts.join(" \\\n  ");
 }
 
 function requests({ method = "POST", path, json, form, files, streams }) {

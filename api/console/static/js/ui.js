@@ -272,10 +272,12 @@ export function download(blob, name) {
 export const fileName = (text, end) =>
   `${text.normalize("NFKD").replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-+|-+$/g, "").slice(0, 48).toLowerCase() || "audio"}.${end}`;
 
+// On narrow screens each row is a block with the heads beside its cells; the roles keep it a table.
 export function table(label, heads, rows) {
-  const body = h("tbody", rows.map((cells) => h("tr", cells.map((cell, at) => h(at ? "td" : "th", at ? { data: { head: heads[at] } } : { scope: "row" }, cell)))));
-  const head = h("thead", h("tr", heads.map((text) => h("th", { scope: "col" }, text || h("span.offscreen", t("table.actions"))))));
-  return h("div.table", { tabIndex: 0, role: "region", "aria-label": label }, h("table", head, body));
+  const cell = (content, at) => h(at ? "td" : "th", at ? { role: "cell", data: { head: heads[at] } } : { scope: "row", role: "rowheader" }, content);
+  const body = h("tbody", { role: "rowgroup" }, rows.map((cells) => h("tr", { role: "row" }, cells.map(cell))));
+  const head = h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads.map((text) => h("th", { scope: "col", role: "columnheader" }, text || h("span.offscreen", t("table.actions"))))));
+  return h("div.table", { tabIndex: 0, role: "region", "aria-label": label }, h("table", { role: "table" }, head, body));
 }
 
 // Tabs of [id, text, element or a function that makes it]; `choose(id)` shows one.
@@ -290,7 +292,8 @@ export function tabs(label, entries, onchoose = () => {}) {
       tab.tabIndex = chosen ? 0 : -1;
       panel.hidden = !chosen;
     }
-    const { panel, content } = places.get(id);
+    const { tab: shownTab, panel, content } = places.get(id);
+    if (shownTab.isConnected) bar.scrollLeft = shownTab.offsetLeft - bar.clientWidth / 3;
     if (typeof content === "function" && !panel.childElementCount) panel.append(content());
     made.chosen = id;
     onchoose(id);

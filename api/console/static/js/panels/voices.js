@@ -4,7 +4,7 @@ import { codeButton } from "../code.js";
 import { number, t, usd } from "../i18n.js";
 import { go } from "../router.js";
 import { about, on, price } from "../session.js";
-import { act, button, card, confirmed, field, form, h, panelHead, select, status, submitButton } from "../ui.js";
+import { act, button, card, confirmed, explained, field, form, h, panelHead, select, status, submitButton } from "../ui.js";
 import { languages, refreshCredit, voicesChanged } from "../work.js";
 import { recordings } from "./voices/recordings.js";
 import { showReport } from "./voices/report.js";
@@ -21,7 +21,7 @@ export default function makeVoices() {
   const description = h("input", { name: "description", maxLength: 1000, autocomplete: "off" });
   const language = select([["", t("own.language_auto")], ["en-GB", t("own.british")]], { name: "language" });
   const gender = select([["neutral", t("voices.neutral")], ["female", t("voices.female")], ["male", t("voices.male")]], { name: "gender" });
-  const consent = h("textarea", { name: "consent", rows: 2, maxLength: 2000, required: about.consent === "text" });
+  const consent = h("textarea", { name: "consent", rows: 2, maxLength: 2000, required: about.consent === "attest" });
   const takes = recordings();
   const known = new Map(); // status by id
   let sentence = null;
@@ -46,6 +46,7 @@ export default function makeVoices() {
 
   const make = form(making, async () => {
     const files = takes.files();
+    if (about.consent === "spoken" && !sentence) throw explained(t("own.sentence_needed"));
     const body = new FormData();
     for (const [key, value] of Object.entries(fields())) body.append(key, value);
     for (const file of files) body.append("files", file, file.name);
@@ -63,7 +64,7 @@ export default function makeVoices() {
   },
   h("div.fields", field(t("own.name"), name), field(t("own.about"), description), field(t("own.language"), language), field(t("own.gender"), gender)),
   h("h3", t("own.recordings")), takes,
-  field(t("own.consent"), consent, { hint: about.consent === "text" ? t("own.consent_needed") : t("own.consent_hint") }),
+  field(t("own.consent"), consent, { hint: about.consent === "attest" ? t("own.consent_needed") : t("own.consent_hint") }),
   h("div.stack", h("div.row.start", h("h3", t("own.sentence")), getSentence), read),
   h("p.hint", t("own.price", { price: usd(price("custom_voice", 1)) })),
   submitButton(t("own.go", { price: usd(price("custom_voice", 1)) }), { id: "make-voice" }), making);

@@ -33,7 +33,6 @@ export default {
   "listen.silent": "No speech was found.",
   "listen.facts": "{language} · {length} · confidence {confidence} %",
   "listen.speaker": "Speaker {name}",
-  "listen.rename": "Names of the speakers",
   "listen.export": "Export as {format}",
   "listen.start": "Start listening",
   "listen.stop": "Stop",

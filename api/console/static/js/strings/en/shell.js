@@ -86,8 +86,6 @@ export default {
   "player.play": "Play",
   "player.pause": "Pause",
   "player.seek": "Position in the audio",
-  "player.rate": "Playback speed",
-  "player.volume": "Volume",
 
   "code.open": "Code",
   "code.title": "The same as code",

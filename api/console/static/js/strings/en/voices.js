@@ -39,6 +39,7 @@ export default {
   "own.consent_needed": "This service wants a text here.",
   "own.sentence": "Consent, read aloud",
   "own.sentence_about": "One recording must begin with this sentence, read by the same speaker. It is valid for an hour.",
+  "own.sentence_needed": "This service wants a sentence that the speaker reads aloud: get one, and record it.",
   "own.sentence_get": "Get a sentence",
   "own.price": "It costs {price} when it is ready, and nothing if it fails. A voice that is deleted before costs its progress.",
   "own.go": "Make the voice for {price}",
