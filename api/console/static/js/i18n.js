@@ -32,9 +32,9 @@ const shown = (value) => (typeof value === "number" ? number(value) : String(val
 
 export const number = (value, digits = 0) => value.toLocaleString(undefined, { maximumFractionDigits: digits });
 
-// Small amounts keep the digits that matter.
-export function usd(amount) {
-  const digits = amount !== 0 && Math.abs(amount) < 0.01 ? 6 : 2;
+// Small amounts keep the digits that matter; a balance needs more, so that each request moves it.
+export function usd(amount, most = 2) {
+  const digits = amount !== 0 && Math.abs(amount) < 0.01 ? 6 : most;
   return `${amount.toLocaleString(undefined, { minimumFractionDigits: 2, maximumFractionDigits: digits })} USD`;
 }
 

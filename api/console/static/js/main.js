@@ -42,7 +42,7 @@ function makeFrame() {
       h("div.bar-end", docs, h("p.who", { title: name }, name), leave)),
     h("div.main-wrap", h("p.offline", { role: "alert", hidden: navigator.onLine }, icon("warn"), t("offline.banner")), main));
   made.main = main;
-  made.showCredit = (value) => { credit.textContent = value === null ? "–" : usd(value); };
+  made.showCredit = (value) => { credit.textContent = value === null ? "–" : usd(value, 5); };
   made.showCredit(session.credit);
   return made;
 }

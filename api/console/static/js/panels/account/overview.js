@@ -34,7 +34,7 @@ function usageCard() {
     const usage = await ask(`/billing/usage?from=${from}&to=${to}`);
     noteCredit(usage.credit_balance);
     shown = usage.usage;
-    spent.textContent = usd(usage.total_cost);
+    spent.textContent = usd(usage.total_cost, 5);
     spentText.textContent = t("usage.spent", { n: days });
     requests.textContent = number(shown.reduce((sum, one) => sum + one.requests, 0));
     const byDay = Array.from({ length: days }, (_, at) => {
@@ -65,7 +65,7 @@ function usageCard() {
   };
   period.addEventListener("change", show);
   const stops = [
-    on("credit", (value) => { credit.textContent = value === null ? "–" : usd(value); }),
+    on("credit", (value) => { credit.textContent = value === null ? "–" : usd(value, 5); }),
     on("limits", showLimits),
   ];
   const made = card(t("usage.title"),
