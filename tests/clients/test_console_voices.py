@@ -9,7 +9,7 @@ from tests.clients.browser import open_url
 from tests.clients.console_page import enter, go, press, record_requests, run, sign_out, wait_until
 from tests.pipelines.voices.recordings import good_files
 
-# Adds recordings of silence of some seconds, as files that were chosen.
+# Adds recordings of a tone that swells, as files that were chosen.
 ADD = """((...lengths) => {
     const files = new DataTransfer();
     lengths.forEach((seconds, at) => {
@@ -25,6 +25,9 @@ ADD = """((...lengths) => {
         view.setUint32(28, 16000, true);
         view.setUint32(36, 0x64617461);
         view.setUint32(40, seconds * 16000, true);
+        for (let i = 44; i < bytes.length; i += 2) {
+            view.setInt16(i, 4500 * Math.sin(i * 0.07) * (1 + Math.sin(i * 0.0004)), true);
+        }
         files.items.add(new File([bytes], `${at}.wav`, {type: 'audio/wav'}));
     });
     const input = document.querySelector('.voices input[type=file]');

@@ -3,11 +3,12 @@ import { t } from "./i18n.js";
 import { credential, expire, isLocked, noteLimits } from "./session.js";
 
 export class ApiError extends Error {
-  constructor(message, { status = 0, code = "", wait = 0 } = {}) {
+  constructor(message, { status = 0, code = "", wait = 0, isEnd = false } = {}) {
     super(message);
     this.status = status; // 0: no answer came
     this.code = code;
     this.wait = wait; // seconds after which it may be asked again
+    this.isEnd = isEnd; // of the session: Enter says it
   }
 }
 
@@ -30,13 +31,14 @@ export async function call(path, { json, open = false, credentialToUse, ...optio
     throw new ApiError(t(navigator.onLine ? "error.no_answer" : "error.offline"));
   }
   if (key) noteLimits(answer.headers);
-  if (!answer.ok) throw await failure(answer.status, answer.headers, await answer.text(), key);
+  if (!answer.ok) throw await failure(answer.status, answer.headers, await answer.text(), key && !credentialToUse);
   return answer;
 }
 
 export const ask = async (path, options) => (await call(path, options)).json();
 
-async function failure(status, headers, text, key) {
+// `isOwn`: the credential of this page was sent, and not one that is only being tried.
+async function failure(status, headers, text, isOwn) {
   let body = {};
   try {
     body = JSON.parse(text);
@@ -44,11 +46,11 @@ async function failure(status, headers, text, key) {
     // a proxy answered
   }
   const wait = status === 429 || status === 503 ? Number(headers.get("Retry-After")) || 0 : 0;
-  // A credential that is only being tried has not ended, and must not end the one that is there.
-  if (status === 401 && key && key === credential() && !isLocked()) expire();
+  const isEnd = status === 401 && Boolean(isOwn);
+  if (isEnd && !isLocked()) expire();
   const said = typeof body.error === "object" ? body.error : body;
   const message = said?.message || t("error.status", { status });
-  return new ApiError(message, { status, wait, code: said?.code || body.error || "" });
+  return new ApiError(message, { status, wait, isEnd, code: said?.code || body.error || "" });
 }
 
 // A form with its progress, which fetch does not report. `onProgress` gets 0 to 1.
@@ -63,7 +65,7 @@ export function upload(path, form, { onProgress = () => {}, signal } = {}) {
       const headers = { get: (name) => request.getResponseHeader(name) };
       noteLimits(headers);
       if (request.status < 400) resolve(JSON.parse(request.responseText));
-      else reject(await failure(request.status, headers, request.responseText, key));
+      else reject(await failure(request.status, headers, request.responseText, true));
     };
     request.onerror = () => reject(new ApiError(t(navigator.onLine ? "error.no_answer" : "error.offline")));
     request.onabort = () => reject(new DOMException("", "AbortError"));

@@ -117,7 +117,7 @@ export function status() {
   };
   // `retry` is offered, at once or when the time that the service asked for is over.
   made.fail = (error, retry) => {
-    if (aborted(error) || error?.status === 401) return clear();
+    if (aborted(error) || error?.isEnd) return clear();
     clear();
     if (!(error instanceof ApiError) && !error.isExplained) console.warn(error);
     failed.hidden = false;
