@@ -74,7 +74,8 @@ def cut_and_slow(browser: Browser, url: str, key: str, seen: dict[str, Any]) -> 
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     page = context.new_page()
     enter(page, url, key)
-    page.get_by_label("Text", exact=True).fill("Kept without a network.")
+    text = page.get_by_role("textbox", name="Text", exact=True)
+    text.fill("Kept without a network.")
     context.set_offline(True)
     page.get_by_role("button", name="Make a file").click()
     page.wait_for_selector(".failed:not([hidden])")
@@ -82,7 +83,7 @@ def cut_and_slow(browser: Browser, url: str, key: str, seen: dict[str, Any]) -> 
     context.set_offline(False)
     page.get_by_role("button", name="Try again").click()
     page.wait_for_selector(".history-row")
-    seen["cut"] = [banner, page.get_by_label("Text", exact=True).input_value()]
+    seen["cut"] = [banner, text.input_value()]
     devtools = context.new_cdp_session(page)
     devtools.send("Network.enable")
     limits = {"offline": False, "latency": SLOW_MS, "downloadThroughput": 20_000}

@@ -90,10 +90,10 @@ def test_a_story_is_heard_and_interrupted(agent_server: Server, microphone: Path
 def test_signing_out_ends_the_conversation(page: Page, tone_server: Server) -> None:
     page.call(
         """(() => {
-            window.closed = 0;
+            window.endings = 0;
             const close = AudioContext.prototype.close;
             AudioContext.prototype.close = function () {
-                window.closed += 1;
+                window.endings += 1;
                 return close.call(this);
             };
         })"""
@@ -101,7 +101,7 @@ def test_signing_out_ends_the_conversation(page: Page, tone_server: Server) -> N
     talk(page, tone_server.key)
     wait_until(page, "said() === 'Speak …'")
     sign_out(page)
-    wait_until(page, "closed === 2")  # the microphone's and the loudspeaker's
+    wait_until(page, "endings === 2")  # the microphone's and the loudspeaker's
 
 
 def test_what_is_wrong_is_shown(page: Page, tone_server: Server) -> None:

@@ -277,7 +277,7 @@ export function table(label, heads, rows) {
   const cell = (content, at) => h(at ? "td" : "th", at ? { role: "cell", data: { head: heads[at] } } : { scope: "row", role: "rowheader" }, content);
   const body = h("tbody", { role: "rowgroup" }, rows.map((cells) => h("tr", { role: "row" }, cells.map(cell))));
   const head = h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads.map((text) => h("th", { scope: "col", role: "columnheader" }, text || h("span.offscreen", t("table.actions"))))));
-  return h("div.table", { tabIndex: 0, role: "region", "aria-label": label }, h("table", { role: "table" }, head, body));
+  return h("div.table", { tabIndex: 0, role: "group", "aria-label": label }, h("table", { role: "table" }, head, body));
 }
 
 // Tabs of [id, text, element or a function that makes it]; `choose(id)` shows one.

@@ -176,7 +176,7 @@ export function conversation() {
   const row = (chat) => {
     const title = chat.title || "…";
     return h("li",
-      h("button.chat-open", { type: "button", data: { id: chat.chat_id }, "aria-label": t("chat.open", { title }), onclick: () => open(chat) }, h("span", title), h("small", ago(chat.updated_at))),
+      h("button.chat-open", { type: "button", data: { id: chat.chat_id }, title: t("chat.open", { title }), onclick: () => open(chat) }, h("span", title), h("small", ago(chat.updated_at))),
       iconButton("trash", t("chat.delete", { title }), async () => {
         if (!(await confirmed(t("chat.saved"), t("chat.delete_ask", { title }), t("action.delete")))) return;
         try {
