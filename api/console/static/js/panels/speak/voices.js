@@ -163,7 +163,9 @@ export function voicePicker({ place, onchange = () => {} }) {
     cards.replaceChildren(...(isAll ? [autoCard()] : []), ...found.map(cardOf));
   };
   const fill = (list) => {
-    all = [...list].sort((one, other) => Number(one.is_native) - Number(other.is_native));
+    const mine = navigator.language.split("-")[0];
+    const rank = (voice) => (voice.is_native ? 1 : 0) + (voice.labels.language === mine ? 0 : 0.5);
+    all = [...list].sort((one, other) => rank(one) - rank(other)); // yours, then those of the browser's language
     const named = new Map(all.map((voice) => [voice.labels.language, voice.labels.language_name]));
     const refill = (box, pairs) => {
       const before = box.value;
