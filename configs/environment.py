@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import socket
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import TypeVar
@@ -175,6 +176,17 @@ def cores() -> int:
         return max(1, min(number, math.ceil(int(quota) / int(period))))
     except (OSError, ValueError):  # not in such a group, or `max` in place of a quota
         return number
+
+
+def listen_problem(host: str, number: int) -> str | None:
+    """Why nothing can listen there now. Without SO_REUSEPORT, unlike the gateways, so that another
+    service is detected."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, number), family=family).close()
+    except OSError as error:
+        return error.strerror
+    return None
 
 
 def is_loopback(host: str) -> bool:

@@ -64,12 +64,17 @@ def restore(settings: Settings, folder: Path) -> str:
     return "restored: start the service, and run `reconcile` and `check-audit`"
 
 
+def postgres_program(name: str) -> str | None:
+    """Debian keeps them out of PATH, one folder a version."""
+    if found := shutil.which(name):
+        return found
+    installed = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
+    return str(installed[-1]) if installed else None
+
+
 def _run(program: str, url: URL, *arguments: str) -> None:
     """A program of PostgreSQL; the password is in its environment, which other users cannot see."""
-    found = shutil.which(program)
-    if found is None:
-        # Debian keeps them out of PATH, one folder a version.
-        found = max(map(str, Path("/usr/lib/postgresql").glob(f"*/bin/{program}")), default=None)
+    found = postgres_program(program)
     if found is None:
         raise ValueError(f"{program} is not installed: apt-get install postgresql-client")
     shown = url.set(drivername="postgresql", password=None).render_as_string()

@@ -5,7 +5,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sys
 import time
 import urllib.request
@@ -20,6 +19,7 @@ from configs.environment import (
     SettingsError,
     address_on_this_machine,
     cluster_address,
+    listen_problem,
     listens_everywhere,
 )
 from configs.load import CONFIGS_DIR, load_yaml
@@ -187,12 +187,8 @@ def try_to_listen(settings: Settings) -> None:
     if (gcs := cluster_address()) is not None:  # Ray's GCS listens on all interfaces
         addresses.append((f"CLUSTER_ADDRESS has port {gcs[1]}", "0.0.0.0", gcs[1]))
     for what, host, port in addresses:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        try:
-            # Without SO_REUSEPORT, unlike the gateways, so that another service is detected.
-            socket.create_server((host, port), family=family).close()
-        except OSError as error:
-            raise SettingsError(f"{what}, where nothing can listen: {error.strerror}") from None
+        if problem := listen_problem(host, port):
+            raise SettingsError(f"{what}, where nothing can listen: {problem}")
 
 
 def doubts(settings: Settings) -> list[str]:

@@ -22,11 +22,12 @@ from uuid import uuid4
 
 from email_validator import validate_email
 from sqlalchemy.exc import SQLAlchemyError
+from sqlmodel import Session
 
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from configs.settings import Settings, load_settings
-from db.accounts import Workspace, find_workspace, list_users
+from db.accounts import User, Workspace, find_workspace, list_users
 from db.audit import audit_chain, audited_workspaces, first_break
 from db.billing import ledger
 from db.billing.ledger_check import accounts_after, check_days
@@ -207,13 +208,14 @@ async def _set_password(
 
 
 async def _users(database: Database, _: Settings) -> str:
-    lines = []
-    for user, workspace in await database.read(list_users):
-        credit = to_usd(await database.read(ledger.credit_of, workspace.id))
-        lines.append(
-            f"{workspace.id}  {user.email}  {workspace.name}  {workspace.plan}  {credit:.6f} USD  "
-            f"{workspace.created_at:%Y-%m-%d}"
-        )
+    def read(session: Session) -> list[tuple[User, Workspace, int]]:
+        return [(*one, ledger.credit_of(session, one[1].id)) for one in list_users(session)]
+
+    lines = [
+        f"{workspace.id}  {user.email}  {workspace.name}  {workspace.plan}  "
+        f"{to_usd(credit):.6f} USD  {workspace.created_at:%Y-%m-%d}"
+        for user, workspace, credit in await database.read(read)
+    ]
     return "\n".join(lines) or "there are none"
 
 

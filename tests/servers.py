@@ -18,6 +18,7 @@ import psycopg
 import pytest
 
 from configs.settings import PROJECT_DIR
+from deployments.backup import postgres_program
 from tests.patience import PATIENCE_S
 from tests.processes import children, stopped
 
@@ -114,14 +115,6 @@ class Server:
 
     def _said(self) -> str:
         return self.log.read_text(errors="replace")
-
-
-def postgres_program(name: str) -> str | None:
-    """Debian keeps the server's programs out of PATH, one folder a version."""
-    if found := shutil.which(name):
-        return found
-    installed = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
-    return str(installed[-1]) if installed else None
 
 
 @contextmanager

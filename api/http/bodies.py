@@ -288,5 +288,12 @@ def rounded(digits: int) -> AfterValidator:
     return AfterValidator(lambda value: round(value, digits))
 
 
+def _whole(value: object) -> object:
+    """JSON has one kind of number: 20.0 is an integer too."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+WHOLE = BeforeValidator(_whole)  # after the bounds, which the JSON schema would lose otherwise
+Whole = Annotated[int, WHOLE]
 Id = Annotated[str, BeforeValidator(str)]
 """A number or a UUID in the database, a text for clients."""

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from api.http.addresses import client_address
 from api.http.bodies import (
     NOT_BLANK,
+    WHOLE,
     Done,
     ErrorBody,
     Id,
@@ -24,7 +25,6 @@ from api.http.bodies import (
     Shown,
 )
 from api.http.routing import PlatformDep, PrincipalDep, make_router, require_scopes
-from api.native.chat.schemas import WHOLE
 from db.database import utc_now
 from pipelines.accounts.authentication import Scope
 from pipelines.accounts.service import Origin

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from deployments.cli.service import ServiceClient, end, pass_service, store, table
+from deployments.cli.service import ServiceClient, end, given, pass_service, store, table
 
 FILES = click.Path(exists=True, dir_okay=False, path_type=Path)
 POLL_S = 2.0
@@ -84,8 +84,7 @@ def add_voice(
     antiphon voices add Ann one.wav two.wav three.wav
     """
     files = [("files", (file.name, file.read_bytes())) for file in recordings]
-    fields = {"name": name, "consent": consent, "language": language}
-    fields = {field: value for field, value in fields.items() if value is not None}
+    fields = given(name=name, consent=consent, language=language)
     made = service.ask("POST", "/voices", data=fields, files=files)
     voice: dict[str, Any] = made.get("voice", made)
     path = f"/voices/{voice['id']}"
@@ -146,11 +145,8 @@ def create_key(
     service: ServiceClient, name: str, scopes: tuple[str, ...], expires: datetime | None
 ) -> None:
     """Make a key, and print it this once."""
-    body: dict[str, Any] = {"name": name}
-    if scopes:
-        body["scopes"] = list(scopes)
-    if expires is not None:
-        body["expires_at"] = expires.replace(tzinfo=UTC).isoformat()
+    until = expires.replace(tzinfo=UTC).isoformat() if expires else None
+    body = given(name=name, scopes=list(scopes) or None, expires_at=until)
     made = service.ask("POST", "/developer/api", json=body)
     service.show(made, made["key"])
 
@@ -215,7 +211,7 @@ def add_webhook(
     service: ServiceClient, url: str, events: tuple[str, ...], secret: str | None
 ) -> None:
     """Send messages about EVENTS, such as tts.completed, to an address."""
-    body = {"url": url, "events": list(events)} | ({"secret": secret} if secret else {})
+    body = given(url=url, events=list(events), secret=secret or None)
     made = service.ask("POST", "/webhooks", json=body)
     service.show(made, made["id"])
 

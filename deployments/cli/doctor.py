@@ -5,7 +5,6 @@ import logging
 import platform
 import resource
 import shutil
-import socket
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import closing
@@ -16,9 +15,10 @@ from urllib.parse import urlsplit
 import click
 import httpx
 
-from configs.environment import SettingsError, cores, port
+from configs.environment import SettingsError, cores, listen_problem, port
 from configs.settings import Settings, load_settings, weights_dir
 from db import database
+from deployments.cluster import DASHBOARD_PORT
 from deployments.memory import free_bytes
 from models.weights.fetch import missing
 from models.weights.store import WeightStore
@@ -30,7 +30,7 @@ GB = 1e9
 CORES, MEMORY_GB, DISK_GB, OPEN_FILES = 2, 4.0, 2.0, 4096
 CLOCK_S = 2.0
 LANDLOCK = (5, 13)  # of Linux, since which files that are decoded are confined by it
-UNSUITED = ("avx2", "fp16", "asimd")  # of a processor: without all of them speech is slow
+FAST = ("avx2", "fp16", "asimd")  # of a processor: with none of them speech is slow
 
 
 class Problem(Exception):
@@ -44,8 +44,8 @@ def check_processor() -> str:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
             flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
     except OSError:
-        flags = " ".join(UNSUITED)
-    if not any(flag in flags for flag in UNSUITED):
+        flags = FAST[0]  # not Linux, which is said by `check_kernel`
+    if not any(flag in flags for flag in FAST):
         raise Problem(f"{found} cores without AVX2: speech is slow; use a processor since 2014")
     return f"{found} cores"
 
@@ -72,16 +72,13 @@ def check_kernel() -> str:
 
 def check_ports(settings: Settings) -> str:
     found = []
-    dashboard = ("127.0.0.1", port("RAY_DASHBOARD_PORT", 8265), "RAY_DASHBOARD_PORT")
+    dashboard = ("127.0.0.1", port("RAY_DASHBOARD_PORT", DASHBOARD_PORT), "RAY_DASHBOARD_PORT")
     for host, number, name in ((settings.host, settings.port, "PORT"), dashboard):
-        try:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            socket.create_server((host, number), family=family).close()
-            found.append(f"{number} free")
-        except OSError as error:
+        if problem := listen_problem(host, number):
             if name == "PORT" and _is_ours(host, number):
                 return f"the service answers on {number}"
-            raise Problem(f"{host}:{number}: {error.strerror}; set HOST or {name}") from None
+            raise Problem(f"{host}:{number}: {problem}; set HOST or {name}")
+        found.append(f"{number} free")
     return ", ".join(found)
 
 
@@ -107,10 +104,10 @@ def check_disk(settings: Settings) -> str:
     return f"{free:.0f} GB free at {settings.data_dir}"
 
 
-def check_database(settings: Settings) -> str:
+async def check_database(settings: Settings) -> str:
     with closing(database.Database(settings.database_url)) as opened:
         began = time.monotonic()
-        asyncio.run(opened.read(lambda session: session.connection().exec_driver_sql("SELECT 1")))
+        await opened.read(lambda session: session.connection().exec_driver_sql("SELECT 1"))
         took_ms = (time.monotonic() - began) * 1000
     ahead_s = (database.utc_now() - datetime.now(UTC)).total_seconds()
     if abs(ahead_s) > CLOCK_S:
@@ -162,8 +159,7 @@ def main() -> None:
     try:
         settings = load_settings(new=False)  # a look changes nothing
     except SettingsError as error:
-        message = str(error)
-        checks.append(("settings", lambda: _raise(Problem(message))))
+        checks.append(("settings", partial(_raise, Problem(str(error)))))
     else:
         checks += [
             ("ports", partial(check_ports, settings)),

@@ -15,9 +15,8 @@ import click
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from deployments.cli.service import REFUSED, ServiceClient, end, pass_service
+from deployments.cli.service import REFUSED, UNREACHABLE, ServiceClient, end, given, pass_service
 
-RATE = 24_000  # Hz, of pcm
 LIVE_RATE = 16_000  # Hz, of the microphone
 BLOCK_BYTES = 3_200  # 100 ms of it
 MOST_CHARACTERS = 4_000  # of one request
@@ -94,8 +93,7 @@ def speak(
     pieces = list(pieces_of(text))
     if len(pieces) > 1 and form not in ("mp3", "pcm", "aac", "opus"):
         raise click.UsageError(f"a text of over {MOST_CHARACTERS} characters has to be mp3 or opus")
-    body = {"model": model, "voice": voice, "speed": speed, "response_format": form}
-    body = {name: value for name, value in body.items() if value is not None}
+    body = given(model=model, voice=voice, speed=speed, response_format=form)
     with opened(output) as target:
         for number, piece in enumerate(pieces, start=1):
             if len(pieces) > 1 and sys.stderr.isatty():
@@ -156,10 +154,12 @@ def listen(
         return asyncio.run(listen_live(service, raw, language))
     if not files:
         raise click.UsageError("name recordings, or --live")
-    fields = {"response_format": "json" if speakers and form == "text" else form}
-    fields |= {"language": language} if language else {}
-    fields |= {"speaker_labels": "true"} if speakers else {}
-    fields |= {"timestamps": "true"} if form == "json" else {}
+    fields = given(
+        response_format="json" if speakers and form == "text" else form,
+        language=language or None,
+        speaker_labels="true" if speakers else None,
+        timestamps="true" if form == "json" else None,
+    )
     for file in files:
         if len(files) > 1 and not write:
             click.echo(f"{file}:", err=True)
@@ -207,7 +207,7 @@ async def listen_live(service: ServiceClient, raw: bool, language: str | None) -
     except ConnectionClosed as error:
         end(str(error), 1)
     except OSError as error:
-        end(f"{service.url} does not answer: {error}", 4)
+        end(f"{service.url} does not answer: {error}", UNREACHABLE)
 
 
 def show_live(service: ServiceClient, event: dict[str, Any]) -> None:

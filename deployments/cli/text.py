@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from deployments.cli.service import ServiceClient, end, pass_service
+from deployments.cli.service import ServiceClient, end, given, pass_service
 
 COMPLETIONS = "/v1/chat/completions"
 
@@ -57,13 +57,8 @@ def chat(
             except click.Abort:
                 return
         first = [{"role": "system", "content": system}] if system and not chat_id else []
-        body = {
-            "messages": [*first, {"role": "user", "content": asked}],
-            "model": model,
-            "chat_id": chat_id,
-            "temperature": temperature,
-        }
-        body = {name: value for name, value in body.items() if value is not None}
+        messages = [*first, {"role": "user", "content": asked}]
+        body = given(messages=messages, model=model, chat_id=chat_id, temperature=temperature)
         text = ""
         for event in pieces(service, body):
             chat_id = event.get("chat_id") or chat_id

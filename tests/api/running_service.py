@@ -10,7 +10,6 @@ sign-up and plans that can be changed, and trusts `X-Forwarded-For` of this mach
 import os
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
@@ -20,7 +19,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from tests.api.sockets.client import TtsClient, connect
+from tests.api.sockets.client import SocketAddresses
 from tests.patience import PATIENCE_S
 
 URLS = [url for url in os.environ.get("GATEWAYS", "").split(",") if url]
@@ -97,7 +96,7 @@ async def make_key(client: httpx.AsyncClient) -> str:
 
 
 @dataclass(frozen=True)
-class RunningServer:
+class RunningServer(SocketAddresses):
     """What tests that only open sockets use of `tests.api.sockets.conftest.SocketServer`."""
 
     key: str
@@ -109,17 +108,6 @@ class RunningServer:
 
     def __getattr__(self, name: str) -> Any:
         pytest.skip(f"looks at `{name}` of the application")
-
-    def url(self, path: str, key: str | None = None) -> str:
-        return f"ws://{self.address}{path}?apiKey={key or self.key}"
-
-    @asynccontextmanager
-    async def tts(self) -> AsyncIterator[TtsClient]:
-        async with connect(self.url("/ws/tts")) as socket:
-            client = TtsClient(socket, self.voice_id)
-            await client.receive()
-            await client.receive()
-            yield client
 
 
 @pytest.fixture

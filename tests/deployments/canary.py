@@ -12,9 +12,9 @@ from redis import Redis
 from sqlalchemy import make_url
 
 from db.webhooks import EVENT_KINDS
+from deployments.backup import postgres_program
 from tests.deployments.gateway.socket_client import listening, speaking
 from tests.pipelines.voices.recordings import good_files
-from tests.servers import postgres_program
 
 CANARY = "Quixotic zephyrs bewilder"
 PASSWORD, WRONG_PASSWORD = "long enough canary", "wrong canary password"

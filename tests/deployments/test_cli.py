@@ -1,5 +1,6 @@
 """The command line against a service, in processes of its own; engines without weights."""
 
+import argparse
 import json
 import os
 import socket
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 
 from configs.settings import PROJECT_DIR
+from deployments.cli.main import COMMANDS
+from deployments.operator import _parser
 from tests.api.local_server import Server, serve_local
 from tests.hostile.audio_files import wav
 from tests.migrated import migrate
@@ -150,7 +153,7 @@ def test_a_login_stores_a_key_that_only_the_user_can_read_and_only_that_service_
     [
         (("speak", "x", "-o", "a.xyz"), 2, "--format is needed"),
         (("speak", " "), 2, "no text"),
-        (("speak", "x", "-o", "-", "--format", "wav", "--voice", "Nobody"), 1, "voice"),
+        (("speak", "x", "-o", "-", "--format", "wav", "--voice", "Missing"), 1, "voice"),
         (("speak", "word " * 2000, "-o", "a.wav"), 2, "has to be mp3 or opus"),
         (("listen",), 2, "name recordings"),
         (("listen", "/nowhere.wav"), 2, "does not exist"),
@@ -168,6 +171,11 @@ def test_a_failure_is_one_sentence_with_its_status(
     done = shell.run(*arguments)
     assert done.returncode == status, done.stderr
     assert message in done.stderr.decode() and "Traceback" not in done.stderr.decode()
+
+
+def test_every_command_of_operators_can_be_called_by_its_name() -> None:
+    (known,) = (one for one in _parser()._actions if isinstance(one, argparse._SubParsersAction))
+    assert set(COMMANDS) == set(known.choices)
 
 
 def test_commands_of_operators_take_their_own_arguments(tmp_path: Path) -> None:

@@ -17,10 +17,9 @@ from configs.settings import Settings
 from db.accounts import find_workspace
 from db.billing.ledger import discrepancies
 from deployments.agreement import open_database
-from deployments.backup import back_up, restore
+from deployments.backup import back_up, postgres_program, restore
 from tests.api.local_server import local_settings, serve_app, serve_services
 from tests.api.local_services import local_services
-from tests.servers import postgres_program
 
 SAID = "The parrot knows the way to the harbour."
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from api.http.bodies import NOT_BLANK, OneLine, RequestModel
+from api.http.bodies import NOT_BLANK, WHOLE, OneLine, RequestModel, Whole
 from models.llm.base import ChatMessage, SamplingOptions
 from models.llm.base import ToolChoice as EngineToolChoice
 from pipelines.chat.pipeline import DEFAULT_MODEL
@@ -188,19 +188,12 @@ def _joined(content: object) -> object:
     return "".join(texts)
 
 
-def _whole(value: object) -> object:
-    """JSON has one kind of number: 20.0 is an integer too."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
 def _listed(stop: object) -> object:
     return [stop] if isinstance(stop, str) else stop
 
 
 Parts = Annotated[list[TextPart], Field(min_length=1)]
 Content = Annotated[str, BeforeValidator(_joined, json_schema_input_type=str | Parts)]
-WHOLE = BeforeValidator(_whole)  # after the bounds, which the JSON schema would lose otherwise
-Whole = Annotated[int, WHOLE]
 StopText = Annotated[str, Field(min_length=1, max_length=200)]
 Stop = Annotated[
     list[StopText],

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import Field, ValidationError
 
-from api.native.chat.schemas import WHOLE
+from api.http.bodies import WHOLE
 from api.openai.realtime import beta
 from api.openai.realtime.faults import RealtimeFault, fault_of, missing, not_one_of, wrong_type
 from api.openai.realtime.items import AudioBytes, Identifier, Item

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from api.native.chat.schemas import WHOLE
+from api.http.bodies import WHOLE
 from api.openai.realtime.faults import MISSING, wrong, wrong_choice
 from api.sockets.tts.events import LenientModel
 from pipelines.audio.decode.stream import decode_base64

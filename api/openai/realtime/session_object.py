@@ -16,8 +16,8 @@ from pydantic import (
     model_validator,
 )
 
-from api.http.bodies import RequestModel
-from api.native.chat.schemas import MAX_MESSAGES, MAX_TOOLS, WHOLE, Tool, Whole
+from api.http.bodies import WHOLE, RequestModel, Whole
+from api.native.chat.schemas import MAX_MESSAGES, MAX_TOOLS, Tool
 from api.openai.realtime.faults import MISSING, RealtimeFault, fault_of, wrong, wrong_choice
 from api.openai.realtime.items import InputItem, LongText, Truncation
 from api.openai.realtime.server_events import new_id

@@ -2,6 +2,8 @@
 
 import base64
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection
@@ -12,6 +14,29 @@ from websockets.exceptions import ConnectionClosed
 def connect(url: str, **options: Any) -> open_socket:
     """Opens a socket without proxy, compression or keepalive pings."""
     return open_socket(url, proxy=None, compression=None, ping_interval=None, **options)
+
+
+class SocketAddresses:
+    """The sockets of a server with its `address`, a key and a voice."""
+
+    key: str
+    voice_id: str
+
+    @property
+    def address(self) -> str:
+        raise NotImplementedError
+
+    def url(self, path: str, key: str | None = None) -> str:
+        return f"ws://{self.address}{path}?apiKey={key or self.key}"
+
+    @asynccontextmanager
+    async def tts(self) -> AsyncIterator["TtsClient"]:
+        """A client that has received the hello messages."""
+        async with connect(self.url("/ws/tts")) as socket:
+            client = TtsClient(socket, self.voice_id)
+            await client.receive()
+            await client.receive()
+            yield client
 
 
 class TtsClient:

@@ -20,13 +20,13 @@ from tests.api import running_service
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 from tests.api.replaced import with_listening
-from tests.api.sockets.client import TtsClient, connect
+from tests.api.sockets.client import SocketAddresses
 from tests.patience import PATIENCE_S
 from tests.pipelines.stt.listening_doubles import FakeTranscriber
 
 
 @dataclass(frozen=True)
-class SocketServer:
+class SocketServer(SocketAddresses):
     """A server on the test's own event loop, so that a test can inspect its objects."""
 
     services: Services
@@ -38,18 +38,6 @@ class SocketServer:
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.listener.port}"
-
-    def url(self, path: str, key: str | None = None) -> str:
-        return f"ws://{self.address}{path}?apiKey={key or self.key}"
-
-    @asynccontextmanager
-    async def tts(self) -> AsyncIterator[TtsClient]:
-        """A client that has received the hello messages."""
-        async with connect(self.url("/ws/tts")) as socket:
-            client = TtsClient(socket, self.voice_id)
-            await client.receive()
-            await client.receive()
-            yield client
 
     async def until_empty(self) -> None:
         """Waits until no session is open and no lease of the plan's limits is held."""
