@@ -67,7 +67,11 @@ def exercise(client: httpx.Client) -> None:
         client.post("/stt", files={"audio": ("a.wav", audio)}).raise_for_status()
     client.post(
         "/v1/chat/completions",
-        json={"messages": [{"role": "user", "content": "Hello"}], "stream": False},
+        json={
+            "messages": [{"role": "user", "content": "Hello"}],
+            "max_tokens": 50,
+            "stream": False,
+        },
     ).raise_for_status()
 
 
