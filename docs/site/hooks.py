@@ -8,19 +8,18 @@ line that only links to a file of docs/examples/ is replaced by that file.
 import hashlib
 import re
 from pathlib import Path
-from posixpath import join, normpath, relpath
+from posixpath import dirname, join, normpath, relpath
 from typing import Any
 
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[2]
 TOP = {"README.md": "index.md", "SECURITY.md": "SECURITY.md", "CHANGELOG.md": "CHANGELOG.md"}
-PAGE_OF = {f"../{name}": page for name, page in TOP.items()}
 STYLES = "stylesheets/guide.css"
 LANGUAGES = {".py": "python", ".html": "html", ".yaml": "yaml"}
-LINK = re.compile(r"(?<!!)\[([^\[\]]+)\]\((?!\w+:|#|/)([^)\s#]*)(#[^)\s]*)?\)")
+LINK = re.compile(r"(?<!!)\[([^\[\]]+)\]\((?!\w+:|#|/)([^)\s#]+)(#[^)\s]*)?\)")
 EXAMPLE = re.compile(r"^\[[^\]]+\]\((?:\.\./)*(?:docs/)?(examples/[\w.-]+)\)$", re.MULTILINE)
-FENCE = re.compile(r"(^```.*?^```$|`[^`\n]+`(?!\]))", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 SCRIPT = re.compile(r"<script>(.+?)</script>", re.DOTALL)
 
 
@@ -40,11 +39,9 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     uri = page.file.src_uri
-    # The folder of the page in the repository, seen from docs/.
-    folder = ".." if uri in TOP.values() else normpath(join(uri, ".."))
+    folder = "" if uri in TOP.values() else dirname(f"docs/{uri}")
     parts = FENCE.split(EXAMPLE.sub(_example, markdown))
-    linked = [LINK.sub(lambda found: _link(found, folder, uri), part) for part in parts[::2]]
-    parts[::2] = linked
+    parts[::2] = [LINK.sub(lambda found: _link(found, folder, uri), one) for one in parts[::2]]
     return "".join(parts)
 
 
@@ -56,13 +53,10 @@ def _example(found: re.Match[str]) -> str:
 
 def _link(found: re.Match[str], folder: str, uri: str) -> str:
     """A link to another page, from this one; the path of any other file."""
-    text, target, anchor = found[1], normpath(join(folder, found[2] or uri)), found[3] or ""
-    target = PAGE_OF.get(target, target)
-    if target.endswith(".md") and not target.startswith("../"):
-        return f"[{text}]({relpath(target, normpath(join(uri, '..')))}{anchor})"
-    path = normpath(join("docs", target))
-    if not (ROOT / path).exists():
-        raise FileNotFoundError(f"{uri} links to {path}")
+    text, path, anchor = found[1], normpath(join(folder, found[2])), found[3] or ""
+    page = TOP.get(path) or path.removeprefix("docs/")
+    if path in TOP or (path.startswith("docs/") and path.endswith(".md")):
+        return f"[{text}]({relpath(page, dirname(uri))}{anchor})"
     name = text.strip("`").rstrip("/")
     return f"`{path}`" if path.endswith(name) else f"{text} (`{path}`)"
 
