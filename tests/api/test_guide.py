@@ -50,7 +50,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not MKDOCS.exists():
         pytest.skip("`make guide` has not made .venv-guide, so the guide was NOT built or tested")
     folder = tmp_path_factory.mktemp("guide") / "site"
-    command = [MKDOCS, "build", "--strict", "--config-file", CONFIG, "--site-dir", folder]
+    command: list[str | Path] = [MKDOCS, "build", "--strict", "--config-file", CONFIG]
+    command += ["--site-dir", folder]
     built = subprocess.run(command, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     return folder
