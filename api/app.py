@@ -3,6 +3,7 @@
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
 from api.console import routes as console
@@ -52,6 +53,15 @@ def create_app(services: Services, *, sees_clients: bool = True) -> FastAPI:
     app.state.services = services
     app.state.sees_clients = sees_clients
     app.add_middleware(RequestFrame, admission=services.infrastructure.admission)
+    if origins := services.infrastructure.settings.cors_origins:  # the outermost: errors, too
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=["*", "Authorization"],
+            max_age=7200,
+        )
     return app
 
 

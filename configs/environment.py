@@ -53,6 +53,17 @@ def networks(name: str) -> tuple[IPv4Network | IPv6Network, ...]:
         raise SettingsError(f"{name} has to be networks, joined by commas: {error}") from None
 
 
+def origins(name: str) -> tuple[str, ...]:
+    """Origins of pages, separated by commas, or `*`."""
+    texts = tuple(filter(None, map(str.strip, os.environ.get(name, "").split(","))))
+    if wrong := [one for one in texts if not re.fullmatch(r"\*|https?://[^\s/?#@*]+", one)]:
+        raise SettingsError(
+            f"{name} has to be origins such as https://app.example, joined by commas, or *; "
+            f"{wrong[0]!r} is none"
+        )
+    return texts
+
+
 def factor(name: str) -> float:
     """A number above 0; 1 by default."""
     text = os.environ.get(name) or "1"

@@ -90,6 +90,7 @@ class Settings:
     sign_up: SignUpPolicy = "open"
     plan_changes: PlanChanges = "self"
     plan_webhook: PlanWebhook | None = None  # where plan_changes is webhook
+    cors_origins: tuple[str, ...] = ()  # of pages elsewhere that may call the API; "*": of all
 
 
 def weights_dir() -> Path:
@@ -141,6 +142,7 @@ def load_settings(*, new: bool = True) -> Settings:
         watermark=watermark_of(),
         require_consent=environment.choice("REQUIRE_CONSENT", get_args(ConsentNeeded), "off"),
         metrics_token=environment.token("METRICS_TOKEN"),
+        cors_origins=environment.origins("CORS_ORIGINS"),
         sign_up=environment.choice(
             "SIGN_UP", get_args(SignUpPolicy), "open" if is_local else "closed"
         ),
@@ -160,8 +162,15 @@ def _plan_webhook() -> PlanWebhook:
     return PlanWebhook(url, secret)
 
 
+def _own_folder() -> Path:
+    """In a checkout `data/`; an installed package's folder is not for data."""
+    if (PROJECT_DIR / "pyproject.toml").exists():
+        return PROJECT_DIR / "data"
+    return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "antiphon"
+
+
 def _data_dir(*, new: bool) -> Path:
-    path = Path(os.environ.get("ANTIPHON_DATA") or PROJECT_DIR / "data").expanduser().resolve()
+    path = Path(os.environ.get("ANTIPHON_DATA") or _own_folder()).expanduser().resolve()
     if not new and not os.environ.get("DATABASE_URL") and not (path / DATABASE).exists():
         raise SettingsError(
             f"ANTIPHON_DATA: there is no database in {str(path)!r}; give the variables of "

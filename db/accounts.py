@@ -88,6 +88,12 @@ def find_user(
     return session.exec(query).first()
 
 
+def list_users(session: Session) -> list[tuple[User, Workspace]]:
+    """All users, the oldest first."""
+    query = select(User, Workspace).where(Workspace.owner_id == User.id)
+    return list(session.exec(query.order_by(col(Workspace.created_at), col(Workspace.id))))
+
+
 def change_row(
     session: Session, model: type[Row], row_id: int, **values: str | None
 ) -> tuple[Row, list[str]] | None:

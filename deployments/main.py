@@ -22,9 +22,9 @@ from configs.environment import (
     cluster_address,
     listens_everywhere,
 )
-from configs.load import load_yaml
+from configs.load import CONFIGS_DIR, load_yaml
 from configs.schema.platform import PlansConfig
-from configs.settings import BRAND, PROJECT_DIR, Settings, load_settings
+from configs.settings import BRAND, Settings, load_settings
 from db.billing.ledger import discrepancies
 from db.errors import DatabaseError
 from deployments import cluster
@@ -40,7 +40,7 @@ READY_TIMEOUT_S = 180
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m deployments.main", description=__doc__)
-    parser.add_argument("--config", type=Path, default=PROJECT_DIR / "serve_config.yaml")
+    parser.add_argument("--config", type=Path, default=CONFIGS_DIR / "serve_config.yaml")
     parser.add_argument("--num-cpus", type=int, help="CPU cores for Ray; all by default")
     arguments = parser.parse_args()
     try:

@@ -16,15 +16,17 @@ import asyncio
 import sys
 from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
+from getpass import getpass
 from pathlib import Path
 from uuid import uuid4
 
+from email_validator import validate_email
 from sqlalchemy.exc import SQLAlchemyError
 
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from configs.settings import Settings, load_settings
-from db.accounts import Workspace, find_workspace
+from db.accounts import Workspace, find_workspace, list_users
 from db.audit import audit_chain, audited_workspaces, first_break
 from db.billing import ledger
 from db.billing.ledger_check import accounts_after, check_days
@@ -32,6 +34,7 @@ from db.database import Database, utc_now
 from db.errors import DatabaseError
 from db.migrate import upgrade
 from deployments.agreement import open_database
+from deployments.backup import back_up, restore
 from pipelines.accounts.authentication import Authenticator
 from pipelines.accounts.service import Accounts
 from pipelines.billing.billing import MICRO_USD, to_usd
@@ -57,7 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
             say(deploy(options.file, only_check=options.check))
             return
         say(asyncio.run(_run(options)))
-    except (ValueError, PipelineError, DatabaseError) as error:
+    except (ValueError, OSError, PipelineError, DatabaseError) as error:
         sys.exit(str(error))
     except SQLAlchemyError as error:  # its own message is the whole statement
         sys.exit(f"the database refused: {getattr(error, 'orig', None) or type(error).__name__}")
@@ -92,9 +95,17 @@ def _parser() -> argparse.ArgumentParser:
     deploy.add_argument("file", type=Path, help="such as serve_config.yaml")
     deploy.add_argument("--check", action="store_true", help="check it and show the changes only")
     commands.add_parser("first-key", help="make the first workspace, and show its key once")
+    commands.add_parser("users", help="list users with their workspace, plan and credit")
+    commands.add_parser("new-key", parents=[chosen], help="make a key when all are lost")
+    password = commands.add_parser(
+        "set-password", parents=[chosen], help="let an owner log in; reads the password"
+    )
+    password.add_argument("--new-email", help="of an owner that has none, as that of `first-key`")
     commands.add_parser("reconcile", help="compare every balance with its ledger")
     commands.add_parser("check-audit", help="detect changed or removed audit entries")
     commands.add_parser("check-storage", help="write, read and delete a small file")
+    for name, purpose in (("backup", "copy database and files"), ("restore", "put them back")):
+        commands.add_parser(name, help=purpose).add_argument("folder", type=Path)
     commands.add_parser("rotate-keys", help="encrypt all stored data under the first data key")
     commands.add_parser("accept-secrets", help="accept the secrets of this environment as new")
     return parser
@@ -117,7 +128,10 @@ def _reference(text: str) -> str:
 
 
 async def _run(options: argparse.Namespace) -> str:
-    settings = load_settings(new=False)
+    settings = load_settings(new=options.command == "restore")
+    if options.command in ("backup", "restore"):
+        work = back_up if options.command == "backup" else restore
+        return await asyncio.to_thread(work, settings, options.folder)
     if options.command == "accept-secrets":
         (await open_database(settings, accept=True)).close()
         return "the secrets and the store of this environment are the database's from now on"
@@ -131,6 +145,10 @@ async def _run(options: argparse.Namespace) -> str:
         found = await database.read(find_workspace, options.email, options.workspace)
         if found is None:
             raise ValueError("there is no such workspace")
+        if options.command == "new-key":
+            return await _accounts(database, settings).recover_key(found.id, ACTOR)
+        if options.command == "set-password":
+            return await _set_password(database, settings, found, options.new_email)
         if options.command == "credit":
             return await _credit(database, found, options.usd, options.reference)
         plans = load_yaml(PlansConfig, "plans")
@@ -174,6 +192,29 @@ async def _credit(
     if outcome in refusals:
         raise ValueError(f"{name} {refusals[outcome]}")
     return f"{name} has {credit} of credit"
+
+
+async def _set_password(
+    database: Database, settings: Settings, workspace: Workspace, email: str | None
+) -> str:
+    typed = getpass("New password: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+    if not 8 <= len(typed) <= 256:
+        raise ValueError("password: has 8 to 256 characters")
+    if email is not None:
+        email = validate_email(email.strip(), check_deliverability=False).normalized.lower()
+    user = await _accounts(database, settings).reset_password(workspace, typed, email, ACTOR)
+    return f"{user.email} logs in to {workspace.name} ({workspace.id}) with it; others are out"
+
+
+async def _users(database: Database, _: Settings) -> str:
+    lines = []
+    for user, workspace in await database.read(list_users):
+        credit = to_usd(await database.read(ledger.credit_of, workspace.id))
+        lines.append(
+            f"{workspace.id}  {user.email}  {workspace.name}  {workspace.plan}  {credit:.6f} USD  "
+            f"{workspace.created_at:%Y-%m-%d}"
+        )
+    return "\n".join(lines) or "there are none"
 
 
 async def _first_key(database: Database, settings: Settings) -> str:
@@ -237,6 +278,7 @@ async def _rotate_keys(database: Database, settings: Settings) -> str:
 
 _COMMANDS = {
     "first-key": _first_key,
+    "users": _users,
     "reconcile": _reconcile,
     "check-audit": _check_audit,
     "check-storage": _check_storage,

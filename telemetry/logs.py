@@ -12,7 +12,7 @@ from telemetry.tracing import request_id, trace_ids
 
 _HIDDEN = "[hidden]"
 _SECRETS = (
-    re.compile(r"\b[se]k_[0-9A-Za-z]{16,}"),
+    re.compile(r"\b[set]k_[0-9A-Za-z]{16,}"),
     re.compile(r"\binv_[\w-]{16,}"),
     re.compile(r"\bwhsec_[0-9A-Za-z+/=_-]{4,}"),
     re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*"),
@@ -38,7 +38,7 @@ _NAMED_SECRETS = (
 
 # Most lines contain none of these words, and one search is cheaper than all the substitutions.
 _HINT = re.compile(
-    r"(?i)[se]k_|inv_|whsec_|eyJ|api[-_]?key|authorization|bearer|password|secret|pepper|token_key"
+    r"(?i)[set]k_|inv_|whsec_|eyJ|api[-_]?key|authorization|bearer|password|secret|pepper|token_key"
     r"|data_key|://"
 )
 

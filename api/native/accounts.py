@@ -1,7 +1,7 @@
 """Accounts: sign-up, login, sessions and profile; the workspace, its settings and its erasure;
 API keys."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -23,7 +23,8 @@ from api.http.bodies import (
     RequestModel,
     Shown,
 )
-from api.http.routing import PlatformDep, PrincipalDep, make_router
+from api.http.routing import PlatformDep, PrincipalDep, make_router, require_scopes
+from api.native.chat.schemas import WHOLE
 from db.database import utc_now
 from pipelines.accounts.authentication import Scope
 from pipelines.accounts.service import Origin
@@ -32,7 +33,8 @@ from pipelines.errors import InvalidRequest, NotFound
 public = make_router("accounts", public=True)
 account = make_router("accounts", scope="keys")
 keys = make_router("keys", scope="keys")
-routers = (public, account, keys)
+tokens = make_router("keys")
+routers = (public, account, keys, tokens)
 
 
 def _normal_email(text: str) -> str:
@@ -342,3 +344,31 @@ async def delete_key(key_id: str, principal: PrincipalDep, platform: PlatformDep
         raise NotFound("no API key has that id")
     await platform.accounts.delete_key(principal, int(key_id))
     return Done(message="the API key is revoked")
+
+
+BrowserScope = Literal["tts", "stt", "chat", "voices"]
+
+
+class NewBrowserToken(RequestModel):
+    scopes: Annotated[list[BrowserScope], Field(min_length=1, max_length=4)]
+    expires_in: Annotated[int, Field(ge=10, le=7200, description="Seconds"), WHOLE] = 600
+
+
+class BrowserToken(Shown):
+    token: str  # shown this once
+    scopes: list[str]
+    expires_at: datetime
+
+
+@tokens.post("/auth/tokens", status_code=201, summary="Create a token for a browser")
+async def create_token(
+    body: NewBrowserToken, principal: PrincipalDep, platform: PlatformDep
+) -> BrowserToken:
+    """A credential for a page or an app, so that no key stands in it: wherever a key goes, for
+    these scopes, until it expires or the key or token that made it ends. It makes no credentials.
+    """
+    require_scopes(platform.accounts.authenticator, principal, tuple(body.scopes))
+    scopes = sorted(set(body.scopes))
+    lifetime = timedelta(seconds=body.expires_in)
+    new = await platform.client_secrets.create(principal, scopes, None, lifetime)
+    return BrowserToken(token=new.value, scopes=scopes, expires_at=new.expires_at)

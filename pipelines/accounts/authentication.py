@@ -42,7 +42,7 @@ TOUCH_INTERVAL = timedelta(minutes=1)
 DIGESTS_TTL_S = 2.0
 DIGESTS_PER_S = 20_000  # longer for more keys: to read one takes 1.5 µs, so 3 % of a core
 UNAUTHORIZED = "the API key or token is wrong, revoked or expired"
-UNKNOWN_SECRET = "the client secret is wrong or has expired"
+UNKNOWN_SECRET = "the client secret or browser token is wrong or has expired"
 MISPLACED_SECRET = "a client secret opens the Realtime socket alone; send an API key or a token"
 AUDIT_INTERVAL = timedelta(hours=1)
 """Between two audit entries about one key. When the key ends, a new interval begins."""
@@ -50,6 +50,7 @@ MAX_REMEMBERED = 10_000  # keys; only existing ones, so guessed keys do not fill
 
 KEY_PREFIX = "sk_"
 SECRET_PREFIX = "ek_"  # of client secrets
+BROWSER_PREFIX = "tk_"  # of browser tokens: client secrets without a session of their own
 KEY_RANDOM_LENGTH = 40
 KEY_CHECKSUM_LENGTH = 6
 KEY_SHOWN_LENGTH = len(KEY_PREFIX) + 8  # how much of a key its owner sees later
@@ -276,7 +277,7 @@ class Authenticator:
         if is_api_key(credential):
             digest = key_digest(credential, self._secrets.api_key_pepper)
             return await self._principal_of(digest, lookup)
-        if is_api_key(credential, SECRET_PREFIX):
+        if is_api_key(credential, SECRET_PREFIX) or is_api_key(credential, BROWSER_PREFIX):
             digest = key_digest(credential, self._secrets.api_key_pepper)
             return await self._load_secret(digest, lookup)
         if credential.count(".") == 2 and len(credential) <= MAX_CREDENTIAL_LENGTH:

@@ -1,4 +1,4 @@
-"""Client secrets: what a server makes with its API key for the Realtime sockets of its browsers."""
+"""Client secrets and browser tokens: what a server makes with its API key for its browsers."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -13,6 +13,7 @@ from db.accounts import lock_workspace
 from db.client_secrets import ClientSecret, live_secrets
 from db.database import Database, utc_now
 from pipelines.accounts.authentication import (
+    BROWSER_PREFIX,
     SECRET_PREFIX,
     UNAUTHORIZED,
     UNKNOWN_SECRET,
@@ -60,19 +61,23 @@ class ClientSecrets:
         self,
         principal: Principal,
         scopes: Sequence[Scope],
-        configuration: dict[str, Any],
+        configuration: dict[str, Any] | None,
         lifetime: timedelta,
     ) -> NewClientSecret:
-        """A secret with `scopes`, which the principal has, and the configuration of its sessions.
+        """A secret with `scopes`, which the principal has, and the configuration of its sessions;
+        or, without one, a browser token.
 
         It lasts no longer than the key that makes it. Raises InvalidRequest for a configuration of
-        over MAX_CONFIGURATION_BYTES, TooManyClientSecrets, Unauthorized when the workspace or login
-        session is gone, or DatabaseUnavailable.
+        over MAX_CONFIGURATION_BYTES, TooManyClientSecrets, Unauthorized for a browser token or when
+        the workspace or login session is gone, or DatabaseUnavailable.
         """
+        if principal.secret is not None:
+            raise Unauthorized("a browser token makes no credentials; send an API key")
         data = json.dumps(configuration, ensure_ascii=False).encode()
         if len(data) > MAX_CONFIGURATION_BYTES:
             raise InvalidRequest(f"session: is larger than {MAX_CONFIGURATION_BYTES} bytes of JSON")
-        value, now = new_api_key(SECRET_PREFIX), utc_now()
+        prefix = BROWSER_PREFIX if configuration is None else SECRET_PREFIX
+        value, now = new_api_key(prefix), utc_now()
         digest, expires_at = key_digest(value, self._pepper), now + lifetime
         if principal.expires_at is not None:
             expires_at = min(expires_at, principal.expires_at)
@@ -94,7 +99,7 @@ class ClientSecrets:
         return NewClientSecret(value, expires_at)
 
     async def configuration(self, principal: Principal) -> dict[str, Any] | None:
-        """That of the principal's client secret; None for other credentials.
+        """That of the principal's client secret; None for a browser token and other credentials.
 
         Raises Unauthorized for a secret that is gone, DecryptionError, or DatabaseUnavailable.
         """
@@ -104,7 +109,7 @@ class ClientSecrets:
         if row is None:
             raise Unauthorized(UNKNOWN_SECRET)
         data = self._decrypt(row.configuration, _about(principal.secret))
-        configuration: dict[str, Any] = json.loads(data)
+        configuration: dict[str, Any] | None = json.loads(data)
         return configuration
 
 

@@ -45,6 +45,7 @@ from pipelines.errors import (
 MAX_KEYS = 100  # of one workspace
 MAX_USER_AGENT = 200  # characters that are kept
 FIRST_EMAIL = "owner@localhost"
+EMAIL_TAKEN = "email: an account with this address exists"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ class Accounts:
         if self._policy == "invite" and not invite:
             raise InvalidInvite
         # Hashed first, so that a taken address costs the same time as a free one.
-        password_hash = await self._passwords.hash(password)
+        password_hash = await self._passwords.hash_new(password, email, name, company)
         user = User(email=email, password_hash=password_hash, name=name, company=company)
         workspace, login = self._workspace(user), new_session(user.id, origin)
         credit = self._plans.signup_credit
@@ -115,7 +116,7 @@ class Accounts:
         try:
             await self._database.run(_add_user, user, workspace, credit, login=login, invite=digest)
         except IntegrityError:
-            raise EmailTaken("email: an account with this address exists") from None
+            raise EmailTaken(EMAIL_TAKEN) from None
         return self._signed_in(user, workspace, login)
 
     async def invite(self, email: str | None, credit: int | None, expires_at: datetime) -> str:
@@ -152,8 +153,10 @@ class Accounts:
             raise Unauthorized(UNAUTHORIZED)
         if not await self._passwords.verify(user.password_hash, current):
             raise WrongPassword("current_password: is not the password of this account")
-        changed = await self._passwords.hash(new)
-        await self._database.run(_change_password, principal, user.password_hash, changed)
+        changed = await self._passwords.hash_new(new, user.email, user.name, field="new_password")
+        by = (principal.workspace_id, principal.actor)
+        stored, kept = user.password_hash, principal.session_id
+        await self._database.run(_set_password, user.id, by, changed, verified=stored, kept=kept)
         self.authenticator.forget_tokens(principal.user_id)
 
     async def sessions(self, principal: Principal) -> list[LoginSession]:
@@ -182,8 +185,7 @@ class Accounts:
     async def update_profile(
         self, principal: Principal, name: str | None, company: str | None
     ) -> User:
-        """Changes what is not None. Raises Unauthorized for a deleted user, or
-        DatabaseUnavailable."""
+        """Changes what is not None. Raises Unauthorized or DatabaseUnavailable."""
         return await self._database.run(
             _change, principal, User, principal.user_id, name=name, company=company
         )
@@ -267,6 +269,24 @@ class Accounts:
             return None
         return new.key if added else None
 
+    async def recover_key(self, workspace_id: int, actor: str) -> str:
+        """A key with every scope, for a workspace that has lost its own. Raises InvalidRequest."""
+        new = self._new_key(workspace_id, "Recovered", frozenset(SCOPES), None)
+        await self._database.run(_add_key_within_limit, new.row, actor)
+        return new.key
+
+    async def reset_password(
+        self, workspace: Workspace, password: str, email: str | None, actor: str
+    ) -> User:
+        """Sets that of the owner, who may get another address, and ends all sessions. Raises
+        InvalidRequest, EmailTaken, Unauthorized or DatabaseUnavailable."""
+        changed = await self._passwords.hash_new(password, email or "", workspace.name)
+        owner, by = workspace.owner_id, (workspace.id, actor)
+        try:
+            return await self._database.run(_set_password, owner, by, changed, email=email)
+        except IntegrityError:
+            raise EmailTaken(EMAIL_TAKEN) from None
+
     def _workspace(self, user: User) -> Workspace:
         name = user.company or user.name or user.email.partition("@")[0]
         return Workspace(owner_id=user.id, name=name, plan=self._plans.first.id)
@@ -322,12 +342,20 @@ def _begin_session(session: Session, login: LoginSession, verified: str, fresh: 
     sessions.begin_session(session, login)
 
 
-def _change_password(session: Session, principal: Principal, verified: str, changed: str) -> None:
-    user, now = _lock_user(session, principal.user_id, verified), utc_now()
-    user.password_hash, user.updated_at = changed, now
-    sessions.end_other_sessions(session, user, principal.session_id, now)
-    target = str(principal.user_id)
-    audit(session, principal.workspace_id, "password.changed", principal.actor, target)
+def _set_password(
+    session: Session,
+    user_id: int,
+    by: tuple[int, str],  # the workspace and the actor of the audit entry
+    password_hash: str,
+    verified: str | None = None,
+    kept: UUID | None = None,
+    email: str | None = None,
+) -> User:
+    user, now = _lock_user(session, user_id, verified), utc_now()
+    user.password_hash, user.updated_at, user.email = password_hash, now, email or user.email
+    sessions.end_other_sessions(session, user, kept, now)
+    audit(session, by[0], "password.changed", by[1], str(user_id))
+    return user
 
 
 def _end_session(session: Session, principal: Principal, session_id: UUID) -> None:

@@ -16,6 +16,7 @@ VARIABLES = (
     *("ANTIPHON_TOKEN_KEY", "ANTIPHON_KEY_PEPPER", "ANTIPHON_URL_KEY", "ANTIPHON_DATA_KEYS"),
     *("HOST", "PORT", "PUBLIC_URL", "DATABASE_URL", "REDIS_URL", "STORAGE_URL", "METRICS_TOKEN"),
     *(
+        "CORS_ORIGINS",
         "REQUIRE_CONSENT",
         "WATERMARK",
         "STORAGE_SHARED",
@@ -250,6 +251,7 @@ def test_the_cores_of_a_process_are_bounded_by_its_affinity_and_the_quota_of_its
         ("WEBHOOK_TIME_SCALE", "nan"),
         ("WEBHOOK_TIME_SCALE", "0"),
         ("WEBHOOK_CA_FILE", "/nowhere/ca.pem"),
+        *(("CORS_ORIGINS", one) for one in ("app.example", "https://a.example/", "https://*.b")),
         ("METRICS_TOKEN", ""),
         ("METRICS_TOKEN", "two words"),
         ("REQUIRE_CONSENT", "yes"),

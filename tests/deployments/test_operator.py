@@ -1,6 +1,7 @@
 """The operator's commands, called with the arguments of the command line."""
 
 import asyncio
+import io
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from configs.settings import load_settings
 from db.database import Database, make_engine
 from deployments.main import prepare_database
 from deployments.operator import main
+from pipelines.accounts.authentication import Authenticator
 from pipelines.accounts.service import Accounts
+from pipelines.errors import Unauthorized
 from tests.migrated import migrate
 
 
@@ -28,7 +31,7 @@ def first_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def sign_up() -> None:
         database = Database(settings.database_url)
         accounts = Accounts(database, settings.secrets, load_yaml(PlansConfig, "plans"))
-        await accounts.sign_up("ann@example.com", "password", "Ann", "")
+        await accounts.sign_up("ann@example.com", "a long password", "Ann", "")
         database.close()
 
     asyncio.run(sign_up())
@@ -75,6 +78,63 @@ def test_the_first_key_is_shown_where_there_is_no_workspace_and_only_once(
     migrate(load_settings().database_url)  # as a gateway under KubeRay does
     assert len(output_of(capsys, "first-key").split()) == 1
     assert "Owner" in output_of(capsys, "credit", "0")
+
+
+def test_users_are_listed_with_their_credit(capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = output_of(capsys, "users").splitlines()
+    assert "owner@localhost" in first and "5.000000 USD" in first
+    assert "ann@example.com" in second and "free" in second
+
+
+def test_the_owner_of_the_first_workspace_gets_an_address_and_a_password_to_log_in_with(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def typed(password: str, *arguments: str) -> str:
+        monkeypatch.setattr("sys.stdin", io.StringIO(f"{password}\n"))
+        return output_of(capsys, "set-password", *arguments)
+
+    assert "me@example.com logs in" in typed("a better one", "--new-email", "Me@Example.com")
+    assert "ann@example.com logs in" in typed("a better two", "--email", "ann@example.com")
+    for email, password in (
+        ("me@example.com", "a better one"),
+        ("ann@example.com", "a better two"),
+    ):
+        asyncio.run(logged_in(email, password))
+    with pytest.raises(Unauthorized):
+        asyncio.run(logged_in("ann@example.com", "a long password"))
+    for wrong, message in (("short", "8 to 256"), ("12345678", "too easy to guess")):
+        with pytest.raises(SystemExit, match=message):
+            typed(wrong)
+    with pytest.raises(SystemExit, match="an account with this address exists"):
+        typed("a better one", "--new-email", "ann@example.com")
+    with pytest.raises(SystemExit, match="@"):
+        typed("a better one", "--new-email", "nowhere")
+
+
+async def logged_in(email: str, password: str) -> None:
+    settings = load_settings()
+    database = Database(settings.database_url)
+    try:
+        accounts = Accounts(database, settings.secrets, load_yaml(PlansConfig, "plans"))
+        assert (await accounts.log_in(email, password)).token
+    finally:
+        database.close()
+
+
+def test_a_workspace_whose_keys_are_lost_gets_a_new_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    key = output_of(capsys, "new-key", "--email", "ann@example.com").strip()
+
+    async def name_of() -> str:
+        settings = load_settings()
+        database = Database(settings.database_url)
+        try:
+            return (await Authenticator(database, settings.secrets).authenticate(key)).workspace
+        finally:
+            database.close()
+
+    assert asyncio.run(name_of()) == "Ann"
 
 
 def test_a_payment_reference_is_credited_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,7 +186,7 @@ def test_the_invite_command_makes_a_code_for_one_sign_up(
         database = Database(settings.database_url)
         plans = load_yaml(PlansConfig, "plans")
         accounts = Accounts(database, settings.secrets, plans, settings.sign_up)
-        await accounts.sign_up("bob@example.com", "password", "Bob", "", invite=code)
+        await accounts.sign_up("bob@example.com", "a long password", "Bob", "", invite=code)
         database.close()
 
     asyncio.run(sign_up())

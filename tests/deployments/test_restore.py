@@ -2,10 +2,7 @@
 the service goes on from it."""
 
 import asyncio
-import shutil
-import sqlite3
 import subprocess
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
@@ -20,6 +17,7 @@ from configs.settings import Settings
 from db.accounts import find_workspace
 from db.billing.ledger import discrepancies
 from deployments.agreement import open_database
+from deployments.backup import back_up, restore
 from tests.api.local_server import local_settings, serve_app, serve_services
 from tests.api.local_services import local_services
 from tests.servers import postgres_program
@@ -27,36 +25,16 @@ from tests.servers import postgres_program
 SAID = "The parrot knows the way to the harbour."
 
 
-def back_up(url: str, folder: Path) -> None:
-    if make_url(url).get_backend_name() == "sqlite":
-        with (
-            closing(sqlite3.connect(make_url(url).database or "")) as source,
-            closing(sqlite3.connect(folder / "backup")) as target,
-        ):
-            source.backup(target)
-    else:
-        command = ["pg_dump", "--format=custom", f"--file={folder / 'backup'}"]
-        subprocess.run([postgres_program(command[0]) or "", *command[1:], plain(url)], check=True)
-
-
-def restored(url: str, folder: Path) -> str:
-    """The URL of a new database with the backup in it."""
+def emptied(url: str, folder: Path) -> str:
+    """The URL of a new database on the same server."""
     target = make_url(url)
     if target.get_backend_name() == "sqlite":
-        shutil.copy(folder / "backup", folder / "restored.db")
         return f"sqlite:///{folder / 'restored.db'}"
     name = f"restored_{uuid4().hex}"
-    made, program = target.set(database=name), postgres_program
-    run = ["createdb", f"--maintenance-db={plain(url)}", name]
-    subprocess.run([program(run[0]) or "", *run[1:]], check=True)
-    run = ["pg_restore", f"--dbname={plain(str(made))}", str(folder / "backup")]
-    subprocess.run([program(run[0]) or "", *run[1:]], check=True)
-    return str(made)
-
-
-def plain(url: str) -> str:
-    """As the programs of PostgreSQL read it; without a password here."""
-    return str(make_url(url).set(drivername="postgresql"))
+    plain = str(target.set(drivername="postgresql"))
+    program = postgres_program("createdb") or ""
+    subprocess.run([program, f"--maintenance-db={plain}", name], check=True)
+    return str(target.set(database=name))
 
 
 def test_a_restored_service_knows_keys_chats_files_and_credit(
@@ -75,11 +53,19 @@ def test_a_restored_service_knows_keys_chats_files_and_credit(
         assert owner is not None
         files = services.infrastructure.files
         stored = asyncio.run(files.put(owner.id, "test", "audio/wav", b"some audio", None))
-        back_up(database_url, tmp_path)
-    shutil.copytree(tmp_path / "files", tmp_path / "copy")
+        back_up(before, tmp_path / "backup")
+    with pytest.raises(FileExistsError):  # never over another backup
+        back_up(before, tmp_path / "backup")
+    with pytest.raises(ValueError, match="there are tables already"):
+        restore(before, tmp_path / "backup")
 
-    url = restored(database_url, tmp_path)
+    url = emptied(database_url, tmp_path)
     after = replace(before, database_url=url, storage_url=f"file://{tmp_path / 'copy'}")
+    with pytest.raises(ValueError, match="is no backup"):
+        restore(after, tmp_path)
+    with pytest.raises(ValueError, match="there are files already"):
+        restore(replace(after, storage_url=before.storage_url), tmp_path / "backup")
+    assert "restored" in restore(after, tmp_path / "backup")
     with pytest.raises(SettingsError, match="^STORAGE_URL: not what this database"):
         empty = replace(after, storage_url=f"file://{tmp_path / 'empty'}")
         asyncio.run(open_database(empty))

@@ -199,7 +199,8 @@ def _listed(stop: object) -> object:
 
 Parts = Annotated[list[TextPart], Field(min_length=1)]
 Content = Annotated[str, BeforeValidator(_joined, json_schema_input_type=str | Parts)]
-Whole = Annotated[int, BeforeValidator(_whole)]
+WHOLE = BeforeValidator(_whole)  # after the bounds, which the JSON schema would lose otherwise
+Whole = Annotated[int, WHOLE]
 StopText = Annotated[str, Field(min_length=1, max_length=200)]
 Stop = Annotated[
     list[StopText],
@@ -250,15 +251,15 @@ class ChatCompletionBody(CorrectionFields):
     chat_template_kwargs: TemplateOptions | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    top_k: Annotated[Whole, Field(ge=0, le=1_000_000)] | None = SamplingOptions().top_k
+    top_k: Annotated[int, Field(ge=0, le=1_000_000), WHOLE] | None = SamplingOptions().top_k
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    max_tokens: Annotated[Whole, Field(ge=1, le=1_000_000)] | None = None
-    max_completion_tokens: Annotated[Whole, Field(ge=1, le=1_000_000)] | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] | None = None
     stop: Stop | None = None
-    seed: Annotated[Whole, Field(ge=-(2**63), le=2**63 - 1)] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1), WHOLE] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    n: Annotated[Whole, Field(ge=1, le=1)] | None = None
+    n: Annotated[int, Field(ge=1, le=1), WHOLE] | None = None
     logprobs: bool | None = None
     top_logprobs: Whole | None = None
     user: str | None = None

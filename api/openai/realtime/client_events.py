@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import Field, ValidationError
 
-from api.native.chat.schemas import Whole
+from api.native.chat.schemas import WHOLE
 from api.openai.realtime import beta
 from api.openai.realtime.faults import RealtimeFault, fault_of, missing, not_one_of, wrong_type
 from api.openai.realtime.items import AudioBytes, Identifier, Item
@@ -74,8 +74,8 @@ class TruncateItem(RealtimeEvent):
 
     type: Literal["conversation.item.truncate"]
     item_id: Identifier
-    content_index: Annotated[Whole, Field(ge=0)]
-    audio_end_ms: Annotated[Whole, Field(ge=0, le=MAX_MS)]
+    content_index: Annotated[int, Field(ge=0), WHOLE]
+    audio_end_ms: Annotated[int, Field(ge=0, le=MAX_MS), WHOLE]
 
 
 class CreateResponse(RealtimeEvent):

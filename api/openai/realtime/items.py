@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from api.native.chat.schemas import Whole
+from api.native.chat.schemas import WHOLE
 from api.openai.realtime.faults import MISSING, wrong, wrong_choice
 from api.sockets.tts.events import LenientModel
 from pipelines.audio.decode.stream import decode_base64
@@ -138,7 +138,7 @@ class Truncation(LenientModel):
 
     type: Literal["auto", "disabled", "retention_ratio"] = "auto"
     retention_ratio: Annotated[float, Field(ge=0, le=1)] = 0.8  # of what fits
-    token_limits: dict[str, Annotated[Whole, Field(ge=0)]] | None = None
+    token_limits: dict[str, Annotated[int, Field(ge=0), WHOLE]] | None = None
 
     @model_validator(mode="before")
     @classmethod

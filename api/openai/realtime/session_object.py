@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from api.http.bodies import RequestModel
-from api.native.chat.schemas import MAX_MESSAGES, MAX_TOOLS, Tool, Whole
+from api.native.chat.schemas import MAX_MESSAGES, MAX_TOOLS, WHOLE, Tool, Whole
 from api.openai.realtime.faults import MISSING, RealtimeFault, fault_of, wrong, wrong_choice
 from api.openai.realtime.items import InputItem, LongText, Truncation
 from api.openai.realtime.server_events import new_id
@@ -84,10 +84,10 @@ class ServerVad(LenientModel):
 
     type: Literal["server_vad"] = "server_vad"
     threshold: Annotated[float, Field(ge=0, le=1)] = 0.5
-    prefix_padding_ms: Annotated[Whole, Field(ge=0, le=MAX_PADDING_MS)] = 300
-    silence_duration_ms: Annotated[Whole, Field(ge=0, le=MAX_SILENCE_MS)] = 500
+    prefix_padding_ms: Annotated[int, Field(ge=0, le=MAX_PADDING_MS), WHOLE] = 300
+    silence_duration_ms: Annotated[int, Field(ge=0, le=MAX_SILENCE_MS), WHOLE] = 500
     idle_timeout_ms: (
-        Annotated[Whole, Field(ge=IDLE_TIMEOUTS_MS[0], le=IDLE_TIMEOUTS_MS[1])] | None
+        Annotated[int, Field(ge=IDLE_TIMEOUTS_MS[0], le=IDLE_TIMEOUTS_MS[1]), WHOLE] | None
     ) = None
     create_response: bool = True
     interrupt_response: bool = True

@@ -73,6 +73,23 @@ async def test_email_addresses_ignore_case_and_outer_spaces(client: httpx.AsyncC
         assert (answer.status_code, answer.json()["error"]) == (400, "email_taken")
 
 
+@pytest.mark.parametrize(
+    ("password", "why"),
+    [
+        ("password1", "common password"),
+        ("12345678", "common password"),
+        ("aaaaaaaaaaaa", "Repeats"),
+        ("antiphon", "about this account"),
+    ],
+)
+async def test_a_password_that_is_guessed_first_is_refused_with_the_reason(
+    client: httpx.AsyncClient, password: str, why: str
+) -> None:
+    answer = await sign_up(client, password=password)
+    assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
+    assert "too easy to guess" in answer.json()["message"] and why in answer.json()["message"]
+
+
 async def test_concurrent_sign_ups_create_one_account(client: httpx.AsyncClient) -> None:
     answers = await asyncio.gather(*(sign_up(client) for _ in range(4)))
     assert sorted(answer.status_code for answer in answers) == [201, 400, 400, 400]

@@ -86,7 +86,7 @@ class Tenant:
 async def tenant(tmp_path: Path) -> AsyncIterator[Tenant]:
     with sqlite_database(tmp_path) as database:
         made = Tenant(database)
-        made.token = (await made.accounts.sign_up("a@b.example", "password", "", "")).token
+        made.token = (await made.accounts.sign_up("a@b.example", "a long password", "", "")).token
         yield made
 
 

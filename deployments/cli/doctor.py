@@ -1,0 +1,186 @@
+"""`antiphon doctor`: what is wrong on this machine, each with what mends it."""
+
+import asyncio
+import logging
+import platform
+import resource
+import shutil
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from datetime import UTC, datetime
+from functools import partial
+from urllib.parse import urlsplit
+
+import click
+import httpx
+
+from configs.environment import SettingsError, cores, port
+from configs.settings import Settings, load_settings, weights_dir
+from db import database
+from deployments.memory import free_bytes
+from models.weights.fetch import missing
+from models.weights.store import WeightStore
+from pipelines.storage.encryption import Encryption
+from pipelines.storage.files import Files, storage_problem
+from telemetry.logs import redact
+
+GB = 1e9
+CORES, MEMORY_GB, DISK_GB, OPEN_FILES = 2, 4.0, 2.0, 4096
+CLOCK_S = 2.0
+LANDLOCK = (5, 13)  # of Linux, since which files that are decoded are confined by it
+UNSUITED = ("avx2", "fp16", "asimd")  # of a processor: without all of them speech is slow
+
+
+class Problem(Exception):
+    """What is wrong, and what mends it."""
+
+
+def check_processor() -> str:
+    if (found := cores()) < CORES:
+        raise Problem(f"{found} core; speech stutters with fewer than {CORES}: give it more")
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    except OSError:
+        flags = " ".join(UNSUITED)
+    if not any(flag in flags for flag in UNSUITED):
+        raise Problem(f"{found} cores without AVX2: speech is slow; use a processor since 2014")
+    return f"{found} cores"
+
+
+def check_memory() -> str:
+    if (free := free_bytes() / GB) < MEMORY_GB:
+        raise Problem(
+            f"{free:.1f} GB are free and all models use {MEMORY_GB:g}: remove models from "
+            "serve_config.yaml, or end other programs (a service that runs here counts)"
+        )
+    return f"{free:.1f} GB free"
+
+
+def check_kernel() -> str:
+    release = platform.release()
+    version = tuple(int(part) for part in release.split("-")[0].split(".")[:2] if part.isdigit())
+    if platform.system() != "Linux" or version < LANDLOCK:
+        raise Problem(f"{release} has no Landlock: the decoder of uploads is confined less")
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files < OPEN_FILES:
+        raise Problem(f"{files} open files a process: `ulimit -n {OPEN_FILES}` for many sockets")
+    return f"Linux {release}, {files} open files"
+
+
+def check_ports(settings: Settings) -> str:
+    found = []
+    dashboard = ("127.0.0.1", port("RAY_DASHBOARD_PORT", 8265), "RAY_DASHBOARD_PORT")
+    for host, number, name in ((settings.host, settings.port, "PORT"), dashboard):
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            socket.create_server((host, number), family=family).close()
+            found.append(f"{number} free")
+        except OSError as error:
+            if name == "PORT" and _is_ours(host, number):
+                return f"the service answers on {number}"
+            raise Problem(f"{host}:{number}: {error.strerror}; set HOST or {name}") from None
+    return ", ".join(found)
+
+
+def _is_ours(host: str, number: int) -> bool:
+    try:
+        found = httpx.get(f"http://{host}:{number}/healthz", timeout=5).json()
+        return bool(found["status"] == "ok")
+    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+        return False
+
+
+def check_weights() -> str:
+    store = WeightStore(weights_dir())
+    names = [name for name, one in store.catalogue.artefacts.items() if one.needed_by("cpu")]
+    if absent := missing(store, names):
+        raise Problem(f"{', '.join(absent)} missing in {weights_dir()}: `make weights`")
+    return f"{len(names)} in {weights_dir()}"
+
+
+def check_disk(settings: Settings) -> str:
+    if (free := shutil.disk_usage(settings.data_dir).free / GB) < DISK_GB:
+        raise Problem(f"{free:.1f} GB are free at {settings.data_dir}: make room")
+    return f"{free:.0f} GB free at {settings.data_dir}"
+
+
+def check_database(settings: Settings) -> str:
+    with closing(database.Database(settings.database_url)) as opened:
+        began = time.monotonic()
+        asyncio.run(opened.read(lambda session: session.connection().exec_driver_sql("SELECT 1")))
+        took_ms = (time.monotonic() - began) * 1000
+    ahead_s = (database.utc_now() - datetime.now(UTC)).total_seconds()
+    if abs(ahead_s) > CLOCK_S:
+        raise Problem(f"its clock is {ahead_s:.1f} s ahead of this machine's: run an NTP client")
+    return f"{urlsplit(settings.database_url).scheme}, {took_ms:.0f} ms"
+
+
+async def check_redis(settings: Settings) -> str:
+    if settings.redis_url is None:
+        return "none: limits are counted in the cluster"
+    from redis.asyncio import Redis
+
+    async with Redis.from_url(settings.redis_url, socket_timeout=5) as redis:
+        await redis.ping()
+    return "answers"
+
+
+async def check_storage(settings: Settings) -> str:
+    with closing(database.Database(settings.database_url)) as opened:
+        files = Files(settings, opened, Encryption(settings.secrets.data_keys))
+        if problem := await storage_problem(files):
+            raise Problem(f"STORAGE_URL cannot be used: {problem}")
+    return redact(settings.storage_url)
+
+
+async def outcome(check: Callable[[], str | Awaitable[str]]) -> tuple[bool, str]:
+    """Whether it is as it should be, and what was found."""
+    try:
+        found = await asyncio.to_thread(check)
+        return True, found if isinstance(found, str) else await found
+    except Problem as problem:
+        return False, redact(str(problem))
+    except Exception as error:  # of any library: the others are still checked
+        return False, redact(f"{type(error).__name__}: {error}".splitlines()[0])
+
+
+@click.command()
+def main() -> None:
+    """Operators: say what is wrong on this machine, and what mends it.
+
+    Status 1 when something is. Uses the settings of the environment, as the service does.
+    """
+    checks: list[tuple[str, Callable[[], str | Awaitable[str]]]] = [
+        ("processor", check_processor),
+        ("memory", check_memory),
+        ("kernel", check_kernel),
+        ("weights", check_weights),
+    ]
+    try:
+        settings = load_settings(new=False)  # a look changes nothing
+    except SettingsError as error:
+        message = str(error)
+        checks.append(("settings", lambda: _raise(Problem(message))))
+    else:
+        checks += [
+            ("ports", partial(check_ports, settings)),
+            ("disk", partial(check_disk, settings)),
+            ("database", partial(check_database, settings)),
+            ("redis", partial(check_redis, settings)),
+            ("storage", partial(check_storage, settings)),
+        ]
+    logging.disable()  # what went wrong is said in a sentence
+    is_well = True
+    for name, run in checks:
+        is_right, found = asyncio.run(outcome(run))
+        is_well &= is_right
+        mark = click.style("ok  ", fg="green") if is_right else click.style("FIX ", fg="red")
+        click.echo(f"{mark} {name:10} {found}")
+    raise SystemExit(0 if is_well else 1)
+
+
+def _raise(error: Exception) -> str:
+    raise error

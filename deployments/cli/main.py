@@ -1,0 +1,99 @@
+"""`antiphon`, the command line: for users of a service by HTTP, for operators on its machine."""
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+
+import click
+
+from configs.settings import BRAND
+from deployments.cli import account, speech, text
+from deployments.cli.service import ServiceClient
+
+# Each takes its arguments by itself; the modules are imported when they run.
+OPERATORS = {
+    "serve": ("deployments.main", "start the service on this machine"),
+    "join": ("deployments.join", "let this machine join a cluster"),
+    "weights": ("models.weights.__main__", "list, fetch and check weights"),
+    "doctor": ("deployments.cli.doctor", "say what is wrong on this machine"),
+}
+COMMANDS = {
+    "credit": "add or remove credit",
+    "plan": "put a workspace on a plan",
+    "invite": "make a code for one sign-up",
+    "deploy": "check a configuration of models and deploy it",
+    "users": "list users",
+    "set-password": "let an owner log in",
+    "new-key": "make a key where all are lost",
+    "first-key": "make the first workspace",
+    "reconcile": "compare balances with their ledger",
+    "check-audit": "detect changed audit entries",
+    "check-storage": "write, read and delete a small file",
+    "backup": "copy the database and the files",
+    "restore": "put a backup back",
+    "rotate-keys": "encrypt stored data under a new key",
+    "accept-secrets": "accept the secrets of this environment",
+}
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option("--url", envvar="ANTIPHON_URL", help="Of the service; http://127.0.0.1:8000.")
+@click.option("--key", envvar="ANTIPHON_KEY", help="An API key; that of `antiphon login`.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole answer as JSON.")
+@click.pass_context
+def antiphon(context: click.Context, url: str | None, key: str | None, as_json: bool) -> None:
+    """Speech, transcription, chat and correction from the shell.
+
+    \b
+    antiphon login
+    antiphon speak "Good morning."
+    antiphon listen interview.mp3 --format srt
+
+    Exit statuses: 1 a failure, 2 wrong arguments, 3 a refused key, 4 no service at the address.
+    `eval "$(_ANTIPHON_COMPLETE=bash_source antiphon)"` completes words in bash; zsh and fish alike.
+    """
+    if context.invoked_subcommand not in {*OPERATORS, *COMMANDS}:
+        context.obj = ServiceClient(url, key, as_json)
+
+
+def _runs(module: str, name: str, before: tuple[str, ...]) -> Callable[[tuple[str, ...]], None]:
+    def run(arguments: tuple[str, ...]) -> None:
+        sys.argv = [f"antiphon {name}", *before, *arguments]
+        if name == "serve" and "--help" not in arguments:
+            status = import_module("models.weights.__main__").main(["fetch"])
+            if status:
+                raise SystemExit(status)
+        import_module(module).main()
+
+    return run
+
+
+def _forward(name: str, module: str, about: str, before: tuple[str, ...] = ()) -> None:
+    antiphon.add_command(
+        click.Command(
+            name,
+            callback=_runs(module, name, before),
+            params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
+            context_settings={"ignore_unknown_options": True, "help_option_names": []},
+            short_help=f"Operators: {about}.",
+        )
+    )
+
+
+for one in (
+    *(speech.speak, speech.listen, text.chat, text.correct),
+    *(account.voices, account.keys, account.usage, account.plans, account.webhooks, account.login),
+):
+    antiphon.add_command(one)
+for each, (source, purpose) in OPERATORS.items():
+    _forward(each, source, purpose)
+for each, purpose in COMMANDS.items():
+    _forward(each, "deployments.operator", purpose, (each,))
+
+
+def main() -> None:
+    antiphon(prog_name=BRAND.lower())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,245 @@
+"""`antiphon speak` and `antiphon listen`."""
+
+import asyncio
+import base64
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import click
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from deployments.cli.service import REFUSED, ServiceClient, end, pass_service
+
+RATE = 24_000  # Hz, of pcm
+LIVE_RATE = 16_000  # Hz, of the microphone
+BLOCK_BYTES = 3_200  # 100 ms of it
+MOST_CHARACTERS = 4_000  # of one request
+PLAYERS = (
+    ("ffplay", "-loglevel quiet -nodisp -autoexit -f s16le -ar 24000 -ch_layout mono -i -"),
+    ("aplay", "-q -t raw -f S16_LE -r 24000 -c 1"),
+    ("paplay", "--raw --format=s16le --rate=24000 --channels=1"),
+    ("play", "-q -t raw -r 24000 -e signed -b 16 -c 1 -"),
+)
+RECORDERS = (
+    ("arecord", "-q -t raw -f S16_LE -r 16000 -c 1"),
+    ("parecord", "--raw --format=s16le --rate=16000 --channels=1"),
+    ("rec", "-q -t raw -r 16000 -e signed -b 16 -c 1 -"),
+)
+FORMATS = ("mp3", "wav", "flac", "opus", "aac", "pcm")
+
+
+def program(choices: tuple[tuple[str, str], ...], purpose: str) -> list[str]:
+    for name, arguments in choices:
+        if found := shutil.which(name):
+            return [found, *arguments.split()]
+    names = ", ".join(name for name, _ in choices)
+    raise click.UsageError(f"none of {names} is installed to {purpose}")
+
+
+def pieces_of(text: str) -> Iterator[str]:
+    """The text in requests of at most MOST_CHARACTERS, cut at the last paragraph, sentence or
+    space."""
+    while len(text) > MOST_CHARACTERS:
+        head = text[:MOST_CHARACTERS]
+        at = max(head.rfind(mark) + len(mark) for mark in ("\n\n", ". ", "! ", "? ", "。"))
+        at = at if at > MOST_CHARACTERS // 4 else head.rfind(" ") + 1 or MOST_CHARACTERS
+        yield text[:at]
+        text = text[at:]
+    yield text
+
+
+@click.command()
+@click.argument("text", required=False)
+@click.option("-f", "--file", type=click.File(encoding="utf-8"), help="Read the text from a file.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write a file; - is stdout.")
+@click.option("-v", "--voice", help="Name or id; by default of the language of the text.")
+@click.option("--speed", type=click.FloatRange(0.25, 4.0), default=1.0, show_default=True)
+@click.option("--format", "form", type=click.Choice(FORMATS), help="By default that of the file.")
+@click.option("--model", help="Such as tts-1 or tts-1-hd.")
+@pass_service
+def speak(
+    service: ServiceClient,
+    text: str | None,
+    file: IO[str] | None,
+    output: str | None,
+    voice: str | None,
+    speed: float,
+    form: str | None,
+    model: str | None,
+) -> None:
+    """Speak a text: play it while it is made, or write a file.
+
+    \b
+    antiphon speak "Good morning."
+    antiphon speak -f book.txt -o book.mp3
+    echo "Piped." | antiphon speak -o - --format wav > piped.wav
+    """
+    if text is None or text == "-":
+        text = (file or sys.stdin).read()
+    if not text.strip():
+        raise click.UsageError("there is no text to speak")
+    if output is None:
+        form = "pcm"
+    elif form is None:
+        form = Path(output).suffix.removeprefix(".").replace("ogg", "opus").lower() or "mp3"
+        if form not in FORMATS:
+            raise click.UsageError(f"--format is needed: {output} could be of any format")
+    pieces = list(pieces_of(text))
+    if len(pieces) > 1 and form not in ("mp3", "pcm", "aac", "opus"):
+        raise click.UsageError(f"a text of over {MOST_CHARACTERS} characters has to be mp3 or opus")
+    body = {"model": model, "voice": voice, "speed": speed, "response_format": form}
+    body = {name: value for name, value in body.items() if value is not None}
+    with opened(output) as target:
+        for number, piece in enumerate(pieces, start=1):
+            if len(pieces) > 1 and sys.stderr.isatty():
+                click.echo(f"\r{number} of {len(pieces)}", nl=False, err=True)
+            asked = {**body, "input": piece}
+            with service.stream("POST", "/openai/v1/audio/speech", json=asked) as answer:
+                for data in answer.iter_bytes():
+                    target.write(data)
+
+
+@contextmanager
+def opened(output: str | None) -> Iterator[IO[bytes]]:
+    """The file, stdout, or the input of a player, which ends with the block."""
+    if output is not None:
+        with click.open_file(output, "wb") as target:
+            yield target
+        return
+    with subprocess.Popen(
+        program(PLAYERS, "play; -o writes a file"), stdin=subprocess.PIPE
+    ) as played:
+        assert played.stdin is not None
+        try:
+            yield played.stdin
+        except BrokenPipeError:
+            pass  # the player was closed
+        except BaseException:
+            played.kill()
+            raise
+
+
+@click.command()
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--live", is_flag=True, help="Transcribe the microphone until Ctrl-C.")
+@click.option("--raw", is_flag=True, help="With --live: 16-bit mono of 16 kHz from stdin instead.")
+@click.option("-l", "--language", help="A code such as de; detected by default.")
+@click.option("--format", "form", type=click.Choice(("text", "srt", "vtt", "json")), default="text")
+@click.option("--speakers", is_flag=True, help="Name who speaks.")
+@click.option("--write", is_flag=True, help="Write each transcript beside its recording.")
+@pass_service
+def listen(
+    service: ServiceClient,
+    files: tuple[Path, ...],
+    live: bool,
+    raw: bool,
+    language: str | None,
+    form: str,
+    speakers: bool,
+    write: bool,
+) -> None:
+    """Transcribe recordings, or speech while it is spoken.
+
+    \b
+    antiphon listen interview.mp3 --speakers
+    antiphon listen talks/*.m4a --format srt --write
+    antiphon listen --live --language en
+    """
+    if live or raw:
+        return asyncio.run(listen_live(service, raw, language))
+    if not files:
+        raise click.UsageError("name recordings, or --live")
+    fields = {"response_format": "json" if speakers and form == "text" else form}
+    fields |= {"language": language} if language else {}
+    fields |= {"speaker_labels": "true"} if speakers else {}
+    fields |= {"timestamps": "true"} if form == "json" else {}
+    for file in files:
+        if len(files) > 1 and not write:
+            click.echo(f"{file}:", err=True)
+        with file.open("rb") as audio:
+            upload = {"audio": (file.name, audio)}
+            with service.stream("POST", "/stt", data=fields, files=upload) as answer:
+                text = answer.read().decode()
+        if speakers and form == "text" and not service.as_json:
+            turns = json.loads(text)["utterances"]
+            text = "\n".join(f"{one['speaker']}: {one['text']}" for one in turns)
+        if write:
+            target = file.with_suffix({"text": ".txt"}.get(form, f".{form}"))
+            target.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+            click.echo(str(target), err=True)
+        else:
+            click.echo(text.rstrip("\n"))
+
+
+async def listen_live(service: ServiceClient, raw: bool, language: str | None) -> None:
+    """Prints final transcripts; interims go to a terminal and are written over."""
+    url, key = service.socket_url("/ws/stt"), {"Authorization": f"Bearer {service.key or ''}"}
+    start = {
+        "type": "start",
+        "languages": [language] if language else None,
+        "config": {"encoding": "linear", "sample_rate": LIVE_RATE, "continuous_mode": True},
+    }
+    try:
+        async with connect(url, additional_headers=key) as socket:
+            await socket.send(json.dumps(start))
+            sending = None
+            async for message in socket:
+                event = json.loads(message)
+                if event.get("type") == "connected":
+                    sending = asyncio.create_task(send_audio(socket, raw))
+                    click.echo("Listening; Ctrl-C ends it.", err=True)
+                elif event.get("type") == "error":
+                    end(str(event.get("error")), 1)
+                elif event.get("type") == "transcription":
+                    show_live(service, event)
+            if sending is not None:
+                sending.cancel()
+    except InvalidStatus as error:
+        message = bytes(error.response.body or b"")
+        end(json.loads(message)["message"] if message[:1] == b"{" else str(error), REFUSED)
+    except ConnectionClosed as error:
+        end(str(error), 1)
+    except OSError as error:
+        end(f"{service.url} does not answer: {error}", 4)
+
+
+def show_live(service: ServiceClient, event: dict[str, Any]) -> None:
+    is_final = event["is_final"]
+    if service.as_json:
+        click.echo(json.dumps(event, ensure_ascii=False))
+    elif is_final and event["text"]:
+        click.echo(("\r\033[K" if sys.stdout.isatty() else "") + event["text"].strip())
+    elif not is_final and sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns - 1
+        click.echo("\r\033[K" + click.style(event["text"][-width:], dim=True), nl=False)
+
+
+async def send_audio(socket: Any, raw: bool) -> None:
+    async for block in blocks(raw):
+        audio = base64.b64encode(block).decode()
+        message = {"type": "audio", "audio": audio, "encoding": "linear"}
+        await socket.send(json.dumps({**message, "sample_rate": LIVE_RATE}))
+    await socket.send(json.dumps({"type": "stop"}))
+
+
+async def blocks(raw: bool) -> AsyncIterator[bytes]:
+    """Of stdin, or of a program that records."""
+    if raw:
+        while block := await asyncio.to_thread(sys.stdin.buffer.read, BLOCK_BYTES):
+            yield block
+        return
+    command = program(RECORDERS, "record; --raw reads stdin")
+    recorder = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    assert recorder.stdout is not None
+    try:
+        while block := await recorder.stdout.read(BLOCK_BYTES):
+            yield block
+    finally:
+        recorder.terminate()

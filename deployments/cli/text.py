@@ -1,0 +1,117 @@
+"""`antiphon chat` and `antiphon correct`."""
+
+import difflib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from deployments.cli.service import ServiceClient, end, pass_service
+
+COMPLETIONS = "/v1/chat/completions"
+
+
+def pieces(service: ServiceClient, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The events of an answer. One that breaks off ends the program."""
+    with service.stream("POST", COMPLETIONS, json=body) as answer:
+        for line in answer.iter_lines():
+            if line.startswith("data: ") and line != "data: [DONE]":
+                event = json.loads(line.removeprefix("data: "))
+                if event.get("type") == "error":
+                    end(event["error"]["message"], 1)
+                yield event
+
+
+@click.command()
+@click.argument("message", nargs=-1)
+@click.option("-m", "--model", help="By default that of the service.")
+@click.option("-s", "--system", help="What the model is to be.")
+@click.option("-c", "--chat", "chat_id", help="Go on with this saved chat.")
+@click.option("--temperature", type=click.FloatRange(0, 2))
+@pass_service
+def chat(
+    service: ServiceClient,
+    message: tuple[str, ...],
+    model: str | None,
+    system: str | None,
+    chat_id: str | None,
+    temperature: float | None,
+) -> None:
+    """Ask the chat model; without a message, talk until Ctrl-D.
+
+    \b
+    antiphon chat "Name three birds."
+    git diff | antiphon chat "Summarise this:" -
+    """
+    asked = " ".join(message)
+    if asked == "-" or asked.endswith(" -"):
+        asked = asked[:-1] + sys.stdin.read()
+    is_dialogue = not asked
+    while True:
+        if is_dialogue:
+            try:
+                asked = click.prompt("", prompt_suffix="> ", err=True)
+            except click.Abort:
+                return
+        first = [{"role": "system", "content": system}] if system and not chat_id else []
+        body = {
+            "messages": [*first, {"role": "user", "content": asked}],
+            "model": model,
+            "chat_id": chat_id,
+            "temperature": temperature,
+        }
+        body = {name: value for name, value in body.items() if value is not None}
+        text = ""
+        for event in pieces(service, body):
+            chat_id = event.get("chat_id") or chat_id
+            for choice in event.get("choices", ()):
+                delta = choice["delta"].get("content") or ""
+                text += delta
+                if not service.as_json:
+                    click.echo(delta, nl=False)
+        click.echo(json.dumps({"text": text, "chat_id": chat_id}) if service.as_json else "")
+        if not is_dialogue:
+            return
+
+
+@click.command()
+@click.argument("text", required=False)
+@click.option("-f", "--file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("-i", "--in-place", is_flag=True, help="Write the corrected text into the file.")
+@click.option("-d", "--diff", is_flag=True, help="Show what changes; status 1 when something does.")
+@pass_service
+def correct(
+    service: ServiceClient, text: str | None, file: Path | None, in_place: bool, diff: bool
+) -> None:
+    """Correct grammar and spelling.
+
+    \b
+    antiphon correct "i cant beleive its allready friday"
+    antiphon correct -f letter.txt --diff
+    antiphon correct -f letter.txt --in-place
+    """
+    if in_place and file is None:
+        raise click.UsageError("--in-place needs --file")
+    if file is not None:
+        text = file.read_text(encoding="utf-8")
+    elif text is None or text == "-":
+        text = sys.stdin.read()
+    answer = service.ask("POST", COMPLETIONS, json={"text": text, "stream": False})
+    corrected: str = answer["choices"][0]["message"]["content"]
+    if in_place and file is not None:
+        file.write_text(corrected, encoding="utf-8")
+        edits = len(answer["correction"]["edits"])
+        service.show(answer, f"{file}: {edits} correction{'s' * (edits != 1)}")
+    elif diff:
+        name = str(file or "text")
+        lines = difflib.unified_diff(
+            text.splitlines(), corrected.splitlines(), name, name, lineterm="", n=1
+        )
+        shown = [click.style(line, fg={"+": "green", "-": "red"}.get(line[0])) for line in lines]
+        service.show(answer, *shown)
+        sys.exit(1 if shown else 0)
+    else:
+        service.show(answer, corrected)

@@ -1,0 +1,206 @@
+"""The command line against a service, in processes of its own; engines without weights."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.settings import PROJECT_DIR
+from tests.api.local_server import Server, serve_local
+from tests.hostile.audio_files import wav
+from tests.migrated import migrate
+
+SECONDS = 1
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serve_local(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    file = tmp_path / "one.wav"
+    file.write_bytes(wav(bytes(2 * 16_000 * SECONDS), rate=16_000))
+    return file
+
+
+class Shell:
+    """Runs `antiphon` with a home of its own."""
+
+    def __init__(self, home: Path, **variables: str) -> None:
+        self.environment = {**os.environ, "XDG_CONFIG_HOME": str(home), **variables}
+
+    def run(self, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        command = [sys.executable, "-m", "deployments.cli.main", *arguments]
+        return subprocess.run(
+            command, cwd=PROJECT_DIR, env=self.environment, input=given, capture_output=True
+        )
+
+    def output(self, *arguments: str, given: bytes = b"") -> str:
+        done = self.run(*arguments, given=given)
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout.decode()
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.output("--json", *arguments))
+
+
+@pytest.fixture
+def shell(server: Server, tmp_path: Path) -> Shell:
+    return Shell(tmp_path, ANTIPHON_URL=server.url, ANTIPHON_KEY=server.key)
+
+
+def test_a_text_is_spoken_into_a_file_whose_name_gives_the_format(
+    shell: Shell, tmp_path: Path
+) -> None:
+    for name, head in (("a.wav", b"RIFF"), ("a.flac", b"fLaC"), ("a.ogg", b"OggS")):
+        shell.output("speak", "Good morning.", "-o", str(tmp_path / name))
+        assert (tmp_path / name).read_bytes().startswith(head)
+    piped = shell.run("speak", "-o", "-", "--format", "wav", given=b"From a pipe.")
+    assert piped.stdout.startswith(b"RIFF") and piped.returncode == 0
+
+
+def test_a_book_becomes_one_file(shell: Shell, tmp_path: Path) -> None:
+    book = tmp_path / "book.txt"
+    book.write_text("This is a sentence of a book. " * 300)
+    shell.output("speak", "-f", str(book), "-o", str(tmp_path / "book.mp3"))
+    short = tmp_path / "short.mp3"
+    shell.output("speak", "This is a sentence of a book.", "-o", str(short))
+    assert (tmp_path / "book.mp3").stat().st_size > 100 * short.stat().st_size
+
+
+def test_speech_is_played_by_the_program_that_is_installed(shell: Shell, tmp_path: Path) -> None:
+    player = tmp_path / "aplay"
+    player.write_text(f"#!/bin/sh\ncat > {tmp_path}/played\n")
+    player.chmod(0o755)
+    shell.environment["PATH"] = f"{tmp_path}:/usr/bin:/bin"
+    shell.output("speak", "Good morning.")
+    assert (tmp_path / "played").stat().st_size > 10_000  # 16-bit samples of 24 kHz
+
+
+def test_recordings_are_transcribed_into_each_format(shell: Shell, recording: Path) -> None:
+    assert shell.output("listen", str(recording)).count("\n") == 1
+    assert "duration" in json.loads(shell.output("listen", str(recording), "--format", "json"))
+    shell.output("listen", str(recording), "--format", "vtt", "--write")
+    assert recording.with_suffix(".vtt").read_text().startswith("WEBVTT")
+
+
+def test_live_audio_is_transcribed_from_a_pipe(shell: Shell, recording: Path) -> None:
+    done = shell.run("listen", "--live", "--raw", given=bytes(32_000))
+    assert done.returncode == 0 and b"Listening" in done.stderr
+
+
+def test_a_chat_is_answered_and_continued(shell: Shell) -> None:
+    assert shell.output("chat", "one", "two").strip() == "one two"
+    assert "piped" in shell.output("chat", "Say:", "-", given=b"piped words")
+    first = shell.json("chat", "three")
+    assert shell.json("chat", "four", "--chat", first["chat_id"])["chat_id"] == first["chat_id"]
+    assert shell.output("chat", given=b"five\nsix\n").split() == ["five", "six"]
+
+
+def test_a_file_is_corrected_in_place_and_its_changes_are_shown(
+    shell: Shell, tmp_path: Path
+) -> None:
+    letter = tmp_path / "letter.txt"
+    letter.write_text("i beleive she dont know")
+    diff = shell.run("correct", "-f", str(letter), "--diff")
+    assert diff.returncode == 1 and b"+I believe she doesn't know." in diff.stdout
+    assert "corrections" in shell.output("correct", "-f", str(letter), "--in-place")
+    assert letter.read_text() == "I believe she doesn't know."
+    assert shell.run("correct", "-f", str(letter), "--diff").returncode == 0
+
+
+def test_the_account_is_read_and_changed(shell: Shell) -> None:
+    assert "English" in shell.output("voices", "list", "--language", "en")
+    assert "free" in shell.output("plans") and "of credit are left" in shell.output("usage")
+    key = shell.json("keys", "create", "narrow", "--scope", "tts", "--expires", "2099-01-01")
+    assert key["scopes"] == ["tts"] and "narrow" in shell.output("keys", "list")
+    shell.output("keys", "delete", key["id"])
+    hook = shell.output("webhooks", "add", "https://hooks.example.com/", "tts.completed").strip()
+    assert hook in shell.output("webhooks", "list")
+    shell.output("webhooks", "delete", hook)
+
+
+def test_a_login_stores_a_key_that_only_the_user_can_read_and_only_that_service_gets(
+    server: Server, tmp_path: Path
+) -> None:
+    shell = Shell(tmp_path, ANTIPHON_URL=server.url)
+    refused = shell.run("usage")
+    assert refused.returncode == 3 and b"antiphon login" in refused.stderr
+    password = b"a long password\na long password\n"
+    shell.output("login", "--email", "cli@example.com", "--sign-up", given=password)
+    stored = tmp_path / "antiphon" / "config.toml"
+    assert stored.stat().st_mode & 0o777 == 0o600
+    del shell.environment["ANTIPHON_URL"]
+    assert "5.000000 USD of credit" in shell.output("usage")
+    shell.environment["ANTIPHON_URL"] = server.url.replace("127.0.0.1", "localhost")
+    assert shell.run("usage").returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("speak", "x", "-o", "a.xyz"), 2, "--format is needed"),
+        (("speak", " "), 2, "no text"),
+        (("speak", "x", "-o", "-", "--format", "wav", "--voice", "Nobody"), 1, "voice"),
+        (("speak", "word " * 2000, "-o", "a.wav"), 2, "has to be mp3 or opus"),
+        (("listen",), 2, "name recordings"),
+        (("listen", "/nowhere.wav"), 2, "does not exist"),
+        (("chat", "a", "--model", "gpt-9"), 1, "no chat model"),
+        (("correct", "a", "--in-place"), 2, "needs --file"),
+        (("--key", "sk_wrong", "usage"), 3, "wrong, revoked or expired"),
+        (("--url", "http://127.0.0.1:9", "usage"), 4, "does not answer"),
+        (("keys", "delete", "7"), 1, "no API key"),
+        (("fly",), 2, "No such command"),
+    ],
+)
+def test_a_failure_is_one_sentence_with_its_status(
+    shell: Shell, arguments: tuple[str, ...], status: int, message: str
+) -> None:
+    done = shell.run(*arguments)
+    assert done.returncode == status, done.stderr
+    assert message in done.stderr.decode() and "Traceback" not in done.stderr.decode()
+
+
+def test_commands_of_operators_take_their_own_arguments(tmp_path: Path) -> None:
+    shell = Shell(tmp_path, ANTIPHON_DATA=str(tmp_path / "data"))
+    assert "USD" in shell.output("credit", "--help")
+    refused = shell.run("credit", "25")
+    assert refused.returncode == 1 and b"there is no database in" in refused.stderr
+    assert "--num-cpus" in shell.output("serve", "--help")
+
+
+def test_completion_of_the_shell_knows_the_commands(tmp_path: Path) -> None:
+    shell = Shell(tmp_path, _ANTIPHON_COMPLETE="bash_complete", COMP_WORDS="antiphon sp")
+    shell.environment["COMP_CWORD"] = "1"
+    assert "speak" in shell.output()
+
+
+def test_the_doctor_finds_what_is_wrong_and_says_what_mends_it(tmp_path: Path) -> None:
+    shell = Shell(tmp_path, ANTIPHON_DATA=str(tmp_path / "data"))
+    fresh = shell.run("doctor").stdout.decode()
+    assert "there is no database in" in fresh and not (tmp_path / "data").exists()
+    load = [sys.executable, "-c", "from configs.settings import load_settings; load_settings()"]
+    subprocess.run(load, env=shell.environment, cwd=PROJECT_DIR, check=True)
+    migrate(f"sqlite:///{tmp_path / 'data' / 'antiphon.db'}")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        shell.environment |= {
+            "PORT": str(taken.getsockname()[1]),
+            "REDIS_URL": "redis://127.0.0.1:9/0",
+            "STORAGE_URL": "s3://x/y",
+            "ANTIPHON_WEIGHTS": str(tmp_path / "none"),
+        }
+        done = shell.run("doctor")
+    lines = {line.split()[1]: line for line in done.stdout.decode().splitlines()}
+    assert done.returncode == 1 and b"Traceback" not in done.stderr
+    for name, said in (("ports", "set HOST or PORT"), ("weights", "make weights"), ("redis", "9")):
+        assert lines[name].startswith("FIX") and said in lines[name]
+    assert lines["storage"].startswith("FIX") and lines["database"].startswith("ok")
