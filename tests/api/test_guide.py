@@ -1,7 +1,6 @@
 """The site of docs/: what `make guide` builds, and how the gateway serves it at /guide."""
 
 import re
-import subprocess
 from html.parser import HTMLParser
 from os.path import dirname, join, normpath
 from pathlib import Path
@@ -12,10 +11,9 @@ import yaml
 
 from api.guide import routes
 from configs.settings import PROJECT_DIR
+from tests.guide_site import CONFIG, build_site
 
 DOCS = PROJECT_DIR / "docs"
-CONFIG = DOCS / "site" / "mkdocs.yml"
-MKDOCS = PROJECT_DIR / ".venv-guide" / "bin" / "mkdocs"
 LOADED = {("script", "src"), ("link", "href"), ("img", "src"), ("iframe", "src"), ("source", "src")}
 
 pytestmark = pytest.mark.in_process
@@ -46,15 +44,7 @@ class ReadPage(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built site. Skips where `make guide` has not installed what builds it."""
-    if not MKDOCS.exists():
-        pytest.skip("`make guide` has not made .venv-guide, so the guide was NOT built or tested")
-    folder = tmp_path_factory.mktemp("guide") / "site"
-    command: list[str | Path] = [MKDOCS, "build", "--strict", "--config-file", CONFIG]
-    command += ["--site-dir", folder]
-    built = subprocess.run(command, capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
-    return folder
+    return build_site(tmp_path_factory.mktemp("guide") / "site")
 
 
 @pytest.fixture(scope="module")
