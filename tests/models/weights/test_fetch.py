@@ -396,3 +396,21 @@ def test_the_watermark_is_fetched_only_if_watermarking_is_enabled(
     assert (program.WATERMARK in asked_for) is wanted
     monkeypatch.setenv("WATERMARK", "sometimes")
     assert program.main(["fetch"]) == 1
+
+
+def test_a_file_of_this_machine_is_copied_and_checked(tmp_path: Path) -> None:
+    own = tmp_path / "mine.gguf"
+    own.write_bytes(MODEL)
+    listed = catalogue([{"kind": "file", "files": {"model.bin": str(own)}}], model=MODEL)
+    store = WeightStore(tmp_path / "cache", listed)
+    fetch(store, ["tiny"], Recorder())
+    own.unlink()  # it is not needed any more
+    assert (store.folder("tiny") / "model.bin").read_bytes() == MODEL
+    empty = WeightStore(tmp_path / "empty", listed)
+    with pytest.raises(WeightsMissing, match="file: .*mine.gguf: No such file"):
+        fetch(empty, ["tiny"], Recorder())
+    own.write_bytes(MODEL[:-1] + b"x")
+    with pytest.raises(WeightsCorrupt):
+        fetch(empty, ["tiny"], Recorder())
+    with pytest.raises(ValueError, match="should match pattern"):
+        catalogue([{"kind": "file", "files": {"model.bin": "mine.gguf"}}], model=MODEL)
