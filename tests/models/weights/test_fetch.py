@@ -398,6 +398,17 @@ def test_the_watermark_is_fetched_only_if_watermarking_is_enabled(
     assert program.main(["fetch"]) == 1
 
 
+def test_weights_are_found_that_were_added_while_the_process_ran(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("configs.load.CONFIGS_DIR", tmp_path)
+    path, listed = tmp_path / "catalogue.yaml", catalogue([pypi(model=[("a", "b")])], model=MODEL)
+    path.write_text('{"artefacts": {}}')
+    assert "tiny" not in WeightStore(tmp_path).catalogue.artefacts
+    path.write_text(listed.model_dump_json(exclude_none=True))
+    assert "tiny" in WeightStore(tmp_path).catalogue.artefacts
+
+
 def test_a_file_of_this_machine_is_copied_and_checked(tmp_path: Path) -> None:
     own = tmp_path / "mine.gguf"
     own.write_bytes(MODEL)
