@@ -1,13 +1,15 @@
-"""The web console: a page for synthesis, transcription, chat, API keys, voices and the
-account."""
+"""The web console: plain files under `static/`, which browsers run as they are."""
 
+import json
+from html import escape
 from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
-from api.http.openapi import static_file
 from api.http.routing import services_of
 from configs.settings import BRAND
 
@@ -17,21 +19,38 @@ HEADERS = {
     # Only our own files run, and no other site may frame a page that holds a key.
     "Content-Security-Policy": (
         "default-src 'self'; img-src 'self' data:; media-src 'self' data: blob:; "
-        "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+        "object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
     ),
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-cache",
 }
 
-_PAGE = (STATIC_DIR / "index.html").read_text(encoding="utf-8")
-_PAGE = _PAGE.replace('<html lang="en">', f'<html lang="en" data-brand="{BRAND}">')
+
+class _Files(StaticFiles):
+    """Reads each file when it is asked for, so that an edited one is there after a reload."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers.update(HEADERS)
+        return response
 
 
 async def _index(request: Request) -> Response:
-    policy = services_of(request).infrastructure.settings.sign_up
-    page = _PAGE.replace('<html lang="en"', f'<html lang="en" data-sign-up="{policy}"')
-    return HTMLResponse(page, headers=HEADERS)
+    """The page, with what it must know before a user has signed in."""
+    services = services_of(request)
+    plans, settings = services.platform.plans, services.infrastructure.settings
+    about = {
+        "brand": BRAND,
+        "sign_up": settings.sign_up,
+        "sign_up_credit": plans.signup_credit,  # these and the prices are micro-USD
+        "prices": plans.prices.model_dump(),
+        "recordings": services.voices.custom.rules.model_dump(),
+        "consent": settings.require_consent,
+    }
+    page = (STATIC_DIR / "index.html").read_text(encoding="utf-8")
+    page = page.replace('data-about=""', f'data-about="{escape(json.dumps(about))}"')
+    return HTMLResponse(page.replace("{brand}", BRAND), headers=HEADERS)
 
 
 async def _home(_: Request) -> Response:
@@ -42,9 +61,5 @@ async def _home(_: Request) -> Response:
 routes: list[BaseRoute] = [
     Route("/", _home),
     Route("/console", _index),
-    *(
-        static_file(f"/console/{file.name}", file, HEADERS)
-        for file in STATIC_DIR.iterdir()
-        if file.name != "index.html"
-    ),
+    Mount("/console", _Files(directory=STATIC_DIR)),
 ]

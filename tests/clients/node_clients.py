@@ -18,6 +18,7 @@ PACKAGES = {
     "ai": "6.0.326",
     "@ai-sdk/openai": "3.0.141",
     "@ai-sdk/openai-compatible": "2.0.87",
+    "axe-core": "4.14.1",
     "zod": "4.6.7",
     "ws": "8.23.0",
 }
@@ -40,12 +41,17 @@ class NodeClients:
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # other workers, and other runs, wait
             _install(wanted, folder)
+        self._folder = folder
         self._scripts = tempfile.TemporaryDirectory(dir=folder)  # other runs have their own
         for copied in HERE.glob("*.mjs"):  # Node looks for packages in the folders above
             shutil.copy(copied, self._scripts.name)
 
     def close(self) -> None:
         self._scripts.cleanup()
+
+    def package(self, name: str) -> Path:
+        """The folder of a package."""
+        return self._folder / "node_modules" / name
 
     def script(self, script: Path | str) -> Path:
         """Its copy, beside those of the modules that it imports."""

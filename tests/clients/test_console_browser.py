@@ -1,11 +1,10 @@
-"""The console in Chromium, over engines without weights."""
+"""Entering the console, leaving it, and its account pages, in Chromium over engines without
+weights."""
 
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -14,8 +13,21 @@ from configs.settings import SignUpPolicy
 from tests.api.local_server import Server, local_settings, serve_services
 from tests.api.local_services import local_services
 from tests.clients.browser import Page, open_url
+from tests.clients.console_page import (
+    PASSWORD,
+    enter,
+    fill,
+    go,
+    kept,
+    log_in,
+    press,
+    run,
+    sign_out,
+    sign_up,
+    wait_until,
+)
 
-TIMEOUT_S = 20.0
+SECRET = "No other user may read this."
 
 
 @pytest.fixture
@@ -25,75 +37,145 @@ def page(tone_server: Server, tmp_path: Path) -> Iterator[Page]:
         yield opened
 
 
-def test_signing_out_clears_all_data_of_the_account(tone_server: Server, page: Page) -> None:
+def test_signing_out_clears_all_data_of_the_account(page: Page) -> None:
     sign_up(page, "first@example.com")
-    submit(page, "speak-form", text="No other user may hear this.")
-    wait_until(page, "!at('spoken').hidden")
-    submit(page, "create-form", name="mine")
-    made = wait_until(page, "at('created').textContent")
-    assert made.startswith("sk_")
-    run(page, "leave()")  # what a refused credential does; the button reloads the page as well
+    fill(page, Text=SECRET)
+    press(page, "Make a file")
+    wait_until(page, "all('.history-row').length === 1")
+    press(page, "Preview Alto")
+    go(page, "chat")
+    fill(page, Message=SECRET)
+    press(page, "Send")
+    wait_until(page, "said().includes('tokens')")
+    go(page, "account/keys")
+    fill(page, Name="mine")
+    press(page, "Create API key")
+    assert wait_until(page, "at('.secret code')?.textContent").startswith("sk_")
+    assert kept(page)[2:] == [1, 1]
+    sign_out(page)
+    assert kept(page) == [0, 0, 0, 0]
 
     sign_up(page, "second@example.com")
-    assert run(page, "document.documentElement.innerHTML.includes('sk_')") is False
-    assert run(page, "at('spoken').hidden && !at('spoken').hasAttribute('src')") is True
-    assert run(page, "document.querySelector('#key-form input').value") == ""
-    assert run(page, "document.querySelector('#login-form [name=email]').value") == ""
+    html = "document.documentElement.innerHTML"
+    assert run(page, f"{html}.includes('sk_')") is False
+    for path in ("speak", "chat", "account/keys"):
+        go(page, path)
+        wait_until(page, "!at('.loading')")
+        texts = "[...document.querySelectorAll('textarea, input')].map((one) => one.value).join()"
+        assert run(page, f"({html} + {texts}).includes({json.dumps(SECRET)})") is False
+    assert run(page, "document.querySelectorAll('.history-row').length") == 0
 
 
-def test_the_account_page_shows_usage_charges_and_webhook_deliveries(page: Page) -> None:
+def test_work_is_kept_for_a_session_that_ended_and_not_for_another_user(
+    tone_server: Server, page: Page
+) -> None:
+    sign_up(page, "ended@example.com")
+    for other in (False, True):
+        fill(page, Text=SECRET)
+        end_sessions(tone_server, "ended@example.com")
+        press(page, "Make a file")
+        wait_until(page, "at('.enter')")
+        assert "session has ended" in run(page, "at('.enter').innerText")
+        assert run(page, f"document.body.innerHTML.includes({json.dumps(SECRET)})") is False
+        assert run(page, "sessionStorage.length") == 0
+        if other:
+            sign_up(page, "other@example.com")
+            assert run(page, "labelled('Text').value").startswith("Good morning")
+            stored = "JSON.stringify({...localStorage})"
+            assert run(page, f"{stored}.includes({json.dumps(SECRET)})") is False
+        else:
+            log_in(page, "ended@example.com")
+            assert run(page, "labelled('Text').value") == SECRET
+
+
+def end_sessions(server: Server, email: str) -> None:
+    """Ends all sessions of a user."""
+    token = log_in_by_api(server, email)
+    httpx.delete(f"{server.url}/auth/sessions", headers=bearer(token)).raise_for_status()
+    httpx.post(f"{server.url}/auth/logout", headers=bearer(token)).raise_for_status()
+
+
+def log_in_by_api(server: Server, email: str, password: str = PASSWORD) -> str:
+    body = {"email": email, "password": password}
+    return str(httpx.post(f"{server.url}/auth/login", json=body).raise_for_status().json()["token"])
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def plans(server: Server, token: str) -> int:
+    return httpx.get(f"{server.url}/plans", headers=bearer(token)).status_code
+
+
+def test_credit_moves_after_work_and_webhooks_are_made_tested_and_deleted(page: Page) -> None:
     sign_up(page, "third@example.com")
-    assert run(page, "at('credit').textContent") == "5.00 USD"
-    assert "Free" in run(page, "at('plan').textContent")
-    hook = {"url": "https://hooks.example.com/", "events": ["tts.completed"]}
-    run(page, f"call('/webhooks', {{method: 'POST', json: {json.dumps(hook)}}}).then(() => true)")
-    submit(page, "speak-form", text="Ten chars.")
-    wait_until(page, "STATUS.includes('of speech')")
-    run(page, "document.querySelector('#refresh button').click()")
-    wait_until(page, "at('usage').rows.length === 1")
-    assert run(page, "at('usage').innerText.split('\\t')") == [
-        "Speech",
-        "10 characters",
-        "1",
-        "0.00015 USD",
-    ]
-    assert run(page, "document.activeElement.textContent") == "Refresh"  # the focus is kept
-    run(page, "document.querySelectorAll('#hooks button')[1].click()")
-    assert "tts.completed is on its way" in wait_until(page, "STATUS.includes('way') && STATUS")
-    assert run(page, "at('deliveries').rows.length") == 2  # of the speech, and the sample
-    run(page, "leave()")
+    wait_until(page, "at('.credit').innerText.includes('5.00 USD')")
+    go(page, "account/webhooks")
+    press(page, "Add a webhook")
+    fill(page, Address="http://hooks.example.com/")
+    press(page, "Add the webhook")
+    wait_until(page, "failed()")  # said in the dialog, which stays open
+    fill(page, Address="https://hooks.example.com/")
+    press(page, "Add the webhook")
+    wait_until(page, "!top().matches?.('dialog') && all('.hook').length === 1")
+    go(page, "speak")
+    fill(page, Text="Ten chars.")
+    press(page, "Make a file")
+    wait_until(page, "said().includes('0.00015 USD')")
+    wait_until(page, "at('.credit').innerText.includes('4.99985 USD')")  # without a refresh
+
+    go(page, "account/overview")
+    assert "Free" in wait_until(page, "at('#plan').textContent")
+    wait_until(page, "rows('main').length === 1")
+    press(page, "Refresh")
+    row = run(page, "rows('main')[0].split('\\t')")
+    assert row == ["Speech", "10 characters", "1", "0.00015 USD"]
+    wait_until(page, "!at('.busy')")
+    assert run(page, "document.activeElement.id") == "refresh-usage"  # the focus is kept
+
+    go(page, "account/webhooks")
+    press(page, "Send a test to https://hooks.example.com/")
+    wait_until(page, "said() === 'A sample of tts.completed is on its way.'")
+    press(page, "Deliveries to https://hooks.example.com/")
+    wait_until(page, "rows('dialog').length === 2")  # of the speech, and the sample
+    press(page, "Close")
+    sign_out(page)
     for word in ("hooks.example.com", "0.00015", "4.99", "Free"):
-        assert run(page, f"at('work').innerHTML.includes('{word}')") is False, word
+        assert run(page, f"document.body.innerHTML.includes('{word}')") is False, word
 
 
 def test_the_page_lists_and_ends_sessions_and_changes_the_password(
     tone_server: Server, page: Page
 ) -> None:
     sign_up(page, "fourth@example.com")
-    body = {"email": "fourth@example.com", "password": "correct horse"}
-    other = httpx.post(f"{tone_server.url}/auth/login", json=body).json()["token"]
-    agents = "[...at('session-rows').rows].map((row) => row.cells[3].textContent)"
-    run(page, "showSessions().then(() => true)")
-    assert "python-httpx" in run(page, f"{agents}[0]") and len(run(page, agents)) == 2
-    run(page, "at('session-rows').rows[0].querySelector('button').click()")
-    wait_until(page, "STATUS === 'The session has ended.' && at('session-rows').rows.length === 1")
+    other = log_in_by_api(tone_server, "fourth@example.com")
+    go(page, "account/settings")
+    wait_until(page, "rows('#sessions').length === 2")
+    assert "python-httpx" in run(page, "rows('#sessions')[0]")
+    run(page, "(all('#sessions button')[0].click(), true)")
+    wait_until(page, "said() === 'The session has ended.' && rows('#sessions').length === 1")
     assert plans(tone_server, other) == 401
-    other = httpx.post(f"{tone_server.url}/auth/login", json=body).json()["token"]
-    run(page, "showSessions().then(() => true)")
-    run(page, "document.querySelector('#end-others button').click()")
-    wait_until(page, "STATUS.includes('All other') && at('session-rows').rows.length === 1")
+    other = log_in_by_api(tone_server, "fourth@example.com")
+    go(page, "account/overview")
+    go(page, "account/settings")
+    wait_until(page, "rows('#sessions').length === 2")
+    press(page, "End all others")
+    wait_until(page, "said().includes('All other') && rows('#sessions').length === 1")
     assert plans(tone_server, other) == 401
-    other = httpx.post(f"{tone_server.url}/auth/login", json=body).json()["token"]
-    submit(page, "password-form", current="wrong horse", new="battery staple")
-    refusal = wait_until(page, "at('status').className === 'bad' && STATUS")
-    assert refusal == "current_password: is not the password of this account"
-    submit(page, "password-form", current="correct horse", new="battery staple")
-    wait_until(page, "STATUS.includes('is changed')")
+    other = log_in_by_api(tone_server, "fourth@example.com")
+    fill(page, Current_password="wrong horse", New_password="battery staple")
+    press(page, "Change password")
+    refusal = wait_until(page, "failed()")
+    assert refusal == "Current_password: is not the password of this account."
+    assert run(page, "document.activeElement.id") == "change-password"
+    fill(page, Current_password=PASSWORD, New_password="battery staple")
+    press(page, "Change password")
+    wait_until(page, "said().includes('is changed')")
     token = run(page, "sessionStorage.getItem('credential')")
     assert [plans(tone_server, one) for one in (other, token)] == [401, 200]
-    assert run(page, f"{agents}.length") == 1
-    run(page, "at('leave').click()")
-    wait_until(page, "typeof at === 'function' && at('work').hidden && sessionStorage.length === 0")
+    sign_out(page)
+    assert run(page, "sessionStorage.length") == 0
     assert plans(tone_server, token) == 401
 
 
@@ -107,65 +189,55 @@ def test_the_page_shows_sign_up_by_the_policy_of_the_service(
     services = local_services(replace(local_settings(tmp_path), sign_up=policy))
     with serve_services(services) as server:
         with open_url(server.url, "console", tmp_path / "none.wav") as page:
-            wait_until(page, "typeof enter === 'function' && at('work').hidden")
-            button = "document.querySelector('[value=\"/auth/signup\"]').checkVisibility()"
-            assert run(page, f"[{button}, at('invite').checkVisibility()]") == shown
+            wait_until(page, "at('.enter')")
+            found = "[Boolean(button('Sign up')), Boolean(labelled('Invite code'))]"
+            assert run(page, found) == shown
+            brings = run(page, "at('.enter').innerText.includes('5.00 USD of credit')")
+            assert brings is (policy != "closed")
 
 
-def plans(server: Server, token: str) -> int:
-    headers = {"Authorization": f"Bearer {token}"}
-    return httpx.get(f"{server.url}/plans", headers=headers).status_code
-
-
-def test_a_key_with_one_scope_hides_billing_and_webhooks(tone_server: Server, page: Page) -> None:
+def test_a_key_with_one_scope_says_in_each_panel_what_it_lacks(
+    tone_server: Server, page: Page
+) -> None:
     answer = httpx.post(
         f"{tone_server.url}/developer/api",
-        headers={"Authorization": f"Bearer {tone_server.key}"},
+        headers=bearer(tone_server.key),
         json={"name": "speaks", "scopes": ["tts"]},
     )
-    submit(page, "key-form", key=answer.raise_for_status().json()["key"])
-    wait_until(page, "!at('work').hidden")
-    assert run(page, "at('money').hidden && at('webhooks').hidden") is True
-    submit(page, "speak-form", text="Only this.")
-    assert "s of speech" in wait_until(page, "at('status').textContent.includes('of') && STATUS")
-    submit(page, "chat-form", message="And chat?")
-    refusal = wait_until(page, "at('status').className === 'bad' && STATUS")
-    assert refusal == "the API key lacks the scope 'chat'"
+    enter(page, answer.raise_for_status().json()["key"])
+    fill(page, Text="Only this.")
+    press(page, "Make a file")
+    wait_until(page, "said().includes('of speech')")
+    go(page, "chat")
+    fill(page, Message="And chat?")
+    press(page, "Send")
+    assert wait_until(page, "failed()").startswith("The API key lacks the scope 'chat'.")
+    assert run(page, "labelled('Message').value") == "And chat?"  # can be sent again
+    go(page, "account/webhooks")
+    assert "lacks the scope 'webhooks'" in wait_until(page, "failed()")
+
+
+def test_a_key_is_made_with_scopes_and_an_end_and_deleted_by_its_name(page: Page) -> None:
+    sign_up(page, "keys@example.com")
+    go(page, "account/keys")
+    run(page, "(labelled('All scopes').click(), true)")
+    fill(page, Name="server", Expires="30")
+    press(page, "Create API key")
+    assert "at least one scope" in wait_until(page, "failed()")
+    run(page, "(labelled('tts: speech').click(), true)")
+    press(page, "Create API key")
+    wait_until(page, "rows('#keys').length === 1 && at('.secret')")
+    assert run(page, "rows('#keys')[0].split('\\t')[2]") == "tts"
+    press(page, "Delete the key server")
+    press(page, "Delete")
+    wait_until(page, "said() === 'The key server is deleted.'")
+    assert run(page, "at('#keys').innerText") == "There is no key yet."
 
 
 def test_a_wrong_key_is_reported_and_not_stored(page: Page) -> None:
-    submit(page, "key-form", key="sk_wrong")
-    assert "wrong" in wait_until(page, "at('status').className === 'bad' && STATUS")
-    assert run(page, "at('work').hidden && sessionStorage.length === 0") is True
-    assert run(page, "document.querySelector('#key-form input').value") == "sk_wrong"
-
-
-def sign_up(page: Page, email: str) -> None:
-    wait_until(page, "typeof enter === 'function' && at('work').hidden")
-    fill(page, "login-form", email=email, password="correct horse")
-    run(page, "document.querySelector('[value=\"/auth/signup\"]').click()")
-    wait_until(page, "!at('work').hidden")
-
-
-def submit(page: Page, form: str, **fields: str) -> None:
-    fill(page, form, **fields)
-    run(page, f"document.querySelector('#{form} button').click()")
-
-
-def fill(page: Page, form: str, **fields: str) -> None:
-    for name, value in fields.items():
-        run(page, f"document.querySelector('#{form} [name={name}]').value = {json.dumps(value)}")
-
-
-def wait_until(page: Page, expression: str) -> Any:
-    """Polls an expression until it is truthy, and returns its value."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while not (value := run(page, expression)):
-        assert time.monotonic() < deadline, f"{expression} did not come true"
-        time.sleep(0.05)
-    return value
-
-
-def run(page: Page, expression: str) -> Any:
-    status = "at('status').textContent"
-    return page.call(f"(() => {expression.replace('STATUS', status)})")
+    press(page, "Use an API key")
+    fill(page, **{"API key": "sk_wrong"})
+    press(page, "Enter")
+    assert "wrong" in wait_until(page, "failed()")
+    assert run(page, "Boolean(at('.enter')) && sessionStorage.length === 0") is True
+    assert run(page, "labelled('API key').value") == "sk_wrong"

@@ -10,8 +10,9 @@ from models.stt.base import STT_SAMPLE_RATE
 from tests.api.local_server import Server
 from tests.clients import browser
 from tests.clients.browser import Page, open_url
+from tests.clients.console_page import enter, fill, go, press, run, sign_out, wait_until
 from tests.clients.dialogue import GREETING, STORY
-from tests.clients.test_console_browser import page, run, submit, wait_until
+from tests.clients.test_console_browser import page
 from tests.hostile.audio_files import wav
 
 __all__ = ["page"]  # a fixture
@@ -32,7 +33,9 @@ LISTEN = """(() => {
         return connect.call(this, meter);
     };
 })"""
-SAID = "[...document.querySelectorAll('#talk p')].map((line) => [line.className, line.textContent])"
+TURNS = "[...document.querySelectorAll('.talk .turn')]"
+SAID = f"{TURNS}.map((one) => [one.dataset.who, one.querySelector('.said-text').textContent])"
+IDLE = "button('Start talking')"
 
 
 @pytest.fixture
@@ -48,51 +51,57 @@ def microphone(tmp_path: Path, sentences: Path) -> Path:
     return path
 
 
-def enter(page: Page, key: str) -> None:
-    wait_until(page, "typeof enter === 'function' && at('work').hidden")
-    submit(page, "key-form", key=key)
-    wait_until(page, "!at('work').hidden")
-
-
-def refusal(page: Page, **fields: str) -> str:
-    """What the page says, when the conversation did not begin."""
-    submit(page, "talk-form", **fields)
-    said = str(wait_until(page, "at('status').className === 'bad' && STATUS"))
-    wait_until(page, "document.querySelector('#talk-form button').textContent === 'Talk'")
-    return said
+def talk(page: Page, key: str) -> None:
+    """Enters, shows the panel and starts."""
+    enter(page, key)
+    go(page, "talk")
+    press(page, "Start talking")
 
 
 @pytest.mark.weights
 def test_a_story_is_heard_and_interrupted(agent_server: Server, microphone: Path) -> None:
     with open_url(agent_server.url, "console", microphone) as page:
         enter(page, agent_server.key)
+        go(page, "talk")
         page.call(LISTEN)
-        submit(page, "talk-form")
-        wait_until(page, "STATUS === 'Speak …'")
-        wait_until(page, "at('talk').textContent.includes('beside the sea')")
+        press(page, "Start talking")
+        wait_until(page, "said() === 'Speak …'")
+        wait_until(page, "at('.talk .turns').textContent.includes('beside the sea')")
         assert run(page, "loudest") > 0.05
-        wait_until(page, "document.querySelectorAll('#talk p').length === 4")
+        wait_until(page, f"{TURNS}.length === 4")
         wait_until(page, f"{SAID}[3][1].length === {len(GREETING)}")
         asked, story, stopped, answer = run(page, SAID)
         assert asked[0] == stopped[0] == "user"
         assert "story" in asked[1] and "enough" in stopped[1]
         assert story[0] == "assistant" and STORY.startswith(story[1][:60])
         assert len(story[1]) < len(STORY) / 2  # what was heard
+        assert run(page, f"{TURNS}[1].innerText.includes('interrupted')") is True
         assert answer == ["assistant", GREETING]
+        stages = run(page, f"{TURNS}[3].querySelectorAll('.latency-bar span').length")
+        assert stages == 4
 
-        submit(page, "talk-form")  # hangs up
-        wait_until(page, "hangUp === null && sockets.size === 0 && STATUS === ''")
-        assert run(page, "at('talk').textContent") != ""
-        run(page, "leave()")
-        assert run(page, "at('talk').textContent") == ""
+        press(page, "Hang up")
+        wait_until(page, f"{IDLE} && said() === 'The conversation has ended.'")
+        assert run(page, f"{TURNS}.length") == 4
+        sign_out(page)
+        assert run(page, f"{TURNS}.length") == 0
 
 
-def test_a_credential_that_ends_ends_the_conversation(page: Page, tone_server: Server) -> None:
-    enter(page, tone_server.key)
-    submit(page, "talk-form")
-    wait_until(page, "STATUS === 'Speak …'")
-    run(page, "leave()")  # what a refused credential does
-    wait_until(page, "hangUp === null && sockets.size === 0")
+def test_signing_out_ends_the_conversation(page: Page, tone_server: Server) -> None:
+    page.call(
+        """(() => {
+            window.endings = 0;
+            const close = AudioContext.prototype.close;
+            AudioContext.prototype.close = function () {
+                window.endings += 1;
+                return close.call(this);
+            };
+        })"""
+    )
+    talk(page, tone_server.key)
+    wait_until(page, "said() === 'Speak …'")
+    sign_out(page)
+    wait_until(page, "endings === 2")  # the microphone's and the loudspeaker's
 
 
 def test_what_is_wrong_is_shown(page: Page, tone_server: Server) -> None:
@@ -101,11 +110,13 @@ def test_what_is_wrong_is_shown(page: Page, tone_server: Server) -> None:
         headers={"Authorization": f"Bearer {tone_server.key}"},
         json={"name": "hears and speaks", "scopes": ["stt", "tts"]},
     )
-    enter(page, answer.raise_for_status().json()["key"])
-    assert refusal(page) == "the API key lacks the scope 'chat'"
-    run(page, "leave()")
-    enter(page, tone_server.key)
-    assert "no voice has that name" in refusal(page, agent_voice="none such")
+    talk(page, answer.raise_for_status().json()["key"])
+    assert wait_until(page, "failed()").startswith("The API key lacks the scope 'chat'.")
+    wait_until(page, IDLE)
+    run(page, "(document.querySelector('.talk details').open = true)")
+    fill(page, Tools="[{")
+    press(page, "Start talking")
+    assert "not a JSON list" in wait_until(page, "failed()")
 
 
 def test_a_user_who_allows_no_microphone_reads_why(
@@ -114,7 +125,8 @@ def test_a_user_who_allows_no_microphone_reads_why(
     asking = [flag for flag in browser.FLAGS if flag != "--use-fake-ui-for-media-stream"]
     monkeypatch.setattr(browser, "FLAGS", asking)
     with browser.open_url(tone_server.url, "console", tmp_path / "none.wav") as page:
-        enter(page, tone_server.key)
         permission = {"name": "microphone"}
         page.command("Browser.setPermission", permission=permission, setting="denied")
-        assert refusal(page) == "The browser gives no microphone: Permission denied."
+        talk(page, tone_server.key)
+        assert "Allow it with the icon" in wait_until(page, "failed()")
+        wait_until(page, IDLE)

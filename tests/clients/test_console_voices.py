@@ -6,10 +6,34 @@ import httpx
 
 from tests.api.local_server import Server
 from tests.clients.browser import open_url
-from tests.clients.test_console_browser import run, submit, wait_until
+from tests.clients.console_page import enter, go, press, record_requests, run, sign_out, wait_until
 from tests.pipelines.voices.recordings import good_files
 
-CLICK_DELETE = "[...document.querySelectorAll('#voices button')].at(-1).click()"
+# Adds recordings of a tone that swells, as files that were chosen.
+ADD = """((...lengths) => {
+    const files = new DataTransfer();
+    lengths.forEach((seconds, at) => {
+        const bytes = new Uint8Array(44 + seconds * 16000);
+        const view = new DataView(bytes.buffer);
+        const words = [0x52494646, 0, 0x57415645, 0x666d7420];
+        words.forEach((word, i) => view.setUint32(i * 4, word));
+        view.setUint32(4, 36 + seconds * 16000, true);
+        view.setUint32(16, 16, true);
+        const shorts = [[20, 1], [22, 1], [32, 2], [34, 16]];
+        shorts.forEach(([i, value]) => view.setUint16(i, value, true));
+        view.setUint32(24, 8000, true);
+        view.setUint32(28, 16000, true);
+        view.setUint32(36, 0x64617461);
+        view.setUint32(40, seconds * 16000, true);
+        for (let i = 44; i < bytes.length; i += 2) {
+            view.setInt16(i, 4500 * Math.sin(i * 0.07) * (1 + Math.sin(i * 0.0004)), true);
+        }
+        files.items.add(new File([bytes], `${at}.wav`, {type: 'audio/wav'}));
+    });
+    const input = document.querySelector('.voices input[type=file]');
+    input.files = files.files;
+    input.dispatchEvent(new Event('change'));
+})"""
 
 
 def test_a_voice_in_progress_is_shown_and_deleted(tone_server: Server, tmp_path: Path) -> None:
@@ -21,13 +45,40 @@ def test_a_voice_in_progress_is_shown_and_deleted(tone_server: Server, tmp_path:
     )
     assert answer.status_code == 201, answer.text
     with open_url(tone_server.url, "console", tmp_path / "none.wav") as page:
-        submit(page, "key-form", key=tone_server.key)
-        shown = wait_until(page, "at('voices').textContent")
-        assert shown.startswith(name) and "ready about" in shown and "Report" not in shown
-        assert run(page, "document.querySelectorAll('#voices progress').length") == 1
-        run(page, f"(window.confirm = () => true, {CLICK_DELETE})")
-        wait_until(page, "at('voices-table').hidden")
-        run(page, "leave()")
-        assert run(page, "at('voices').childElementCount") == 0
+        enter(page, tone_server.key)
+        go(page, "voices")
+        shown = wait_until(page, "at('.voice-own')?.innerText")
+        assert shown.startswith(name) and "ready in about" in shown and "Report" not in shown
+        assert run(page, "all('.voice-own progress').length") == 1
+        press(page, f"Delete {name}")
+        assert "at least 5 %" in run(page, "top().innerText")  # what it costs
+        press(page, "Delete")
+        wait_until(page, "!at('.voice-own')")
+        sign_out(page)
+        assert run(page, "document.querySelectorAll('.voice-own').length") == 0
     listed = httpx.get(f"{tone_server.url}/voices", headers=headers).json()
     assert listed["data"] == []
+
+
+def test_lengths_are_checked_before_anything_is_uploaded(
+    tone_server: Server, tmp_path: Path
+) -> None:
+    with open_url(tone_server.url, "console", tmp_path / "none.wav") as page:
+        enter(page, tone_server.key)
+        go(page, "voices")
+        run(page, "(labelled('Name').value = 'Ann', true)")
+        wait_until(page, "button('Make the voice for 1.00 USD')")  # the price is said
+        record_requests(page)
+        page.call(ADD, 20, 20)
+        wait_until(page, "at('.total').innerText.includes('40 of 120 seconds, 2 recordings')")
+        press(page, "Make the voice for 1.00 USD")
+        wait_until(page, "failed() === '3 to 10 recordings are needed; there are 2.'")
+        page.call(ADD, 20, 4)
+        wait_until(page, "all('.guidance').at(-1).textContent.includes('at least 10 seconds')")
+        press(page, "Make the voice for 1.00 USD")
+        wait_until(page, "failed().includes('too short or too long')")
+        run(page, "(all('.take button[aria-label^=Remove]').at(-1).click(), true)")
+        press(page, "Make the voice for 1.00 USD")
+        wait_until(page, "failed().includes('at least 120 are needed')")
+        posted = run(page, "requests.filter((one) => one.startsWith('POST')).length")
+        assert posted == 0

@@ -1,0 +1,117 @@
+// Requests to the service. Failures are ApiErrors that say what happened and how to go on.
+import { t } from "./i18n.js";
+import { credential, expire, isLocked, noteLimits } from "./session.js";
+
+export class ApiError extends Error {
+  constructor(message, { status = 0, code = "", wait = 0, isEnd = false } = {}) {
+    super(message);
+    this.status = status; // 0: no answer came
+    this.code = code;
+    this.wait = wait; // seconds after which it may be asked again
+    this.isEnd = isEnd; // of the session: Enter says it
+  }
+}
+
+export const aborted = (error) => error?.name === "AbortError";
+
+// Options are those of fetch, and `json`, the body. Sends the credential unless `open`.
+export async function call(path, { json, open = false, credentialToUse, ...options } = {}) {
+  const key = open ? null : credentialToUse || credential();
+  const headers = { ...options.headers };
+  if (key) headers.Authorization = `Bearer ${key}`;
+  if (json !== undefined) {
+    headers["Content-Type"] = "application/json";
+    options.body = JSON.stringify(json);
+  }
+  let answer;
+  try {
+    answer = await fetch(path, { ...options, headers });
+  } catch (error) {
+    if (aborted(error)) throw error;
+    throw new ApiError(t(navigator.onLine ? "error.no_answer" : "error.offline"));
+  }
+  if (key) noteLimits(answer.headers);
+  if (!answer.ok) throw await failure(answer.status, answer.headers, await answer.text(), key && !credentialToUse);
+  return answer;
+}
+
+export const ask = async (path, options) => (await call(path, options)).json();
+
+// `isOwn`: the credential of this page was sent, and not one that is only being tried.
+async function failure(status, headers, text, isOwn) {
+  let body = {};
+  try {
+    body = JSON.parse(text);
+  } catch {
+    // a proxy answered
+  }
+  const wait = status === 429 || status === 503 ? Number(headers.get("Retry-After")) || 0 : 0;
+  const isEnd = status === 401 && Boolean(isOwn);
+  if (isEnd && !isLocked()) expire();
+  const said = typeof body.error === "object" ? body.error : body;
+  const message = said?.message || t("error.status", { status });
+  return new ApiError(message, { status, wait, isEnd, code: said?.code || body.error || "" });
+}
+
+// A form with its progress, which fetch does not report. `onProgress` gets 0 to 1.
+export function upload(path, form, { onProgress = () => {}, signal } = {}) {
+  const key = credential();
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest();
+    request.open("POST", path);
+    request.setRequestHeader("Authorization", `Bearer ${key}`);
+    request.upload.onprogress = ({ loaded, total }) => onProgress(total ? loaded / total : 0);
+    request.onload = async () => {
+      const headers = { get: (name) => request.getResponseHeader(name) };
+      noteLimits(headers);
+      if (request.status < 400) resolve(JSON.parse(request.responseText));
+      else reject(await failure(request.status, headers, request.responseText, true));
+    };
+    request.onerror = () => reject(new ApiError(t(navigator.onLine ? "error.no_answer" : "error.offline")));
+    request.onabort = () => reject(new DOMException("", "AbortError"));
+    signal?.addEventListener("abort", () => request.abort());
+    request.send(form);
+  });
+}
+
+// What a list has; nothing where the key lacks the scope or the model is not up.
+export async function list(path, name) {
+  try {
+    return (await ask(path))[name];
+  } catch (error) {
+    if (error.status !== 403 && error.status !== 503) throw error;
+    return [];
+  }
+}
+
+// The lines of a streamed answer.
+export async function* lines(answer) {
+  const reader = answer.body.getReader();
+  const decoder = new TextDecoder();
+  let rest = "";
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      rest += decoder.decode(value, { stream: true });
+      const whole = rest.split("\n");
+      rest = whole.pop();
+      yield* whole;
+    }
+    if (rest) yield rest;
+  } catch (error) {
+    if (aborted(error)) throw error;
+    throw new ApiError(t("error.cut"));
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+// The JSON of each `data:` line of server-sent events, until `[DONE]`.
+export async function* events(answer) {
+  for await (const line of lines(answer)) {
+    if (!line.startsWith("data: ")) continue;
+    if (line === "data: [DONE]") return;
+    yield JSON.parse(line.slice(6));
+  }
+}

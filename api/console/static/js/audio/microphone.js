@@ -1,0 +1,56 @@
+// The microphone as 16-bit samples, and its level.
+import { t } from "../i18n.js";
+import { explained, field, h } from "../ui.js";
+import { RATE } from "./pcm.js";
+
+const REASONS = {
+  NotFoundError: "mic.none",
+  OverconstrainedError: "mic.none",
+  NotAllowedError: "mic.denied",
+  NotReadableError: "mic.used",
+  AbortError: "mic.used",
+};
+
+// `begin(handle)` passes the samples, 60 ms at a time, at `rate`.
+export async function openMicrophone({ device = "", rate = RATE, clean = true } = {}) {
+  if (!navigator.mediaDevices) throw explained(t("mic.insecure"));
+  const audio = { echoCancellation: clean, noiseSuppression: clean, autoGainControl: clean };
+  if (device) audio.deviceId = { exact: device };
+  const stream = await navigator.mediaDevices.getUserMedia({ audio }).catch((error) => {
+    const known = REASONS[error.name];
+    throw explained(known ? t(known) : t("mic.failed", { reason: error.message }));
+  });
+  const context = new AudioContext(); // Firefox connects no microphone to one of another rate
+  const source = context.createMediaStreamSource(stream);
+  const meter = new AnalyserNode(context, { fftSize: 1024 });
+  source.connect(meter);
+  const close = async () => {
+    stream.getTracks().forEach((track) => track.stop());
+    if (context.state !== "closed") await context.close();
+  };
+  const begin = async (handle) => {
+    await context.audioWorklet.addModule("/console/js/audio/worklet.js");
+    const node = new AudioWorkletNode(context, "microphone", { processorOptions: { rate } });
+    node.port.onmessage = ({ data }) => handle(new Uint8Array(data.buffer));
+    source.connect(node);
+  };
+  return { begin, close, meter, stream };
+}
+
+// A choice of the microphone. Browsers name the devices once one has been allowed.
+export function devicePicker() {
+  const select = h("select", new Option(t("mic.default"), ""));
+  const made = field(t("mic.device"), select);
+  made.fill = async () => {
+    const all = (await navigator.mediaDevices?.enumerateDevices().catch(() => [])) || [];
+    const named = all.filter((one) => one.kind === "audioinput" && one.deviceId && one.deviceId !== "default" && one.label);
+    const chosen = select.value;
+    select.replaceChildren(new Option(t("mic.default"), ""), ...named.map((one) => new Option(one.label, one.deviceId)));
+    if (named.some((one) => one.deviceId === chosen)) select.value = chosen;
+    made.hidden = named.length < 2;
+  };
+  made.fill();
+  navigator.mediaDevices?.addEventListener("devicechange", made.fill);
+  Object.defineProperty(made, "value", { get: () => select.value });
+  return made;
+}

@@ -1,0 +1,44 @@
+// WebSockets of the service. Signing out closes all that are open.
+import { ApiError } from "../api.js";
+import { t } from "../i18n.js";
+import { credential } from "../session.js";
+
+export const sockets = new Set();
+
+// Without `protocols`, which may carry the credential, it is part of the address.
+export function openSocket(path, protocols) {
+  const url = new URL(path, location.href);
+  url.protocol = url.protocol.replace("http", "ws");
+  if (!protocols) url.searchParams.set("apiKey", credential());
+  const socket = new WebSocket(url, protocols || []);
+  sockets.add(socket);
+  socket.addEventListener("close", () => sockets.delete(socket));
+  return socket;
+}
+
+export const closeSockets = () => sockets.forEach((socket) => socket.close());
+
+// Resolves at a clean end of the socket; `handle` gets each message.
+export function converse(socket, handle) {
+  return new Promise((resolve, reject) => {
+    let last = {}; // a server that ends the session says why
+    let opened = false;
+    socket.onopen = () => { opened = true; };
+    socket.onmessage = ({ data }) => {
+      try {
+        last = JSON.parse(data);
+        handle(last);
+      } catch (error) {
+        reject(error);
+        socket.close();
+      }
+    };
+    socket.onclose = ({ code }) => {
+      if (code === 1000 || code === 1005) return resolve();
+      const said = typeof last.error === "string" ? last.error : last.error?.message;
+      if (said) return reject(new ApiError(said, { status: code, code: last.error?.code }));
+      if (code === 1006) return reject(new ApiError(t(navigator.onLine ? "error.socket" : "error.offline"), { opened }));
+      return reject(new ApiError(t("error.socket_code", { code })));
+    };
+  });
+}

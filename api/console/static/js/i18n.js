@@ -1,0 +1,59 @@
+// Texts by key. Another language is a folder beside `strings/en` and a line in CATALOGUES.
+import en from "./strings/en/index.js";
+
+const CATALOGUES = { en: async () => en };
+
+let texts = en;
+export let language = "en";
+
+// Takes the first language of the browser that has a catalogue; English fills its gaps.
+export async function chooseLanguage() {
+  for (const wanted of navigator.languages || []) {
+    const code = wanted.split("-")[0].toLowerCase();
+    if (!CATALOGUES[code]) continue;
+    texts = { ...en, ...(await CATALOGUES[code]()) };
+    language = code;
+    break;
+  }
+  document.documentElement.lang = language;
+}
+
+// The text of a key, with `{name}` replaced by its value. `{n}` of 1 chooses the key `….one`.
+export function t(key, values = {}) {
+  const chosen = values.n === 1 && texts[`${key}.one`] !== undefined ? `${key}.one` : key;
+  const text = texts[chosen];
+  if (text === undefined) throw new Error(`there is no text for ${key}`);
+  return text.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? shown(values[name]) : whole));
+}
+
+export const has = (key) => texts[key] !== undefined;
+
+const shown = (value) => (typeof value === "number" ? number(value) : String(value));
+
+export const number = (value, digits = 0) => value.toLocaleString(undefined, { maximumFractionDigits: digits });
+
+// Small amounts keep the digits that matter; a balance needs more, so that each request moves it.
+export function usd(amount, most = 2) {
+  const digits = amount !== 0 && Math.abs(amount) < 0.01 ? 6 : most;
+  return `${amount.toLocaleString(undefined, { minimumFractionDigits: 2, maximumFractionDigits: digits })} USD`;
+}
+
+export function clock(seconds) {
+  if (!Number.isFinite(seconds)) return "0:00";
+  const whole = Math.floor(seconds);
+  return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}`;
+}
+
+export const moment = (time) =>
+  time ? new Date(time).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" }) : "";
+
+export const day = (time) => new Date(time).toLocaleDateString(undefined, { dateStyle: "medium" });
+
+export function ago(time) {
+  const seconds = (Date.now() - new Date(time)) / 1000;
+  const format = new Intl.RelativeTimeFormat(language, { numeric: "auto" });
+  for (const [unit, length] of [["day", 86400], ["hour", 3600], ["minute", 60]]) {
+    if (seconds >= length) return format.format(-Math.floor(seconds / length), unit);
+  }
+  return t("time.now");
+}

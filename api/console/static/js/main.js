@@ -1,0 +1,193 @@
+// The frame: Enter or the panels, by whether a credential is there and accepted.
+import { ask } from "./api.js";
+import { closeSockets } from "./audio/socket.js";
+import { hush } from "./audio/player.js";
+import { chooseLanguage, t, usd } from "./i18n.js";
+import { icon, svg } from "./icons.js";
+import { go, listen, route } from "./router.js";
+import { about, credential, drop, emit, isKey, keep, on, recall, session } from "./session.js";
+import { own, wipe } from "./store.js";
+import { announce, button, h, status } from "./ui.js";
+import { forget, refreshCredit, stopRefreshing } from "./work.js";
+
+const PANELS = ["speak", "listen", "talk", "chat", "voices", "account"];
+const app = document.getElementById("app");
+const skip = document.getElementById("skip");
+
+let frame = null; // of the workspace that is signed in; kept, detached, while its session has ended
+let panels = new Map();
+let chosen = null;
+
+skip.addEventListener("click", (event) => {
+  event.preventDefault(); // the hash is the router's
+  document.getElementById("main")?.focus();
+});
+
+const logo = () => svg("svg", { viewBox: "0 0 32 32", class: "logo", "aria-hidden": "true" },
+  svg("rect", { width: 32, height: 32, rx: 8, class: "logo-back" }),
+  svg("path", { d: "M6 14v4M11 9v14M16 12v8M21 6v20M26 14v4", class: "logo-line" }));
+
+function makeFrame() {
+  const links = PANELS.map((name) => h("li", h("a.nav-link", { href: `#/${name}`, data: { panel: name } }, icon(name), h("span", t(`nav.${name}`)))));
+  const credit = h("strong", "–");
+  const meter = h("a.credit", { href: "#/account/overview" }, h("span", t("nav.credit")), credit);
+  const secret = credential();
+  const name = session.user?.email || (isKey(secret) ? t("nav.key", { prefix: secret.slice(0, 11) }) : t("nav.signed_in"));
+  const leave = button(t("nav.leave"), signOut, { icon: "leave", kind: "quiet small", id: "leave", label: t("nav.leave") });
+  const docs = h("a.nav-docs", { href: "/docs", "aria-label": t("nav.docs"), target: "_blank", rel: "noopener" }, icon("book"), h("span", t("nav.docs")));
+  const main = h("main", { id: "main", tabIndex: -1 });
+  const made = h("div.frame",
+    h("header.bar", h("a.brand", { href: "#/speak", "aria-label": about.brand }, logo(), h("span", about.brand)), meter,
+      h("nav", { "aria-label": t("nav.label") }, h("ul", links)),
+      h("div.bar-end", docs, h("p.who", { title: name }, name), leave)),
+    h("div.main-wrap", h("p.offline", { role: "alert", hidden: navigator.onLine }, icon("warn"), t("offline.banner")), main));
+  made.main = main;
+  made.showCredit = (value) => { credit.textContent = value === null ? "–" : usd(value, 5); };
+  made.showCredit(session.credit);
+  return made;
+}
+
+async function showPanel({ name, rest }) {
+  if (!frame?.isConnected) return;
+  if (!PANELS.includes(name)) return go("speak");
+  const first = chosen === null;
+  const mine = frame;
+  for (const link of frame.querySelectorAll(".nav-link")) {
+    if (link.dataset.panel === name) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  document.title = t("title", { panel: t(`nav.${name}`), brand: about.brand });
+  if (chosen !== name) hush();
+  chosen = name;
+  let panel = panels.get(name);
+  if (!panel) {
+    const waiting = h("p.loading", { role: "status" }, t("loading"));
+    frame.main.replaceChildren(waiting);
+    try {
+      const module = await import(`./panels/${name}.js`);
+      panel = panels.get(name) || module.default();
+    } catch (error) {
+      console.warn(error);
+      waiting.textContent = t("loading.failed", { reason: error.message });
+      return;
+    }
+    if (mine !== frame || chosen !== name) return;
+    panels.set(name, panel);
+  }
+  if (frame.main.firstChild !== panel.element) {
+    frame.main.replaceChildren(panel.element);
+    scrollTo(0, 0);
+  }
+  panel.show?.(rest);
+  if (!first) panel.element.querySelector("h1")?.focus({ preventScroll: true });
+}
+
+// Shows the panels to a credential, or throws what the service says about it.
+async function enter(secret, user) {
+  const identity = await identify(secret);
+  const before = session.workspace || kept;
+  if (frame && before?.id !== identity.id) forgetWork();
+  keep(secret, user);
+  session.workspace = identity;
+  kept = null;
+  await own();
+  frame ||= makeFrame();
+  chosen = null;
+  app.replaceChildren(frame);
+  emit("entered");
+  refreshCredit(0);
+  await showPanel(route());
+}
+
+let kept = null; // the workspace whose work is kept while its session has ended
+
+// The workspace, or for a key without the scope `keys` only what tells it from others.
+async function identify(secret) {
+  try {
+    return await ask("/auth/workspace", { credentialToUse: secret });
+  } catch (error) {
+    if (error.status !== 403) throw error;
+    return { id: isKey(secret) ? secret.slice(0, 11) : "", name: "", plan: "", retention: "" };
+  }
+}
+
+// Ends all that works for the workspace, and takes its data out of the page.
+function forgetWork() {
+  closeSockets();
+  stopRefreshing();
+  hush();
+  for (const panel of panels.values()) panel.leave?.();
+  panels = new Map();
+  frame?.remove();
+  frame = chosen = kept = null;
+  document.querySelectorAll("dialog").forEach((one) => one.close());
+  announce("");
+  forget();
+}
+
+async function showEnter({ expired = false } = {}) {
+  document.title = t("title", { panel: t("enter.log_in"), brand: about.brand });
+  const { default: makeEnter } = await import("./panels/enter.js");
+  const enterPanel = makeEnter({ enter, logo, expired, discard: async () => {
+    forgetWork();
+    await wipe();
+    showEnter();
+  } });
+  app.replaceChildren(enterPanel.element);
+  enterPanel.focus();
+}
+
+// Signs out, and removes all of the workspace from the page and from the browser.
+export async function signOut() {
+  const secret = credential();
+  forgetWork();
+  // An API key has no session, and a token that has ended needs none.
+  const ended = secret && !isKey(secret) ? ask("/auth/logout", { method: "POST", credentialToUse: secret }).catch(() => {}) : null;
+  drop();
+  await wipe();
+  await ended;
+  history.replaceState(null, "", location.pathname);
+  await showEnter();
+}
+
+on("expired", () => {
+  kept = session.workspace;
+  closeSockets();
+  hush();
+  document.querySelectorAll("dialog").forEach((one) => one.close());
+  drop();
+  showEnter({ expired: true });
+});
+on("sign-out", signOut);
+on("route", showPanel);
+on("credit", (value) => frame?.showCredit(value));
+for (const event of ["online", "offline"]) {
+  addEventListener(event, () => {
+    const banner = frame?.querySelector(".offline");
+    if (banner) banner.hidden = navigator.onLine;
+  });
+}
+
+async function begin() {
+  await chooseLanguage();
+  skip.textContent ||= "";
+  listen();
+  recall();
+  if (!credential()) return showEnter();
+  const place = status();
+  app.replaceChildren(h("div.starting", logo(), place));
+  place.say(t("loading"));
+  const attempt = async () => {
+    try {
+      await enter(credential(), session.user);
+    } catch (error) {
+      if (error.status === 401) {
+        drop();
+        await showEnter();
+      } else place.fail(error, attempt);
+    }
+  };
+  await attempt();
+}
+
+begin();

@@ -1,0 +1,42 @@
+// Account: parts that are made when they are first shown.
+import { codeButton } from "../code.js";
+import { t } from "../i18n.js";
+import { h, panelHead, tabs } from "../ui.js";
+import { audit } from "./account/audit.js";
+import { keys } from "./account/keys.js";
+import { overview } from "./account/overview.js";
+import { settings } from "./account/settings.js";
+import { webhooks } from "./account/webhooks.js";
+
+const PARTS = { overview, keys, webhooks, settings, audit };
+const REQUESTS = {
+  overview: () => [{ title: t("account.overview"), method: "GET", path: "/billing/usage" }],
+  keys: () => [
+    { title: t("keys.make"), path: "/developer/api", json: { name: "server", scopes: ["tts"] } },
+    { title: t("account.keys"), method: "GET", path: "/developer/api" },
+  ],
+  webhooks: () => [{ title: t("hooks.new"), path: "/webhooks", json: { url: "https://example.com/hook", events: ["tts.completed"] } }],
+  settings: () => [{ title: t("settings.workspace"), method: "PUT", path: "/auth/workspace", json: { retention: "standard" } }],
+  audit: () => [{ title: t("account.audit"), method: "GET", path: "/audit" }],
+};
+
+export default function makeAccount() {
+  const made = new Map();
+  const part = (name) => {
+    if (!made.has(name)) made.set(name, PARTS[name]());
+    return made.get(name);
+  };
+  let isReady = false;
+  const parts = tabs(t("account.parts"), Object.keys(PARTS).map((name) => [name, t(`account.${name}`), () => part(name)]), (name) => {
+    if (!isReady) return;
+    history.replaceState(null, "", `#/account/${name}`);
+    part(name).show();
+  });
+  isReady = true;
+  const element = h("div.panel.account", panelHead(t("nav.account"), t("account.lead"), codeButton(() => REQUESTS[parts.chosen]())), parts);
+  return {
+    element,
+    show: ([name]) => parts.choose(PARTS[name] ? name : parts.chosen || "overview"),
+    leave: () => made.forEach((one) => one.leave?.()),
+  };
+}

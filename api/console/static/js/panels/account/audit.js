@@ -1,0 +1,24 @@
+// The audit log of the workspace.
+import { ask } from "../../api.js";
+import { moment, t } from "../../i18n.js";
+import { act, button, card, h, status, table } from "../../ui.js";
+
+export function audit() {
+  const place = status();
+  const rows = h("div.stack");
+  const more = button(t("action.more"), act(place, () => load(page + 1)), { kind: "small", hidden: true });
+  let page = 1;
+  let entries = [];
+
+  const load = async (wanted) => {
+    const found = await ask(`/audit?limit=50&page=${wanted}`);
+    page = wanted;
+    entries = page === 1 ? found.data : [...entries, ...found.data];
+    rows.replaceChildren(table(t("audit.title"), [t("audit.action"), t("audit.time"), t("audit.actor"), t("audit.target"), t("audit.details")],
+      entries.map((one) => [one.action, moment(one.created_at), one.actor, one.target, h("code", { title: one.digest }, Object.keys(one.details).length ? JSON.stringify(one.details) : "")])));
+    more.hidden = page >= found.pagination.pages;
+  };
+  const made = card(t("audit.title"), h("p.hint", t("audit.about")), place, rows, more);
+  made.show = () => load(1).catch((error) => place.fail(error, made.show));
+  return made;
+}

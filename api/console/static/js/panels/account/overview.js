@@ -1,0 +1,131 @@
+// Credit, usage and the plan.
+import { ask } from "../../api.js";
+import { barChart, chartKey } from "../../charts.js";
+import { day, number, t, usd } from "../../i18n.js";
+import { noteCredit, on, session } from "../../session.js";
+import { act, button, card, confirmed, download, field, h, select, status, table } from "../../ui.js";
+
+const KINDS = ["tts", "stt", "chat", "voice"];
+const DAY_MS = 86_400_000;
+const kindName = (kind) => (KINDS.includes(kind) ? t(`usage.kind.${kind}`) : kind);
+const date = (time) => new Date(time).toISOString().slice(0, 10);
+
+function usageCard() {
+  const place = status();
+  const period = select(["7", "30", "90"].map((one) => [one, t(`usage.period.${one}`)]), { value: "30" });
+  const credit = h("strong", { id: "credit" }, "–");
+  const spent = h("strong", { id: "spent" }, "–");
+  const spentText = h("span");
+  const requests = h("strong", "–");
+  const left = h("strong", { id: "requests-left" }, "–");
+  const leftText = h("span");
+  const drawing = h("div.stack");
+  let shown = [];
+
+  const showLimits = () => {
+    if (!session.limits) return;
+    left.textContent = number(session.limits.remaining);
+    leftText.textContent = t("usage.left", { limit: session.limits.limit });
+  };
+  const load = async () => {
+    const days = Number(period.value);
+    const to = date(Date.now());
+    const from = date(Date.now() - (days - 1) * DAY_MS);
+    const usage = await ask(`/billing/usage?from=${from}&to=${to}`);
+    noteCredit(usage.credit_balance);
+    shown = usage.usage;
+    spent.textContent = usd(usage.total_cost, 5);
+    spentText.textContent = t("usage.spent", { n: days });
+    requests.textContent = number(shown.reduce((sum, one) => sum + one.requests, 0));
+    const byDay = Array.from({ length: days }, (_, at) => {
+      const when = date(Date.parse(from) + at * DAY_MS);
+      const of = shown.filter((one) => one.date === when);
+      return {
+        label: new Date(`${when}T12:00:00Z`).toLocaleDateString(undefined, { day: "numeric", month: "short", timeZone: "UTC" }),
+        parts: of.map((one) => [`kind-${one.kind}`, one.cost]),
+      };
+    });
+    const sums = new Map();
+    for (const one of shown) {
+      const sum = sums.get(one.kind) || { units: 0, requests: 0, cost: 0, unit: one.unit };
+      for (const name of ["units", "requests", "cost"]) sum[name] += one[name];
+      sums.set(one.kind, sum);
+    }
+    drawing.replaceChildren(...(shown.length ? [
+      barChart(t("usage.chart"), byDay, (value) => number(value, 4)),
+      chartKey([...sums.keys()].map((kind) => [`kind-${kind}`, kindName(kind)])),
+      table(t("usage.table"), [t("usage.work"), t("usage.amount"), t("usage.requests"), t("usage.cost")],
+        [...sums].map(([kind, sum]) => [kindName(kind), `${number(sum.units)} ${sum.unit}`, number(sum.requests), usd(sum.cost)])),
+    ] : [h("p.empty", t("usage.none"))]));
+  };
+  const show = () => load().catch((error) => place.fail(error, show));
+  const csv = () => {
+    const lines = ["date,kind,units,unit,requests,cost_usd", ...shown.map((one) => [one.date, one.kind, one.units, one.unit, one.requests, one.cost].join(","))];
+    download(new Blob([`${lines.join("\n")}\n`], { type: "text/csv" }), "usage.csv");
+  };
+  period.addEventListener("change", show);
+  const stops = [
+    on("credit", (value) => { credit.textContent = value === null ? "–" : usd(value, 5); }),
+    on("limits", showLimits),
+  ];
+  const made = card(t("usage.title"),
+    h("div.figures",
+      h("p.figure", credit, h("span", t("usage.credit"))), h("p.figure", spent, spentText),
+      h("p.figure", requests, h("span", t("usage.requests"))), h("p.figure", left, leftText)),
+    h("div.row", field(t("usage.period"), period), h("div.actions",
+      button(t("usage.export"), csv, { icon: "download", kind: "small" }),
+      button(t("action.refresh"), act(place, load), { icon: "refresh", kind: "small", id: "refresh-usage" }))),
+    place, drawing, h("p.hint", t("usage.utc")));
+  made.show = show;
+  made.leave = () => stops.forEach((stop) => stop());
+  return made;
+}
+
+function planCard() {
+  const place = status();
+  const now = h("p", { id: "plan" });
+  const all = h("div.plans");
+  const load = async () => {
+    const current = await ask("/billing/current-plan");
+    const { plans } = await ask("/plans");
+    now.textContent = t("plan.now", {
+      name: current.plan.name, price: usd(current.plan.price),
+      cycle: t(`plan.cycle.${current.billing_cycle}`), date: day(current.next_billing_date),
+    });
+    all.replaceChildren(...plans.map((plan) => {
+      const isMine = plan.id === current.plan.id;
+      return h("article.plan", { class: isMine ? "current" : "" },
+        h("h3", plan.name), h("p", t("plan.month", { price: usd(plan.price) })),
+        h("ul", plan.features.map((one) => h("li", one))),
+        isMine ? h("p.badge.good", t("plan.current")) : button(t("plan.choose", { name: plan.name }), act(place, () => choose(plan)), { kind: "small" }));
+    }));
+  };
+  const choose = async (plan) => {
+    if (!(await confirmed(plan.name, t("plan.ask", { name: plan.name }), t("plan.choose", { name: plan.name })))) return;
+    const answer = await ask("/billing/subscribe", { method: "POST", json: { plan_id: plan.id, billing_cycle: "monthly" } });
+    if (answer.subscription.status === "pending") {
+      place.say(t("plan.pending"));
+      const to = answer.checkout_url;
+      if (to && /^https?:/.test(to)) all.before(h("p", h("a", { href: to, rel: "noopener" }, t("plan.pay"))));
+      return;
+    }
+    place.say(t("plan.changed", { name: answer.subscription.plan.name }));
+    await load();
+  };
+  const show = () => load().catch((error) => place.fail(error, show));
+  const made = card(t("plan.title"), now, place, all);
+  made.show = show;
+  return made;
+}
+
+export function overview() {
+  const usage = usageCard();
+  const plan = planCard();
+  const made = h("div.stack", usage, plan);
+  made.show = () => {
+    usage.show();
+    plan.show();
+  };
+  made.leave = usage.leave;
+  return made;
+}

@@ -1,0 +1,140 @@
+// Webhooks: make, edit, test, deliveries, secrets.
+import { ask } from "../../api.js";
+import { toBase64 } from "../../audio/pcm.js";
+import { moment, number, t } from "../../i18n.js";
+import { act, button, card, check, confirmed, copyButton, dialog, explained, field, form, h, iconButton, status, submitButton, table } from "../../ui.js";
+
+const EVENTS = ["tts.completed", "tts.failed", "stt.completed", "stt.failed", "agent.session.completed", "voice.created", "voice.ready", "voice.failed"];
+const DELIVERIES = 20; // the last ones are shown
+const STATES = { delivered: "good", failed: "bad", pending: "warn", cancelled: "" };
+const VERIFY = `import base64, hashlib, hmac, time
+
+
+def verify(headers, body: bytes, secret: str) -> None:
+    """Raises ValueError unless \`body\` is a message of the service."""
+    sent_at = int(headers["webhook-timestamp"])
+    if abs(time.time() - sent_at) > 300:
+        raise ValueError("too old, or from the future")
+    if secret.startswith("whsec_"):
+        key = base64.b64decode(secret.removeprefix("whsec_"))
+    else:
+        key = secret.encode()
+    signed = f"{headers['webhook-id']}.{sent_at}.".encode() + body
+    right = base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+    given = [one.removeprefix("v1,") for one in headers["webhook-signature"].split()]
+    if not any(hmac.compare_digest(right, one) for one in given):
+        raise ValueError("the signature is wrong")`;
+
+const newSecret = () => `whsec_${toBase64(crypto.getRandomValues(new Uint8Array(24)))}`;
+
+// The fields of a webhook, empty or of one that is there.
+function hookFields(hook) {
+  const url = h("input", { type: "url", name: "url", value: hook?.url || "", placeholder: "https://example.com/hook", required: true, maxLength: 2048, autocomplete: "off" });
+  const events = EVENTS.map((one) => check(one, { value: one, checked: hook ? hook.events.includes(one) : one === "tts.completed" }));
+  const secret = h("input", { name: "secret", autocomplete: "off", spellcheck: false, minLength: 8, maxLength: 256, value: hook ? "" : newSecret() });
+  const isActive = check(t("hooks.active"), { checked: hook?.status !== "inactive" });
+  const made = h("div.stack",
+    field(t("hooks.url"), url),
+    h("fieldset.stack", h("legend", t("hooks.events")), h("div.checks", events)),
+    field(t("hooks.secret"), secret, { hint: t(hook ? "hooks.secret_keep" : "hooks.secret_hint") }),
+    h("div.actions", button(t("hooks.generate"), () => { secret.value = newSecret(); }, { icon: "refresh", kind: "small" }), copyButton(() => secret.value)),
+    hook && isActive);
+  made.read = () => {
+    const json = { url: url.value.trim(), events: events.filter((one) => one.box.checked).map((one) => one.box.value) };
+    if (!json.events.length) throw explained(t("hooks.events_none"));
+    if (secret.value) json.secret = secret.value;
+    if (hook) json.status = isActive.box.checked ? "active" : "inactive";
+    return json;
+  };
+  return made;
+}
+
+export function webhooks() {
+  const place = status();
+  const list = h("div.stack", { id: "hooks" });
+
+  const load = async () => {
+    const { webhooks: found } = await ask("/webhooks");
+    list.replaceChildren(...(found.length ? found.map(row) : [h("p.empty", t("hooks.none"))]));
+  };
+  const row = (hook) => h("article.hook", { data: { id: hook.id } },
+    h("div.row", h("h3", hook.url), h("span.badge", { class: hook.status === "active" ? "good" : "bad" }, t(`hooks.status.${hook.status}`))),
+    h("p.hint", hook.events.join(", ")),
+    h("div.actions",
+      button(t("hooks.deliveries"), act(place, () => deliveries(hook)), { kind: "small", label: t("hooks.deliveries_of", { url: hook.url }) }),
+      button(t("hooks.test"), act(place, () => test(hook)), { kind: "small", label: t("hooks.test_of", { url: hook.url }) }),
+      button(t("hooks.edit_short"), () => edit(hook), { kind: "small", label: t("hooks.edit", { url: hook.url }) }),
+      button(t("hooks.rotate"), act(place, () => rotate(hook)), { kind: "small", label: t("hooks.rotate_of", { url: hook.url }) }),
+      iconButton("trash", t("hooks.delete", { url: hook.url }), act(place, () => remove(hook)))));
+
+  const create = () => {
+    const said = status();
+    const fields = hookFields(null);
+    const made = dialog(t("hooks.new"), form(said, async () => {
+      await ask("/webhooks", { method: "POST", json: fields.read() });
+      made.close();
+      await load();
+      place.say(t("hooks.added"));
+    }, fields, submitButton(t("hooks.add")), said));
+  };
+  const edit = (hook) => {
+    const said = status();
+    const fields = hookFields(hook);
+    const made = dialog(t("hooks.edit", { url: hook.url }), form(said, async () => {
+      await ask(`/webhooks/${hook.id}`, { method: "PATCH", json: fields.read() });
+      made.close();
+      await load();
+      place.say(t("hooks.saved"));
+    }, fields, submitButton(t("action.save")), said));
+  };
+  const rotate = async (hook) => {
+    const said = status();
+    const secret = newSecret();
+    const made = dialog(t("hooks.rotate_of", { url: hook.url }), form(said, async () => {
+      await ask(`/webhooks/${hook.id}`, { method: "PATCH", json: { secret } });
+      made.close();
+      place.say(t("hooks.rotated"));
+    }, h("p", t("hooks.rotate_ask")), h("div.secret", h("code", secret), copyButton(secret)), submitButton(t("hooks.rotate_go")), said));
+  };
+  const remove = async (hook) => {
+    if (!(await confirmed(t("hooks.delete", { url: hook.url }), t("hooks.delete_ask", { url: hook.url }), t("action.delete")))) return;
+    await ask(`/webhooks/${hook.id}`, { method: "DELETE" });
+    await load();
+    place.say(t("hooks.deleted"));
+    add.focus();
+  };
+  const test = async (hook) => {
+    const sent = await ask(`/webhooks/${hook.id}/test`, { method: "POST" });
+    place.say(t("hooks.tested", { event: sent.event }));
+  };
+  const deliveries = async (hook) => {
+    const said = status();
+    const body = h("div.stack");
+    const draw = async () => {
+      const { data } = await ask(`/webhooks/${hook.id}/deliveries?limit=${DELIVERIES}`);
+      body.replaceChildren(data.length
+        ? table(t("hooks.deliveries_of", { url: hook.url }), [t("hooks.created"), t("hooks.event"), t("hooks.state"), t("hooks.attempts"), t("hooks.last"), t("hooks.next"), ""],
+            data.map((one) => {
+              const last = one.attempts.at(-1);
+              return [moment(one.created_at), one.event, h("span.badge", { class: STATES[one.status] }, one.status), number(one.attempts.length),
+                last ? t("hooks.answer", { code: String(last.status_code ?? last.error), n: last.milliseconds }) : "", moment(one.next_attempt_at),
+                button(t("hooks.again"), act(said, async () => {
+                  await ask(`/webhooks/${hook.id}/deliveries/${one.id}/redeliver`, { method: "POST" });
+                  await draw();
+                  said.say(t("hooks.resent", { event: one.event }));
+                }), { kind: "small", label: t("hooks.again_of", { event: one.event, time: moment(one.created_at) }) })];
+            }))
+        : h("p.empty", t("hooks.deliveries_none", { url: hook.url })));
+    };
+    await draw();
+    const made = dialog(t("hooks.deliveries_of", { url: hook.url }), [h("div.actions", button(t("action.refresh"), act(said, draw), { icon: "refresh", kind: "small" })), said, body], { kind: "drawer" });
+    made.id = "deliveries";
+  };
+
+  const add = button(t("hooks.new"), create, { icon: "plus", id: "add-hook" });
+  const made = h("div.stack",
+    card(t("hooks.title"), h("p.hint", t("hooks.about")), h("div.actions", add), place, list),
+    card(t("hooks.verify"), h("p.hint", t("hooks.verify_about")), h("div.snippet", copyButton(VERIFY), h("pre", { tabIndex: 0 }, h("code", VERIFY)))));
+  made.show = () => load().catch((error) => place.fail(error, made.show));
+  return made;
+}

@@ -1,0 +1,249 @@
+// A chat: its messages, streamed answers, and calls of tools.
+import { ApiError, aborted, ask, call, events } from "../../api.js";
+import { number, t, usd } from "../../i18n.js";
+import { icon } from "../../icons.js";
+import { markdown } from "../../markdown.js";
+import { price, session } from "../../session.js";
+import { button, card, confirmed, copyButton, explained, field, form, h, iconButton, setButton, status } from "../../ui.js";
+import { ago } from "../../i18n.js";
+import { refreshCredit } from "../../work.js";
+import { chatSettings } from "./settings.js";
+
+const PAGE = 100;
+
+export function conversation() {
+  const place = status();
+  const log = h("div.turns.tall", { role: "log", "aria-label": t("chat.log"), tabIndex: 0 });
+  const none = h("p.empty", t("chat.none"));
+  const message = h("textarea", { rows: 2, name: "message", required: true });
+  const settings = chatSettings({ saves: session.workspace.retention !== "zero" });
+  const list = h("ul.chat-list");
+  const listNone = h("p.hint", t("chat.saved_none"));
+  const more = button(t("action.more"), () => showList(page + 1), { kind: "small", hidden: true });
+  const sendButton = button(t("chat.send"), () => (stop ? stop() : submit()), { icon: "send", kind: "main", id: "chat-send" });
+  let chatId = null;
+  let history = []; // of a chat that is not saved: the service then knows no earlier message
+  let stop = null;
+  let page = 1;
+
+  const scroll = () => { log.scrollTop = log.scrollHeight; };
+  const turn = (role, text = "") => {
+    none.hidden = true;
+    const content = h("div", role === "user" ? h("p.said-text", text) : markdown(text));
+    const made = h("div.turn", { class: role }, h("span.offscreen", t(role === "user" ? "chat.you" : "chat.model_says")), content);
+    made.write = (whole) => content.replaceChildren(markdown(whole));
+    log.append(made);
+    scroll();
+    return made;
+  };
+  const reset = () => {
+    chatId = null;
+    history = [];
+    log.replaceChildren();
+    none.hidden = false;
+    place.clear();
+    mark();
+  };
+  const mark = () => {
+    for (const open of list.querySelectorAll(".chat-open")) {
+      if (open.dataset.id === chatId) open.setAttribute("aria-current", "true");
+      else open.removeAttribute("aria-current");
+    }
+  };
+
+  const body = (messages) => {
+    const fields = settings.fields();
+    const json = { ...fields, stream: true };
+    if (chatId) json.chat_id = chatId;
+    const isFirst = !chatId && !history.length;
+    if (isFirst && settings.system) messages = [{ role: "system", content: settings.system }, ...messages];
+    json.messages = chatId ? messages : [...history, ...messages];
+    return { json, messages };
+  };
+
+  // Sends messages and streams the answer into a turn.
+  const answer = async (given, input) => {
+    const { json, messages } = body(given);
+    input?.();
+    const control = new AbortController();
+    stop = () => control.abort();
+    setButton(sendButton, "stop", t("chat.stop"));
+    place.say(t("chat.answering"));
+    const line = turn("assistant");
+    let text = "";
+    let thoughts = "";
+    let done = {};
+    const calls = [];
+    try {
+      const reply = await call("/v1/chat/completions", { method: "POST", json, signal: control.signal });
+      let isNew = false;
+      for await (const data of events(reply)) {
+        if (data.type === "chat_id") {
+          chatId = data.chat_id;
+          isNew = true;
+        }
+        if (data.type === "error") throw new ApiError(data.error.message, { code: data.error.code });
+        if (data.type === "done") done = data;
+        const { delta } = data.choices[0];
+        thoughts += delta.reasoning_content || "";
+        for (const piece of delta.tool_calls || []) merge(calls, piece);
+        if (delta.content) {
+          text += delta.content;
+          line.write(text);
+          scroll();
+        }
+      }
+      history.push(...messages, { role: "assistant", content: text, ...(calls.length ? { tool_calls: calls } : {}) });
+      if (thoughts) line.append(h("details", h("summary", t("chat.thinking")), h("p.hint", thoughts)));
+      if (text) line.append(h("div.actions", copyButton(text, { of: t("chat.copy_answer") })));
+      if (calls.length) askResults(line, calls);
+      const tokens = done.usage?.total_tokens || 0;
+      place.say(t("chat.done", { seconds: number((done.response_time_ms || 0) / 1000, 1), tokens, price: usd(price("chat_token", tokens)) }));
+      if (isNew) showList();
+    } catch (error) {
+      if (!text && !calls.length) line.remove();
+      if (!aborted(error)) throw error;
+      place.say(t("chat.stopped"));
+    } finally {
+      stop = null;
+      setButton(sendButton, "send", t("chat.send"));
+      refreshCredit();
+    }
+  };
+
+  const showCall = (one) => h("p", icon("tool"), " ", h("strong", t("chat.call", { name: one.function.name })), " ", h("code", one.function.arguments));
+  const askResults = (line, calls) => {
+    const inputs = calls.map((one) => h("input", { value: '"ok"', autocomplete: "off", spellcheck: false, name: one.id }));
+    const results = form(place, async () => {
+      const messages = calls.map((one, at) => ({ role: "tool", tool_call_id: one.id, content: inputs[at].value }));
+      await answer(messages, () => {
+        results.replaceWith(...messages.map((one) => h("p.hint", one.content)));
+        message.focus();
+      });
+    }, calls.map((one, at) => [showCall(one), field(t("chat.result", { name: one.function.name }), inputs[at])]),
+    button(t("chat.send_result"), null, { type: "submit", kind: "small" }));
+    line.classList.add("tool");
+    line.append(results);
+    scroll();
+  };
+
+  const submit = async () => {
+    const content = message.value.trim();
+    message.focus();
+    if (!content) return;
+    let mine = null;
+    try {
+      await answer([{ role: "user", content }], () => {
+        mine = turn("user", content);
+        message.value = "";
+      });
+    } catch (error) {
+      if (mine && !message.value) { // what was not answered can be sent again
+        mine.remove();
+        message.value = content;
+      }
+      none.hidden = log.childElementCount > 0;
+      place.fail(error, error instanceof ApiError ? submit : undefined);
+    }
+  };
+
+  const open = async (chat, at = 0) => {
+    if (stop) stop();
+    try {
+      const first = await ask(`/chats/${chat.chat_id}?limit=${PAGE}`);
+      const last = at || first.pagination.pages || 1;
+      const shown = last === 1 ? first : await ask(`/chats/${chat.chat_id}?limit=${PAGE}&page=${last}`);
+      if (!at) {
+        reset();
+        chatId = chat.chat_id;
+      }
+      const before = log.scrollHeight;
+      const turns = shown.messages.filter((one) => one.role !== "system").map((one) => {
+        const made = turn(one.role === "user" ? "user" : "assistant", one.content);
+        for (const one_call of one.tool_calls || []) made.append(showCall(one_call));
+        return made;
+      });
+      log.querySelector(".earlier")?.remove();
+      if (at) log.prepend(...turns);
+      if (last > 1) log.prepend(button(t("chat.earlier"), () => open(chat, last - 1), { kind: "small", class: "button small earlier" }));
+      log.scrollTop = at ? log.scrollHeight - before : log.scrollHeight;
+      mark();
+      if (!at) message.focus();
+    } catch (error) {
+      place.fail(error, () => open(chat, at));
+    }
+  };
+  const row = (chat) => {
+    const title = chat.title || "…";
+    return h("li",
+      h("button.chat-open", { type: "button", data: { id: chat.chat_id }, title: t("chat.open", { title }), onclick: () => open(chat) }, h("span", title), h("small", ago(chat.updated_at))),
+      iconButton("trash", t("chat.delete", { title }), async () => {
+        if (!(await confirmed(t("chat.saved"), t("chat.delete_ask", { title }), t("action.delete")))) return;
+        try {
+          await ask(`/chats/${chat.chat_id}`, { method: "DELETE" });
+          if (chatId === chat.chat_id) reset();
+          await showList();
+          fresh.focus();
+        } catch (error) {
+          place.fail(error);
+        }
+      }));
+  };
+  const showList = async (wanted = 1) => {
+    let found;
+    try {
+      found = await ask(`/chats?limit=20&page=${wanted}`);
+    } catch (error) {
+      if (error.status !== 403) place.fail(error, () => showList(wanted));
+      return;
+    }
+    page = wanted;
+    if (page === 1) list.replaceChildren();
+    list.append(...found.data.map(row));
+    listNone.hidden = list.childElementCount > 0;
+    more.hidden = page >= found.pagination.pages;
+    mark();
+  };
+  const fresh = button(t("chat.new"), () => {
+    stop?.();
+    reset();
+    message.focus();
+  }, { icon: "plus", id: "chat-new" });
+
+  message.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    if (!stop) submit();
+  });
+  showList();
+  const made = h("div.chat-grid",
+    card(t("chat.saved"), fresh, listNone, list, more),
+    h("section.card", { "aria-label": t("chat.mode.chat") }, none, log, place, h("div.compose", field(t("chat.message"), message), sendButton)),
+    settings);
+  made.request = () => ({ title: t("chat.mode.chat"), ...withOpenai(body([{ role: "user", content: message.value || "…" }]).json) });
+  made.leave = () => stop?.();
+  made.safely = () => {
+    try {
+      return [made.request()];
+    } catch (error) {
+      if (!error.isExplained) throw error;
+      place.fail(explained(error.message));
+      return [];
+    }
+  };
+  return made;
+}
+
+// A piece of a streamed call joins those before it.
+function merge(calls, piece) {
+  const call_ = (calls[piece.index ?? 0] ||= { id: "", type: "function", function: { name: "", arguments: "" } });
+  if (piece.id) call_.id = piece.id;
+  call_.function.name += piece.function?.name || "";
+  call_.function.arguments += piece.function?.arguments || "";
+}
+
+function withOpenai(json) {
+  const shown = JSON.stringify(json.messages.map(({ role, content }) => ({ role, content })), null, 4);
+  const openai = ["stream = client.chat.completions.create(", `    model="${json.model || "gpt-4o-mini"}", stream=True, messages=${shown.replaceAll("\n", "\n    ")}`, ")", "for chunk in stream:", `    print(chunk.choices[0].delta.content or "", end="")`].join("\n");
+  return { path: "/v1/chat/completions", json, streams: true, openai };
+}

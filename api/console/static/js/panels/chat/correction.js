@@ -1,0 +1,120 @@
+// Correction: every change as a diff that can be taken or left.
+import { ask } from "../../api.js";
+import { t, usd } from "../../i18n.js";
+import { price } from "../../session.js";
+import { button, card, copyButton, explained, field, form, h, iconButton, select, status, submitButton } from "../../ui.js";
+import { refreshCredit } from "../../work.js";
+
+const MOST = 20_000;
+const CONTEXTS = ["", "email", "chat", "document", "message", "social"];
+const STYLES = ["autoCapitalize", "autoPunctuate", "useContractions", "expandAbbreviations"];
+
+function dictionary() {
+  const rows = h("div.pairs");
+  const made = h("div.stack", h("p.hint", t("correct.dictionary_hint")), rows, h("div.actions", button(t("correct.add"), () => add().focus(), { icon: "plus", kind: "small" })));
+  const add = () => {
+    const term = h("input", { maxLength: 200, autocomplete: "off" });
+    const replacement = h("input", { maxLength: 200, autocomplete: "off" });
+    const row = h("div.pair", field(t("correct.term"), term), field(t("correct.replacement"), replacement));
+    row.append(iconButton("close", t("correct.remove", { term: "" }), () => row.remove()));
+    row.entry = () => ({ term: term.value.trim(), replacement: replacement.value });
+    rows.append(row);
+    return term;
+  };
+  made.entries = () => [...rows.children].map((row) => row.entry()).filter((one) => one.term);
+  return made;
+}
+
+export function correction() {
+  const place = status();
+  const text = h("textarea.big", { rows: 7, name: "text", value: t("correct.first"), spellcheck: false });
+  const count = h("p.count");
+  const context = select(CONTEXTS.map((one) => [one, t(`correct.context.${one || "none"}`)]));
+  const tone = h("input", { maxLength: 100, autocomplete: "off" });
+  const styles = new Map(STYLES.map((name) => [name, select(["", "true", "false"].map((one) => [one, t(`correct.choice.${one}`)]))]));
+  const terms = dictionary();
+  const none = h("p.empty", t("correct.none"));
+  const facts = h("p.hint", { role: "status" });
+  const shown = h("div.corrected", { hidden: true });
+  let original = [];
+  let edits = []; // with `taken`
+
+  const size = () => [...text.value].length;
+  const recount = () => {
+    count.textContent = t("correct.count", { n: size(), most: MOST });
+    count.classList.toggle("bad", size() > MOST);
+  };
+  const body = () => {
+    const json = { text: text.value, stream: false, save_chat: false };
+    if (context.value) json.appContext = context.value;
+    const style = {};
+    if (tone.value.trim()) style.tone = tone.value.trim();
+    for (const [name, box] of styles) if (box.value) style[name] = box.value === "true";
+    if (Object.keys(style).length) json.style = style;
+    if (terms.entries().length) json.dictionary = terms.entries();
+    return json;
+  };
+  const result = () => {
+    let at = 0;
+    let whole = "";
+    for (const edit of edits) {
+      whole += original.slice(at, edit.start).join("") + (edit.taken ? edit.replacement : edit.original);
+      at = edit.end;
+    }
+    return whole + original.slice(at).join("");
+  };
+  const draw = () => {
+    shown.replaceChildren();
+    let at = 0;
+    for (const edit of edits) {
+      shown.append(original.slice(at, edit.start).join(""));
+      const kind = edit.kind;
+      const nothing = t("correct.nothing_there");
+      const made = h("button.edit", {
+        type: "button", title: kind, "aria-pressed": String(edit.taken),
+        "aria-label": t("correct.edit", { kind, original: edit.original.trim() || nothing, replacement: edit.replacement.trim() || nothing }),
+        onclick: () => {
+          edit.taken = !edit.taken;
+          made.setAttribute("aria-pressed", String(edit.taken));
+        },
+      }, edit.original && h("del", edit.original), edit.replacement && h("ins", edit.replacement));
+      edit.take = (taken) => {
+        edit.taken = taken;
+        made.setAttribute("aria-pressed", String(taken));
+      };
+      shown.append(made);
+      at = edit.end;
+    }
+    shown.append(original.slice(at).join(""));
+  };
+  const after = h("div.actions", { hidden: true },
+    copyButton(result, { label: t("correct.copy") }),
+    button(t("correct.all"), () => edits.forEach((one) => one.take(true)), { kind: "small" }),
+    button(t("correct.no"), () => edits.forEach((one) => one.take(false)), { kind: "small" }));
+
+  const correct = form(place, async () => {
+    if (!text.value.trim()) throw explained(t("speak.empty"));
+    if (size() > MOST) throw explained(t("correct.over", { n: size(), most: MOST }));
+    const json = body();
+    const answer = await ask("/v1/chat/completions", { method: "POST", json });
+    original = [...json.text];
+    edits = answer.correction.edits.map((one) => ({ ...one, taken: true }));
+    none.hidden = true;
+    shown.hidden = after.hidden = false;
+    facts.textContent = edits.length ? t("correct.edits", { n: edits.length, model: answer.model }) : t("correct.nothing");
+    draw();
+    const tokens = answer.usage.total_tokens;
+    place.say(tokens ? t("correct.price", { tokens, price: usd(price("chat_token", tokens)) }) : t("correct.free"));
+    refreshCredit();
+  },
+  field(t("correct.text"), text), count,
+  h("div.fields", field(t("correct.context"), context), field(t("correct.tone"), tone, { hint: t("correct.tone_hint") })),
+  h("details", h("summary", t("correct.style")), h("div.fields", STYLES.map((name) => field(t(`correct.style.${name}`), styles.get(name))))),
+  h("details", h("summary", t("correct.dictionary")), terms),
+  submitButton(t("correct.go"), { icon: "check", id: "correct-go" }), place);
+  text.addEventListener("input", recount);
+  recount();
+  const made = h("div.columns", h("section.card", { "aria-label": t("correct.text") }, correct), card(t("correct.result"), none, facts, shown, after));
+  made.request = () => ({ title: t("chat.mode.correct"), path: "/v1/chat/completions", json: body() });
+  return made;
+}

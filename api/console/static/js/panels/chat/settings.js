@@ -1,0 +1,57 @@
+// What a chat sends besides its messages.
+import { t, number } from "../../i18n.js";
+import { button, card, check, explained, field, h, range, select } from "../../ui.js";
+import { models } from "../../work.js";
+
+const TOOLS = [{ name: "weather", description: "The weather of a city", parameters: { type: "object", properties: { city: { type: "string" } }, required: ["city"] } }];
+const SCHEMA = { type: "object", properties: { name: { type: "string", maxLength: 40 }, reason: { type: "string", maxLength: 120 } }, required: ["name", "reason"] };
+
+export function chatSettings({ saves }) {
+  const model = select([["", t("chat.model_default")]], { name: "model" });
+  const system = h("textarea", { rows: 3, name: "system" });
+  const temperature = range(t("chat.temperature"), { min: -0.05, max: 2, step: 0.05, value: -0.05, show: (value) => (value < 0 ? t("chat.temperature_default") : number(value, 2)) });
+  const most = h("input", { type: "number", min: 1, max: 4096, step: 1, value: 400, inputMode: "numeric" });
+  const tools = h("textarea.code", { rows: 4, spellcheck: false, name: "tools" });
+  const schema = h("textarea.code", { rows: 4, spellcheck: false, name: "schema" });
+  const save = check(t("chat.save"), { checked: saves, disabled: !saves });
+  models().then((all) => model.append(...all.filter((one) => one.kind === "chat").map((one) => new Option(one.id, one.id))), () => {});
+
+  const read = (box, label) => {
+    if (!box.value.trim()) return null;
+    try {
+      return JSON.parse(box.value);
+    } catch (error) {
+      box.closest("details").open = true;
+      box.focus();
+      throw explained(t("chat.not_json", { field: label, reason: error.message }));
+    }
+  };
+  const made = card(t("chat.settings"),
+    field(t("chat.model"), model),
+    field(t("chat.system"), system, { hint: t("chat.system_hint") }),
+    temperature,
+    field(t("chat.most"), most),
+    h("details", h("summary", t("chat.tools")), h("div.stack", field(t("chat.tools"), tools, { hint: t("chat.tools_hint") }),
+      h("div.actions", button(t("chat.sample"), () => { tools.value = JSON.stringify(TOOLS, null, 2); tools.focus(); }, { kind: "small" })))),
+    h("details", h("summary", t("chat.schema")), h("div.stack", field(t("chat.schema"), schema, { hint: t("chat.schema_hint") }),
+      h("div.actions", button(t("chat.sample"), () => { schema.value = JSON.stringify(SCHEMA, null, 2); schema.focus(); }, { kind: "small" })))),
+    save, saves ? null : h("p.hint", t("chat.saved_zero")));
+  // The fields of a request; throws what is not JSON before anything is sent.
+  made.fields = () => {
+    const fields = { save_chat: save.box.checked };
+    if (model.value) fields.model = model.value;
+    const chosen = Number(temperature.input.value);
+    if (chosen >= 0) fields.temperature = Number(chosen.toFixed(2));
+    if (Number(most.value) > 0) fields.max_tokens = Number(most.value);
+    const functions = read(tools, t("chat.tools"));
+    if (functions) {
+      if (!Array.isArray(functions) || !functions.every((one) => one?.name || one?.function?.name)) throw explained(t("chat.not_list", { field: t("chat.tools") }));
+      fields.tools = functions.map((one) => (one.function ? one : { type: "function", function: one }));
+    }
+    const shape = read(schema, t("chat.schema"));
+    if (shape) fields.response_format = { type: "json_schema", json_schema: { name: "answer", schema: shape } };
+    return fields;
+  };
+  Object.defineProperty(made, "system", { get: () => system.value.trim() });
+  return made;
+}

@@ -1,0 +1,78 @@
+// Sign up, log in, or use a key.
+import { ask } from "../api.js";
+import { t, usd } from "../i18n.js";
+import { icon } from "../icons.js";
+import { about, micro } from "../session.js";
+import { button, check, field, form, h, status, submitButton, tabs } from "../ui.js";
+
+const LEAST = 8; // characters of a password, as the API says it
+
+function password(properties) {
+  const input = h("input", { type: "password", name: "password", required: true, maxLength: 256, ...properties });
+  const show = check(t("enter.show_password"), { onchange: () => { input.type = show.box.checked ? "text" : "password"; } });
+  return { input, show };
+}
+
+export default function makeEnter({ enter, logo, expired, discard }) {
+  const place = status();
+
+  const account = async (path, json) => {
+    const { user, token } = await ask(path, { method: "POST", json, open: true });
+    await enter(token, user);
+  };
+
+  const signUp = () => {
+    const email = h("input", { type: "email", name: "email", autocomplete: "username", required: true });
+    const { input, show } = password({ minLength: LEAST, autocomplete: "new-password" });
+    const invite = h("input", { name: "invite", autocomplete: "off", spellcheck: false });
+    return form(place, () => {
+      const json = { email: email.value, password: input.value };
+      if (invite.value.trim()) json.invite = invite.value.trim();
+      return account("/auth/signup", json);
+    },
+    field(t("enter.email"), email),
+    field(t("enter.password"), input, { hint: t("enter.password_hint", { n: LEAST }) }),
+    show,
+    about.sign_up === "invite" && field(t("enter.invite"), invite, { hint: t("enter.invite_hint") }),
+    submitButton(t("enter.make"), { class: "button main wide" }));
+  };
+
+  const logIn = () => {
+    const email = h("input", { type: "email", name: "email", autocomplete: "username", required: true });
+    const { input, show } = password({ autocomplete: "current-password" });
+    return form(place, () => account("/auth/login", { email: email.value, password: input.value }),
+      field(t("enter.email"), email), field(t("enter.password"), input), show, submitButton(t("enter.go"), { class: "button main wide" }));
+  };
+
+  const withKey = () => {
+    const key = h("input", { name: "key", autocomplete: "off", spellcheck: false, required: true });
+    return form(place, () => enter(key.value.trim()),
+      field(t("enter.key"), key, { hint: t("enter.key_hint") }), submitButton(t("enter.go_key"), { class: "button main wide" }));
+  };
+
+  const isOpen = about.sign_up !== "closed";
+  const modes = tabs(t("enter.modes"), [
+    ...(isOpen ? [["signup", t("enter.sign_up"), signUp]] : []),
+    ["login", t("enter.log_in"), logIn],
+    ["key", t("enter.use_key"), withKey],
+  ], () => place.clear());
+  modes.choose(isOpen && !expired ? "signup" : "login");
+
+  const credit = about.sign_up_credit ? t("enter.brings", { credit: usd(micro(about.sign_up_credit)) }) : t("enter.brings_none");
+  const features = ["speak", "listen", "talk", "voices"].map((name) => h("li", icon(name), h("span", t(`enter.feature.${name}`))));
+  const heading = h("h1", { tabIndex: -1 }, t("enter.title"));
+  const element = h("main.enter", { id: "main", tabIndex: -1 },
+    h("section.enter-about",
+      h("p.brand", logo(), h("span", about.brand)),
+      heading,
+      h("p.lead", t("enter.about", { brand: about.brand })),
+      h("ul.features", features),
+      h("p.enter-docs", h("a", { href: "/docs" }, t("nav.docs")))),
+    h("section.card.enter-card", { "aria-label": t("enter.modes") },
+      expired && h("div.note", h("p", t("enter.expired")), button(t("enter.forget"), discard, { kind: "small" })),
+      modes,
+      place,
+      h("p.hint", isOpen ? credit : t("enter.closed")),
+      h("p.hint", t("enter.tab"))));
+  return { element, focus: () => heading.focus({ preventScroll: true }) };
+}

@@ -1,0 +1,108 @@
+// The microphone with live text.
+import { ApiError } from "../../api.js";
+import { devicePicker, openMicrophone } from "../../audio/microphone.js";
+import { RATE, toBase64 } from "../../audio/pcm.js";
+import { converse, openSocket } from "../../audio/socket.js";
+import { liveMeter } from "../../audio/waveform.js";
+import { number, t, usd } from "../../i18n.js";
+import { noteCredit, price } from "../../session.js";
+import { button, card, copyButton, h, setButton, status } from "../../ui.js";
+import { refreshCredit } from "../../work.js";
+import { exportButtons } from "./transcript.js";
+
+export const startMessage = (language) => ({
+  type: "start",
+  languages: language ? [language] : null,
+  config: { encoding: "linear", sample_rate: RATE, continuous_mode: true, interim_results_frequency: 400 },
+});
+
+export function liveListening({ language }) {
+  const place = status();
+  const meter = liveMeter(t("mic.level"));
+  const device = devicePicker();
+  const text = h("div.live-text", { "aria-live": "polite", "aria-label": t("listen.live"), tabIndex: 0, role: "log" });
+  const none = h("p.empty", t("listen.live_none"));
+  const start = button(t("listen.start"), () => (stop ? stop() : run()), { icon: "listen", kind: "main", id: "listen-live" });
+  const finals = new Map();
+  let stop = null;
+
+  const result = () => {
+    const all = [...finals.values()];
+    const duration = Math.max(0, ...all.map((one) => one.timestamp + one.duration));
+    return { text: all.map((one) => one.text).join(" "), language: all[0]?.language || "", confidence: 1, duration, words: all.flatMap((one) => one.words || []) };
+  };
+  const after = h("div.actions",
+    copyButton(() => [...finals.values()].map((one) => one.text).join("\n")),
+    exportButtons(() => ({ name: "microphone", result: result(), nameOf: (one) => one })));
+  after.hidden = true;
+
+  async function listen(begun) {
+    const microphone = await openMicrophone({ device: device.value });
+    meter.attach(microphone.meter);
+    device.fill();
+    const socket = openSocket("/ws/stt");
+    const send = (message) => socket.readyState === WebSocket.OPEN && socket.send(JSON.stringify(message));
+    const hear = (bytes) => send({ type: "audio", audio: toBase64(bytes), encoding: "linear", sample_rate: RATE });
+    begun(() => (socket.readyState === WebSocket.OPEN ? send({ type: "stop" }) : socket.close()));
+    const lines = new Map();
+    try {
+      await converse(socket, (message) => {
+        if (message.connection_established) {
+          noteCredit(message.connection_established.credit_balance);
+          send(startMessage(language()));
+        } else if (message.type === "connected") {
+          microphone.begin(hear).catch((error) => place.fail(error));
+          place.say(t("listen.listening"));
+        } else if (message.type === "error") throw new ApiError(message.error);
+        else if (message.type === "session_stopped") {
+          const { total_duration_seconds: seconds, total_cost: cost } = message.billing_summary;
+          place.say(t("listen.session", { length: t("unit.seconds", { n: number(seconds, 1) }), price: usd(cost) }));
+        } else if (message.type === "transcription") show(lines, message);
+      });
+    } finally {
+      meter.detach();
+      await microphone.close();
+      // A final always follows an interim, but not when the connection was lost.
+      text.querySelectorAll(".interim").forEach((one) => one.classList.remove("interim"));
+    }
+  }
+  const show = (lines, message) => {
+    let line = lines.get(message.sentence_id);
+    if (!line) {
+      line = h("p");
+      lines.set(message.sentence_id, line);
+      text.append(line);
+    }
+    none.hidden = true;
+    line.textContent = message.text;
+    line.className = message.is_final ? "final" : "interim";
+    line.title = `${number(message.timestamp, 1)} s`;
+    if (message.is_final && message.text) finals.set(message.sentence_id, message);
+    if (message.is_final && !message.text) line.remove();
+    text.scrollTop = text.scrollHeight;
+  };
+  const run = async () => {
+    stop = () => {}; // a click during the start does not start a second session
+    setButton(start, "stop", t("listen.stop"));
+    start.classList.add("recording");
+    place.say(t("listen.starting"));
+    text.replaceChildren();
+    finals.clear();
+    after.hidden = true;
+    try {
+      await listen((end) => { stop = end; });
+    } catch (error) {
+      place.fail(error, error.isExplained ? undefined : run);
+    } finally {
+      stop = null;
+      start.classList.remove("recording");
+      setButton(start, "listen", t("listen.start"));
+      after.hidden = !finals.size;
+      refreshCredit();
+    }
+  };
+  const made = card(t("listen.microphone"), device, meter, h("div.actions", start),
+    h("p.hint", t("listen.live_price", { price: usd(price("stt_second", 60)) })), place, none, text, after);
+  made.leave = () => stop?.();
+  return made;
+}

@@ -1,0 +1,145 @@
+// Files that wait, are sent, or are transcribed, one after another.
+import { upload, aborted } from "../../api.js";
+import { clock, number, t, usd } from "../../i18n.js";
+import { icon } from "../../icons.js";
+import { price } from "../../session.js";
+import { button, h, iconButton, status } from "../../ui.js";
+import { refreshCredit } from "../../work.js";
+
+export const MOST_MB = 25;
+export const MOST_MINUTES = 10;
+
+// The length of a file, or null where the browser does not know.
+export function lengthOf(file) {
+  return new Promise((resolve) => {
+    const audio = new Audio();
+    const address = URL.createObjectURL(file);
+    const end = (value) => {
+      URL.revokeObjectURL(address);
+      resolve(value);
+    };
+    audio.preload = "metadata";
+    audio.onloadedmetadata = () => end(Number.isFinite(audio.duration) ? audio.duration : null);
+    audio.onerror = () => end(null);
+    audio.src = address;
+  });
+}
+
+export function fileQueue({ options, onshow, onremove }) {
+  const list = h("ul.queue", { "aria-label": t("listen.queue") });
+  let running = false;
+
+  const row = (file) => {
+    const item = { file, state: "waiting", control: new AbortController() };
+    const state = h("p.hint", { role: "status" }, t("listen.waiting"));
+    const bar = h("progress", { max: 1, value: 0, "aria-label": file.name, hidden: true });
+    const place = status();
+    const actions = h("div.actions");
+    item.element = h("li.queue-row", h("div", h("p.queue-name", file.name), state), actions, bar, place);
+    const gone = () => {
+      item.control.abort();
+      item.state = "gone";
+      item.element.remove();
+      onremove(item);
+    };
+    item.set = (name, text) => {
+      item.state = name;
+      state.textContent = text;
+      bar.hidden = name !== "uploading" && name !== "working";
+      if (name === "working") bar.removeAttribute("value");
+      const isOver = !["waiting", "uploading", "working"].includes(name);
+      actions.replaceChildren(
+        ...(name === "done" ? [button(t("listen.show"), () => onshow(item), { kind: "small", label: t("listen.open", { name: file.name }) })] : []),
+        iconButton(isOver ? "trash" : "close", t(isOver ? "listen.remove" : "listen.cancel", { name: file.name }), isOver ? gone : () => {
+          item.control.abort();
+          item.set("cancelled", t("listen.cancelled"));
+        }));
+    };
+    item.progress = (share) => {
+      bar.value = share;
+      if (share < 1) item.set("uploading", t("listen.uploading", { percent: Math.floor(share * 100) }));
+      else item.set("working", t("listen.working"));
+    };
+    item.fail = (error) => {
+      item.set("failed", "");
+      place.fail(error, error.isExplained ? undefined : () => {
+        item.control = new AbortController();
+        item.set("waiting", t("listen.waiting"));
+        work();
+      });
+    };
+    item.clear = () => place.clear();
+    item.set("waiting", t("listen.waiting"));
+    return item;
+  };
+
+  const checked = async (file) => {
+    const mb = file.size / 1e6;
+    const wrong = (text) => Object.assign(new Error(text), { isExplained: true });
+    if (file.size > MOST_MB * 1024 * 1024) throw wrong(t("listen.too_large", { name: file.name, mb: number(mb, 1), most: MOST_MB }));
+    const seconds = await lengthOf(file);
+    if (seconds > MOST_MINUTES * 60 + 1) throw wrong(t("listen.too_long", { name: file.name, length: clock(seconds), most: MOST_MINUTES }));
+  };
+
+  const transcribe = async (item) => {
+    item.clear();
+    try {
+      await checked(item.file);
+      const form = new FormData();
+      form.append("audio", item.file, item.file.name);
+      for (const [name, value] of Object.entries(options())) form.append(name, value);
+      item.progress(0);
+      item.result = await upload("/stt", form, { onProgress: item.progress, signal: item.control.signal });
+      const { duration, language } = item.result;
+      item.set("done", t("listen.done", { length: clock(duration), language, price: usd(price("stt_second", duration)) }));
+      refreshCredit();
+      onshow(item);
+    } catch (error) {
+      if (!aborted(error)) item.fail(error);
+    }
+  };
+
+  const items = [];
+  const work = async () => {
+    if (running) return;
+    running = true;
+    for (let next; (next = items.find((one) => one.state === "waiting")); ) await transcribe(next);
+    running = false;
+  };
+  list.add = (files) => {
+    for (const file of files) {
+      const item = row(file);
+      items.push(item);
+      list.append(item.element);
+    }
+    work();
+  };
+  list.mark = (item) => items.forEach((one) => one.element.classList.toggle("chosen", one === item));
+  list.stop = () => items.splice(0).forEach((one) => {
+    one.state = "gone";
+    one.control.abort();
+  });
+  return list;
+}
+
+// A place to drop files on, with a button for those who cannot.
+export function dropZone(title, about, onfiles, { multiple = true, accept = "audio/*,video/mp4,.m4a,.flac,.ogg,.opus" } = {}) {
+  const input = h("input.offscreen", { type: "file", accept, multiple, tabIndex: -1, "aria-label": title });
+  const made = h("div.drop", icon("upload"), h("p", h("strong", title)), h("p.hint", about), button(t("listen.choose"), () => input.click(), { icon: "plus" }), input);
+  input.addEventListener("change", () => {
+    onfiles([...input.files]);
+    input.value = "";
+  });
+  for (const event of ["dragenter", "dragover"]) {
+    made.addEventListener(event, (moved) => {
+      moved.preventDefault();
+      made.classList.add("over-it");
+    });
+  }
+  for (const event of ["dragleave", "drop"]) made.addEventListener(event, () => made.classList.remove("over-it"));
+  made.addEventListener("drop", (event) => {
+    event.preventDefault();
+    onfiles([...event.dataTransfer.files]);
+  });
+  return made;
+}

@@ -1,0 +1,134 @@
+// A transcript with its words, speakers and exports.
+import { player } from "../../audio/player.js";
+import { clock, number, t } from "../../i18n.js";
+import { button, card, download, field, fileName, h } from "../../ui.js";
+import { wordsView } from "../../words.js";
+
+const HUES = [190, 25, 265, 330, 95, 220, 50, 0];
+const CUE_S = 5; // the longest cue of subtitles
+const CUE_WORDS = 12;
+
+const hueOf = (speaker) => HUES[(speaker.charCodeAt(0) - 65 + HUES.length * 4) % HUES.length];
+
+// Words by turns of speakers; without speakers, one turn.
+function turnsOf(words) {
+  const turns = [];
+  for (const word of words) {
+    if (!turns.length || turns.at(-1).speaker !== word.speaker) turns.push({ speaker: word.speaker, words: [] });
+    turns.at(-1).words.push(word);
+  }
+  return turns;
+}
+
+const spaced = (words) => words.map((one) => one.word.trim()).join(" ");
+
+// Cues of subtitles, which end with a sentence, or where they would be too long to read.
+function cuesOf(words, nameOf) {
+  const cues = [];
+  for (const turn of turnsOf(words)) {
+    let cue = [];
+    const end = () => {
+      if (cue.length) cues.push({ start: cue[0].start, end: cue.at(-1).end, text: spaced(cue), speaker: turn.speaker && nameOf(turn.speaker) });
+      cue = [];
+    };
+    for (const word of turn.words) {
+      if (cue.length && (cue.length >= CUE_WORDS || word.end - cue[0].start > CUE_S)) end();
+      cue.push(word);
+      if (/[.!?…。！？]$/.test(word.word.trim())) end();
+    }
+    end();
+  }
+  return cues;
+}
+
+function stamp(seconds, mark) {
+  const all = Math.round(seconds * 1000);
+  const part = (value, size = 2) => String(value).padStart(size, "0");
+  return `${part(Math.floor(all / 3600000))}:${part(Math.floor(all / 60000) % 60)}:${part(Math.floor(all / 1000) % 60)}${mark}${part(all % 1000, 3)}`;
+}
+
+const WRITERS = {
+  srt: (result, nameOf) => cuesOf(result.words, nameOf).map((cue, at) =>
+    `${at + 1}\n${stamp(cue.start, ",")} --> ${stamp(cue.end, ",")}\n${cue.speaker ? `${cue.speaker}: ` : ""}${cue.text}\n`).join("\n"),
+  vtt: (result, nameOf) => `WEBVTT\n\n${cuesOf(result.words, nameOf).map((cue) =>
+    `${stamp(cue.start, ".")} --> ${stamp(cue.end, ".")}\n${cue.speaker ? `<v ${cue.speaker.replace(/[<>&]/g, "")}>` : ""}${cue.text.replace(/&/g, "&amp;").replace(/</g, "&lt;")}\n`).join("\n")}`,
+  json: (result, nameOf) => {
+    const named = (one) => (one.speaker ? { ...one, speaker: nameOf(one.speaker) } : one);
+    const shown = { ...result, words: result.words.map(named) };
+    if (result.utterances) shown.utterances = result.utterances.map(named);
+    return `${JSON.stringify(shown, null, 2)}\n`;
+  },
+  txt: (result, nameOf) => (result.utterances
+    ? result.utterances.map((one) => `${nameOf(one.speaker)}: ${one.text}`).join("\n\n")
+    : result.text) + "\n",
+};
+const TYPES = { srt: "application/x-subrip", vtt: "text/vtt", json: "application/json", txt: "text/plain" };
+
+// Buttons that save a transcript; `current()` gives {name, result, nameOf}.
+export const exportButtons = (current) => h("div.actions", Object.keys(WRITERS).map((format) =>
+  button(format.toUpperCase(), () => {
+    const { name, result, nameOf } = current();
+    download(new Blob([WRITERS[format](result, nameOf)], { type: TYPES[format] }), fileName(name.replace(/\.\w+$/, ""), format));
+  }, { icon: "download", kind: "small", label: t("listen.export", { format: format.toUpperCase() }) })));
+
+export function transcriptCard() {
+  const none = h("p.empty", t("listen.none"));
+  const facts = h("p.hint");
+  const playing = player({ ontime: (seconds, isPlaying) => words.mark(seconds, isPlaying) });
+  const words = wordsView({ label: t("listen.words"), onseek: (seconds) => { playing.seek(seconds); playing.play(); } });
+  const speakers = h("div.speakers");
+  const names = new Map();
+  const nameOf = (speaker) => names.get(speaker) || t("listen.speaker", { name: speaker });
+  let shown = null;
+  const exports = exportButtons(() => ({ ...shown, nameOf }));
+  const made = card(t("listen.transcript"), none, facts, playing, speakers, words, exports);
+  exports.hidden = true;
+
+  const drawWords = () => {
+    const { result } = shown;
+    words.clear();
+    if (!result.words.length) return words.append(result.text || t("listen.silent"));
+    if (!result.utterances) return words.show(result.words);
+    words.append(...turnsOf(result.words).map((turn) => {
+      const row = h("div.speech-turn",
+        h("span.speaker-name", nameOf(turn.speaker), h("small", clock(turn.words[0].start))),
+        h("p", turn.words.map((word) => [words.append_(word, word.word.trim()), " "])));
+      row.style.setProperty("--hue", String(hueOf(turn.speaker)));
+      row.dataset.speaker = turn.speaker;
+      return row;
+    }));
+  };
+  const drawSpeakers = () => {
+    const all = [...new Set((shown.result.utterances || []).map((one) => one.speaker))];
+    speakers.replaceChildren(...all.map((speaker) => {
+      const input = h("input", { value: names.get(speaker) || "", placeholder: t("listen.speaker", { name: speaker }), maxLength: 60, autocomplete: "off" });
+      input.addEventListener("input", () => {
+        names.set(speaker, input.value.trim());
+        for (const row of words.querySelectorAll(`[data-speaker="${speaker}"] .speaker-name`)) row.firstChild.data = nameOf(speaker);
+      });
+      const labelled = field(t("listen.speaker", { name: speaker }), input);
+      labelled.style.setProperty("--hue", String(hueOf(speaker)));
+      return labelled;
+    }));
+  };
+  made.show = ({ name, result, blob }) => {
+    names.clear();
+    shown = { name, result: { ...result, words: result.words || [] } };
+    none.hidden = true;
+    exports.hidden = false;
+    facts.textContent = t("listen.facts", { language: result.language, length: t("unit.seconds", { n: number(result.duration, 1) }), confidence: Math.round(result.confidence * 100) });
+    drawSpeakers();
+    drawWords();
+    playing.load(blob);
+  };
+  made.clear = () => {
+    playing.clear();
+    words.clear();
+    shown = null;
+    exports.hidden = true;
+    none.hidden = false;
+    facts.textContent = "";
+    speakers.replaceChildren();
+  };
+  return made;
+}

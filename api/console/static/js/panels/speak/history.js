@@ -1,0 +1,42 @@
+// The speech that was made, kept in this browser.
+import { day, clock, t, usd } from "../../i18n.js";
+import { clear, history, put, remove } from "../../store.js";
+import { button, card, confirmed, download, fileName, h, iconButton } from "../../ui.js";
+
+export function speechHistory({ onplay }) {
+  const list = h("ul.history");
+  const none = h("p.hint", t("history.none"));
+  const wipe = button(t("history.clear"), async () => {
+    if (!(await confirmed(t("history.title"), t("history.clear_ask"), t("action.delete")))) return;
+    await clear("speech");
+    await made.draw();
+  }, { icon: "trash", kind: "small" });
+  const made = card(t("history.title"), h("p.hint", t("history.about")), none, list, wipe);
+  const row = (item) => {
+    const text = item.text.length > 60 ? `${[...item.text].slice(0, 60).join("")}…` : item.text;
+    const facts = [item.voice, clock(item.seconds), item.format.toUpperCase(), usd(item.cost), day(item.at)].join(" · ");
+    return h("li.history-row",
+      iconButton("play", t("history.play", { text }), () => onplay(item)),
+      h("div.history-text", h("p", text), h("p.hint", facts)),
+      iconButton("download", t("history.download", { text }), () => download(item.blob, nameOf(item))),
+      iconButton("trash", t("history.delete", { text }), async () => {
+        await remove("speech", item.id);
+        await made.draw();
+        made.querySelector("button")?.focus();
+      }));
+  };
+  made.draw = async () => {
+    const all = await history();
+    list.replaceChildren(...all.map(row));
+    none.hidden = all.length > 0;
+    wipe.hidden = !all.length;
+  };
+  made.add = async (item) => {
+    await put("speech", { id: crypto.randomUUID?.() || `${Date.now()}-${Math.random()}`, at: Date.now(), ...item });
+    await made.draw();
+  };
+  made.draw();
+  return made;
+}
+
+export const nameOf = ({ text, voice, format }) => fileName(`${voice} ${[...text].slice(0, 36).join("")}`, format);

@@ -1,0 +1,110 @@
+// Speech as a file, and live over the socket or a streamed answer.
+import { ask, call, lines, ApiError } from "../../api.js";
+import { RATE, fromBase64, wav } from "../../audio/pcm.js";
+import { converse, openSocket } from "../../audio/socket.js";
+import { Stream } from "../../audio/stream.js";
+import { noteCredit } from "../../session.js";
+
+export const FILE_CHARACTERS = 5000;
+export const SOCKET_CHARACTERS = 50_000;
+const TYPES = { mp3: "audio/mpeg", wav: "audio/wav", ogg: "audio/ogg", flac: "audio/flac" };
+const SOCKET_SPEED = 1.5; // the fastest there; files go to twice
+const SOCKET_SEMITONES = 6;
+const CONTEXT = "console";
+
+const semitones = (ratio) => 12 * Math.log2(ratio);
+const goesBySocket = ({ voice, speed, pitch }) => voice && speed <= SOCKET_SPEED && Math.abs(semitones(pitch)) <= SOCKET_SEMITONES + 1e-9;
+
+// How a wish is spoken live: the socket wants a voice, and has narrower ranges.
+export function way(wish) {
+  if (goesBySocket(wish)) return "socket";
+  return [...wish.text].length <= FILE_CHARACTERS ? "stream" : null;
+}
+
+export function body({ text, voice, speed, pitch, enhance, format }) {
+  const json = { text, speed, pitch, enhance, output_format: format, timestamps: true };
+  if (voice) json.voice_id = voice.voice_id;
+  return json;
+}
+
+export function messages({ text, voice, speed, pitch }) {
+  const audio_config = { audio_encoding: "LINEAR16", sample_rate_hertz: RATE };
+  const context = {
+    context_id: CONTEXT, voice_id: voice?.voice_id || "", audio_config, speaking_rate: speed,
+    pitch: Number(semitones(pitch).toFixed(2)), timestamps: true,
+  };
+  return [{ create_context: context }, { send_text: { context_id: CONTEXT, text } }, { close_context: { context_id: CONTEXT } }];
+}
+
+export async function makeFile(wish, signal) {
+  const spoken = await ask("/tts-synthesize", { method: "POST", json: body(wish), signal });
+  const blob = new Blob([fromBase64(spoken.audio_base64)], { type: TYPES[wish.format] });
+  return { blob, words: spoken.words || [], seconds: spoken.duration_seconds, format: wish.format };
+}
+
+// Plays while it is made. `onbegin` gets the stream, `onwords` its words, `onfirst` the milliseconds
+// until the first sound. Aborting gives what was heard until then.
+export async function speakLive(wish, { signal, onbegin, onwords, onfirst }) {
+  const isSocket = way(wish) === "socket";
+  const words = [];
+  let stream = null;
+  let asked = performance.now();
+  const hear = (bytes, more, rate) => {
+    if (signal.aborted) return;
+    if (!stream) {
+      stream = new Stream(rate);
+      onbegin(stream);
+      onfirst(performance.now() - asked);
+    }
+    stream.play(bytes);
+    if (more?.length) {
+      words.push(...more);
+      onwords(words);
+    }
+  };
+  const stop = () => stream?.stop();
+  signal.addEventListener("abort", stop);
+  try {
+    if (isSocket) await bySocket(wish, signal, hear, () => { asked = performance.now(); });
+    else await byAnswer(wish, signal, hear);
+  } catch (error) {
+    if (!signal.aborted) throw error;
+  }
+  if (!stream) return null;
+  if (!signal.aborted) await stream.finished();
+  signal.removeEventListener("abort", stop);
+  await stream.close();
+  const bytes = stream.pieces.reduce((sum, one) => sum + one.length, 0);
+  return { blob: wav(stream.pieces, stream.rate), words, seconds: bytes / 2 / stream.rate, format: "wav" };
+}
+
+function bySocket(wish, signal, hear, onready) {
+  const socket = openSocket("/ws/tts");
+  const [create, ...rest] = messages(wish);
+  const send = (message) => socket.send(JSON.stringify(message));
+  signal.addEventListener("abort", () => socket.close());
+  return converse(socket, (message) => {
+    if (message.error) throw new ApiError(message.error.message);
+    if (message.connection_established) {
+      noteCredit(message.connection_established.credit_balance);
+      send(create);
+    } else if (message.context_created) {
+      onready();
+      rest.forEach(send);
+    } else if (message.audio_chunk) {
+      hear(fromBase64(message.audio_chunk.audioContent), message.audio_chunk.words, RATE);
+    }
+  });
+}
+
+// The service chooses the voice by the language of the text.
+async function byAnswer(wish, signal, hear) {
+  const json = { ...body(wish), output_format: "pcm" };
+  const answer = await call("/tts-stream", { method: "POST", json, signal });
+  for await (const line of lines(answer)) {
+    if (!line) continue;
+    const { type, result, message, error } = JSON.parse(line);
+    if (type === "error") throw new ApiError(message, { code: error });
+    if (type === "chunk") hear(fromBase64(result.audioContent), result.words, result.sample_rate);
+  }
+}

@@ -1,0 +1,183 @@
+// Talk: a voice agent, with what it hears, says and calls.
+import { hush } from "../audio/player.js";
+import { devicePicker } from "../audio/microphone.js";
+import { liveMeter } from "../audio/waveform.js";
+import { codeButton } from "../code.js";
+import { t, usd } from "../i18n.js";
+import { icon } from "../icons.js";
+import { on, price } from "../session.js";
+import { button, card, explained, field, form, h, panelHead, select, setButton, status } from "../ui.js";
+import { languages, models, refreshCredit, voices } from "../work.js";
+import { sessionOf, talk } from "./talk/agent.js";
+
+const MODELS = ["gpt-realtime-mini", "gpt-realtime"]; // with Fast and with Quality voices
+const SAMPLE = [{
+  type: "function", name: "weather", description: "The weather of a city now",
+  parameters: { type: "object", properties: { city: { type: "string" } }, required: ["city"] },
+}];
+
+function latency(stages) {
+  const bar = h("div.latency-bar", { "aria-hidden": "true" }, stages.map((part, at) => {
+    const made = h("span", { class: `stage-${at}` });
+    made.style.setProperty("--part", String(part));
+    return made;
+  }));
+  const total = stages.reduce((sum, one) => sum + one, 0);
+  return h("div.latency", bar, h("div.latency-key", h("strong", t("talk.latency", { total })), stages.map((n, at) => h("span", { class: `stage-${at}` }, t(`talk.stage.${at}`, { n })))));
+}
+
+export default function makeTalk() {
+  const place = status();
+  const instructions = h("textarea", { rows: 3, maxLength: 20000, name: "instructions", value: t("talk.instructions_default") });
+  const voice = select([["alloy", t("talk.voice_auto")]], { name: "voice" });
+  const model = select(MODELS.map((one) => [one, one]), { name: "model" });
+  const turns = select([["semantic", t("talk.turns.semantic")], ["server", t("talk.turns.server")]], { name: "turns" });
+  const language = select([["", t("listen.detect")]]);
+  const tools = h("textarea.code", { rows: 6, name: "tools", spellcheck: false, placeholder: "[ ]" });
+  const device = devicePicker();
+  const ours = liveMeter(t("talk.your_level"));
+  const theirs = liveMeter(t("talk.their_level"));
+  const none = h("p.empty", t("talk.none"));
+  const log = h("div.turns", { role: "log", "aria-live": "polite", "aria-label": t("talk.conversation"), tabIndex: 0 });
+  const start = button(t("talk.start"), () => (call ? call.hangUp() : run()), { icon: "talk", kind: "main", id: "talk-start" });
+  let lines = new Map(); // by item
+  let call = null;
+
+  const toolsOf = () => {
+    if (!tools.value.trim()) return [];
+    let list;
+    try {
+      list = JSON.parse(tools.value);
+    } catch (error) {
+      throw explained(t("talk.tools_wrong", { reason: error.message }));
+    }
+    if (!Array.isArray(list) || !list.every((one) => one?.name || one?.function?.name)) {
+      throw explained(t("talk.tools_wrong", { reason: tools.value.trim().slice(0, 40) }));
+    }
+    return list.map((one) => ({ type: "function", ...(one.function || one) }));
+  };
+  const wish = () => ({ model: model.value, instructions: instructions.value, voice: voice.value, turns: turns.value, language: language.value, tools: toolsOf() });
+  const end = () => { log.scrollTop = log.scrollHeight; };
+  const lineOf = (item, who) => {
+    if (!lines.has(item)) {
+      const text = h("p.said-text");
+      const made = h("div.turn", { class: who, data: { who } }, h("span.offscreen", t(who === "user" ? "talk.you" : "talk.them")), text);
+      lines.set(item, { made, text });
+      log.append(made);
+    }
+    return lines.get(item);
+  };
+  const view = {
+    onready: () => place.say(t("talk.speak")),
+    fail: (error) => place.fail(error),
+    meters: (input, output) => {
+      ours.attach(input);
+      theirs.attach(output);
+      device.fill();
+    },
+    write: (item, who, text, isWhole) => {
+      const line = lineOf(item, who);
+      if (line.isCut && !isWhole) return;
+      line.text.textContent = isWhole ? text : line.text.textContent + text;
+      end();
+    },
+    cut: (item) => {
+      const line = lineOf(item, "assistant");
+      if (!line.isCut) line.made.append(h("span.cut", t("talk.cut")));
+      line.isCut = true;
+    },
+    timed: (item, stages) => {
+      lineOf(item, "assistant").made.append(latency(stages));
+      end();
+    },
+    call: (name, given, answer) => {
+      const result = h("input", { value: '"ok"', autocomplete: "off", spellcheck: false });
+      const made = h("div.turn.tool", h("p", icon("tool"), " ", h("strong", t("talk.tool", { name })), " ", h("code", given)));
+      const ask = form(place, () => {
+        answer(result.value);
+        ask.replaceWith(h("p", t("talk.sent", { result: result.value })));
+        start.focus();
+      }, field(t("talk.result", { name }), result), button(t("talk.send"), null, { type: "submit", kind: "small" }));
+      made.append(ask);
+      log.append(made);
+      end();
+    },
+  };
+  const run = async () => {
+    place.clear();
+    hush();
+    try {
+      const wished = wish();
+      lines = new Map();
+      log.replaceChildren();
+      none.hidden = true;
+      setButton(start, "hangup", t("talk.stop"));
+      start.classList.add("recording");
+      place.say(t("talk.connecting"));
+      call = talk(wished, device.value, view);
+      await call.done;
+      place.say(t("talk.ended"));
+    } catch (error) {
+      place.fail(error, error.isExplained ? undefined : run);
+    } finally {
+      call = null;
+      start.classList.remove("recording");
+      setButton(start, "talk", t("talk.start"));
+      ours.detach();
+      theirs.detach();
+      none.hidden = log.childElementCount > 0;
+      refreshCredit();
+    }
+  };
+
+  const fillVoices = (all) => {
+    const before = voice.value;
+    const groups = new Map();
+    for (const one of all) groups.set(one.labels.language_name, [...(groups.get(one.labels.language_name) || []), one]);
+    voice.replaceChildren(new Option(t("talk.voice_auto"), "alloy"), ...[...groups].map(([name, members]) =>
+      h("optgroup", { label: name }, members.map((one) => new Option(one.name, one.voice_id)))));
+    voice.value = [...voice.options].some((one) => one.value === before) ? before : "alloy";
+  };
+  voices().then(fillVoices, () => {});
+  const stopListening = on("voices", fillVoices);
+  languages().then((all) => language.append(...all.map((one) => new Option(one.name, one.code))), () => {});
+  models().then((all) => model.append(...all.filter((one) => one.kind === "chat").map((one) => new Option(one.id, one.id))), () => {});
+
+  const requests = () => {
+    const session = sessionOf(wish());
+    return [
+      { title: t("talk.agent"), path: "/openai/v1/realtime/client_secrets", json: { session, expires_after: { seconds: 60 } } },
+      { title: t("talk.conversation"), socket: "/openai/v1/realtime", messages: [{ type: "session.update", session }, { type: "input_audio_buffer.append", audio: "<base64>" }] },
+    ];
+  };
+  const safely = () => {
+    try {
+      return requests();
+    } catch (error) {
+      place.fail(error);
+      return [];
+    }
+  };
+  const sample = button(t("talk.tools_sample"), () => { tools.value = JSON.stringify(SAMPLE, null, 2); tools.focus(); }, { kind: "small" });
+  const element = h("div.panel.talk",
+    panelHead(t("nav.talk"), t("talk.lead"), codeButton(safely)),
+    h("div.columns",
+      card(t("talk.conversation"),
+        h("div.call-meters",
+          h("figure", h("figcaption", t("talk.you")), ours),
+          h("figure", h("figcaption", t("talk.them")), theirs)),
+        h("div.actions", start), place, none, log),
+      card(t("talk.agent"),
+        field(t("talk.instructions"), instructions), field(t("talk.voice"), voice), field(t("talk.model"), model),
+        h("div.fields", field(t("talk.turns"), turns), field(t("talk.language"), language)), device,
+        h("details", h("summary", t("talk.tools")), h("div.stack", field(t("talk.tools"), tools, { hint: t("talk.tools_hint") }), h("div.actions", sample))),
+        h("p.hint", t("talk.price", { stt: usd(price("stt_second", 60)), tts: usd(price("tts_character", 1)), chat: usd(price("chat_token", 1)) })),
+        h("p.hint", t("talk.headphones")))));
+  return {
+    element,
+    leave: () => {
+      call?.hangUp();
+      stopListening();
+    },
+  };
+}

@@ -1,0 +1,162 @@
+// Voices: the workspace's own, and how one is made.
+import { ask, upload } from "../api.js";
+import { codeButton } from "../code.js";
+import { number, t, usd } from "../i18n.js";
+import { go } from "../router.js";
+import { about, on, price } from "../session.js";
+import { act, button, card, confirmed, explained, field, form, h, panelHead, select, status, submitButton } from "../ui.js";
+import { languages, refreshCredit, voicesChanged } from "../work.js";
+import { recordings } from "./voices/recordings.js";
+import { showReport } from "./voices/report.js";
+
+const LOOK_MS = 5000;
+const KINDS = { processing: "warn", ready: "good", failed: "bad" };
+
+export default function makeVoices() {
+  const place = status();
+  const making = status();
+  const list = h("div.stack", { id: "own-voices" });
+  const none = h("p.empty", t("own.none"));
+  const name = h("input", { name: "name", maxLength: 200, required: true, autocomplete: "off" });
+  const description = h("input", { name: "description", maxLength: 1000, autocomplete: "off" });
+  const language = select([["", t("own.language_auto")], ["en-GB", t("own.british")]], { name: "language" });
+  const gender = select([["neutral", t("voices.neutral")], ["female", t("voices.female")], ["male", t("voices.male")]], { name: "gender" });
+  const consent = h("textarea", { name: "consent", rows: 2, maxLength: 2000, required: about.consent === "attest" });
+  const takes = recordings();
+  const known = new Map(); // status by id
+  let sentence = null;
+  let next = 0;
+  let isShown = false;
+  let isGone = false;
+
+  const fields = () => {
+    const all = { name: name.value.trim() || "Ann" };
+    for (const [key, value] of [["description", description.value.trim()], ["language", language.value], ["gender", gender.value], ["consent", consent.value.trim()], ["consent_token", sentence?.consent_token || ""]]) {
+      if (value) all[key] = value;
+    }
+    return all;
+  };
+
+  const read = h("div.stack", { hidden: true });
+  const getSentence = button(t("own.sentence_get"), act(making, async () => {
+    sentence = await ask("/consent-sentences", { method: "POST", json: language.value ? { language: language.value } : {} });
+    read.hidden = false;
+    read.replaceChildren(h("p.read-aloud", sentence.sentence), h("p.hint", t("own.sentence_about")));
+  }), { kind: "small" });
+
+  const make = form(making, async () => {
+    const files = takes.files();
+    if (about.consent === "spoken" && !sentence) throw explained(t("own.sentence_needed"));
+    const body = new FormData();
+    for (const [key, value] of Object.entries(fields())) body.append(key, value);
+    for (const file of files) body.append("files", file, file.name);
+    making.say(t("own.checking"));
+    const voice = await upload("/voices", body, {
+      onProgress: (share) => making.say(share < 1 ? t("own.uploading", { percent: Math.floor(share * 100) }) : t("own.checking")),
+    });
+    making.say(t("own.begun", { name: voice.name }));
+    make.reset();
+    takes.clear();
+    sentence = null;
+    read.hidden = true;
+    refreshCredit();
+    await look();
+  },
+  h("div.fields", field(t("own.name"), name), field(t("own.about"), description), field(t("own.language"), language), field(t("own.gender"), gender)),
+  h("h3", t("own.recordings")), takes,
+  field(t("own.consent"), consent, { hint: about.consent === "attest" ? t("own.consent_needed") : t("own.consent_hint") }),
+  h("div.stack", h("div.row.start", h("h3", t("own.sentence")), getSentence), read),
+  h("p.hint", t("own.price", { price: usd(price("custom_voice", 1)) })),
+  submitButton(t("own.go", { price: usd(price("custom_voice", 1)) }), { id: "make-voice" }), making);
+
+  const remaining = (voice) => {
+    const percent = Math.round(voice.progress * 100);
+    const minutes = Math.ceil((new Date(voice.estimated_completion) - Date.now()) / 60000);
+    return minutes > 0 ? t("own.left", { percent, n: minutes }) : t("own.left_late", { percent });
+  };
+  const row = (voice) => {
+    const isMade = voice.status === "processing";
+    const head = h("div.row",
+      h("h3", voice.name, h("span.badge", { class: KINDS[voice.status] }, t(`own.status.${voice.status}`)),
+        voice.similarity !== null && h("span.hint", t("own.likeness", { value: number(voice.similarity, 2) }))),
+      h("div.actions",
+        voice.status === "ready" && button(t("own.try"), () => go(`speak/${voice.id}`), { icon: "speak", kind: "small" }),
+        !isMade && button(t("own.report"), act(place, () => showReport(voice)), { kind: "small", label: t("own.report_of", { name: voice.name }) }),
+        button(t("action.delete"), act(place, () => remove(voice)), { icon: "trash", kind: "small", label: t("own.delete", { name: voice.name }) })));
+    const made = h("article.voice-own", { data: { id: voice.id } }, head, h("p.hint", [voice.language, t(`voices.${voice.gender}`), voice.description].filter(Boolean).join(" · ")));
+    if (isMade) {
+      const bar = h("progress", { max: 1, value: voice.progress, "aria-label": t("own.progress", { name: voice.name }) });
+      const left = h("p.hint", remaining(voice));
+      made.append(bar, left);
+      made.update = (now) => {
+        bar.value = now.progress;
+        left.textContent = remaining(now);
+      };
+    }
+    if (voice.status === "failed") made.append(h("p.failed", voice.reason || ""));
+    return made;
+  };
+  const remove = async (voice) => {
+    const key = voice.status === "processing" ? "own.delete_ask_unfinished" : "own.delete_ask";
+    if (!(await confirmed(t("own.delete", { name: voice.name }), t(key, { name: voice.name }), t("action.delete")))) return;
+    await ask(`/voices/${voice.id}`, { method: "DELETE" });
+    await look();
+    list.querySelector("button")?.focus();
+    if (voice.status === "ready") await voicesChanged();
+    refreshCredit();
+  };
+
+  // Redraws only what changed, so that the focus stays where it is.
+  const draw = (voices) => {
+    const ids = voices.map((one) => `${one.id} ${one.status}`).join();
+    if (list.dataset.of !== ids) {
+      list.dataset.of = ids;
+      list.replaceChildren(...voices.map(row));
+    } else voices.forEach((one, at) => list.children[at].update?.(one));
+    none.hidden = voices.length > 0;
+  };
+  const look = async () => {
+    clearTimeout(next);
+    let voices;
+    try {
+      voices = (await ask("/voices?limit=100")).data;
+    } catch (error) {
+      if (isGone) return;
+      place.fail(error, look);
+      return;
+    }
+    if (isGone) return;
+    draw(voices);
+    for (const voice of voices) {
+      if (known.get(voice.id) === "processing" && voice.status === "ready") {
+        place.say(t("own.ready", { name: voice.name }));
+        voicesChanged().catch(() => {});
+        refreshCredit();
+      }
+      known.set(voice.id, voice.status);
+    }
+    // Goes on while another panel is open, so that a voice is in Speak as soon as it is ready.
+    if (voices.some((one) => one.status === "processing")) next = setTimeout(look, isShown ? LOOK_MS : 3 * LOOK_MS);
+  };
+  languages().then((all) => language.append(...all.map((one) => new Option(one.name, one.code))), () => {});
+  const stopListening = on("route", ({ name: panel }) => { isShown = panel === "voices"; });
+
+  const requests = () => [{ title: t("own.make"), path: "/voices", form: fields(), files: takes.names().map((one) => ["files", one]) }];
+  const element = h("div.panel.voices",
+    panelHead(t("nav.voices"), t("own.lead"), codeButton(requests)),
+    card(t("own.list"), place, none, list),
+    card(t("own.make"), make));
+  return {
+    element,
+    show: () => {
+      isShown = true;
+      look();
+    },
+    leave: () => {
+      isGone = true;
+      stopListening();
+      clearTimeout(next);
+      takes.leave();
+    },
+  };
+}

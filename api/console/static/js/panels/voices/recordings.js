@@ -1,0 +1,143 @@
+// Recordings for a voice: uploaded or recorded here, with their lengths and what is wrong with them.
+import { player } from "../../audio/player.js";
+import { decode } from "../../audio/pcm.js";
+import { devicePicker } from "../../audio/microphone.js";
+import { record } from "../../audio/recorder.js";
+import { liveMeter } from "../../audio/waveform.js";
+import { number, t } from "../../i18n.js";
+import { about } from "../../session.js";
+import { button, explained, h, iconButton, setButton, status } from "../../ui.js";
+import { dropZone, lengthOf } from "../listen/queue.js";
+
+const rules = about.recordings || {};
+const TEXTS = 4;
+const QUIET = 0.08; // the loudest sample of a recording that is probably too quiet
+const CLIPPED = 0.003; // share of samples at the peak level
+const seconds = (value) => t("unit.seconds", { n: number(value, 1) });
+
+function guidance(take) {
+  const { length, loudest, clipped } = take;
+  if (take.isOther) return ["bad", t("own.type")];
+  if (length === null) return ["", t("own.unknown")];
+  const text = { length: seconds(length) };
+  if (length < rules.min_seconds) return ["bad", t("own.short", { ...text, n: rules.min_seconds })];
+  if (length > rules.max_seconds) return ["bad", t("own.long", { ...text, n: rules.max_seconds })];
+  if (clipped > CLIPPED) return ["bad", t("own.clipped", text)];
+  if (loudest !== null && loudest < QUIET) return ["bad", t("own.quiet", text)];
+  return ["good", t("own.good", text)];
+}
+
+// Measures what the browser can decode; the service checks the rest.
+async function measure(file) {
+  const decoded = await decode(file);
+  if (!decoded) return { length: await lengthOf(file), loudest: null, clipped: 0 };
+  const samples = decoded.getChannelData(0);
+  let loudest = 0;
+  for (const one of samples) loudest = Math.max(loudest, Math.abs(one));
+  let high = 0;
+  for (const one of samples) if (Math.abs(one) > 0.995) high += 1;
+  return { length: decoded.duration, loudest, clipped: high / samples.length };
+}
+
+export function recordings() {
+  const place = status();
+  const list = h("ul.takes", { "aria-label": t("own.recordings") });
+  const bar = h("progress", { max: rules.min_total_seconds, value: 0, "aria-label": t("own.recordings") });
+  const sum = h("p.hint", { role: "status" });
+  const meter = liveMeter(t("mic.level"));
+  const device = devicePicker();
+  const read = h("p.read-aloud", t("own.text.0"));
+  const said = h("p.hint", { "aria-live": "off" });
+  const toggle = button(t("own.record"), () => (running ? running() : begin()), { icon: "record", id: "record-take" });
+  let takes = [];
+  let running = null;
+  let recorded = 0;
+
+  const drop = dropZone(t("own.upload"), t("own.rules", {
+    least: rules.min_files, most: rules.max_files, from: rules.min_seconds, to: rules.max_seconds, total: rules.min_total_seconds,
+  }), (files) => files.forEach(add), { accept: "audio/mpeg,audio/wav,audio/x-wav,audio/flac,.mp3,.wav,.flac" });
+
+  const total = () => takes.reduce((all, one) => all + (one.length || 0), 0);
+  const recount = () => {
+    bar.value = Math.min(total(), rules.min_total_seconds);
+    sum.textContent = t("own.total", { sum: Math.floor(total()), least: rules.min_total_seconds, n: takes.length });
+  };
+  const add = async (file) => {
+    const take = { file, length: null, loudest: null, clipped: 0, isOther: !/\.(mp3|wav|flac)$/i.test(file.name) };
+    const note = h("p.guidance", { role: "status" });
+    const playing = player({ small: true, label: file.name });
+    take.element = h("li.take", h("p", h("strong", file.name)), iconButton("trash", t("own.remove", { name: file.name }), () => {
+      playing.clear();
+      takes = takes.filter((one) => one !== take);
+      take.element.remove();
+      recount();
+      toggle.focus();
+    }), note, playing);
+    take.clear = playing.clear;
+    takes.push(take);
+    list.append(take.element);
+    playing.load(file);
+    Object.assign(take, await measure(file));
+    const [kind, text] = guidance(take);
+    take.isWrong = take.isOther || (take.length !== null && (take.length < rules.min_seconds || take.length > rules.max_seconds));
+    note.textContent = text;
+    note.className = `guidance ${kind}`;
+    recount();
+  };
+  const begin = async () => {
+    running = () => {};
+    place.clear();
+    try {
+      const recorder = await record({
+        device: device.value,
+        ontick: (length) => {
+          said.textContent = t("own.recording_now", { length: seconds(length), most: seconds(rules.max_seconds) });
+          if (length >= rules.max_seconds - 0.2) running?.();
+        },
+      });
+      meter.attach(recorder.meter);
+      device.fill();
+      setButton(toggle, "stop", t("own.record_stop"));
+      toggle.classList.add("recording");
+      running = async () => {
+        running = null;
+        toggle.classList.remove("recording");
+        setButton(toggle, "record", t("own.record"));
+        meter.detach();
+        said.textContent = "";
+        const { blob } = await recorder.stop();
+        recorded += 1;
+        read.textContent = t(`own.text.${recorded % TEXTS}`);
+        await add(new File([blob], `${t("own.take", { n: recorded })}.wav`, { type: "audio/wav" }));
+      };
+    } catch (error) {
+      running = null;
+      place.fail(error);
+    }
+  };
+  const recorder = h("div.recorder", h("p.hint", t("own.record_about", { n: rules.max_seconds })), read, device, meter, h("div.row.start", toggle, said), place);
+  const made = h("div.stack", h("div.columns", drop, recorder), list, h("div.total", bar, sum));
+  recount();
+
+  // The files, or an explained error before anything is uploaded.
+  made.files = () => {
+    const n = takes.length;
+    if (n < rules.min_files || n > rules.max_files) throw explained(t("own.need_files", { least: rules.min_files, most: rules.max_files, n }));
+    if (takes.some((one) => one.isWrong)) throw explained(t("own.need_good"));
+    const isKnown = takes.every((one) => one.length !== null);
+    if (isKnown && total() < rules.min_total_seconds) throw explained(t("own.need_total", { sum: Math.floor(total()), least: rules.min_total_seconds }));
+    return takes.map((one) => one.file);
+  };
+  made.names = () => (takes.length ? takes.map((one) => one.file.name) : ["one.wav", "two.wav", "three.wav"]);
+  made.clear = () => {
+    takes.forEach((one) => one.clear());
+    takes = [];
+    list.replaceChildren();
+    recount();
+  };
+  made.leave = () => {
+    running?.();
+    made.clear();
+  };
+  return made;
+}

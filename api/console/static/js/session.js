@@ -1,0 +1,68 @@
+// Who is signed in, and what all panels share about the workspace.
+//
+// The credential lives as long as the tab: a key on a shared machine should not outlast it.
+const CREDENTIAL = "credential";
+const USER = "user";
+
+export const about = JSON.parse(document.documentElement.dataset.about || "{}");
+export const isKey = (text) => (text || "").startsWith("sk_");
+export const credential = () => sessionStorage.getItem(CREDENTIAL);
+
+// `workspace` has id, name, plan and retention; a key without the scope `keys` knows only an id.
+export const session = { workspace: null, user: null, credit: null, limits: null };
+
+const listeners = new Map();
+let locked = false;
+
+export function on(event, handle) {
+  if (!listeners.has(event)) listeners.set(event, new Set());
+  listeners.get(event).add(handle);
+  return () => listeners.get(event).delete(handle);
+}
+
+export function emit(event, detail) {
+  for (const handle of [...(listeners.get(event) || [])]) handle(detail);
+}
+
+export function keep(secret, user) {
+  sessionStorage.setItem(CREDENTIAL, secret);
+  if (user) sessionStorage.setItem(USER, JSON.stringify({ email: user.email, name: user.name }));
+  else sessionStorage.removeItem(USER);
+  session.user = user || null;
+  locked = false;
+}
+
+export function recall() {
+  session.user = JSON.parse(sessionStorage.getItem(USER) || "null");
+}
+
+// Forgets the credential, not the work.
+export function drop() {
+  sessionStorage.removeItem(CREDENTIAL);
+  sessionStorage.removeItem(USER);
+  Object.assign(session, { workspace: null, user: null, credit: null, limits: null });
+}
+
+export const isLocked = () => locked;
+
+// The service refused the credential: back to Enter, with the work kept for the same workspace.
+export function expire() {
+  locked = true;
+  emit("expired");
+}
+
+export function noteLimits(headers) {
+  const limit = Number(headers.get("X-RateLimit-Limit"));
+  if (!limit) return;
+  const remaining = Number(headers.get("X-RateLimit-Remaining"));
+  session.limits = { limit, remaining, reset: Number(headers.get("X-RateLimit-Reset")) };
+  emit("limits", session.limits);
+}
+
+export function noteCredit(credit) {
+  session.credit = credit;
+  emit("credit", credit);
+}
+
+export const micro = (amount) => amount / 1e6;
+export const price = (name, count) => micro((about.prices?.[name] || 0) * count);

@@ -1,0 +1,329 @@
+// Elements, and what every panel has: labelled fields, buttons that say they work, a status.
+import { ApiError, aborted } from "./api.js";
+import { t } from "./i18n.js";
+import { icon } from "./icons.js";
+
+let ids = 0;
+export const newId = (prefix = "x") => `${prefix}-${(ids += 1)}`;
+
+// `h("p.note", {id, onclick, "aria-…"}, …children)`. Values of null or false are left out; text is
+// always text: nothing here reads HTML.
+export function h(name, properties, ...children) {
+  const isProperties = properties?.constructor === Object;
+  const [tag, ...classes] = name.split(".");
+  const made = document.createElement(tag || "div");
+  if (classes.length) made.className = classes.join(" ");
+  for (const [key, value] of Object.entries(isProperties ? properties : {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key === "class") made.classList.add(...value.split(" ").filter(Boolean));
+    else if (key === "data") Object.assign(made.dataset, value);
+    else if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (key in made && !key.startsWith("aria") && key !== "list" && key !== "form") made[key] = value;
+    else made.setAttribute(key, value === true ? "" : value);
+  }
+  made.append(...(isProperties ? children : [properties, ...children]).flat(3).filter((one) => one !== null && one !== undefined && one !== false));
+  return made;
+}
+
+// Whether the work of a button runs; it keeps its focus meanwhile, as a disabled one would not.
+const isBusy = (element) => element.getAttribute("aria-disabled") === "true";
+
+export async function busy(element, work) {
+  if (!element) return work();
+  if (isBusy(element)) return undefined;
+  element.setAttribute("aria-disabled", "true");
+  element.classList.add("busy");
+  try {
+    return await work();
+  } finally {
+    element.removeAttribute("aria-disabled");
+    element.classList.remove("busy");
+  }
+}
+
+// A button; `label` names it for those who see only its icon, or of which row it is.
+export function button(text, onclick, { icon: name, label, kind = "", ...more } = {}) {
+  const made = h("button", { type: "button", class: `button ${kind}`, "aria-label": label, title: text ? null : label, ...more });
+  if (name) made.append(icon(name));
+  if (text) made.append(h("span", text));
+  if (onclick) {
+    made.addEventListener("click", (event) => {
+      if (!isBusy(made)) onclick(event, made);
+    });
+  }
+  return made;
+}
+
+export const iconButton = (name, label, onclick, more = {}) => button("", onclick, { icon: name, label, kind: "quiet square", ...more });
+
+export function setButton(made, name, text, label) {
+  made.replaceChildren(icon(name), ...(text ? [h("span", text)] : []));
+  if (label) made.setAttribute("aria-label", label);
+}
+
+export function field(label, control, { hint, kind = "" } = {}) {
+  control.id ||= newId("field");
+  const about = hint && h("p.hint", { id: newId("hint") }, hint);
+  if (about) control.setAttribute("aria-describedby", about.id);
+  return h("div.field", { class: kind }, h("label", { htmlFor: control.id }, label), control, about);
+}
+
+export function check(label, properties = {}) {
+  const box = h("input", { type: "checkbox", id: newId("check"), ...properties });
+  const made = h("div.check", box, h("label", { htmlFor: box.id }, label));
+  made.box = box;
+  return made;
+}
+
+// `choices` are [value, text].
+export const select = (choices, properties = {}) =>
+  h("select", properties, choices.map(([value, text]) => new Option(text, value, false, value === properties.value)));
+
+export function range(label, { min, max, step, value, show = (v) => v, ...more }) {
+  const output = h("output", show(value));
+  const input = h("input", { type: "range", min, max, step, value, ...more });
+  const update = () => {
+    output.value = show(Number(input.value));
+    input.setAttribute("aria-valuetext", show(Number(input.value)));
+  };
+  input.addEventListener("input", update);
+  update();
+  const made = field(label, input, { kind: "range" });
+  made.firstChild.append(output);
+  made.input = input;
+  made.set = (to) => {
+    input.value = to;
+    update();
+  };
+  return made;
+}
+
+// Where a panel says what it does and what went wrong.
+export function status() {
+  const said = h("p.said", { role: "status", "aria-live": "polite" });
+  const failed = h("div.failed", { role: "alert", hidden: true });
+  const made = h("div.status", said, failed);
+  let ticking = 0;
+  const clear = () => {
+    clearInterval(ticking);
+    said.textContent = "";
+    failed.hidden = true;
+    failed.replaceChildren();
+  };
+  made.clear = clear;
+  made.say = (text) => {
+    clear();
+    said.textContent = text;
+  };
+  // `retry` is offered, at once or when the time that the service asked for is over.
+  made.fail = (error, retry) => {
+    if (aborted(error) || error?.isEnd) return clear();
+    clear();
+    if (!(error instanceof ApiError) && !error.isExplained) console.warn(error);
+    failed.hidden = false;
+    failed.append(icon("warn"), h("p", sentence(error.message)));
+    const help = helpFor(error);
+    if (help) failed.append(help);
+    const again = retry && button(t("action.retry"), () => { clear(); retry(); }, { icon: "refresh", kind: "small" });
+    if (error.wait) countDown(error.wait, failed, again);
+    else if (again) failed.append(again);
+  };
+  const countDown = (seconds, place, again) => {
+    const line = h("p.wait", { "aria-live": "off" });
+    place.append(line);
+    const end = Date.now() + seconds * 1000;
+    const tick = () => {
+      const left = Math.ceil((end - Date.now()) / 1000);
+      line.textContent = left > 0 ? t("error.wait", { n: left }) : t("error.waited");
+      if (left > 0) return;
+      clearInterval(ticking);
+      if (again) place.append(again);
+    };
+    tick();
+    ticking = setInterval(tick, 250);
+  };
+  return made;
+}
+
+function helpFor(error) {
+  if (error.code === "insufficient_credit" || error.code === "insufficient_quota") {
+    return h("a", { href: "#/account/overview" }, t("error.credit_help"));
+  }
+  if (error.code === "plan_required") return h("a", { href: "#/account/overview" }, t("error.plan_help"));
+  if (error.code === "insufficient_scope") return h("p", t("error.scope_help"));
+  return null;
+}
+
+// Messages of the service name their field first: "text: has 6000 characters".
+export function sentence(text) {
+  const whole = text.trim();
+  const end = /[.!?…]$/.test(whole) ? "" : ".";
+  return whole.charAt(0).toUpperCase() + whole.slice(1) + end;
+}
+
+// An error of the page itself, such as a microphone that is not there.
+export const explained = (text) => Object.assign(new Error(text), { isExplained: true });
+
+// A form that keeps its focus. `handle` gets the form; its failure is shown in `place`.
+export function form(place, handle, ...children) {
+  const made = h("form", { noValidate: false }, ...children);
+  const submit = async () => {
+    const main = made.querySelector("[type=submit]");
+    await busy(main, async () => {
+      place.clear();
+      try {
+        await handle(made);
+      } catch (error) {
+        place.fail(error, error.wait || error.status === 0 ? submit : undefined);
+      }
+    });
+  };
+  made.addEventListener("submit", (event) => {
+    event.preventDefault();
+    submit();
+  });
+  return made;
+}
+
+export const submitButton = (text, more = {}) => button(text, null, { kind: "main", type: "submit", ...more });
+
+// Runs the work of a button and shows its failure in `place`.
+export const act = (place, work) => (event, made) =>
+  busy(made, () => Promise.resolve().then(() => work(event)).catch((error) => place.fail(error)));
+
+export function dialog(title, content, { kind = "" } = {}) {
+  const heading = h("h2", { id: newId("dialog") }, title);
+  const made = h("dialog", { class: kind, "aria-labelledby": heading.id });
+  const shut = iconButton("close", t("action.close"), () => made.close());
+  made.append(h("header.dialog-head", heading, shut), h("div.dialog-body", content));
+  made.addEventListener("close", () => made.remove());
+  made.addEventListener("click", (event) => event.target === made && made.close());
+  document.body.append(made);
+  made.showModal();
+  return made;
+}
+
+// True when the user agrees. `word` must be typed where the act cannot be undone.
+export function confirmed(title, text, action, word = "") {
+  return new Promise((resolve) => {
+    const typed = h("input", { type: "text", autocomplete: "off", spellcheck: false });
+    const yes = button(action, () => {
+      if (word && typed.value.trim() !== word) return typed.focus();
+      answer = true;
+      made.close();
+    }, { kind: "danger" });
+    const no = button(t("action.cancel"), () => made.close());
+    let answer = false;
+    const made = dialog(title, [
+      h("p", text),
+      word && field(t("confirm.type", { word }), typed),
+      h("div.actions", no, yes),
+    ], { kind: "narrow" });
+    made.addEventListener("close", () => resolve(answer));
+    (word ? typed : no).focus();
+  });
+}
+
+export async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch { // pages over plain http have no clipboard
+    const area = h("textarea.offscreen", { value: text });
+    (document.querySelector("dialog[open]") || document.body).append(area);
+    const focused = document.activeElement;
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+    focused?.focus();
+  }
+}
+
+export function copyButton(text, { label = t("action.copy"), kind = "small", of } = {}) {
+  const said = h("span", label);
+  return h("button", {
+    type: "button",
+    class: `button ${kind}`,
+    "aria-label": of,
+    onclick: async () => {
+      await copy(typeof text === "function" ? text() : text);
+      said.textContent = t("action.copied");
+      announce(t("action.copied"));
+      setTimeout(() => { said.textContent = label; }, 1600);
+    },
+  }, icon("copy"), said);
+}
+
+// Says a short text to screen readers, for what is only seen.
+export function announce(text) {
+  let place = document.getElementById("announcer");
+  if (!place) document.body.append((place = h("div.offscreen", { id: "announcer", role: "status" })));
+  place.textContent = text;
+}
+
+export function download(blob, name) {
+  const link = h("a", { href: URL.createObjectURL(blob), download: name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+// A name for a file, from a text.
+export const fileName = (text, end) =>
+  `${text.normalize("NFKD").replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-+|-+$/g, "").slice(0, 48).toLowerCase() || "audio"}.${end}`;
+
+// On narrow screens each row is a block with the heads beside its cells; the roles keep it a table.
+export function table(label, heads, rows) {
+  const cell = (content, at) => h(at ? "td" : "th", at ? { role: "cell", data: { head: heads[at] } } : { scope: "row", role: "rowheader" }, content);
+  const body = h("tbody", { role: "rowgroup" }, rows.map((cells) => h("tr", { role: "row" }, cells.map(cell))));
+  const head = h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads.map((text) => h("th", { scope: "col", role: "columnheader" }, text || h("span.offscreen", t("table.actions"))))));
+  return h("div.table", { tabIndex: 0, role: "group", "aria-label": label }, h("table", { role: "table" }, head, body));
+}
+
+// Tabs of [id, text, element or a function that makes it]; `choose(id)` shows one.
+export function tabs(label, entries, onchoose = () => {}) {
+  const places = new Map();
+  const bar = h("div.tabs", { role: "tablist", "aria-label": label });
+  const made = h("div.tabbed", bar);
+  made.choose = (id) => {
+    for (const [key, { tab, panel }] of places) {
+      const chosen = key === id;
+      tab.setAttribute("aria-selected", String(chosen));
+      tab.tabIndex = chosen ? 0 : -1;
+      panel.hidden = !chosen;
+    }
+    const { tab: shownTab, panel, content } = places.get(id);
+    if (shownTab.isConnected) bar.scrollLeft = shownTab.offsetLeft - bar.clientWidth / 3;
+    if (typeof content === "function" && !panel.childElementCount) panel.append(content());
+    made.chosen = id;
+    onchoose(id);
+  };
+  for (const [id, text, content] of entries) {
+    const tab = h("button.tab", { type: "button", role: "tab", id: newId("tab"), onclick: () => made.choose(id) }, text);
+    const panel = h("div", { role: "tabpanel", id: newId("tabpanel"), "aria-labelledby": tab.id, hidden: true });
+    tab.setAttribute("aria-controls", panel.id);
+    if (typeof content !== "function") panel.append(content);
+    places.set(id, { tab, panel, content });
+    bar.append(tab);
+    made.append(panel);
+  }
+  bar.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    const keys = [...places.keys()];
+    const next = keys[(keys.indexOf(made.chosen) + step + keys.length) % keys.length];
+    made.choose(next);
+    places.get(next).tab.focus();
+    event.preventDefault();
+  });
+  return made;
+}
+
+export const card = (title, ...children) => {
+  const heading = h("h2", { id: newId("card") }, title);
+  return h("section.card", { "aria-labelledby": heading.id }, heading, ...children);
+};
+
+// The head of a panel; its heading takes the focus when the panel is shown.
+export const panelHead = (title, about, ...actions) =>
+  h("header.panel-head", h("div", h("h1", { tabIndex: -1 }, title), h("p.lead", about)), h("div.actions", ...actions));

@@ -1,0 +1,68 @@
+// A text whose words are marked while they sound, and can be clicked to hear them.
+import { h } from "./ui.js";
+
+// `words` are {word, start, end, text_start?, text_end?, speaker?}. With `text`, which their offsets
+// are of, all that stands between them is shown too.
+export function wordsView({ onseek, label }) {
+  const made = h("div.words", { role: "group", "aria-label": label });
+  let shown = [];
+  let current = -1;
+
+  const element = (word, text) => {
+    const one = h("button.word", { type: "button", tabIndex: -1, onclick: () => onseek(word.start) }, text);
+    shown.push({ one, start: word.start, end: word.end });
+    return one;
+  };
+  // Arrow keys move between the words, Tab enters and leaves them as one.
+  made.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 10, ArrowUp: -10 }[event.key];
+    const at = shown.findIndex(({ one }) => one === document.activeElement);
+    if (!step || at < 0) return;
+    const next = shown[Math.max(0, Math.min(shown.length - 1, at + step))].one;
+    shown[at].one.tabIndex = -1;
+    next.tabIndex = 0;
+    next.focus();
+    event.preventDefault();
+  });
+  made.clear = () => {
+    shown = [];
+    current = -1;
+    made.replaceChildren();
+  };
+  made.show = (words, text) => {
+    made.clear();
+    if (text === undefined) words.forEach((word) => made.append(element(word, word.word.trim()), " "));
+    else {
+      const letters = [...text]; // offsets are code points
+      let at = 0;
+      for (const word of words) {
+        made.append(letters.slice(at, word.text_start).join(""), element(word, letters.slice(word.text_start, word.text_end).join("")));
+        at = word.text_end;
+      }
+      made.append(letters.slice(at).join(""));
+    }
+    if (shown.length) shown[0].one.tabIndex = 0;
+  };
+  made.append_ = (word, text) => {
+    const one = element(word, text);
+    if (shown.length === 1) one.tabIndex = 0;
+    return one;
+  };
+  made.mark = (seconds, isPlaying) => {
+    let at = -1;
+    if (isPlaying) {
+      for (let i = 0; i < shown.length && shown[i].start <= seconds; i += 1) at = i;
+      if (at >= 0 && seconds > shown[at].end + 0.4) at = -1;
+    }
+    if (at === current) return;
+    shown[current]?.one.classList.remove("now");
+    current = at;
+    const now = shown[at]?.one;
+    if (!now) return;
+    now.classList.add("now");
+    const box = made.getBoundingClientRect();
+    const place = now.getBoundingClientRect();
+    if (place.bottom > box.bottom || place.top < box.top) made.scrollTop += place.top - box.top - 20;
+  };
+  return made;
+}

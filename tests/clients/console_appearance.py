@@ -1,0 +1,126 @@
+"""Shows every page of the console in Chromium, by Playwright: python … URL KEY AXE.
+
+Prints JSON: the violations that axe finds, errors in the browser's console, and pages that are
+wider than their window, in three widths, light and dark; what a page does without a network and
+with a slow one; and the bytes that come before the first use.
+"""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+WIDTHS = (360, 768, 1280)
+PATHS = (
+    "speak listen listen/microphone talk chat chat/correct voices "
+    "account/overview account/keys account/webhooks account/settings account/audit"
+).split()
+FLAGS = ["--no-sandbox", "--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"]
+WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+SLOW_MS = 400
+
+
+def enter(page: Page, url: str, key: str) -> None:
+    page.goto(f"{url}/console")
+    page.get_by_role("tab", name="Use an API key").click()
+    page.get_by_label("API key", exact=True).fill(key)
+    page.get_by_role("button", name="Enter").click()
+    page.wait_for_selector(".frame h1")
+
+
+def look(page: Page, axe: str, name: str, seen: dict[str, Any]) -> None:
+    """Adds what is wrong with the page as it is shown."""
+    page.evaluate(axe)
+    options = {"runOnly": WCAG, "resultTypes": ["violations"]}
+    found = page.evaluate("(options) => axe.run(document, options)", options)
+    for one in found["violations"]:
+        nodes = [node["html"][:200] for node in one["nodes"][:3]]
+        seen["violations"].append([name, one["id"], one["help"], nodes])
+    if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+        seen["wide"].append(name)
+
+
+def look_at_all(browser: Browser, url: str, key: str, axe: str, seen: dict[str, Any]) -> None:
+    for scheme in ("light", "dark"):
+        for width in WIDTHS:
+            size: Any = {"width": width, "height": 800}
+            context = browser.new_context(
+                viewport=size, color_scheme="dark" if scheme == "dark" else "light"
+            )
+            page = context.new_page()
+            page.on("pageerror", lambda error: seen["errors"].append(str(error)))
+            page.on(
+                "console",
+                lambda said: seen["errors"].append(said.text) if said.type == "error" else None,
+            )
+            page.goto(f"{url}/console")
+            page.wait_for_selector(".enter")
+            look(page, axe, f"enter {width} {scheme}", seen)
+            enter(page, url, key)
+            for path in PATHS:
+                page.evaluate(f"location.hash = '#/{path}'")
+                title = path.split("/")[0].capitalize()
+                page.get_by_role("heading", level=1, name=title, exact=True).wait_for()
+                page.wait_for_load_state("networkidle")
+                look(page, axe, f"{path} {width} {scheme}", seen)
+            context.close()
+
+
+def cut_and_slow(browser: Browser, url: str, key: str, seen: dict[str, Any]) -> None:
+    """A request without a network keeps the work and goes through when it is back."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    page = context.new_page()
+    enter(page, url, key)
+    text = page.get_by_role("textbox", name="Text", exact=True)
+    text.fill("Kept without a network.")
+    context.set_offline(True)
+    page.get_by_role("button", name="Make a file").click()
+    page.wait_for_selector(".failed:not([hidden])")
+    banner = page.locator(".offline").is_visible()
+    context.set_offline(False)
+    page.get_by_role("button", name="Try again").click()
+    page.wait_for_selector(".history-row")
+    seen["cut"] = [banner, text.input_value()]
+    devtools = context.new_cdp_session(page)
+    devtools.send("Network.enable")
+    limits = {"offline": False, "latency": SLOW_MS, "downloadThroughput": 20_000}
+    devtools.send("Network.emulateNetworkConditions", {**limits, "uploadThroughput": 20_000})
+    page.reload()
+    page.wait_for_selector(".frame h1", timeout=60_000)
+    page.get_by_role("button", name="Make a file").click()
+    page.wait_for_selector(".button.busy")  # says that it works
+    page.locator(".history-row").nth(1).wait_for(timeout=60_000)
+    seen["slow"] = True
+    context.close()
+
+
+def bytes_before_use(browser: Browser, url: str) -> int:
+    """Of all that is loaded until the first page is shown."""
+    page = browser.new_page()
+    page.goto(f"{url}/console")
+    page.wait_for_selector(".enter")
+    page.wait_for_load_state("networkidle")
+    sizes = page.evaluate(
+        "performance.getEntries().reduce((sum, one) => sum + (one.transferSize || 0), 0)"
+    )
+    page.close()
+    return int(sizes)
+
+
+def main(url: str, key: str, axe: str) -> None:
+    seen: dict[str, Any] = {"violations": [], "errors": [], "wide": []}
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
+        seen["bytes"] = bytes_before_use(browser, url)
+        look_at_all(browser, url, key, Path(axe).read_text(encoding="utf-8"), seen)
+        cut_and_slow(browser, url, key, seen)
+        browser.close()
+    sys.stdout.write(json.dumps(seen) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

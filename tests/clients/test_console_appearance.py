@@ -1,0 +1,50 @@
+"""Every page of the console in three widths, light and dark, by Playwright and axe."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api.local_server import Server
+from tests.clients.node_clients import NodeClients
+from tests.clients.registry_clients import PYTHON, RegistryClients
+
+SCRIPT = Path(__file__).with_name("console_appearance.py")
+RUN_S = 280.0
+FIRST_BYTES = 200_000
+
+
+@pytest.fixture(scope="module")
+def seen(
+    tone_server: Server, registry_clients: RegistryClients, node_clients: NodeClients
+) -> dict[str, Any]:
+    """What the script saw. Skips without Chromium, Playwright or axe."""
+    if not (shutil.which("chromium") or shutil.which("google-chrome")):
+        pytest.skip("Chromium is not installed, so the console was NOT looked at")
+    if subprocess.run([PYTHON, "-c", "import playwright"], capture_output=True).returncode:
+        pytest.skip("`make clients` has not installed playwright: the console was NOT looked at")
+    axe = str(node_clients.package("axe-core") / "axe.min.js")
+    found: dict[str, Any] = registry_clients.run(
+        SCRIPT, tone_server.url, tone_server.key, axe, timeout_s=RUN_S
+    )
+    return found
+
+
+def test_axe_finds_no_violation(seen: dict[str, Any]) -> None:
+    assert seen["violations"] == [], json.dumps(seen["violations"], indent=1)
+
+
+def test_no_page_logs_an_error_or_is_wider_than_its_window(seen: dict[str, Any]) -> None:
+    assert [seen["errors"], seen["wide"]] == [[], []]
+
+
+def test_work_goes_on_after_a_lost_network_and_over_a_slow_one(seen: dict[str, Any]) -> None:
+    assert seen["cut"] == [True, "Kept without a network."]
+    assert seen["slow"] is True
+
+
+def test_little_is_loaded_before_the_first_use(seen: dict[str, Any]) -> None:
+    assert 0 < seen["bytes"] < FIRST_BYTES

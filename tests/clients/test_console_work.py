@@ -1,0 +1,219 @@
+"""Speech, transcripts, chats and corrections on the console, in Chromium over engines without
+weights."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.api.local_server import Server
+from tests.clients.browser import Page
+from tests.clients.console_page import enter, fill, go, press, record_requests, run, wait_until
+from tests.clients.test_console_browser import page
+from tests.clients.test_console_voices import ADD
+
+__all__ = ["page"]  # a fixture
+
+KEEP_FRAMES = """(() => {
+    const send = WebSocket.prototype.send;
+    window.frames_sent = [];
+    WebSocket.prototype.send = function (text) {
+        window.frames_sent.push(JSON.parse(text));
+        return send.call(this, text);
+    };
+})"""
+KEEP_FILES = """(() => {
+    const create = URL.createObjectURL;
+    window.files = [];
+    URL.createObjectURL = (blob) => {
+        window.files.push(blob);
+        return create.call(URL, blob);
+    };
+})"""
+POSTED = "requests.filter((one) => one.startsWith('POST')).length"
+
+
+@pytest.fixture
+def signed_in(page: Page, tone_server: Server) -> Page:
+    enter(page, tone_server.key)
+    return page
+
+
+def choose_voice(page: Page, name: str) -> None:
+    starts = f"one.querySelector('strong').innerText.startsWith('{name}')"
+    found = f"all('.voice-card').find((one) => {starts})"
+    wait_until(page, found)
+    run(page, f"({found}.querySelector('input').click(), true)")
+
+
+def test_the_first_sentence_is_spoken_by_one_click(signed_in: Page) -> None:
+    press(signed_in, "Play it")
+    wait_until(signed_in, "at('.word.now')")  # marked while it sounds
+    wait_until(signed_in, "said().includes('first sound after')")
+    assert run(signed_in, "Boolean(button('Play it'))") is False
+
+
+def test_live_speech_takes_the_voice_the_speed_and_the_pitch(signed_in: Page) -> None:
+    choose_voice(signed_in, "Ton")
+    fill(signed_in, Text="Guten Morgen!", Speed="1.25", Pitch="0.9")
+    signed_in.call(KEEP_FRAMES)
+    press(signed_in, "Speak live")
+    wait_until(signed_in, "said().includes('of speech')")
+    context = run(signed_in, "frames_sent[0].create_context")
+    assert [context["speaking_rate"], context["pitch"]] == [1.25, -1.82]  # semitones
+    wait_until(signed_in, "at('.history-row')?.innerText.includes('Ton')")
+
+
+def test_without_a_voice_the_service_chooses_one_for_live_speech(signed_in: Page) -> None:
+    record_requests(signed_in)
+    fill(signed_in, Text="Guten Morgen, wie geht es Ihnen heute?")
+    press(signed_in, "Speak live")
+    wait_until(signed_in, "said().includes('of speech')")
+    assert "POST /tts-stream" in run(signed_in, "requests")
+
+
+def test_a_long_text_is_neither_cut_nor_sent(signed_in: Page) -> None:
+    record_requests(signed_in)
+    text = "word " * 1300
+    fill(signed_in, Text=text)
+    assert run(signed_in, "labelled('Text').value.length") == len(text)
+    assert "6,500 characters" in run(signed_in, "at('.over').textContent")
+    press(signed_in, "Make a file")
+    assert "a file is of at most 5,000" in wait_until(signed_in, "failed()")
+    assert run(signed_in, POSTED) == 0
+
+
+def test_previews_and_the_history_are_played_again_without_a_request(signed_in: Page) -> None:
+    record_requests(signed_in)
+    press(signed_in, "Preview Bass")
+    press(signed_in, "Stop the preview of Bass")
+    press(signed_in, "Preview Bass")
+    wait_until(signed_in, "button('Stop the preview of Bass')")
+    fill(signed_in, Text="Once.")
+    press(signed_in, "Make a file")
+    press(signed_in, "Play “Once.”")
+    wait_until(signed_in, "button('Pause')")
+    assert run(signed_in, POSTED) == 2  # the preview, and the file
+
+
+def test_voices_are_found_by_words_and_kept_as_favourites(signed_in: Page) -> None:
+    wait_until(signed_in, "all('.voice-card').length === 5")
+    fill(signed_in, Search_voices="german female")
+    assert run(signed_in, "all('.voice-card strong').map((one) => one.innerText)") == ["Ton Fast"]
+    press(signed_in, "Ton is a favourite")
+    press(signed_in, "Clear filters")
+    run(signed_in, "(labelled('Favourites').click(), true)")
+    assert run(signed_in, "all('.voice-card').length") == 1
+
+
+def test_a_file_is_transcribed_with_words_speakers_and_subtitles(signed_in: Page) -> None:
+    go(signed_in, "listen")
+    run(signed_in, "(labelled('Tell speakers apart').click(), true)")
+    signed_in.call(ADD.replace(".voices", ".listen"), 4)
+    wait_until(signed_in, "all('.word').length > 1")
+    fill(signed_in, Speaker_A="Ann")
+    assert run(signed_in, "at('.speaker-name').innerText").startswith("Ann")
+    signed_in.call(KEEP_FILES)
+    for name in ("SRT", "VTT", "JSON", "TXT"):
+        press(signed_in, f"Export as {name}")
+    texts = run(signed_in, "Promise.all(files.map((one) => one.text()))")
+    assert texts[0].startswith("1\n00:00:00,") and "Ann: the quick" in texts[0]
+    assert texts[1].startswith("WEBVTT\n\n00:00:00.") and "<v Ann>" in texts[1]
+    assert '"speaker": "Ann"' in texts[2]
+    assert texts[3].startswith("Ann: the quick brown fox")
+
+
+def test_a_wrong_file_fails_in_its_own_row_and_others_go_on(signed_in: Page) -> None:
+    go(signed_in, "listen")
+    signed_in.call(
+        """(() => {
+            const files = new DataTransfer();
+            files.items.add(new File(['no audio'], 'notes.mp3', {type: 'audio/mpeg'}));
+            const input = document.querySelector('.listen input[type=file]');
+            input.files = files.files;
+            input.dispatchEvent(new Event('change'));
+        })"""
+    )
+    signed_in.call(ADD.replace(".voices", ".listen"), 3)
+    wait_until(signed_in, "at('.queue-row .failed')")
+    wait_until(signed_in, "button('Show the transcript of 0.wav')")
+
+
+def test_what_a_model_writes_cannot_become_markup(signed_in: Page) -> None:
+    go(signed_in, "chat")
+    fill(signed_in, Message="<img src=x> **bold** [x](javascript:alert(1)) `code`")
+    press(signed_in, "Send")
+    wait_until(signed_in, "said().includes('tokens')")
+    answer = "at('.turn.assistant')"
+    assert run(signed_in, f"{answer}.querySelectorAll('img, a').length") == 0
+    assert run(signed_in, f"{answer}.querySelector('.markdown strong').innerText") == "bold"
+    assert "<img src=x>" in run(signed_in, f"{answer}.innerText")
+
+
+def test_a_saved_chat_is_continued_after_a_reload_and_deleted(signed_in: Page) -> None:
+    go(signed_in, "chat")
+    fill(signed_in, Message="Remember the heron")
+    press(signed_in, "Send")
+    wait_until(signed_in, "said().includes('tokens')")
+    signed_in.command("Page.reload")
+    wait_until(signed_in, "at('.frame')")
+    heron = "all('.chat-open').find((one) => one.innerText.startsWith('Remember the heron'))"
+    wait_until(signed_in, heron)
+    run(signed_in, f"({heron}.click(), true)")
+    wait_until(signed_in, "at('.turn.user')?.innerText.includes('heron')")
+    press(signed_in, "New chat")
+    assert run(signed_in, "all('.turn').length") == 0
+    press(signed_in, "Delete “Remember the heron”")
+    press(signed_in, "Delete")
+    wait_until(signed_in, f"!{heron}")
+
+
+def test_tools_that_are_not_json_are_refused_before_they_are_sent(signed_in: Page) -> None:
+    go(signed_in, "chat")
+    record_requests(signed_in)
+    run(signed_in, "all('.chat details').forEach((one) => { one.open = true; }) || true")
+    fill(signed_in, **{"Tools (JSON)": "[{", "Message": "Hello"})
+    press(signed_in, "Send")
+    assert "this is not JSON" in wait_until(signed_in, "failed()")
+    assert run(signed_in, POSTED) == 0
+    assert run(signed_in, "labelled('Message').value") == "Hello"
+
+
+def test_each_change_of_a_correction_is_taken_or_left(signed_in: Page) -> None:
+    go(signed_in, "chat/correct")
+    signed_in.call(
+        """(() => {
+            window.copied = '';
+            navigator.clipboard.writeText = async (text) => { window.copied = text; };
+        })"""
+    )
+    fill(signed_in, Text_to_correct="i cant beleive it")
+    press(signed_in, "Correct")  # the tab has this name too
+    run(signed_in, "(at('#correct-go').click(), true)")
+    press(signed_in, "spelling: beleive becomes believe")
+    press(signed_in, "Copy the result")
+    assert wait_until(signed_in, "copied").startswith("I can't beleive it")
+
+
+def test_code_is_filled_with_the_request_and_never_with_the_key(
+    signed_in: Page, tone_server: Server
+) -> None:
+    fill(signed_in, Text="It's here.")
+    choose_voice(signed_in, "Ton")
+    press(signed_in, "Code")
+    code = wait_until(signed_in, "top().querySelectorAll('pre').length && top().textContent")
+    assert "It'\\''s here." in code and "$ANTIPHON_KEY" in code and "create_context" in code
+    assert tone_server.key not in run(signed_in, "document.documentElement.innerHTML")
+
+
+def test_every_text_of_the_page_is_in_the_catalogue() -> None:
+    folder = Path(__file__).parents[2] / "api" / "console" / "static" / "js"
+    catalogue = "".join(path.read_text() for path in (folder / "strings" / "en").glob("*.js"))
+    known = set(re.findall(r'^ {2}"([^"]+)":', catalogue, re.MULTILINE))
+    used = {
+        key
+        for path in folder.rglob("*.js")
+        if "strings" not in path.parts
+        for key in re.findall(r'\bt\("([^"]+)"', path.read_text())
+    }
+    assert used - known == set()
