@@ -19,6 +19,7 @@ STYLES = "stylesheets/guide.css"
 LANGUAGES = {".py": "python", ".html": "html", ".yaml": "yaml"}
 LINK = re.compile(r"(?<!!)\[([^\[\]]+)\]\((?!\w+:|#|/)([^)\s#]+)(#[^)\s]*)?\)")
 EXAMPLE = re.compile(r"^\[[^\]]+\]\((?:\.\./)*(?:docs/)?(examples/[\w.-]+)\)$", re.MULTILINE)
+FILE_NAME = re.compile(r"^`(?:\w+/)*([\w-]+)\.md`$")
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 SCRIPT = re.compile(r"<script>(.+?)</script>", re.DOTALL)
 
@@ -56,7 +57,8 @@ def _link(found: re.Match[str], folder: str, uri: str) -> str:
     text, path, anchor = found[1], normpath(join(folder, found[2])), found[3] or ""
     page = TOP.get(path) or path.removeprefix("docs/")
     if path in TOP or (path.startswith("docs/") and path.endswith(".md")):
-        return f"[{text}]({relpath(page, dirname(uri))}{anchor})"
+        shown = FILE_NAME.sub(r"\1", text)
+        return f"[{shown}]({relpath(page, dirname(uri))}{anchor})"
     name = text.strip("`").rstrip("/")
     return f"`{path}`" if path.endswith(name) else f"{text} (`{path}`)"
 
