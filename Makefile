@@ -15,6 +15,7 @@ else
 $(error PROFILE is cpu or gpu, not $(PROFILE))
 endif
 BIN := $(VENV)/bin
+GUIDE := api/guide/site/index.html
 PIN := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header $(ARGS)
 LOCK := $(PIN) --extra espeak pyproject.toml
@@ -26,15 +27,15 @@ BENCHMARKS = $(filter-out realtime_soak voices-fitting stt-diarization chat-gpu 
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run join install weights dev clients servers test test-slow fuzz fuzz-parsers test-machines test-gpu check manifests audit sbom auditors bench lock
+.PHONY: help run join guide pages install weights dev clients servers test test-slow fuzz fuzz-parsers test-machines test-gpu check manifests audit sbom auditors bench lock
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
 
-run: install weights ## Start the service on http://127.0.0.1:8000 (HOST, PORT and PROFILE change it)
+run: install weights pages ## Start the service on http://127.0.0.1:8000 (HOST, PORT and PROFILE change it)
 	@exec $(BIN)/python -m deployments.main --config $(CONFIG)
 
-join: install weights ## Join this machine to the service whose `make run` printed ADDRESS
+join: install weights pages ## Join this machine to the service whose `make run` printed ADDRESS
 	@exec $(BIN)/python -m deployments.join $(ADDRESS) $(ARGS)
 
 install: ## Make .venv with the pinned packages that the service needs
@@ -42,6 +43,16 @@ install: ## Make .venv with the pinned packages that the service needs
 
 weights: install ## Fetch and verify the model weights (about 450 MB, once)
 	@$(BIN)/python -m models.weights fetch --profile $(PROFILE)
+
+guide: $(GUIDE) ## Build docs/ as the site that the service shows at /guide
+
+$(GUIDE): $(shell find docs) README.md CHANGELOG.md SECURITY.md requirements-guide.lock
+	@VENV=.venv-guide tools/venv.sh requirements-guide.lock
+	@NO_MKDOCS_2_WARNING=1 PYTHONDONTWRITEBYTECODE=1 .venv-guide/bin/mkdocs build --quiet --strict \
+		--config-file docs/site/mkdocs.yml
+
+pages: # as `guide`, but the service also starts without them
+	@$(MAKE) --silent guide || echo "NOTE: /guide is missing, or is an older one." >&2
 
 dev: install ## Add the pinned packages of the tests and checks to .venv
 	@tools/venv.sh requirements-dev.lock
@@ -53,10 +64,10 @@ clients: # other people's programs, for the tests that let them talk to the serv
 	@VENV=.venv-clients tools/venv.sh requirements-clients.lock \
 		|| echo "NOTE: the tests that need .venv-clients are skipped." >&2
 
-test: dev clients servers weights ## Set up all that the tests need, and run them; ARGS="-k name" goes to pytest
+test: dev clients servers weights pages ## Set up all that the tests need, and run them; ARGS="-k name" goes to pytest
 	@tools/tests.sh $(BIN)/python $(ARGS)
 
-test-slow: dev clients servers weights ## Run the tests that `make test` leaves out: proofs of many seconds
+test-slow: dev clients servers weights pages ## Run the tests that `make test` leaves out: proofs of many seconds
 	@SLOW=1 tools/tests.sh $(BIN)/python $(ARGS)
 
 fuzz: dev ## Call each operation of the API with FUZZ_EXAMPLES made-up requests, others in each run
@@ -113,3 +124,4 @@ lock: dev ## Pin again after pyproject.toml changed; ARGS=--upgrade takes newer 
 	@$(PIN) --group clients --output-file requirements-clients.lock
 	@$(PIN) --group fuzz --output-file requirements-fuzz.lock
 	@$(PIN) --group audit --output-file requirements-audit.lock
+	@$(PIN) --group guide --output-file requirements-guide.lock

@@ -7,6 +7,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
 from api.console import routes as console
+from api.guide import routes as guide
 from api.http import openapi
 from api.http.errors import on_client_left, on_error, on_http_error
 from api.http.middleware import RequestFrame
@@ -101,7 +102,7 @@ def routed_app() -> FastAPI:
     for router in routers:
         # Not include_router: it would match every path twice.
         app.router.routes.extend(router.routes)
-    for module in (tts_socket, inworld, realtime, twilio, console, health, stt_socket):
+    for module in (tts_socket, inworld, realtime, twilio, console, guide, health, stt_socket):
         app.router.routes.extend(module.routes)
     openapi.add_docs(app)
     app.router.routes.append(unknown_sockets())

@@ -207,6 +207,7 @@ def announce(what: str, settings: Settings, dashboard: str, started: float) -> N
     say(f"{BRAND} {what} after {time.monotonic() - started:.1f} s")
     say(f"  Service    {url}")
     say(f"  Console    {url}/console")
+    say(f"  Guide      {url}/guide")
     say(f"  Reference  {url}/docs")
     say(f"  Dashboard  {dashboard}")
     if token := os.environ.get("RAY_AUTH_TOKEN_PATH"):

@@ -21,7 +21,7 @@ from deployments.operator import _parser
 PAGES = [
     PROJECT_DIR / "README.md",
     PROJECT_DIR / "SECURITY.md",
-    *sorted((PROJECT_DIR / "docs").glob("*.md")),
+    *sorted((PROJECT_DIR / "docs").rglob("*.md")),
 ]
 TEXTS = {page.relative_to(PROJECT_DIR).as_posix(): page.read_text() for page in PAGES}
 API, OPERATING = TEXTS["docs/api.md"], TEXTS["docs/operating.md"]

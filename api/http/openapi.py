@@ -34,11 +34,12 @@ the response is 400 `idempotency_mismatch`. Error responses are not stored. A re
 `Idempotency-Key` continues when its client disconnects.
 
 Live speech and live transcription are the WebSockets `/ws/tts` and `/ws/stt`, which OpenAPI cannot
-describe: `docs/websockets.md` documents their messages. Voice agents are the WebSockets
-`/openai/v1/realtime` (`docs/openai.md`) and `/telephony/twilio` (`docs/telephony.md`).
+describe: [the guide](/guide/websockets.html) documents their messages. Voice agents are the
+WebSockets `/openai/v1/realtime` ([agents](/guide/agents.html)) and `/telephony/twilio`
+([telephony](/guide/telephony.html)).
 
 The paths under `/tts/v1` are those of Inworld's text-to-speech API, for its clients. They also
-accept `Authorization: Basic <API key>`, with the key as it is; see `docs/inworld.md`.
+accept `Authorization: Basic <API key>`, with the key as it is ([details](/guide/inworld.html)).
 """
 SCHEME = {"bearer": {"type": "http", "scheme": "bearer", "description": "An API key or a token."}}
 _STILL_RUNNING = {

@@ -79,7 +79,14 @@ class UrlSource(StrictModel):
     files: dict[str, Annotated[str, StringConstraints(pattern=r"^https://")]]
 
 
-Source = PackageSource | HubSource | UrlSource
+class FileSource(StrictModel):
+    """Files of this machine, which are copied."""
+
+    kind: Literal["file"]
+    files: dict[str, Annotated[str, StringConstraints(pattern=r"^/")]]
+
+
+Source = PackageSource | HubSource | UrlSource | FileSource
 
 
 class Artefact(StrictModel):

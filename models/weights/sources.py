@@ -21,6 +21,7 @@ from typing import IO
 from configs.schema.catalogue import (
     EVERY_FILE,
     Artefact,
+    FileSource,
     HubSource,
     Member,
     PackageSource,
@@ -58,6 +59,13 @@ class Downloads:
 
         Raises SourceFailed, or WeightsCorrupt for a damaged archive.
         """
+        if isinstance(source, FileSource):
+            path, origin = self._partial_path(file), _remote(source, name)
+            try:
+                shutil.copyfile(origin, path)
+            except OSError as error:
+                raise SourceFailed(f"{origin}: {error.strerror}") from None
+            return path
         if not isinstance(source, PackageSource):
             return self._download(source, name, file)
         path = self._folder / f"draft-{file.identity}"
@@ -189,9 +197,13 @@ def _members(source: PackageSource, name: str) -> list[Member]:
     return [Member(package=m.package, path=m.path.replace("{name}", name)) for m in members]
 
 
+def _remote(source: HubSource | UrlSource | FileSource, name: str) -> str:
+    return (source.files.get(name) or source.files[EVERY_FILE]).replace("{name}", name)
+
+
 def _address(source: HubSource | UrlSource, name: str) -> tuple[str, dict[str, str]]:
     """The URL of the file and the headers that authorise its download."""
-    remote = (source.files.get(name) or source.files[EVERY_FILE]).replace("{name}", name)
+    remote = _remote(source, name)
     if isinstance(source, UrlSource):
         return remote, {}
     from huggingface_hub import hf_hub_url  # applies the configured endpoint

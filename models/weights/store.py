@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from io import BufferedReader, BytesIO
 from pathlib import Path
 
@@ -56,9 +55,8 @@ CONVERSIONS = {
 """Conversions by the name in `configs/catalogue.yaml` (`conversion` of an artefact)."""
 
 
-@cache
 def load_catalogue() -> Catalogue:
-    """`configs/catalogue.yaml`, read once per process."""
+    """`configs/catalogue.yaml` as it is now: a swap may name weights that were added to it."""
     return load_yaml(Catalogue, "catalogue")
 
 

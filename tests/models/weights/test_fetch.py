@@ -396,3 +396,32 @@ def test_the_watermark_is_fetched_only_if_watermarking_is_enabled(
     assert (program.WATERMARK in asked_for) is wanted
     monkeypatch.setenv("WATERMARK", "sometimes")
     assert program.main(["fetch"]) == 1
+
+
+def test_weights_are_found_that_were_added_while_the_process_ran(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("configs.load.CONFIGS_DIR", tmp_path)
+    path, listed = tmp_path / "catalogue.yaml", catalogue([pypi(model=[("a", "b")])], model=MODEL)
+    path.write_text('{"artefacts": {}}')
+    assert "tiny" not in WeightStore(tmp_path).catalogue.artefacts
+    path.write_text(listed.model_dump_json(exclude_none=True))
+    assert "tiny" in WeightStore(tmp_path).catalogue.artefacts
+
+
+def test_a_file_of_this_machine_is_copied_and_checked(tmp_path: Path) -> None:
+    own = tmp_path / "mine.gguf"
+    own.write_bytes(MODEL)
+    listed = catalogue([{"kind": "file", "files": {"model.bin": str(own)}}], model=MODEL)
+    store = WeightStore(tmp_path / "cache", listed)
+    fetch(store, ["tiny"], Recorder())
+    own.unlink()  # it is not needed any more
+    assert (store.folder("tiny") / "model.bin").read_bytes() == MODEL
+    empty = WeightStore(tmp_path / "empty", listed)
+    with pytest.raises(WeightsMissing, match="file: .*mine.gguf: No such file"):
+        fetch(empty, ["tiny"], Recorder())
+    own.write_bytes(MODEL[:-1] + b"x")
+    with pytest.raises(WeightsCorrupt):
+        fetch(empty, ["tiny"], Recorder())
+    with pytest.raises(ValueError, match="should match pattern"):
+        catalogue([{"kind": "file", "files": {"model.bin": "mine.gguf"}}], model=MODEL)

@@ -28,6 +28,7 @@ const PATHS = {
   hangup: "M3 15c0-5 18-5 18 0v2l-5-1v-3c-2-.700-6-.700-8 0v3l-5 1z",
   warn: "M12 4L2.500 20h19zM12 10v5M12 17.500v.500",
   book: "M4 5a2 2 0 0 1 2-2h14v16H6a2 2 0 0 0-2 2zM4 19V5M20 19v2H6",
+  help: "M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18zM9.500 9.500a2.500 2.500 0 1 1 3.500 2.300c-.700.300-1 .800-1 1.700M12 16.500v.500",
 };
 const SOLID = new Set(["play", "stop", "record"]);
 const SVG = "http://www.w3.org/2000/svg";

@@ -34,12 +34,12 @@ function makeFrame() {
   const secret = credential();
   const name = session.user?.email || (isKey(secret) ? t("nav.key", { prefix: secret.slice(0, 11) }) : t("nav.signed_in"));
   const leave = button(t("nav.leave"), signOut, { icon: "leave", kind: "quiet small", id: "leave", label: t("nav.leave") });
-  const docs = h("a.nav-docs", { href: "/docs", "aria-label": t("nav.docs"), target: "_blank", rel: "noopener" }, icon("book"), h("span", t("nav.docs")));
+  const page = (name, sign) => h("a.nav-docs", { href: `/${name}`, "aria-label": t(`nav.${name}`), target: "_blank", rel: "noopener" }, icon(sign), h("span", t(`nav.${name}`)));
   const main = h("main", { id: "main", tabIndex: -1 });
   const made = h("div.frame",
     h("header.bar", h("a.brand", { href: "#/speak", "aria-label": about.brand }, logo(), h("span", about.brand)), meter,
       h("nav", { "aria-label": t("nav.label") }, h("ul", links)),
-      h("div.bar-end", docs, h("p.who", { title: name }, name), leave)),
+      h("div.bar-end", page("guide", "help"), page("docs", "book"), h("p.who", { title: name }, name), leave)),
     h("div.main-wrap", h("p.offline", { role: "alert", hidden: navigator.onLine }, icon("warn"), t("offline.banner")), main));
   made.main = main;
   made.showCredit = (value) => { credit.textContent = value === null ? "–" : usd(value, 5); };

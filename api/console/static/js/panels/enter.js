@@ -67,7 +67,7 @@ export default function makeEnter({ enter, logo, expired, discard }) {
       heading,
       h("p.lead", t("enter.about", { brand: about.brand })),
       h("ul.features", features),
-      h("p.enter-docs", h("a", { href: "/docs" }, t("nav.docs")))),
+      h("p.enter-docs", h("a", { href: "/guide" }, t("nav.guide")), " · ", h("a", { href: "/docs" }, t("nav.docs")))),
     h("section.card.enter-card", { "aria-label": t("enter.modes") },
       expired && h("div.note", h("p", t("enter.expired")), button(t("enter.forget"), discard, { kind: "small" })),
       modes,

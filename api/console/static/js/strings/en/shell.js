@@ -8,6 +8,7 @@ export default {
   "nav.voices": "Voices",
   "nav.account": "Account",
   "nav.docs": "API reference",
+  "nav.guide": "Guide",
   "nav.leave": "Sign out",
   "nav.credit": "Credit left",
   "nav.signed_in": "Signed in",

@@ -1,0 +1,42 @@
+"""The pages of docs/ as a site with search, which `make guide` builds."""
+
+from os.path import normpath
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.staticfiles import StaticFiles
+
+from api.http.errors import ApiError
+
+SITE_DIR = Path(__file__).resolve().parent / "site"
+
+HEADERS = {
+    # The theme's own scripts and its search worker, which builds styles of elements in scripts.
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; "
+        "img-src 'self' data:; font-src 'self'; connect-src 'self'; "
+        "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-cache",  # asks again by ETag: names of pages stay, contents change
+}
+
+
+async def _home(_: Request) -> Response:
+    return RedirectResponse("/guide/")
+
+
+async def _file(request: Request) -> Response:
+    if not (SITE_DIR / "index.html").is_file():
+        raise ApiError("not_found", "the guide is not built; the operator runs `make guide`")
+    files = StaticFiles(directory=SITE_DIR, html=True)
+    response = await files.get_response(normpath(request.path_params["path"]), request.scope)
+    response.headers.update(HEADERS)
+    return response
+
+
+# Plain Starlette routes: pages are no part of the OpenAPI document.
+routes: list[BaseRoute] = [Route("/guide", _home), Route("/guide/{path:path}", _file)]

@@ -1,0 +1,97 @@
+"""The pages of docs/examples in Chromium: captions of a spoken microphone, speech as a stream."""
+
+import wave
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from models.weights.store import WeightStore
+from tests.api.local_server import serve_services
+from tests.api.replaced import with_infrastructure
+from tests.clients.browser import open_url
+from tests.clients.conftest import dialogue_services
+from tests.clients.examples.programs import running
+from tests.clients.microphone import RATE
+from tests.clients.waiting import MEASURE_SOUND, run, wait_until
+from tests.hostile.audio_files import wav
+from tests.servers import free_port
+
+pytestmark = pytest.mark.weights
+
+# Keeps what an element has shown, and the texts are replaced within it.
+KEEP = """((id) => {
+    window.kept = [];
+    const node = document.getElementById(id);
+    new MutationObserver(() => kept.push(node.textContent)).observe(node, {childList: true});
+})"""
+
+
+@dataclass(frozen=True)
+class Pages:
+    url: str
+    service: str
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory, weights: WeightStore) -> Iterator[Pages]:
+    """`page_server.py` beside a service that lets its pages call it."""
+    services = dialogue_services(tmp_path_factory.mktemp("pages"), weights)
+    port = free_port()
+    url = f"http://localhost:{port}"
+    settings = replace(services.infrastructure.settings, cors_origins=(url,))
+    services = with_infrastructure(services, settings=settings)
+    with (
+        serve_services(services) as server,
+        running(
+            "page_server.py", port=port, PAGE_PORT=str(port), SERVICE=server.url, KEY=server.key
+        ),
+    ):
+        yield Pages(url, server.url)
+
+
+@pytest.fixture
+def microphone(sentences: Path, tmp_path: Path) -> Path:
+    with wave.open(str(sentences / "weather.wav")) as file:
+        said = file.readframes(file.getnframes())
+    path = tmp_path / "microphone.wav"
+    path.write_bytes(wav(bytes(RATE * 4) + said + bytes(RATE * 8), rate=RATE))
+    return path
+
+
+def test_captions_show_what_is_said_while_it_is_said(pages: Pages, microphone: Path) -> None:
+    with open_url(pages.url, "captions.html", microphone) as page:
+        page.call(KEEP, "interim")
+        run(page, "document.getElementById('toggle').click()")
+        wait_until(page, "document.getElementById('texts').textContent.includes('weather')")
+        assert any(run(page, "kept")), "no interim text was shown"
+        run(page, "document.getElementById('toggle').click()")
+        wait_until(page, "/^[\\d.]+ s$/.test(document.getElementById('state').textContent)")
+        wait_until(page, "document.getElementById('toggle').textContent === 'Start'")
+
+
+def test_speech_sounds_before_it_is_whole(pages: Pages, tmp_path: Path) -> None:
+    with open_url(pages.url, "speech.html", tmp_path / "none.wav") as page:
+        page.call(MEASURE_SOUND)
+        page.call(KEEP, "state")
+        run(page, "document.getElementById('form').requestSubmit()")
+        wait_until(page, "document.getElementById('state').textContent === 'done'")
+        assert "speaks" in run(page, "kept")
+        assert run(page, "loudest") > 0.05
+        run(page, "document.getElementById('form').requestSubmit()")
+        wait_until(page, "document.getElementById('state').textContent === 'speaks'")
+        run(page, "document.getElementById('stop').click()")
+        wait_until(page, "document.getElementById('state').textContent === 'stopped'")
+
+
+def test_a_visitor_gets_a_token_for_speech_alone(pages: Pages) -> None:
+    given = httpx.post(f"{pages.url}/token").json()
+    assert given["service"] == pages.service and given["token"].startswith("tk_")
+    headers = {"Authorization": f"Bearer {given['token']}"}
+    for method, path in (("GET", "/chats"), ("GET", "/billing/usage"), ("GET", "/developer/api")):
+        refused = httpx.request(method, f"{pages.service}{path}", headers=headers)
+        assert refused.json()["error"] == "insufficient_scope"
+    assert httpx.get(f"{pages.url}/page_server.py").status_code == 404
+    assert httpx.get(f"{pages.url}/").status_code == 404

@@ -1,0 +1,91 @@
+"""The servers of docs/examples: the answer to a telephone call, the receiver of webhooks."""
+
+import json
+import re
+import ssl
+from datetime import UTC, datetime
+
+import httpx
+import pytest
+import trustme
+from standardwebhooks import Webhook
+from websockets.sync.client import connect
+
+from configs.settings import PROJECT_DIR
+from tests.api.local_server import Server
+from tests.clients.examples.programs import running
+from tests.servers import free_port
+
+SECRET = "whsec_" + "Zm9y" * 8
+
+
+def test_a_call_is_connected_with_an_agent_that_speaks_first(tone_server: Server) -> None:
+    port = free_port()
+    variables = {"CALLS_PORT": str(port), "SERVICE": tone_server.url, "KEY": tone_server.key}
+    with running("twilio_server.py", port=port, **variables):
+        answer = httpx.post(f"http://127.0.0.1:{port}/", data={"CallSid": "CA1"})
+    assert answer.headers["content-type"] == "text/xml"
+    found = re.search(r'<Connect><Stream url="(ws://[^"]+/ek_[^"]+)">', answer.text)
+    assert found is not None, answer.text
+    assert '<Parameter name="speaks_first" value="true"/>' in answer.text
+    with connect(found[1]) as call:
+        call.send(json.dumps({"event": "connected", "protocol": "Call", "version": "1.0.0"}))
+
+
+def test_a_caller_hears_an_excuse_while_the_service_is_away() -> None:
+    port, nothing = free_port(), free_port()
+    variables = {"CALLS_PORT": str(port), "SERVICE": f"http://127.0.0.1:{nothing}", "KEY": "sk_no"}
+    with running("twilio_server.py", port=port, **variables):
+        answer = httpx.post(f"http://127.0.0.1:{port}/")
+    assert answer.status_code == 200 and "<Say>" in answer.text
+
+
+def signed(identity: str, body: str, secret: str = SECRET) -> dict[str, str]:
+    now = datetime.now(UTC)
+    return {
+        "webhook-id": identity,
+        "webhook-timestamp": str(int(now.timestamp())),
+        "webhook-signature": Webhook(secret).sign(identity, now, body),
+    }
+
+
+def test_the_receiver_takes_messages_that_are_signed_and_each_once(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder, port = tmp_path_factory.mktemp("receiver"), free_port()
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.private_key_pem.write_to_path(str(folder / "key.pem"))
+    with (folder / "certificate.pem").open("wb") as file:
+        file.write(certificate.cert_chain_pems[0].bytes())
+    files = [str(folder / name) for name in ("certificate.pem", "key.pem")]
+    body = '{"event": "tts.completed", "timestamp": "2026-11-26T00:00:00Z", "data": {}}'
+    url = f"https://127.0.0.1:{port}/"
+    trust = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+    with (
+        running(
+            "webhook_receiver.py", *files, port=port, HOOK_PORT=str(port), SECRET=SECRET
+        ) as receiver,
+        httpx.Client(verify=trust) as service,
+    ):
+        refused = [
+            {},
+            signed("evt_1", "other"),
+            signed("evt_1", body, "whsec_" + "YWJj" * 8),
+            signed("evt_1", body) | {"webhook-timestamp": "1700000000"},
+            signed("evt_1", body) | {"webhook-timestamp": "x"},
+        ]
+        for headers in refused:
+            assert service.post(url, headers=headers, content=body).status_code == 400, headers
+        for identity in ("evt_1", "evt_1", "evt_2"):
+            taken = service.post(url, headers=signed(identity, body), content=body)
+            assert taken.status_code == 204
+        assert receiver.stdout is not None
+        lines = [receiver.stdout.readline() for _ in range(2)]
+    assert [json.loads(line)["event"] for line in lines] == ["tts.completed"] * 2
+
+
+def test_the_receiver_is_the_one_that_the_pages_show() -> None:
+    shown = (PROJECT_DIR / "docs" / "tasks" / "webhooks.md").read_text()
+    assert "../examples/webhook_receiver.py" in shown

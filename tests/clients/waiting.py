@@ -1,0 +1,37 @@
+"""Expressions of a page in Chromium, and waiting for them."""
+
+import time
+from typing import Any
+
+from tests.clients.browser import Page
+from tests.patience import PATIENCE_S
+
+# Keeps the loudest sample that was played in `loudest`.
+MEASURE_SOUND = """(() => {
+    const connect = AudioNode.prototype.connect;
+    window.loudest = 0;
+    AudioNode.prototype.connect = function (target, ...rest) {
+        if (target !== this.context.destination) return connect.call(this, target, ...rest);
+        const meter = new AnalyserNode(this.context);
+        const samples = new Float32Array(meter.fftSize);
+        setInterval(() => {
+            meter.getFloatTimeDomainData(samples);
+            window.loudest = samples.reduce((most, one) => Math.max(most, one), window.loudest);
+        }, 20);
+        connect.call(meter, target);
+        return connect.call(this, meter);
+    };
+})"""
+
+
+def run(page: Page, expression: str) -> Any:
+    return page.call(f"(() => {expression})")
+
+
+def wait_until(page: Page, expression: str) -> Any:
+    """Polls an expression until it is truthy, and returns its value."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (value := run(page, expression)):
+        assert time.monotonic() < deadline, f"{expression} did not come true"
+        time.sleep(0.05)
+    return value
