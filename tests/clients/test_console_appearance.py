@@ -16,6 +16,8 @@ SCRIPT = Path(__file__).with_name("console_appearance.py")
 RUN_S = 280.0
 FIRST_BYTES = 200_000
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def seen(

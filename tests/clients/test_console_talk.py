@@ -58,6 +58,7 @@ def talk(page: Page, key: str) -> None:
     press(page, "Start talking")
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 def test_a_story_is_heard_and_interrupted(agent_server: Server, microphone: Path) -> None:
     with open_url(agent_server.url, "console", microphone) as page:

@@ -31,7 +31,12 @@ INWORLD = "/tts/v1/voice"
 PLATFORM_IDS = {"model_id", "plan_id"}  # not owned by a workspace
 SIGNED_IDS = {"file_id"}  # the signed address is the credential, see the test below
 # An alias, unknown sockets, and a socket.
-ROUTES_WITHOUT_DOCUMENT = {"/v1/models/{model_id}", "/{path}", "/telephony/twilio/{key}"}
+ROUTES_WITHOUT_DOCUMENT = {
+    "/v1/models/{model_id}",
+    "/{path}",
+    "/guide/{path}",
+    "/telephony/twilio/{key}",
+}
 UNKNOWN_IDS: Ids = {
     **dict.fromkeys(
         ("chat_id", "voice_id", "voiceId", "webhook_id", "delivery_id", "session_id"), str(uuid4())

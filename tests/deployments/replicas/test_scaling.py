@@ -120,6 +120,7 @@ async def test_waiting_audio_and_tokens_add_a_replica_that_goes_afterwards(
         await asyncio.to_thread(ray_cluster.deploy)
 
 
+@pytest.mark.slow
 async def test_a_model_scales_to_zero_and_every_request_that_wakes_it_is_answered(
     directory: ModelDirectory, ray_cluster: TestCluster
 ) -> None:
