@@ -245,7 +245,7 @@ def _piece(data: bytes) -> bytes | None:
 
 
 class _Operations:
-    """The methods of both clients; they raise ServiceError, or httpx.HTTPError without a service."""
+    """The methods of both clients. They raise ServiceError, and httpx.HTTPError without service."""
 
     def __init__(self, url: str | None = None, key: str | None = None, *, retries: int = 2) -> None:
         """The address and the key are ANTIPHON_URL and ANTIPHON_KEY by default."""

@@ -175,7 +175,8 @@ async def listen(
                     word["end"] += offset_s
                 end_s = event["timestamp"] + event["duration"]
                 finished(end_s if event["is_final"] else end_s - KEPT_S)
-            yield event
+            if kind is not None:  # the first two messages of all sockets have none
+                yield event
 
     try:
         async for one in results(address, converse):

@@ -56,9 +56,6 @@ class ServiceClient:
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         return httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT)
 
-    def socket_url(self, path: str) -> str:
-        return self.url.replace("http", "ws", 1) + path
-
     @contextmanager
     def stream(self, method: str, path: str, **options: Any) -> Iterator[httpx.Response]:
         """A response with status 200 whose body is still to be read."""

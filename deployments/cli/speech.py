@@ -1,7 +1,6 @@
 """`antiphon speak` and `antiphon listen`."""
 
 import asyncio
-import base64
 import json
 import shutil
 import subprocess
@@ -12,13 +11,13 @@ from pathlib import Path
 from typing import IO, Any
 
 import click
-from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import ConnectionClosed
 
+from antiphon import AsyncAntiphon, ServiceError
 from deployments.cli.service import REFUSED, UNREACHABLE, ServiceClient, end, given, pass_service
 
-LIVE_RATE = 16_000  # Hz, of the microphone
-BLOCK_BYTES = 3_200  # 100 ms of it
+BLOCK_BYTES = 3_200  # 100 ms at 16 kHz
+INTERIM_MS = 500
 MOST_CHARACTERS = 4_000  # of one request
 PLAYERS = (
     ("ffplay", "-loglevel quiet -nodisp -autoexit -f s16le -ar 24000 -ch_layout mono -i -"),
@@ -180,33 +179,21 @@ def listen(
 
 async def listen_live(service: ServiceClient, raw: bool, language: str | None) -> None:
     """Prints final transcripts; interims go to a terminal and are written over."""
-    url, key = service.socket_url("/ws/stt"), {"Authorization": f"Bearer {service.key or ''}"}
-    start = {
-        "type": "start",
-        "languages": [language] if language else None,
-        "config": {"encoding": "linear", "sample_rate": LIVE_RATE, "continuous_mode": True},
-    }
+    languages = [language] if language else None
     try:
-        async with connect(url, additional_headers=key) as socket:
-            await socket.send(json.dumps(start))
-            sending = None
-            async for message in socket:
-                event = json.loads(message)
-                if event.get("type") == "connected":
-                    sending = asyncio.create_task(send_audio(socket, raw))
+        async with AsyncAntiphon(service.url, service.key) as client:
+            interim_ms = INTERIM_MS if sys.stdout.isatty() else None
+            heard = client.listen(blocks(raw), languages=languages, interim_ms=interim_ms)
+            async for event in heard:
+                if event["type"] == "connected":
                     click.echo("Listening; Ctrl-C ends it.", err=True)
-                elif event.get("type") == "error":
-                    end(str(event.get("error")), 1)
-                elif event.get("type") == "transcription":
+                elif event["type"] == "error":
+                    end(str(event["error"]), 1)
+                elif event["type"] == "transcription":
                     show_live(service, event)
-            if sending is not None:
-                sending.cancel()
-    except InvalidStatus as error:
-        message = bytes(error.response.body or b"")
-        end(json.loads(message)["message"] if message[:1] == b"{" else str(error), REFUSED)
-    except ConnectionClosed as error:
-        end(str(error), 1)
-    except OSError as error:
+    except ServiceError as error:
+        end(str(error), REFUSED if error.status else 1)
+    except (ConnectionClosed, OSError) as error:
         end(f"{service.url} does not answer: {error}", UNREACHABLE)
 
 
@@ -219,14 +206,6 @@ def show_live(service: ServiceClient, event: dict[str, Any]) -> None:
     elif not is_final and sys.stdout.isatty():
         width = shutil.get_terminal_size().columns - 1
         click.echo("\r\033[K" + click.style(event["text"][-width:], dim=True), nl=False)
-
-
-async def send_audio(socket: Any, raw: bool) -> None:
-    async for block in blocks(raw):
-        audio = base64.b64encode(block).decode()
-        message = {"type": "audio", "audio": audio, "encoding": "linear"}
-        await socket.send(json.dumps({**message, "sample_rate": LIVE_RATE}))
-    await socket.send(json.dumps({"type": "stop"}))
 
 
 async def blocks(raw: bool) -> AsyncIterator[bytes]:
