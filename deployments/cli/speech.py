@@ -16,7 +16,6 @@ from websockets.exceptions import ConnectionClosed
 from antiphon import AsyncAntiphon, ServiceError
 from deployments.cli.service import REFUSED, UNREACHABLE, ServiceClient, end, given, pass_service
 
-BLOCK_BYTES = 3_200  # 100 ms at 16 kHz
 INTERIM_MS = 500
 MOST_CHARACTERS = 4_000  # of one request
 PLAYERS = (
@@ -26,9 +25,9 @@ PLAYERS = (
     ("play", "-q -t raw -r 24000 -e signed -b 16 -c 1 -"),
 )
 RECORDERS = (
-    ("arecord", "-q -t raw -f S16_LE -r 16000 -c 1"),
-    ("parecord", "--raw --format=s16le --rate=16000 --channels=1"),
-    ("rec", "-q -t raw -r 16000 -e signed -b 16 -c 1 -"),
+    ("arecord", "-q -t raw -f S16_LE -r {rate} -c 1"),
+    ("parecord", "--raw --format=s16le --rate={rate} --channels=1"),
+    ("rec", "-q -t raw -r {rate} -e signed -b 16 -c 1 -"),
 )
 FORMATS = ("mp3", "wav", "flac", "opus", "aac", "pcm")
 
@@ -208,17 +207,18 @@ def show_live(service: ServiceClient, event: dict[str, Any]) -> None:
         click.echo("\r\033[K" + click.style(event["text"][-width:], dim=True), nl=False)
 
 
-async def blocks(raw: bool) -> AsyncIterator[bytes]:
-    """Of stdin, or of a program that records."""
+async def blocks(raw: bool, rate: int = 16_000) -> AsyncIterator[bytes]:
+    """16-bit mono samples of stdin, or of a program that records, in pieces of 100 ms."""
+    size = rate // 5
     if raw:
-        while block := await asyncio.to_thread(sys.stdin.buffer.read, BLOCK_BYTES):
+        while block := await asyncio.to_thread(sys.stdin.buffer.read, size):
             yield block
         return
-    command = program(RECORDERS, "record; --raw reads stdin")
+    command = [one.format(rate=rate) for one in program(RECORDERS, "record; --raw reads stdin")]
     recorder = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     assert recorder.stdout is not None
     try:
-        while block := await recorder.stdout.read(BLOCK_BYTES):
+        while block := await recorder.stdout.read(size):
             yield block
     finally:
         recorder.terminate()

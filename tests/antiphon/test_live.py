@@ -63,7 +63,7 @@ async def test_a_text_that_is_written_is_spoken_whole_though_a_connection_is_los
     server: SocketServer,
 ) -> None:
     async with cutting_proxy(server.address) as proxy:
-        spoken = []
+        spoken: list[bytes] = []
         for cuts in (0, 1):
             async with AsyncAntiphon(f"http://{proxy.address}", server.key) as client:
                 audio = b""
