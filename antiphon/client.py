@@ -114,6 +114,11 @@ def _bytes(answer: httpx.Response) -> bytes:
     return answer.content
 
 
+def as_text(answer: httpx.Response) -> str:
+    """For formats other than JSON."""
+    return answer.text
+
+
 def _event(line: str) -> dict[str, Any] | None:
     """Of a line of Server-Sent Events. Raises ServiceError where the answer has failed."""
     if not line.startswith("data: ") or line == "data: [DONE]":

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import IO, Any
 
 import click
-from websockets.exceptions import ConnectionClosed
 
-from antiphon import AsyncAntiphon, ServiceError
-from deployments.cli.service import REFUSED, UNREACHABLE, ServiceClient, end, given, pass_service
+from antiphon import AsyncAntiphon
+from antiphon.client import Request, as_text
+from deployments.cli.service import ServiceClient, end, given, pass_service
 
 INTERIM_MS = 500
 MOST_CHARACTERS = 4_000  # of one request
@@ -91,15 +91,14 @@ def speak(
     pieces = list(pieces_of(text))
     if len(pieces) > 1 and form not in ("mp3", "pcm", "aac", "opus"):
         raise click.UsageError(f"a text of over {MOST_CHARACTERS} characters has to be mp3 or opus")
-    body = given(model=model, voice=voice, speed=speed, response_format=form)
-    with opened(output) as target:
+    with opened(output) as target, service.client() as client:
         for number, piece in enumerate(pieces, start=1):
             if len(pieces) > 1 and sys.stderr.isatty():
                 click.echo(f"\r{number} of {len(pieces)}", nl=False, err=True)
-            asked = {**body, "input": piece}
-            with service.stream("POST", "/openai/v1/audio/speech", json=asked) as answer:
-                for data in answer.iter_bytes():
-                    target.write(data)
+            for data in client.stream_speech(
+                piece, model=model, voice=voice, speed=speed, response_format=form or "mp3"
+            ):
+                target.write(data)
 
 
 @contextmanager
@@ -161,10 +160,9 @@ def listen(
     for file in files:
         if len(files) > 1 and not write:
             click.echo(f"{file}:", err=True)
-        with file.open("rb") as audio:
-            upload = {"audio": (file.name, audio)}
-            with service.stream("POST", "/stt", data=fields, files=upload) as answer:
-                text = answer.read().decode()
+        upload = {"audio": (file.name, file.read_bytes())}
+        with service.client() as client:
+            text = client.send(Request("POST", "/stt", {"data": fields, "files": upload}, as_text))
         if speakers and form == "text" and not service.as_json:
             turns = json.loads(text)["utterances"]
             text = "\n".join(f"{one['speaker']}: {one['text']}" for one in turns)
@@ -179,9 +177,9 @@ def listen(
 async def listen_live(service: ServiceClient, raw: bool, language: str | None) -> None:
     """Prints final transcripts; interims go to a terminal and are written over."""
     languages = [language] if language else None
-    try:
+    interim_ms = INTERIM_MS if sys.stdout.isatty() else None
+    with service.failures():
         async with AsyncAntiphon(service.url, service.key) as client:
-            interim_ms = INTERIM_MS if sys.stdout.isatty() else None
             heard = client.listen(blocks(raw), languages=languages, interim_ms=interim_ms)
             async for event in heard:
                 if event["type"] == "connected":
@@ -190,10 +188,6 @@ async def listen_live(service: ServiceClient, raw: bool, language: str | None) -
                     end(str(event["error"]), 1)
                 elif event["type"] == "transcription":
                     show_live(service, event)
-    except ServiceError as error:
-        end(str(error), REFUSED if error.status else 1)
-    except (ConnectionClosed, OSError) as error:
-        end(f"{service.url} does not answer: {error}", UNREACHABLE)
 
 
 def show_live(service: ServiceClient, event: dict[str, Any]) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import InvalidStatus
 
 from antiphon.errors import error_of
-from deployments.cli.service import REFUSED, UNREACHABLE, ServiceClient, end, given, pass_service
+from deployments.cli.service import ServiceClient, end, given, pass_service
 from deployments.cli.speech import PLAYERS, blocks, program
 
 RATE = 24_000  # Hz, of the session in both directions
@@ -40,24 +40,21 @@ def talk(service: ServiceClient, instructions: str | None, voice: str | None, ra
 async def converse(service: ServiceClient, session: dict[str, Any], raw: bool) -> None:
     url = f"{service.url.replace('http', 'ws', 1)}/openai/v1/realtime?model=gpt-realtime"
     key = {"Authorization": f"Bearer {service.key or ''}"}
-    try:
-        async with connect(url, additional_headers=key, max_size=None) as socket:
-            await socket.send(json.dumps({"type": "session.update", "session": session}))
-            speaker = Speaker(raw)
-            sending = asyncio.create_task(send_microphone(socket, raw))
-            try:
-                while not (await follow(socket, service, speaker, sending)):
-                    pass
-            finally:
-                sending.cancel()
-                speaker.hush()
-    except InvalidStatus as refused:
-        answer = refused.response
-        end(str(error_of(bytes(answer.body or b""), answer.status_code)), REFUSED)
-    except ConnectionClosed as closed:
-        end(closed.rcvd.reason if closed.rcvd else "the connection is lost", 1)
-    except OSError as error:
-        end(f"{service.url} does not answer: {error}", UNREACHABLE)
+    with service.failures():
+        try:
+            async with connect(url, additional_headers=key, max_size=None) as socket:
+                await socket.send(json.dumps({"type": "session.update", "session": session}))
+                speaker = Speaker(raw)
+                sending = asyncio.create_task(send_microphone(socket, raw))
+                try:
+                    while not await follow(socket, service, speaker, sending):
+                        pass
+                finally:
+                    sending.cancel()
+                    speaker.hush()
+        except InvalidStatus as refused:
+            answer = refused.response
+            raise error_of(bytes(answer.body or b""), answer.status_code) from None
 
 
 async def follow(
