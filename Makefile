@@ -27,7 +27,7 @@ BENCHMARKS = $(filter-out realtime_soak voices-fitting stt-diarization chat-gpu 
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run join guide pages install weights dev clients servers test test-slow fuzz fuzz-parsers test-machines test-gpu check manifests audit sbom auditors bench lock
+.PHONY: help run join guide pages install weights dev clients servers test test-slow fuzz fuzz-parsers test-machines test-gpu check client manifests audit sbom auditors bench lock
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
@@ -92,6 +92,9 @@ check: dev ## Lint, format, types, layers, and the rules of docs/structure.md
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python tools/house.py
+
+client: dev ## Write antiphon/types.py from the OpenAPI document
+	@PYTHONPATH=. $(BIN)/python tools/client_types.py
 
 manifests: dev ## Write the parts of deploy/kubernetes that repeat serve_config.yaml and alerts.yaml
 	@$(BIN)/python tools/manifests.py

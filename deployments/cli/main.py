@@ -7,7 +7,7 @@ from importlib import import_module
 import click
 
 from configs.settings import BRAND
-from deployments.cli import account, speech, text
+from deployments.cli import account, speech, talk, text
 from deployments.cli.service import ServiceClient
 
 # Each takes its arguments by itself; the modules are imported when they run.
@@ -68,8 +68,10 @@ def _runs(module: str, name: str, before: tuple[str, ...]) -> Callable[[tuple[st
     return run
 
 
-def _forward(name: str, module: str, about: str, before: tuple[str, ...] = ()) -> None:
-    antiphon.add_command(
+def _forward(
+    name: str, module: str, about: str, before: tuple[str, ...] = (), group: click.Group = antiphon
+) -> None:
+    group.add_command(
         click.Command(
             name,
             callback=_runs(module, name, before),
@@ -81,14 +83,19 @@ def _forward(name: str, module: str, about: str, before: tuple[str, ...] = ()) -
 
 
 for one in (
-    *(speech.speak, speech.listen, text.chat, text.correct),
+    *(speech.speak, speech.listen, talk.talk, text.chat, text.correct),
     *(account.voices, account.keys, account.usage, account.plans, account.webhooks, account.login),
+    account.models,
 ):
     antiphon.add_command(one)
 for each, (source, purpose) in OPERATORS.items():
     _forward(each, source, purpose)
 for each, purpose in COMMANDS.items():
     _forward(each, "deployments.operator", purpose, (each,))
+_forward("pull", "models.weights.__main__", "fetch weights", ("fetch",), account.models)
+for each, before in (("check", ("deploy", "--check")), ("swap", ("deploy",))):
+    about = f"{each} the models of a configuration"
+    _forward(each, "deployments.operator", about, before, account.models)
 
 
 def main() -> None:

@@ -7,13 +7,17 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from socket import gaierror
 from typing import Any, NoReturn
 
 import click
 import httpx
+from websockets.exceptions import ConnectionClosed
 
-DEFAULT_URL = "http://127.0.0.1:8000"
-TIMEOUT = httpx.Timeout(10.0, read=600.0, write=600.0)  # seconds; a model may be loading
+from antiphon import Antiphon, ServiceError
+from antiphon.client import DEFAULT_URL
+
+NETWORK = (ConnectionError, TimeoutError, gaierror)  # of sockets; no other OSError is the service's
 REFUSED, UNREACHABLE = 3, 4  # exit statuses; 1 is any other failure, 2 wrong arguments
 
 
@@ -52,32 +56,32 @@ class ServiceClient:
         self.key = key or (known.get("key") if known.get("url") in (None, self.url) else None)
         self.as_json = as_json
 
-    def client(self) -> httpx.Client:
-        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT)
-
-    def socket_url(self, path: str) -> str:
-        return self.url.replace("http", "ws", 1) + path
-
     @contextmanager
-    def stream(self, method: str, path: str, **options: Any) -> Iterator[httpx.Response]:
-        """A response with status 200 whose body is still to be read."""
+    def failures(self) -> Iterator[None]:
+        """Ends the program with a sentence when a request in the block fails."""
         try:
-            with self.client() as client, client.stream(method, path, **options) as answer:
-                if answer.is_error:
-                    answer.read()
-                    fail(answer)
-                yield answer
+            yield
+        except ServiceError as error:
+            message = str(error)
+            if error.retry_after_s is not None:
+                message += f"; try again in {error.retry_after_s:g} s"
+            if error.status == 401:
+                end(f"{message}; `antiphon login` or ANTIPHON_KEY gives one", REFUSED)
+            end(message, 1)
         except httpx.InvalidURL as error:
             raise click.UsageError(f"--url: {error}") from None
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, ConnectionClosed, *NETWORK) as error:
             end(f"{self.url} does not answer: {error or type(error).__name__}", UNREACHABLE)
+
+    @contextmanager
+    def client(self) -> Iterator[Antiphon]:
+        with self.failures(), Antiphon(self.url, self.key) as client:
+            yield client
 
     def ask(self, method: str, path: str, **options: Any) -> Any:
         """The JSON of a response."""
-        with self.stream(method, path, **options) as answer:
-            answer.read()
-            return answer.json() if answer.content else {}
+        with self.client() as client:
+            return client.request(method, path, **options)
 
     def show(self, found: Any, *lines: str) -> None:
         """The whole answer with `--json`, or lines for people."""
@@ -85,20 +89,6 @@ class ServiceClient:
             click.echo(json.dumps(found, ensure_ascii=False))
         else:
             click.echo("\n".join(lines))
-
-
-def fail(answer: httpx.Response) -> NoReturn:
-    try:
-        body = answer.json()
-        error = body.get("error")
-        message = error["message"] if isinstance(error, dict) else body["message"]
-    except (ValueError, KeyError, AttributeError, TypeError):
-        message = f"the answer is {answer.status_code} {answer.reason_phrase}"
-    if wait := answer.headers.get("Retry-After"):
-        message += f"; try again in {wait} s"
-    if answer.status_code == 401:
-        end(f"{message}; `antiphon login` or ANTIPHON_KEY gives one", REFUSED)
-    end(message, 1)
 
 
 def end(message: str, status: int) -> NoReturn:

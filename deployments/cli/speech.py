@@ -1,7 +1,6 @@
 """`antiphon speak` and `antiphon listen`."""
 
 import asyncio
-import base64
 import json
 import shutil
 import subprocess
@@ -12,13 +11,12 @@ from pathlib import Path
 from typing import IO, Any
 
 import click
-from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from deployments.cli.service import REFUSED, UNREACHABLE, ServiceClient, end, given, pass_service
+from antiphon import AsyncAntiphon
+from antiphon.client import Request, as_text
+from deployments.cli.service import ServiceClient, end, given, pass_service
 
-LIVE_RATE = 16_000  # Hz, of the microphone
-BLOCK_BYTES = 3_200  # 100 ms of it
+INTERIM_MS = 500
 MOST_CHARACTERS = 4_000  # of one request
 PLAYERS = (
     ("ffplay", "-loglevel quiet -nodisp -autoexit -f s16le -ar 24000 -ch_layout mono -i -"),
@@ -27,9 +25,9 @@ PLAYERS = (
     ("play", "-q -t raw -r 24000 -e signed -b 16 -c 1 -"),
 )
 RECORDERS = (
-    ("arecord", "-q -t raw -f S16_LE -r 16000 -c 1"),
-    ("parecord", "--raw --format=s16le --rate=16000 --channels=1"),
-    ("rec", "-q -t raw -r 16000 -e signed -b 16 -c 1 -"),
+    ("arecord", "-q -t raw -f S16_LE -r {rate} -c 1"),
+    ("parecord", "--raw --format=s16le --rate={rate} --channels=1"),
+    ("rec", "-q -t raw -r {rate} -e signed -b 16 -c 1 -"),
 )
 FORMATS = ("mp3", "wav", "flac", "opus", "aac", "pcm")
 
@@ -93,15 +91,14 @@ def speak(
     pieces = list(pieces_of(text))
     if len(pieces) > 1 and form not in ("mp3", "pcm", "aac", "opus"):
         raise click.UsageError(f"a text of over {MOST_CHARACTERS} characters has to be mp3 or opus")
-    body = given(model=model, voice=voice, speed=speed, response_format=form)
-    with opened(output) as target:
+    with opened(output) as target, service.client() as client:
         for number, piece in enumerate(pieces, start=1):
             if len(pieces) > 1 and sys.stderr.isatty():
                 click.echo(f"\r{number} of {len(pieces)}", nl=False, err=True)
-            asked = {**body, "input": piece}
-            with service.stream("POST", "/openai/v1/audio/speech", json=asked) as answer:
-                for data in answer.iter_bytes():
-                    target.write(data)
+            for data in client.stream_speech(
+                piece, model=model, voice=voice, speed=speed, response_format=form or "mp3"
+            ):
+                target.write(data)
 
 
 @contextmanager
@@ -163,10 +160,9 @@ def listen(
     for file in files:
         if len(files) > 1 and not write:
             click.echo(f"{file}:", err=True)
-        with file.open("rb") as audio:
-            upload = {"audio": (file.name, audio)}
-            with service.stream("POST", "/stt", data=fields, files=upload) as answer:
-                text = answer.read().decode()
+        upload = {"audio": (file.name, file.read_bytes())}
+        with service.client() as client:
+            text = client.send(Request("POST", "/stt", {"data": fields, "files": upload}, as_text))
         if speakers and form == "text" and not service.as_json:
             turns = json.loads(text)["utterances"]
             text = "\n".join(f"{one['speaker']}: {one['text']}" for one in turns)
@@ -180,34 +176,18 @@ def listen(
 
 async def listen_live(service: ServiceClient, raw: bool, language: str | None) -> None:
     """Prints final transcripts; interims go to a terminal and are written over."""
-    url, key = service.socket_url("/ws/stt"), {"Authorization": f"Bearer {service.key or ''}"}
-    start = {
-        "type": "start",
-        "languages": [language] if language else None,
-        "config": {"encoding": "linear", "sample_rate": LIVE_RATE, "continuous_mode": True},
-    }
-    try:
-        async with connect(url, additional_headers=key) as socket:
-            await socket.send(json.dumps(start))
-            sending = None
-            async for message in socket:
-                event = json.loads(message)
-                if event.get("type") == "connected":
-                    sending = asyncio.create_task(send_audio(socket, raw))
+    languages = [language] if language else None
+    interim_ms = INTERIM_MS if sys.stdout.isatty() else None
+    with service.failures():
+        async with AsyncAntiphon(service.url, service.key) as client:
+            heard = client.listen(blocks(raw), languages=languages, interim_ms=interim_ms)
+            async for event in heard:
+                if event["type"] == "connected":
                     click.echo("Listening; Ctrl-C ends it.", err=True)
-                elif event.get("type") == "error":
-                    end(str(event.get("error")), 1)
-                elif event.get("type") == "transcription":
+                elif event["type"] == "error":
+                    end(str(event["error"]), 1)
+                elif event["type"] == "transcription":
                     show_live(service, event)
-            if sending is not None:
-                sending.cancel()
-    except InvalidStatus as error:
-        message = bytes(error.response.body or b"")
-        end(json.loads(message)["message"] if message[:1] == b"{" else str(error), REFUSED)
-    except ConnectionClosed as error:
-        end(str(error), 1)
-    except OSError as error:
-        end(f"{service.url} does not answer: {error}", UNREACHABLE)
 
 
 def show_live(service: ServiceClient, event: dict[str, Any]) -> None:
@@ -221,25 +201,18 @@ def show_live(service: ServiceClient, event: dict[str, Any]) -> None:
         click.echo("\r\033[K" + click.style(event["text"][-width:], dim=True), nl=False)
 
 
-async def send_audio(socket: Any, raw: bool) -> None:
-    async for block in blocks(raw):
-        audio = base64.b64encode(block).decode()
-        message = {"type": "audio", "audio": audio, "encoding": "linear"}
-        await socket.send(json.dumps({**message, "sample_rate": LIVE_RATE}))
-    await socket.send(json.dumps({"type": "stop"}))
-
-
-async def blocks(raw: bool) -> AsyncIterator[bytes]:
-    """Of stdin, or of a program that records."""
+async def blocks(raw: bool, rate: int = 16_000) -> AsyncIterator[bytes]:
+    """16-bit mono samples of stdin, or of a program that records, in pieces of 100 ms."""
+    size = rate // 5
     if raw:
-        while block := await asyncio.to_thread(sys.stdin.buffer.read, BLOCK_BYTES):
+        while block := await asyncio.to_thread(sys.stdin.buffer.read, size):
             yield block
         return
-    command = program(RECORDERS, "record; --raw reads stdin")
+    command = [one.format(rate=rate) for one in program(RECORDERS, "record; --raw reads stdin")]
     recorder = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     assert recorder.stdout is not None
     try:
-        while block := await recorder.stdout.read(BLOCK_BYTES):
+        while block := await recorder.stdout.read(size):
             yield block
     finally:
         recorder.terminate()

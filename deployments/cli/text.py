@@ -3,26 +3,13 @@
 import difflib
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
-from deployments.cli.service import ServiceClient, end, given, pass_service
+from deployments.cli.service import ServiceClient, given, pass_service
 
 COMPLETIONS = "/v1/chat/completions"
-
-
-def pieces(service: ServiceClient, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The events of an answer. One that breaks off ends the program."""
-    with service.stream("POST", COMPLETIONS, json=body) as answer:
-        for line in answer.iter_lines():
-            if line.startswith("data: ") and line != "data: [DONE]":
-                event = json.loads(line.removeprefix("data: "))
-                if event.get("type") == "error":
-                    end(event["error"]["message"], 1)
-                yield event
 
 
 @click.command()
@@ -58,15 +45,16 @@ def chat(
                 return
         first = [{"role": "system", "content": system}] if system and not chat_id else []
         messages = [*first, {"role": "user", "content": asked}]
-        body = given(messages=messages, model=model, chat_id=chat_id, temperature=temperature)
+        options = given(model=model, chat_id=chat_id, temperature=temperature)
         text = ""
-        for event in pieces(service, body):
-            chat_id = event.get("chat_id") or chat_id
-            for choice in event.get("choices", ()):
-                delta = choice["delta"].get("content") or ""
-                text += delta
-                if not service.as_json:
-                    click.echo(delta, nl=False)
+        with service.client() as client:
+            for event in client.stream_chat(messages, **options):
+                chat_id = event.get("chat_id") or chat_id
+                for choice in event.get("choices", ()):
+                    delta = choice["delta"].get("content") or ""
+                    text += delta
+                    if not service.as_json:
+                        click.echo(delta, nl=False)
         click.echo(json.dumps({"text": text, "chat_id": chat_id}) if service.as_json else "")
         if not is_dialogue:
             return

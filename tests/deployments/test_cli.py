@@ -10,14 +10,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from configs.settings import PROJECT_DIR
 from deployments.cli.main import COMMANDS
 from deployments.operator import _parser
-from tests.api.local_server import Server, serve_local
+from models.audio import float_to_pcm16, resample
+from tests.api.local_server import Server, local_settings, serve_local, serve_services
+from tests.api.local_services import local_services
+from tests.api.replaced import with_listening
 from tests.hostile.audio_files import wav
 from tests.migrated import migrate
+from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet
 
 SECONDS = 1
 
@@ -99,6 +104,28 @@ def test_recordings_are_transcribed_into_each_format(shell: Shell, recording: Pa
 def test_live_audio_is_transcribed_from_a_pipe(shell: Shell, recording: Path) -> None:
     done = shell.run("listen", "--live", "--raw", given=bytes(32_000))
     assert done.returncode == 0 and b"Listening" in done.stderr
+
+
+def test_an_agent_hears_a_pipe_and_answers_into_one(tmp_path: Path) -> None:
+    services = with_listening(local_services(local_settings(tmp_path)), FakeTranscriber())
+    said = resample(np.concatenate([loud(1.5), quiet(1.5)]), 16_000, 24_000)
+    with serve_services(services) as server:
+        shell = Shell(tmp_path, ANTIPHON_URL=server.url, ANTIPHON_KEY=server.key)
+        done = shell.run("--json", "talk", "--raw", given=float_to_pcm16(said))
+    assert done.returncode == 0, done.stderr.decode()
+    heard, answered = map(json.loads, done.stderr.decode().splitlines()[:2])
+    assert heard["you"] and answered["agent"]
+    assert len(done.stdout) > 16_000  # a third of a second
+
+
+def test_models_are_listed_and_a_configuration_is_checked(shell: Shell, tmp_path: Path) -> None:
+    assert "ready" in shell.output("models", "list")
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("applications: 7")
+    for command in ("check", "swap"):
+        done = shell.run("models", command, str(wrong))
+        assert done.returncode == 1 and b"ANTIPHON_DATA" in done.stderr
+    assert b"fetch" in shell.run("models", "pull", "--help").stdout
 
 
 def test_a_chat_is_answered_and_continued(shell: Shell) -> None:

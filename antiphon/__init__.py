@@ -1,0 +1,7 @@
+"""The client for Python of an Antiphon service, with and without asyncio: docs/client.md."""
+
+from antiphon.client import Antiphon, AsyncAntiphon
+from antiphon.errors import ServiceError, SignatureError
+from antiphon.webhooks import verify_webhook
+
+__all__ = ["Antiphon", "AsyncAntiphon", "ServiceError", "SignatureError", "verify_webhook"]

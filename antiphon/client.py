@@ -1,0 +1,408 @@
+"""`Antiphon` and `AsyncAntiphon`: the same methods, which return results or awaitables of them."""
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
+from uuid import uuid4
+
+import httpx
+
+from antiphon.errors import ServiceError, error_of
+from antiphon.live import Address, Message, listen, speak_live
+from antiphon.types import (
+    BrowserToken,
+    ChatCompletion,
+    CustomVoice,
+    DefaultVoices,
+    Done,
+    ModelListing,
+    Page_CustomVoice_,
+    ShownWebhook,
+    TranscriptionResult,
+    Usage,
+    WebhookList,
+)
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+TIMEOUT = httpx.Timeout(10.0, read=600.0, write=600.0)  # seconds; a model may be loading
+AGAIN = (429, 502, 503, 504)
+MOST_WAIT_S = 30.0  # of Retry-After; a longer one is the caller's to wait for
+
+Audio = bytes | Path | tuple[str, bytes]  # a file, or its content with or without a name
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[T]):
+    """What is sent, and how its answer is read: both clients send it."""
+
+    method: str
+    path: str
+    options: dict[str, Any] = field(default_factory=dict)  # of httpx
+    read: Callable[[httpx.Response], T] = httpx.Response.json
+
+    def sent_as(self) -> dict[str, Any]:
+        """With a key by which the service knows a repeated POST, and does it once."""
+        headers = {"Idempotency-Key": uuid4().hex} if self.method == "POST" else {}
+        return {"method": self.method, "url": self.path, "headers": headers, **self.options}
+
+
+class operation(Generic[P, T]):  # used as a method
+    """A function that builds a request, as a method of either client."""
+
+    def __init__(self, build: Callable[P, Request[T]]) -> None:
+        self._build = build
+
+    @overload
+    def __get__(self, client: "Antiphon", owner: type) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, client: "AsyncAntiphon", owner: type) -> Callable[P, Awaitable[T]]: ...
+    def __get__(self, client: Any, owner: type) -> Any:
+        @wraps(self._build)
+        def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return client.send(self._build(*args, **kwargs))
+
+        return call
+
+
+class streamed(Generic[P, T]):
+    """A function that builds a request whose answer is read while it comes. `read` gets each line
+    of it, or where the whole would be bytes each piece of these; None of it is left out."""
+
+    def __init__(self, build: Callable[P, Request[Any]], read: Callable[[Any], T | None]) -> None:
+        self._build, self._read = build, read
+
+    @overload
+    def __get__(self, client: "Antiphon", owner: type) -> Callable[P, Iterator[T]]: ...
+    @overload
+    def __get__(self, client: "AsyncAntiphon", owner: type) -> Callable[P, AsyncIterator[T]]: ...
+    def __get__(self, client: Any, owner: type) -> Any:
+        @wraps(self._build)
+        def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return client.stream(self._build(*args, **kwargs), self._read)
+
+        return call
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _file(audio: Audio) -> tuple[str, bytes]:
+    """Read at once, so that a repeated request can send it again."""
+    if isinstance(audio, Path):
+        return audio.name, audio.read_bytes()
+    return audio if isinstance(audio, tuple) else ("audio", audio)
+
+
+def _bytes(answer: httpx.Response) -> bytes:
+    return answer.content
+
+
+def as_text(answer: httpx.Response) -> str:
+    """For formats other than JSON."""
+    return answer.text
+
+
+def _event(line: str) -> dict[str, Any] | None:
+    """Of a line of Server-Sent Events. Raises ServiceError where the answer has failed."""
+    if not line.startswith("data: ") or line == "data: [DONE]":
+        return None
+    event: dict[str, Any] = json.loads(line.removeprefix("data: "))
+    if event.get("type") == "error" or isinstance(event.get("error"), dict):
+        raise error_of(json.dumps(event).encode(), 0)
+    return event
+
+
+def _request(method: str, path: str, **options: Any) -> Request[Any]:
+    """Any other request of the API, such as `request("GET", "/audit", params={"page": 2})`."""
+    return Request(method, path, options)
+
+
+def _speak(
+    text: str,
+    *,
+    voice: str | None = None,
+    model: str | None = None,
+    speed: float | None = None,
+    response_format: str = "mp3",
+) -> Request[bytes]:
+    """The speech of a text, as a whole file: mp3, wav, flac, opus, aac or pcm of 24 kHz. `voice` is
+    a name or an id; by default one of the text's language. As a stream: pieces of the same bytes,
+    while the speech is made."""
+    body = _given(
+        input=text, voice=voice, model=model, speed=speed, response_format=response_format
+    )
+    return Request("POST", "/openai/v1/audio/speech", {"json": body}, _bytes)
+
+
+def _transcribe(
+    audio: Audio,
+    *,
+    language: str | None = None,
+    timestamps: bool = False,
+    speaker_labels: bool = False,
+    **fields: str,
+) -> Request[TranscriptionResult]:
+    """The text of a recording, with the times of words or the speakers if they are asked for.
+    `fields` are more of `POST /stt`."""
+    form = _given(
+        language=language,
+        timestamps="true" if timestamps else None,
+        speaker_labels="true" if speaker_labels else None,
+        **fields,
+    )
+    return Request("POST", "/stt", {"data": form, "files": {"audio": _file(audio)}})
+
+
+def _chat(
+    messages: str | Sequence[Mapping[str, Any]], *, model: str | None = None, **fields: Any
+) -> Request[ChatCompletion]:
+    """The answer to messages, or to one of a user. `fields` are more of `POST
+    /v1/chat/completions`."""
+    said = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+    body = {**_given(messages=said, model=model), "stream": False, **fields}
+    return Request("POST", "/v1/chat/completions", {"json": body})
+
+
+def _stream_chat(
+    messages: str | Sequence[Mapping[str, Any]], *, model: str | None = None, **fields: Any
+) -> Request[ChatCompletion]:
+    """The events of an answer while it is made, as docs/chat.md has them."""
+    return _chat(messages, model=model, **{**fields, "stream": True})
+
+
+def _correct(text: str, **fields: Any) -> Request[ChatCompletion]:
+    """The corrected text, in `choices[0].message.content`, and what was changed, in `correction`.
+    `fields` are such as `style`."""
+    body = {"text": text, "stream": False, **fields}
+    return Request("POST", "/v1/chat/completions", {"json": body})
+
+
+def _default_voices() -> Request[DefaultVoices]:
+    """The voices of the service."""
+    return Request("GET", "/default-voices")
+
+
+def _voices(*, page: int = 1, limit: int = 20) -> Request[Page_CustomVoice_]:
+    """The voices of the workspace."""
+    return Request("GET", "/voices", {"params": {"page": page, "limit": limit}})
+
+
+def _voice(voice_id: str) -> Request[CustomVoice]:
+    """One voice of the workspace, with its status and progress."""
+    return Request("GET", f"/voices/{voice_id}")
+
+
+def _create_voice(name: str, recordings: Sequence[Audio], **fields: str) -> Request[CustomVoice]:
+    """Begins to make a voice of recordings of one speaker; `voice` tells how far it is. `fields`
+    are such as `consent` and `language`."""
+    files = [("files", _file(one)) for one in recordings]
+    return Request("POST", "/voices", {"data": {"name": name, **fields}, "files": files})
+
+
+def _delete_voice(voice_id: str) -> Request[Done]:
+    """Deletes a voice and its recordings."""
+    return Request("DELETE", f"/voices/{voice_id}")
+
+
+def _models() -> Request[ModelListing]:
+    """The models that the service runs."""
+    return Request("GET", "/models")
+
+
+def _usage(*, first: str | None = None, last: str | None = None) -> Request[Usage]:
+    """Usage and cost by day (YYYY-MM-DD, in UTC), and the credit that is left."""
+    return Request("GET", "/billing/usage", {"params": _given(**{"from": first, "to": last})})
+
+
+def _create_token(**fields: Any) -> Request[BrowserToken]:
+    """A token of minutes for a browser, so that no key stands in a page."""
+    return Request("POST", "/auth/tokens", {"json": fields})
+
+
+def _webhooks() -> Request[WebhookList]:
+    return Request("GET", "/webhooks")
+
+
+def _create_webhook(url: str, **fields: Any) -> Request[ShownWebhook]:
+    """`fields` are such as `events` and `secret`."""
+    return Request("POST", "/webhooks", {"json": {"url": url, **fields}})
+
+
+def _piece(data: bytes) -> bytes | None:
+    return data or None
+
+
+class _Operations:
+    """The methods of both clients. They raise ServiceError, and httpx.HTTPError without service."""
+
+    def __init__(self, url: str | None = None, key: str | None = None, *, retries: int = 2) -> None:
+        """The address and the key are ANTIPHON_URL and ANTIPHON_KEY by default."""
+        self.url = (url or os.environ.get("ANTIPHON_URL") or DEFAULT_URL).rstrip("/")
+        self.key = key or os.environ.get("ANTIPHON_KEY")
+        self.retries = retries  # of requests that the service could not take, or not answer
+
+    request = operation(_request)
+    speak = operation(_speak)
+    stream_speech = streamed(_speak, _piece)
+    transcribe = operation(_transcribe)
+    chat = operation(_chat)
+    stream_chat = streamed(_stream_chat, _event)
+    correct = operation(_correct)
+    default_voices = operation(_default_voices)
+    voices = operation(_voices)
+    voice = operation(_voice)
+    create_voice = operation(_create_voice)
+    delete_voice = operation(_delete_voice)
+    models = operation(_models)
+    usage = operation(_usage)
+    create_token = operation(_create_token)
+    webhooks = operation(_webhooks)
+    create_webhook = operation(_create_webhook)
+
+    def _settings(self) -> dict[str, Any]:
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        return {"base_url": self.url, "headers": headers, "timeout": TIMEOUT}
+
+    def _wait_s(self, attempt: int, refused: httpx.Response | None) -> float | None:
+        """Before the next attempt; None: there is none. Without `refused` no answer came."""
+        if attempt >= self.retries or (refused is not None and refused.status_code not in AGAIN):
+            return None
+        asked = None if refused is None else _error(refused).retry_after_s
+        wait_s = 0.5 * 2**attempt if asked is None else asked
+        return wait_s if wait_s <= MOST_WAIT_S else None
+
+
+def _error(answer: httpx.Response) -> ServiceError:
+    return error_of(answer.content, answer.status_code, answer.headers.get("Retry-After"))
+
+
+class Antiphon(_Operations):
+    """A client that waits. It closes its connections at the end of a `with`, or by `close`."""
+
+    def __init__(self, url: str | None = None, key: str | None = None, *, retries: int = 2) -> None:
+        super().__init__(url, key, retries=retries)
+        self._http = httpx.Client(**self._settings())
+
+    def send(self, request: Request[T]) -> T:
+        sent, attempt = self._http.build_request(**request.sent_as()), 0
+        while True:
+            try:
+                answer = self._http.send(sent)
+            except httpx.TransportError:
+                if (wait_s := self._wait_s(attempt, None)) is None:
+                    raise
+            else:
+                if answer.is_success:
+                    return request.read(answer)
+                if (wait_s := self._wait_s(attempt, answer)) is None:
+                    raise _error(answer)
+            time.sleep(wait_s)
+            attempt += 1
+
+    def stream(self, request: Request[Any], read: Callable[[Any], T | None]) -> Iterator[T]:
+        with self._http.stream(request.method, request.path, **request.options) as answer:
+            if answer.is_error:
+                answer.read()
+                raise _error(answer)
+            pieces = answer.iter_bytes() if request.read is _bytes else answer.iter_lines()
+            yield from (made for one in pieces if (made := read(one)) is not None)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncAntiphon(_Operations):
+    """A client for asyncio, with the sockets. It closes at the end of an `async with`."""
+
+    def __init__(self, url: str | None = None, key: str | None = None, *, retries: int = 2) -> None:
+        super().__init__(url, key, retries=retries)
+        self._http = httpx.AsyncClient(**self._settings())
+
+    async def send(self, request: Request[T]) -> T:
+        sent, attempt = self._http.build_request(**request.sent_as()), 0
+        while True:
+            try:
+                answer = await self._http.send(sent)
+            except httpx.TransportError:
+                if (wait_s := self._wait_s(attempt, None)) is None:
+                    raise
+            else:
+                if answer.is_success:
+                    return request.read(answer)
+                if (wait_s := self._wait_s(attempt, answer)) is None:
+                    raise _error(answer)
+            await asyncio.sleep(wait_s)
+            attempt += 1
+
+    async def stream(
+        self, request: Request[Any], read: Callable[[Any], T | None]
+    ) -> AsyncIterator[T]:
+        async with self._http.stream(request.method, request.path, **request.options) as answer:
+            if answer.is_error:
+                await answer.aread()
+                raise _error(answer)
+            pieces: AsyncIterator[Any] = (
+                answer.aiter_bytes() if request.read is _bytes else answer.aiter_lines()
+            )
+            async for one in pieces:
+                if (made := read(one)) is not None:
+                    yield made
+
+    def listen(
+        self,
+        audio: AsyncIterable[bytes],
+        *,
+        sample_rate: int = 16_000,
+        languages: Sequence[str] | None = None,
+        interim_ms: int | None = None,
+        **config: Any,
+    ) -> AsyncIterator[Message]:
+        """The events of `/ws/stt` for 16-bit mono samples: those of type `transcription` have the
+        text, and `is_final`. `config` is more of that of `start`. Ends after the audio."""
+        settings = {"continuous_mode": True, "interim_results_frequency": interim_ms, **config}
+        start = {"type": "start", "languages": languages, "config": settings}
+        return listen(self._address("/ws/stt"), audio, sample_rate, start)
+
+    def speak_live(
+        self, texts: AsyncIterable[str], *, voice_id: str, sample_rate: int = 24_000, **context: Any
+    ) -> AsyncIterator[bytes]:
+        """16-bit mono samples of a text that is still being written, as by a language model: each
+        sentence is spoken when it is whole. `context` is more of `create_context`."""
+        audio = {"audio_encoding": "LINEAR16", "sample_rate_hertz": sample_rate}
+        made = {"voice_id": voice_id, "audio_config": audio, **context}
+        return speak_live(self._address("/ws/tts"), texts, made)
+
+    def _address(self, path: str) -> Address:
+        return Address(self.url.replace("http", "ws", 1) + path, self.key, self.retries)
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

@@ -1,0 +1,125 @@
+"""`antiphon talk`: a voice agent in the terminal, over the Realtime API."""
+
+import asyncio
+import base64
+import json
+import subprocess
+import sys
+from typing import Any
+
+import click
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus
+
+from antiphon.errors import error_of
+from deployments.cli.service import ServiceClient, end, given, pass_service
+from deployments.cli.speech import PLAYERS, blocks, program
+
+RATE = 24_000  # Hz, of the session in both directions
+SILENCE = bytes(2 * RATE)  # a second, which ends the last turn of stdin
+QUIET_S = 20.0  # without an event after the end of stdin
+
+
+@click.command()
+@click.option("-i", "--instructions", help="What the agent is to be.")
+@click.option("-v", "--voice", help="Name or id.")
+@click.option("--raw", is_flag=True, help="16-bit mono of 24 kHz from stdin and to stdout instead.")
+@pass_service
+def talk(service: ServiceClient, instructions: str | None, voice: str | None, raw: bool) -> None:
+    """Talk with a voice agent until Ctrl-C; wear headphones, or it hears itself.
+
+    \b
+    antiphon talk --instructions "You are a kind librarian. Be brief."
+    """
+    output = given(voice=voice)
+    audio = {"input": {"transcription": {"model": "whisper-1"}}, **given(output=output or None)}
+    session = {"type": "realtime", **given(instructions=instructions), "audio": audio}
+    asyncio.run(converse(service, session, raw))
+
+
+async def converse(service: ServiceClient, session: dict[str, Any], raw: bool) -> None:
+    url = f"{service.url.replace('http', 'ws', 1)}/openai/v1/realtime?model=gpt-realtime"
+    key = {"Authorization": f"Bearer {service.key or ''}"}
+    with service.failures():
+        try:
+            async with connect(url, additional_headers=key, max_size=None) as socket:
+                await socket.send(json.dumps({"type": "session.update", "session": session}))
+                speaker = Speaker(raw)
+                sending = asyncio.create_task(send_microphone(socket, raw))
+                try:
+                    while not await follow(socket, service, speaker, sending):
+                        pass
+                finally:
+                    sending.cancel()
+                    speaker.hush()
+        except InvalidStatus as refused:
+            answer = refused.response
+            raise error_of(bytes(answer.body or b""), answer.status_code) from None
+
+
+async def follow(
+    socket: ClientConnection,
+    service: ServiceClient,
+    speaker: "Speaker",
+    sending: asyncio.Task[None],
+) -> bool:
+    """Handles one event; whether the conversation is over."""
+    try:
+        async with asyncio.timeout(QUIET_S if sending.done() else None):
+            event = json.loads(await socket.recv())
+    except TimeoutError:
+        return True
+    match event["type"]:
+        case "response.output_audio.delta":
+            await speaker.play(base64.b64decode(event["delta"]))
+        case "input_audio_buffer.speech_started":
+            speaker.hush()
+        case "conversation.item.input_audio_transcription.completed":
+            say(service, "you", event["transcript"])
+        case "response.output_audio_transcript.done":
+            say(service, "agent", event["transcript"])
+        case "error":
+            end(event["error"]["message"], 1)
+        case "response.done":
+            return sending.done()
+    return False
+
+
+def say(service: ServiceClient, who: str, text: str) -> None:
+    line = json.dumps({who: text}) if service.as_json else f"{who}: {text.strip()}"
+    click.echo(line, err=True)
+
+
+async def send_microphone(socket: ClientConnection, raw: bool) -> None:
+    async for block in blocks(raw, RATE):
+        await append(socket, block)
+    await append(socket, SILENCE)
+
+
+async def append(socket: ClientConnection, audio: bytes) -> None:
+    encoded = base64.b64encode(audio).decode()
+    await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": encoded}))
+
+
+class Speaker:
+    """Plays by a program; an interruption ends it, with what it has not played."""
+
+    def __init__(self, raw: bool) -> None:
+        self._raw = raw
+        self._player: asyncio.subprocess.Process | None = None
+
+    async def play(self, audio: bytes) -> None:
+        if self._raw:
+            sys.stdout.buffer.write(audio)
+            sys.stdout.buffer.flush()
+            return
+        if self._player is None or self._player.returncode is not None:
+            command = program(PLAYERS, "play; --raw writes to stdout")
+            self._player = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE)
+        assert self._player.stdin is not None
+        self._player.stdin.write(audio)  # kept here: audio comes faster than it is played
+
+    def hush(self) -> None:
+        if self._player is not None and self._player.returncode is None:
+            self._player.kill()
+        self._player = None

@@ -1,0 +1,170 @@
+"""The client for Python against a service with engines without weights."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+import httpx
+import pytest
+
+from antiphon import Antiphon, AsyncAntiphon, ServiceError, SignatureError, verify_webhook
+from configs.settings import PROJECT_DIR
+from pipelines.webhooks.signing import signature_headers, signing_key
+from tests.api.local_server import Server, serve_local
+from tests.hostile.audio_files import wav
+
+SPEECH = wav(bytes(2 * 16_000), rate=16_000)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serve_local(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Antiphon]:
+    with Antiphon(server.url, server.key) as made:
+        yield made
+
+
+def test_every_method_waits_for_its_result(client: Antiphon, tmp_path: Path) -> None:
+    spoken = client.speak("Good morning.", response_format="wav")
+    assert spoken.startswith(b"RIFF")
+    assert b"".join(client.stream_speech("Good morning.", response_format="pcm"))
+    file = tmp_path / "a.wav"
+    file.write_bytes(SPEECH)
+    for audio in (SPEECH, file, ("a.wav", SPEECH)):
+        assert isinstance(client.transcribe(audio, timestamps=True)["text"], str)
+    assert client.chat("Hello")["choices"][0]["message"]["content"]
+    told = client.stream_chat([{"role": "user", "content": "Hello"}])
+    text = "".join(
+        choice["delta"].get("content") or "" for one in told for choice in one.get("choices", ())
+    )
+    assert text.strip()
+    assert client.correct("i cant go")["choices"][0]["message"]["content"]
+    assert client.default_voices()["data"] and client.voices()["data"] == []
+    assert client.models()["data"] and client.usage()["usage"]
+    assert client.webhooks() and client.create_token(scopes=["tts"])["token"].startswith("tk_")
+    assert client.request("GET", "/auth/workspace")["id"]
+
+
+async def test_the_same_methods_are_awaited(server: Server) -> None:
+    async with AsyncAntiphon(server.url, server.key) as client:
+        assert (await client.speak("Good morning.", response_format="wav")).startswith(b"RIFF")
+        pieces = [one async for one in client.stream_speech("Hello.", response_format="pcm")]
+        assert b"".join(pieces)
+        assert isinstance((await client.transcribe(SPEECH))["text"], str)
+        assert [event async for event in client.stream_chat("Hello")]
+
+
+def test_address_and_key_come_from_the_environment(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTIPHON_URL", f"{server.url}/")
+    monkeypatch.setenv("ANTIPHON_KEY", server.key)
+    with Antiphon() as client:
+        assert client.models()["data"]
+
+
+def test_failures_say_what_the_service_says(server: Server, client: Antiphon) -> None:
+    with pytest.raises(ServiceError, match="voice") as unknown:
+        client.speak("Hello.", voice="none")
+    assert (unknown.value.status, bool(unknown.value.code)) == (404, True)
+    with pytest.raises(ServiceError) as streamed:
+        list(client.stream_speech("Hello.", voice="none"))
+    assert streamed.value.status == 404
+    with Antiphon(server.url, "sk_wrong") as other:
+        with pytest.raises(ServiceError, match="key") as refused:
+            other.models()
+    assert (refused.value.status, refused.value.code) == (401, "unauthorized")
+    with Antiphon("http://127.0.0.1:9", retries=1) as other, pytest.raises(httpx.ConnectError):
+        other.models()
+    with pytest.raises(FileNotFoundError):
+        client.transcribe(Path("/none.wav"))
+
+
+class Busy(BaseHTTPRequestHandler):
+    """Refuses the first requests as `waits` says, by Retry-After."""
+
+    waits: ClassVar[list[str]] = []
+    keys: ClassVar[list[str | None]] = []
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.keys.append(self.headers["Idempotency-Key"])
+        body = json.dumps({"error": "overloaded", "message": "later"} if self.waits else {"a": 1})
+        self.send_response(503 if self.waits else 200)
+        if self.waits:
+            self.send_header("Retry-After", self.waits.pop(0))
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def busy() -> Iterator[str]:
+    Busy.keys.clear()
+    with HTTPServer(("127.0.0.1", 0), Busy) as http:
+        thread = threading.Thread(target=http.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{http.server_port}"
+        http.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("waits", [["0"], ["0", "Wed, 21 Oct 2026 07:28:00 GMT"]])
+def test_a_busy_service_is_asked_again_for_the_same_work(busy: str, waits: list[str]) -> None:
+    Busy.waits[:] = waits
+    with Antiphon(busy) as client:
+        assert client.request("POST", "/any", json={}) == {"a": 1}
+    assert len(Busy.keys) == len(waits) + 1 and len({*Busy.keys}) == 1 and Busy.keys[0]
+
+
+async def test_who_is_to_wait_long_is_told(busy: str) -> None:
+    async with AsyncAntiphon(busy, retries=2) as client:
+        Busy.waits[:] = ["3600"]
+        with pytest.raises(ServiceError, match="later") as late:
+            await client.request("POST", "/any", json={})
+        told = (late.value.status, late.value.code, late.value.retry_after_s)
+        assert told == (503, "overloaded", 3600)
+        Busy.waits[:] = ["0", "0", "0"]
+        with pytest.raises(ServiceError):
+            await client.request("POST", "/any", json={})
+    assert Busy.waits == []
+
+
+SECRET = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
+
+
+@pytest.mark.parametrize("secret", [SECRET, "a secret of my own"])
+def test_messages_of_webhooks_are_verified(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 1_800_000_000.0)
+    body = b'{"type": "voice.ready"}'
+    headers = signature_headers("ev_1", 1_800_000_000, body, [signing_key(secret)])
+    titled = {name.title(): value for name, value in headers.items()}
+    assert verify_webhook(titled, body, secret) == {"type": "voice.ready"}
+    for wrong_headers, wrong_body, wrong_secret in (
+        (titled, body + b" ", secret),
+        (titled, body, "another secret of mine"),
+        (titled, body, "whsec_no base64"),
+        ({**titled, "Webhook-Timestamp": "1799999000"}, body, secret),
+        ({**titled, "Webhook-Id": "ev_2"}, body, secret),
+        ({}, body, secret),
+    ):
+        with pytest.raises(SignatureError):
+            verify_webhook(wrong_headers, wrong_body, wrong_secret)
+
+
+def test_the_types_are_those_of_the_openapi_document() -> None:
+    command = [sys.executable, "tools/client_types.py", "--check"]
+    done = subprocess.run(command, cwd=PROJECT_DIR, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

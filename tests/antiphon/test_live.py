@@ -1,0 +1,104 @@
+"""Live transcription and speech by the client, over connections that are lost."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from antiphon import AsyncAntiphon, ServiceError
+from models.audio import float_to_pcm16
+from tests.antiphon.cutting_proxy import CuttingProxy, cutting_proxy
+from tests.api.sockets.conftest import SocketServer
+from tests.pipelines.stt.listening_doubles import loud, quiet
+
+STEP = 3_200  # bytes: 100 ms
+PAUSE = 24_000  # bytes: half a second
+SENTENCES = "One two three. Four five six! Seven eight? Nine ten."
+
+
+@pytest.fixture
+async def proxy(stt_server: SocketServer) -> AsyncIterator[CuttingProxy]:
+    async with cutting_proxy(stt_server.address) as made:
+        yield made
+
+
+async def utterances(number: int) -> AsyncIterator[bytes]:
+    for _ in range(number):
+        data = float_to_pcm16(loud(1)) + float_to_pcm16(quiet(1))
+        for at in range(0, len(data), STEP):
+            yield data[at : at + STEP]
+            await asyncio.sleep(0.02)
+
+
+async def collected(results: AsyncIterator[Any]) -> list[Any]:
+    return [one async for one in results]
+
+
+async def pieces(text: str) -> AsyncIterator[str]:
+    for at in range(0, len(text), 5):
+        yield text[at : at + 5]
+
+
+async def test_each_utterance_is_transcribed_once_though_connections_are_lost(
+    stt_server: SocketServer, proxy: CuttingProxy
+) -> None:
+    async with AsyncAntiphon(f"http://{proxy.address}", stt_server.key) as client:
+        finals = []
+        async for event in client.listen(utterances(4), utterance_end_ms=300):
+            if event["type"] == "transcription" and event["is_final"]:
+                finals.append(event)
+                if len(finals) in (1, 3):
+                    proxy.cut()
+    assert proxy.connections >= 3
+    begins = [event["timestamp"] for event in finals]
+    assert len(finals) == 4 and all(event["text"] for event in finals)
+    assert begins == pytest.approx([0, 2, 4, 6], abs=0.4)
+    assert [event["sentence_id"] for event in finals] == sorted(
+        {event["sentence_id"] for event in finals}
+    )
+
+
+async def test_a_text_that_is_written_is_spoken_whole_though_a_connection_is_lost(
+    server: SocketServer,
+) -> None:
+    async with cutting_proxy(server.address) as proxy:
+        spoken: list[bytes] = []
+        for cuts in (0, 1):
+            async with AsyncAntiphon(f"http://{proxy.address}", server.key) as client:
+                audio = b""
+                async for data in client.speak_live(pieces(SENTENCES), voice_id=server.voice_id):
+                    audio += data
+                    if cuts and len(audio) > len(spoken[0]) // 3:
+                        cuts = 0
+                        proxy.cut()
+            spoken.append(audio)
+    assert proxy.connections == 3
+    # The pause before a sentence is not spoken again, so that some bytes are others.
+    assert len(spoken[1]) == pytest.approx(len(spoken[0]), abs=PAUSE) and len(spoken[0]) > 2 * PAUSE
+
+
+async def test_what_no_other_connection_would_mend_is_raised(server: SocketServer) -> None:
+    url = f"http://{server.address}"
+    async with AsyncAntiphon(url, "sk_wrong") as stranger:
+        with pytest.raises(ServiceError) as refused:
+            await collected(stranger.listen(utterances(1)))
+        assert (refused.value.status, refused.value.code) == (401, "unauthorized")
+    async with AsyncAntiphon(url, server.key) as client:
+        with pytest.raises(ServiceError, match="voice"):
+            await collected(client.speak_live(pieces(SENTENCES), voice_id="none"))
+        with pytest.raises(ServiceError, match="languages"):
+            await collected(client.listen(utterances(1), languages=["tlh"]))
+    async with AsyncAntiphon("http://127.0.0.1:9", retries=1) as nowhere:
+        with pytest.raises(OSError):
+            await collected(nowhere.listen(utterances(1)))
+
+
+async def test_a_failure_of_the_source_is_the_callers(server: SocketServer) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield bytes(STEP)
+        raise RuntimeError("the microphone is gone")
+
+    async with AsyncAntiphon(f"http://{server.address}", server.key) as client:
+        with pytest.raises(RuntimeError, match="microphone"):
+            await collected(client.listen(broken()))
