@@ -31,7 +31,9 @@ class Address:
 
 
 async def results(
-    address: Address, converse: Callable[[ClientConnection], AsyncIterator[T]]
+    address: Address,
+    converse: Callable[[ClientConnection], AsyncIterator[T]],
+    is_result: Callable[[T], bool] = bool,
 ) -> AsyncIterator[T]:
     """Those of a conversation, which is begun again on another connection when one is lost. Raises
     ServiceError, and OSError or ConnectionClosed after the last retry."""
@@ -41,7 +43,7 @@ async def results(
         try:
             async with connect(address.url, additional_headers=headers, max_size=None) as socket:
                 async for one in converse(socket):
-                    attempt = 0
+                    attempt = 0 if is_result(one) else attempt
                     yield one
                 return
         except InvalidStatus as refused:
@@ -179,7 +181,7 @@ async def listen(
                 yield event
 
     try:
-        async for one in results(address, converse):
+        async for one in results(address, converse, lambda one: one["type"] == "transcription"):
             yield one
     finally:
         await outbox.close()

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from websockets.exceptions import ConnectionClosed
 
 from antiphon import AsyncAntiphon, ServiceError
 from models.audio import float_to_pcm16
@@ -102,3 +103,14 @@ async def test_a_failure_of_the_source_is_the_callers(server: SocketServer) -> N
     async with AsyncAntiphon(f"http://{server.address}", server.key) as client:
         with pytest.raises(RuntimeError, match="microphone"):
             await collected(client.listen(broken()))
+
+
+async def test_a_service_that_takes_sessions_and_loses_them_is_given_up(
+    stt_server: SocketServer, proxy: CuttingProxy
+) -> None:
+    async with AsyncAntiphon(f"http://{proxy.address}", stt_server.key, retries=1) as client:
+        with pytest.raises(ConnectionClosed):
+            async for event in client.listen(utterances(4)):
+                assert event["type"] != "transcription"
+                proxy.cut()
+    assert proxy.connections == 2
