@@ -13,7 +13,6 @@ from models.speaker.base import (
     EMBEDDING_SIZE,
     SPEAKER_SAMPLE_RATE,
     Embeddings,
-    SpeakerCapabilities,
     SpeakerEncoder,
     window_starts,
 )
@@ -25,8 +24,6 @@ WINDOW_SAMPLES = 25_600
 
 class BandsEngine(SpeakerEncoder):
     """Levels of the mel bands relative to their mean, in the first 40 of 256 dimensions."""
-
-    capabilities = SpeakerCapabilities(window_s=WINDOW_SAMPLES / SPEAKER_SAMPLE_RATE)
 
     def __init__(self, config: BandsConfig, weights: WeightStore) -> None:
         pass

@@ -88,10 +88,6 @@ class TurnJudge:
         self._asking = asyncio.Lock()  # one question at a time
         self._question: asyncio.Task[float | None] | None = None  # of the last pause
 
-    @property
-    def is_busy(self) -> bool:
-        return self._asking.locked()
-
     def ask(self, pcm: Pcm) -> None:
         """Begins to judge a turn that pauses, float32 [n] at 16 kHz."""
         self._question = self._tasks.start(self._ask(pcm))

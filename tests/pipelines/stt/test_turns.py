@@ -101,7 +101,7 @@ class Conversation:
         """Until nothing is left to do but to hear more."""
         for _ in range(20):
             await asyncio.sleep(0)
-        while self.live._turn_judge.is_busy:  # a thread
+        while self.live._turn_judge._asking.locked():  # a thread
             await asyncio.sleep(0.001)
         for _ in range(20):
             await asyncio.sleep(0)

@@ -12,7 +12,7 @@ import pytest
 from configs.load import load_yaml
 from configs.schema.voices import CustomVoicesConfig, PromptConfig
 from models.audio import AudioChunk, Pcm
-from models.quality.base import Quality, QualityEngine
+from models.quality.base import QualityEngine
 from models.registry import SPEAKER, VAD, load
 from models.speaker.base import SPEAKER_SAMPLE_RATE, SpeakerEncoder
 from models.stt.base import (
@@ -56,8 +56,8 @@ class FakeSTT(STTEngine):
 
 
 class Rater(QualityEngine):
-    def rate(self, pcm: Pcm) -> Quality:
-        return Quality(3.0, 3.5, 3.25)
+    def rate(self, pcm: Pcm) -> float:
+        return 3.25
 
 
 class FakeTTS(TTSEngine):
