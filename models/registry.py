@@ -15,8 +15,8 @@ from configs.schema.models.in_process import (
     HarperConfig,
     PerthConfig,
     QualityConfig,
+    ResemblyzerConfig,
     SmartTurnConfig,
-    SpeakerConfig,
     VADConfig,
 )
 from configs.schema.models.llm import ChatConfig
@@ -117,11 +117,8 @@ TURN_DETECTION: EngineKind[TurnDetectionEngine] = EngineKind(
 )
 SPEAKER: EngineKind[SpeakerEncoder] = EngineKind(
     "speaker",
-    SpeakerConfig,
-    {
-        "resemblyzer": "models.speaker.resemblyzer:ResemblyzerEngine",
-        "bands": "models.speaker.bands:BandsEngine",
-    },
+    ResemblyzerConfig,
+    {"resemblyzer": "models.speaker.resemblyzer:ResemblyzerEngine"},
 )
 WATERMARK: EngineKind[Watermark] = EngineKind(
     "watermark", PerthConfig, {"perth": "models.watermark.perth:PerthWatermark"}
