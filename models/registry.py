@@ -15,8 +15,8 @@ from configs.schema.models.in_process import (
     HarperConfig,
     PerthConfig,
     QualityConfig,
+    ResemblyzerConfig,
     SmartTurnConfig,
-    SpeakerConfig,
     VADConfig,
 )
 from configs.schema.models.llm import ChatConfig
@@ -46,8 +46,7 @@ class EngineKind(Generic[EngineT]):
     """Engines with the same interface. A module is imported only when its engine is chosen."""
 
     name: str
-    folder: str  # of its configurations, under configs/
-    config: Any = field(repr=False)  # the pydantic type of those configurations
+    config: Any = field(repr=False)  # the pydantic type of its configurations
     engines: Mapping[str, str] = field(repr=False)  # "module:Class" by the name of the engine
 
     def engine_class(self, name: str) -> Any:
@@ -74,7 +73,6 @@ class EngineKind(Generic[EngineT]):
 
 TTS: EngineKind[TTSEngine] = EngineKind(
     "tts",
-    "tts",
     TTSConfig,
     {
         "hibari": "models.tts.hibari:HibariEngine",
@@ -88,7 +86,6 @@ TTS: EngineKind[TTSEngine] = EngineKind(
 )
 STT: EngineKind[STTEngine] = EngineKind(
     "stt",
-    "stt",
     STTConfig,
     {
         "whisper": "models.stt.whisper.engine:WhisperEngine",
@@ -98,7 +95,6 @@ STT: EngineKind[STTEngine] = EngineKind(
 )
 CHAT: EngineKind[ChatEngine] = EngineKind(
     "chat",
-    "llm",
     ChatConfig,
     {
         "llama_cpp": "models.llm.llama_cpp:LlamaCppEngine",
@@ -108,7 +104,6 @@ CHAT: EngineKind[ChatEngine] = EngineKind(
 )
 VAD: EngineKind[VADEngine] = EngineKind(
     "vad",
-    "vad",
     VADConfig,
     {
         "silero": "models.vad.silero:SileroEngine",
@@ -117,31 +112,23 @@ VAD: EngineKind[VADEngine] = EngineKind(
 )
 TURN_DETECTION: EngineKind[TurnDetectionEngine] = EngineKind(
     "turn_detection",
-    "turn_detection",
     SmartTurnConfig,
     {"smart_turn": "models.turn_detection.smart_turn:SmartTurnEngine"},
 )
 SPEAKER: EngineKind[SpeakerEncoder] = EngineKind(
     "speaker",
-    "speaker",
-    SpeakerConfig,
-    {
-        "resemblyzer": "models.speaker.resemblyzer:ResemblyzerEngine",
-        "bands": "models.speaker.bands:BandsEngine",
-    },
+    ResemblyzerConfig,
+    {"resemblyzer": "models.speaker.resemblyzer:ResemblyzerEngine"},
 )
 WATERMARK: EngineKind[Watermark] = EngineKind(
-    "watermark", "watermark", PerthConfig, {"perth": "models.watermark.perth:PerthWatermark"}
+    "watermark", PerthConfig, {"perth": "models.watermark.perth:PerthWatermark"}
 )
 GRAMMAR_CHECK: EngineKind[GrammarEngine] = EngineKind(
-    "grammar_check", "grammar", HarperConfig, {"harper": "models.grammar_check.harper:HarperEngine"}
+    "grammar_check", HarperConfig, {"harper": "models.grammar_check.harper:HarperEngine"}
 )
 QUALITY: EngineKind[QualityEngine] = EngineKind(
-    "quality", "quality", QualityConfig, {"dnsmos": "models.quality.dnsmos:DnsmosEngine"}
+    "quality", QualityConfig, {"dnsmos": "models.quality.dnsmos:DnsmosEngine"}
 )
-
-ENGINE_KINDS: tuple[EngineKind[Engine], ...]
-ENGINE_KINDS = (TTS, STT, CHAT, VAD, TURN_DETECTION, SPEAKER, WATERMARK, GRAMMAR_CHECK, QUALITY)
 
 
 def load(kind: EngineKind[LoadedT], name: str, weights: WeightStore) -> LoadedT:

@@ -29,6 +29,8 @@ from models.stt.base import STT_SAMPLE_RATE, Transcript, TranscriptionRequest
 from models.tts.base import SynthesisRequest, TTSEngine
 from models.weights.store import WeightStore
 from pipelines.agents.interruption import EXPECTED, Heard, interrupts
+from pipelines.stt.decoding import SessionOptions
+from pipelines.stt.endpointing import SemanticTurns
 from pipelines.stt.events import (
     EagerTranscript,
     LiveEvent,
@@ -37,9 +39,7 @@ from pipelines.stt.events import (
 from pipelines.stt.session import (
     LiveSession,
     LiveTranscriptionPipeline,
-    SessionOptions,
 )
-from pipelines.stt.turns import SemanticTurns
 from tests.local_ports import LocalSTTModel
 
 VOICES = {

@@ -32,8 +32,17 @@ from models.registry import STT, TTS, TURN_DETECTION, VAD, load, load_model
 from models.stt.base import SPECULATIVE, STT_SAMPLE_RATE, TranscriptionRequest
 from models.tts.base import SynthesisRequest, TTSEngine
 from models.weights.store import WeightStore
-from pipelines.stt.endpointing import LikelyEnd, Paused, Resumed, SpeechStarted, UtteranceEnded
-from pipelines.stt.turns import SemanticTurns, SilenceTurns, TurnPolicy, end_ms, open_endpointer
+from pipelines.stt.endpointing import (
+    LikelyEnd,
+    Paused,
+    Resumed,
+    SemanticTurns,
+    SilenceTurns,
+    SpeechStarted,
+    TurnPolicy,
+    UtteranceEnded,
+)
+from pipelines.stt.turns import end_ms, open_endpointer
 from pipelines.text.unfinished import is_unfinished
 
 SENTENCES = Path(__file__).with_name("turns.yaml")

@@ -68,10 +68,7 @@ def main() -> None:
     print(f"highest peak {max(float(np.abs(c.marked).max()) for c in clips):.2f}")
     print(f"cost {np.mean([c.cost for c in clips]):.3f} s a second, in chunks of {CHUNK_S:g} s")
     quality = load(QUALITY, "quality/dnsmos", weights)
-    drops = [
-        quality.rate(_at_16(c, c.pcm)).overall - quality.rate(_at_16(c, c.marked)).overall
-        for c in clips
-    ]
+    drops = [quality.rate(_at_16(c, c.pcm)) - quality.rate(_at_16(c, c.marked)) for c in clips]
     print(f"DNSMOS falls by {np.mean(drops):.3f} (at most {max(drops):.3f} for one sentence)")
     stt, _ = load_model(STT, "stt/whisper_base", weights)
     plain, marked = (_wer(stt, clips, pick) for pick in (lambda c: c.pcm, lambda c: c.marked))

@@ -163,6 +163,7 @@ def _speaker(
     checkpoint = state.read_bytes() if state.exists() else None
     fit = Fit.begin(used, LANGUAGE, "neutral", config, encoder, checkpoint=checkpoint, prior=prior)
     while trials := fit.next_trials():
+        spoken = trials[0]  # in the end with the finished voice
         fit.observe(run(fit.target, trials))
         state.write_bytes(fit.checkpoint())
         if time.monotonic() > arguments.until and fit.progress < 1:
@@ -174,7 +175,7 @@ def _speaker(
     names = [prior.space.names[index] for index in near]
     stock = [_judge(target, run, Trial(0, "", None, voice=name), rate=False) for name in names]
     best = max(zip(names, stock, strict=True), key=lambda pair: pair[1].held_out)
-    clone = _judge(target, run, fit.final_trial())
+    clone = _judge(target, run, spoken)
     row = Row(folder.name, (best[0], best[1].held_out), clone, fitted)
     kept.write_bytes(pickle.dumps(row))
     return row

@@ -17,17 +17,8 @@ class Finding:
     is_spelling: bool  # a word that the engine does not know
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrammarCapabilities:
-    """The capabilities of a grammar checker."""
-
-    language: str  # ISO 639-1 code
-
-
 class GrammarEngine(Engine, ABC):
     """Checks texts of one language. Blocking; thread-safe."""
-
-    capabilities: GrammarCapabilities
 
     @abstractmethod
     def check(self, text: str) -> list[Finding]:

@@ -10,14 +10,12 @@ from harper import Dialect, Linter, SuggestionKind
 
 from configs.schema.models.in_process import HarperConfig
 from models.errors import EngineError
-from models.grammar_check.base import Finding, GrammarCapabilities, GrammarEngine
+from models.grammar_check.base import Finding, GrammarEngine
 from models.weights.store import WeightStore
 
 
 class HarperEngine(GrammarEngine):
     """One linter; it takes one call at a time, and releases the GIL during the call."""
-
-    capabilities = GrammarCapabilities(language="en")
 
     def __init__(self, config: HarperConfig, weights: WeightStore) -> None:
         self._lock = Lock()

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -23,17 +22,8 @@ Embeddings: TypeAlias = NDArray[np.float32]
 """float32 [k, 256], each of length 1."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpeakerCapabilities:
-    """The capabilities of a speaker encoder."""
-
-    window_s: float  # the best duration of speech for one embedding
-
-
 class SpeakerEncoder(Engine, ABC):
     """Computes speaker embeddings. Stateless; its calls block."""
-
-    capabilities: SpeakerCapabilities
 
     def embed(self, pcm: Pcm) -> Embedding:
         """The embedding of a signal, float32 [n] at 16 kHz with n > 0: the mean of its windows."""
@@ -45,7 +35,7 @@ class SpeakerEncoder(Engine, ABC):
 
     @abstractmethod
     def embed_windows(self, pcm: Pcm, hop_s: float) -> Embeddings:
-        """The embedding of each window of `window_s`; windows begin `hop_s` apart.
+        """The embedding of each window, as long as is best for it; windows begin `hop_s` apart.
 
         A last window that is less than three quarters full is omitted, unless it is the only one.
         """

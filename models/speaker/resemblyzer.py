@@ -16,7 +16,6 @@ from models.speaker.base import (
     EMBEDDING_SIZE,
     SPEAKER_SAMPLE_RATE,
     Embeddings,
-    SpeakerCapabilities,
     SpeakerEncoder,
     window_starts,
 )
@@ -31,8 +30,6 @@ MIN_RMS = 1e-6  # digital silence is not amplified
 
 class ResemblyzerEngine(SpeakerEncoder):
     """Computes what the library does, except its trimming of silence, which callers do."""
-
-    capabilities = SpeakerCapabilities(window_s=WINDOW_SAMPLES / SPEAKER_SAMPLE_RATE)
 
     def __init__(self, config: ResemblyzerConfig, weights: WeightStore) -> None:
         """Raises WeightsMissing or WeightsCorrupt."""

@@ -55,16 +55,8 @@ class VoiceTable(dict[str, VoiceInfo]):
     def __init__(self, voices: Iterable[VoiceConfig] = (), engine: str = "") -> None:
         """`voices` of the configuration of the engine with that registry name."""
         for voice in voices:
-            self[voice.key] = VoiceInfo(
-                engine=engine,
-                key=voice.key,
-                name=voice.name,
-                language=voice.language,
-                gender=voice.gender,
-                accent=voice.accent,
-                description=voice.description,
-                categories=voice.categories,
-            )
+            described = voice.model_dump(include=set(VoiceConfig.model_fields))
+            self[voice.key] = VoiceInfo(engine, **described)
 
     def __missing__(self, key: str) -> VoiceInfo:
         raise UnknownVoice(f"no voice {key!r}")

@@ -9,7 +9,6 @@ import unicodedata
 from collections.abc import Generator
 
 import numpy as np
-from pydantic import BaseModel
 
 from configs.schema.models.tts import VitsConfig
 from models.audio import AudioChunk
@@ -23,29 +22,6 @@ from models.weights.store import WeightStore
 PAD, START, END = "_", "^", "$"
 
 
-class _Audio(BaseModel):
-    sample_rate: int
-
-
-class _Espeak(BaseModel):
-    voice: str
-
-
-class _Inference(BaseModel):
-    noise_scale: float  # variation of the audio
-    length_scale: float  # 1 / tempo
-    noise_w: float  # variation of the rhythm
-
-
-class PiperSettings(BaseModel):
-    """The fields of `model.onnx.json`, beside the weights, that this engine uses."""
-
-    audio: _Audio
-    espeak: _Espeak
-    inference: _Inference
-    phoneme_id_map: dict[str, list[int]]
-
-
 class VitsEngine(TTSEngine):
     """One graph for each voice, all with the same sample rate."""
 
@@ -55,14 +31,10 @@ class VitsEngine(TTSEngine):
         rates = set()
         for voice in config.voices:
             folder = weights.folder(voice.weights)
-            settings = PiperSettings.model_validate(
-                json.loads((folder / "model.onnx.json").read_text(encoding="utf-8"))
-            )
-            rates.add(settings.audio.sample_rate)
-            self._models[voice.key] = (
-                open_session(folder / "model.onnx", config.threads),
-                settings,
-            )
+            settings = json.loads((folder / "model.onnx.json").read_text(encoding="utf-8"))
+            rates.add(settings["audio"]["sample_rate"])
+            session = open_session(folder / "model.onnx", config.threads)
+            self._models[voice.key] = session, settings
         if len(rates) != 1:
             raise WeightsCorrupt(f"the voices differ in sample rate: {sorted(rates)}")
         self.capabilities = TTSCapabilities(
@@ -75,11 +47,11 @@ class VitsEngine(TTSEngine):
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
         voice = self._voices.speaking(request.voice, request.language)
         session, settings = self._models[voice.key]
-        phonemes = espeak_library().phonemes(request.text, settings.espeak.voice)
-        ids = phoneme_ids(phonemes, settings.phoneme_id_map)
+        phonemes = espeak_library().phonemes(request.text, settings["espeak"]["voice"])
+        ids = phoneme_ids(phonemes, settings["phoneme_id_map"])
         if not ids:
             return
-        scales = settings.inference
+        scales = settings["inference"]
         pcm = session.run(
             None,
             {
@@ -87,9 +59,9 @@ class VitsEngine(TTSEngine):
                 "input_lengths": np.array([len(ids)], np.int64),
                 "scales": np.array(
                     [
-                        scales.noise_scale / request.stability,
-                        scales.length_scale / request.speed,
-                        scales.noise_w / request.stability,
+                        scales["noise_scale"] / request.stability,  # variation of the audio
+                        scales["length_scale"] / request.speed,  # 1 / tempo
+                        scales["noise_w"] / request.stability,  # variation of the rhythm
                     ],
                     np.float32,
                 ),

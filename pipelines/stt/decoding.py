@@ -19,7 +19,7 @@ from models.stt.base import (
     TranscriptionRequest,
 )
 from pipelines.ports import STTModel
-from pipelines.stt.endpointing import LikelyEnd, UtteranceEnded
+from pipelines.stt.endpointing import LikelyEnd, TurnPolicy, UtteranceEnded
 from pipelines.stt.file import FALLBACK_LANGUAGE
 from pipelines.tasks import TaskSet
 from telemetry import tracing
@@ -28,6 +28,22 @@ SURE_LANGUAGE = 0.5  # of the engine's probability
 # With its padding. To an agent the language of so little speech is that of the speech before: it
 # would be a guess. Measured in `benchmarks.stt.back_channels`: "Sí" is heard as "See you", else.
 SHORT_SAMPLES = round(1.5 * STT_SAMPLE_RATE)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """The options of one session."""
+
+    languages: tuple[str, ...] = ()  # codes of the engine; empty detects
+    initial_prompt: str | None = None  # terms to expect
+    utterance_end_ms: int = 500
+    interim_ms: int | Callable[[], int] | None = None  # None: no interims
+    words: bool = True  # of finals, with their times and confidence; without, texts come sooner
+    no_speech_threshold: float = 0.6
+    owner: str = ""  # the tenant
+    turns: TurnPolicy | None = None  # of a voice agent, with its events; in place of utterance_end
+    # Of an agent: what a short sound may be in a language, at the time when it is decoded.
+    expected_sounds: Callable[[str], str | None] | None = None
 
 
 @dataclass(slots=True)
@@ -71,32 +87,22 @@ class EndedUtterance:
 
 
 class UtteranceDecoder:
-    """Asks the recogniser. `languages` are codes of the engine; empty detects the language."""
+    """Asks the recogniser."""
 
     def __init__(
         self,
         transcriber: STTModel,
         limits: ListeningLimits,
         tasks: TaskSet,
-        languages: tuple[str, ...],
-        no_speech_threshold: float,
-        owner: str,
-        initial_prompt: str | None = None,
-        words: bool = True,
-        expected_sounds: Callable[[str], str | None] | None = None,
+        options: SessionOptions,
     ) -> None:
-        """`tasks` get the decodings; `owner` is the tenant; `initial_prompt` has terms to expect;
-        `expected_sounds`: of an agent."""
-        self._initial_prompt = initial_prompt
-        self._words = words
-        self._expected_sounds = expected_sounds
+        """`tasks` get the decodings."""
         self._transcriber = transcriber
         self._limits = limits
         self._tasks = tasks
-        self._no_speech_threshold = no_speech_threshold
-        self._owner = owner
-        self.languages = languages
-        self.language = languages[0] if languages else FALLBACK_LANGUAGE  # of the last utterance
+        self._options = options
+        self.languages = options.languages
+        self.language = next(iter(self.languages), FALLBACK_LANGUAGE)  # of the last utterance
         self._expected: str | None = None  # the language that was last detected with certainty
         self._expected_times = 1  # how many times in a row
 
@@ -111,7 +117,7 @@ class UtteranceDecoder:
         """The next utterances are probably in the language of a final transcript."""
         self.language = transcript.language
         if transcript.language_probability >= SURE_LANGUAGE and not (
-            self._expected_sounds is not None and samples < SHORT_SAMPLES
+            self._options.expected_sounds is not None and samples < SHORT_SAMPLES
         ):
             again = transcript.language == self._expected
             self._expected_times = self._expected_times + 1 if again else 1
@@ -127,10 +133,10 @@ class UtteranceDecoder:
     ) -> asyncio.Task[Transcript]:
         """Decodes float32 [n]; the text is of use in `wanted_in_s` at the earliest."""
         languages = self.languages if languages is None else languages
-        sounds = None
-        if self._expected_sounds is not None and len(pcm) < SHORT_SAMPLES:
+        asked, sounds = self._options, None
+        if asked.expected_sounds is not None and len(pcm) < SHORT_SAMPLES:
             languages = languages if self._expected is None else (self._expected,)
-            sounds = self._expected_sounds(languages[0]) if len(languages) == 1 else None
+            sounds = asked.expected_sounds(languages[0]) if len(languages) == 1 else None
         request = TranscriptionRequest(
             pcm=pcm,
             language=languages[0] if len(languages) == 1 else None,
@@ -138,12 +144,12 @@ class UtteranceDecoder:
             expected=self._expected,
             expected_times=self._expected_times,
             options=DecodingOptions(
-                initial_prompt=sounds or self._initial_prompt,
-                no_speech_threshold=self._no_speech_threshold,
-                words=self._words and urgency != INTERIM,
+                initial_prompt=sounds or asked.initial_prompt,
+                no_speech_threshold=asked.no_speech_threshold,
+                words=asked.words and urgency != INTERIM,
             ),
             urgency=urgency,
-            owner=self._owner,
+            owner=asked.owner,
             is_live=True,
             retry_within_s=wanted_in_s + self._limits.retry_within_s,
         )

@@ -7,7 +7,7 @@ windows while the groups are alike. The words then take the cheapest path throug
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import count, groupby, islice, product
 from string import ascii_uppercase
 
 import numpy as np
@@ -109,12 +109,8 @@ def cluster_speakers(
 
 def speaker_name(number: int) -> str:
     """A to Z, then AA, AB and so on."""
-    name = ""
-    while number >= 0:
-        number, letter = divmod(number, len(ascii_uppercase))
-        name = ascii_uppercase[letter] + name
-        number -= 1
-    return name
+    names = (letters for size in count(1) for letters in product(ascii_uppercase, repeat=size))
+    return "".join(next(islice(names, number, None)))
 
 
 def _units(segment: Segment) -> Iterator[Segment]:

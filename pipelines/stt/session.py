@@ -8,7 +8,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -20,13 +19,14 @@ from models.stt.base import FINAL, INTERIM, SPECULATIVE, STT_SAMPLE_RATE, Segmen
 from models.turn_detection.base import TurnDetectionEngine
 from models.vad.base import VADEngine
 from pipelines.ports import STTModel
-from pipelines.stt.decoding import EndedUtterance, LiveUtterance, UtteranceDecoder
+from pipelines.stt.decoding import EndedUtterance, LiveUtterance, SessionOptions, UtteranceDecoder
 from pipelines.stt.endpointing import (
     Event,
     FrameBuffer,
     LikelyEnd,
     Paused,
     Resumed,
+    SemanticTurns,
     SpeechStarted,
     UtteranceEnded,
 )
@@ -41,7 +41,7 @@ from pipelines.stt.events import (
 )
 from pipelines.stt.file import confidence_of, known_language, shift, text_of
 from pipelines.stt.hallucination import HallucinationFilter
-from pipelines.stt.turns import SemanticTurns, TurnJudge, TurnPolicy, open_endpointer
+from pipelines.stt.turns import TurnJudge, open_endpointer
 from pipelines.tasks import TaskSet
 from telemetry import metrics, tracing
 
@@ -49,22 +49,6 @@ logger = logging.getLogger(__name__)
 
 BATCH_FRAMES = 32  # about 1 s; longer audio is processed in steps, so that other sessions run
 INLINE_FRAMES = 12  # at 0.06 to 0.09 ms each under 1 ms: a thread would cost more
-
-
-@dataclass(frozen=True, slots=True)
-class SessionOptions:
-    """The options of one session."""
-
-    languages: tuple[str, ...] = ()  # codes of the engine; empty detects
-    initial_prompt: str | None = None  # terms to expect
-    utterance_end_ms: int = 500
-    interim_ms: int | Callable[[], int] | None = None  # None: no interims
-    words: bool = True  # of finals, with their times and confidence; without, texts come sooner
-    no_speech_threshold: float = 0.6
-    owner: str = ""  # the tenant
-    turns: TurnPolicy | None = None  # of a voice agent, with its events; in place of utterance_end
-    # Of an agent: what a short sound may be in a language, at the time when it is decoded.
-    expected_sounds: Callable[[str], str | None] | None = None
 
 
 Emit: TypeAlias = Callable[[LiveEvent], Awaitable[None]]
@@ -106,15 +90,7 @@ class LiveSession:
         self._tasks = TaskSet(on_failure=lambda *_: None)  # failures of discarded work are ignored
         self._turn_judge = TurnJudge(pipeline.turn_detector, self._endpointer, self._tasks)
         self._decoder = UtteranceDecoder(
-            pipeline.transcriber,
-            pipeline.limits,
-            self._tasks,
-            options.languages,
-            options.no_speech_threshold,
-            options.owner,
-            options.initial_prompt,
-            options.words,
-            options.expected_sounds,
+            pipeline.transcriber, pipeline.limits, self._tasks, options
         )
 
     def change_languages(self, languages: tuple[str, ...]) -> None:

@@ -4,15 +4,20 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeAlias
 
 from configs.schema.transcription import EndpointingConfig
 from models.audio import Pcm
 from models.errors import EngineError
 from models.turn_detection.base import TurnDetectionEngine
 from pipelines.stt.decoding import LiveUtterance
-from pipelines.stt.endpointing import Endpointer, LikelyEnd
+from pipelines.stt.endpointing import (
+    Endpointer,
+    LikelyEnd,
+    ManualTurns,
+    SemanticTurns,
+    SilenceTurns,
+    TurnPolicy,
+)
 from pipelines.stt.file import text_of
 from pipelines.tasks import TaskSet
 from pipelines.text.unfinished import is_unfinished
@@ -29,30 +34,6 @@ COMPLETE = 0.5  # of the turn detector's probability
 COMPLETE_END_MS = 200.0  # of silence that end a turn that sounds complete
 INCOMPLETE = 0.01  # at which a turn is waited for as long as it may
 UNFINISHED = 0.02  # at most, of a text that looks unfinished
-
-
-@dataclass(frozen=True, slots=True)
-class SilenceTurns:
-    """A turn ends after a silence of a fixed length."""
-
-    silence_ms: int = 500
-    padding_ms: int = 300  # of audio before the speech
-    threshold: float = 0.5  # probability of speech, at which it begins
-
-
-@dataclass(frozen=True, slots=True)
-class SemanticTurns:
-    """A turn ends soon after a complete sentence, and after `longest_wait_ms` of silence else."""
-
-    longest_wait_ms: int = 4000
-
-
-@dataclass(frozen=True, slots=True)
-class ManualTurns:
-    """A turn ends when the client says so."""
-
-
-TurnPolicy: TypeAlias = SilenceTurns | SemanticTurns | ManualTurns
 
 
 def end_ms(completeness: float, turns: SemanticTurns, *, unfinished: bool = False) -> float:
@@ -87,10 +68,6 @@ class TurnJudge:
         self._tasks = tasks
         self._asking = asyncio.Lock()  # one question at a time
         self._question: asyncio.Task[float | None] | None = None  # of the last pause
-
-    @property
-    def is_busy(self) -> bool:
-        return self._asking.locked()
 
     def ask(self, pcm: Pcm) -> None:
         """Begins to judge a turn that pauses, float32 [n] at 16 kHz."""

@@ -21,7 +21,6 @@ from pydantic import (
     ConfigDict,
     Field,
     FiniteFloat,
-    ValidationError,
     model_validator,
 )
 
@@ -37,10 +36,6 @@ LOUDER_DB = 8.0  # than the level used for embeddings
 SHOWN_S = 5.0  # of the recordings
 SILENT = 1e-9
 TOO_UNLIKE = "similarity_too_low"
-
-
-class ReportError(ValueError):
-    """The stored bytes are no report of a known version."""
 
 
 class _ReportPart(BaseModel):
@@ -146,14 +141,6 @@ class VoiceReport(_ReportPart):
         description="Factor on the formants of the style; 1: unchanged.",
     )
     samples: Samples | None = None
-
-    @classmethod
-    def from_json(cls, data: bytes) -> "VoiceReport":
-        """Raises ReportError."""
-        try:
-            return cls.model_validate_json(data)
-        except ValidationError as error:
-            raise ReportError(f"{error.error_count()} fields are wrong") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
+from pydantic import ValidationError
 from sqlmodel import Session
 
 from configs.schema.models.tts import engine_of
@@ -43,7 +44,7 @@ from pipelines.tts.voices import STILL_MADE, ReadyCustomVoices, VoiceDirectory, 
 from pipelines.voices.checks import CheckedSamples, SampleChecker, SampleFile
 from pipelines.voices.consent import Consent, ConsentSentence
 from pipelines.voices.queue import HOLD
-from pipelines.voices.report import ReportError, VoiceReport
+from pipelines.voices.report import VoiceReport
 from pipelines.voices.voice_object import VoiceGenderGiven, VoiceStatus, voice_event
 from telemetry import metrics
 
@@ -241,9 +242,10 @@ class CustomVoices:
         data = await self._files.read(voice.workspace_id, voice.report_file)
         samples = await self._database.read(voices.samples_of, voice.id)
         try:
-            return StoredReport(voice, samples, VoiceReport.from_json(data))
-        except ReportError as error:
-            logger.error("report_not_read", extra={"voice_id": str(voice.id), "reason": str(error)})
+            return StoredReport(voice, samples, VoiceReport.model_validate_json(data))
+        except ValidationError as error:  # its text would have values of the report
+            extra = {"voice_id": str(voice.id), "wrong_fields": error.error_count()}
+            logger.error("report_not_read", extra=extra)
             raise NotFound(NO_REPORT) from None
 
     async def delete(self, principal: Principal, voice_id: str) -> None:

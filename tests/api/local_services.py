@@ -6,13 +6,14 @@ from api.services import Models, Services, build_services
 from configs.load import load_yaml
 from configs.schema.transcription import ListeningConfig
 from configs.settings import Settings
-from models.registry import CHAT, GRAMMAR_CHECK, SPEAKER, STT, TTS, VAD, load, load_model
+from models.registry import CHAT, GRAMMAR_CHECK, STT, TTS, VAD, load, load_model
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.limits.limits import SharedLimits
 from pipelines.ports import ChatModel, TTSModel
 from tests.local_ports import LocalChatModel, LocalSTTModel, LocalTTSModel
 from tests.migrated import migrate
+from tests.models.speaker.bands import BandsEngine
 from tests.pipelines.stt.listening_doubles import ScriptedTurnDetector
 
 
@@ -31,7 +32,7 @@ def local_services(
     """
     weights = WeightStore(settings.weights_dir)
     migrate(settings.database_url)
-    encoder = load(SPEAKER, "speaker/bands", weights)
+    encoder = BandsEngine()
     transcriber = LocalSTTModel(*load_model(STT, "stt/scripted", weights), encoder)
     models = Models(
         speakers={"tone": LocalTTSModel(*load_model(TTS, "tts/tone", weights))}
@@ -45,7 +46,7 @@ def local_services(
         vad=load(VAD, "vad/webrtc", weights),
         live_vad=load(VAD, load_yaml(ListeningConfig, "listening").vad, weights),
         turn_detector=ScriptedTurnDetector,
-        speaker_encoder=lambda: load(SPEAKER, "speaker/bands", weights),
+        speaker_encoder=BandsEngine,
         grammar=lambda: load(GRAMMAR_CHECK, "grammar/harper", weights),
     )
     return build_services(settings, models, decoder, limits)

@@ -22,7 +22,6 @@ from models.llm.base import GenerationDelta, GenerationRequest
 from models.llm.echo import EchoEngine
 from models.registry import (
     GRAMMAR_CHECK,
-    SPEAKER,
     STT,
     TTS,
     TURN_DETECTION,
@@ -49,6 +48,7 @@ from tests.hostile.audio_files import wav
 from tests.local_ports import LocalChatModel, LocalSTTModel, LocalTTSModel
 from tests.migrated import migrate
 from tests.models.sounds import speak
+from tests.models.speaker.bands import BandsEngine
 
 INFO = ModelInfo("svc/echo", "chat", "echo", "us", 0, ("en",), ("svc/slm-3b-int4",))
 
@@ -131,7 +131,7 @@ def dialogue_services(folder: Path, weights: WeightStore) -> Services:
         vad=load(VAD, "vad/webrtc", weights),
         live_vad=load(VAD, listening.vad, weights),
         turn_detector=load_once(TURN_DETECTION, "turn_detection/smart_turn", weights),
-        speaker_encoder=lambda: load(SPEAKER, "speaker/bands", weights),
+        speaker_encoder=BandsEngine,
         grammar=lambda: load(GRAMMAR_CHECK, "grammar/harper", weights),
     )
     return build_services(settings, models)

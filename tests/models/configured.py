@@ -1,6 +1,7 @@
 """The configurations of each kind of engine, over which its contract tests run."""
 
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -8,20 +9,24 @@ import yaml
 
 from configs.load import CONFIGS_DIR
 from configs.settings import weights_dir
+from models import registry
 from models.base import Engine, ModelInfo
 from models.errors import UnsupportedFeature, WeightsMissing
-from models.registry import CHAT, ENGINE_KINDS, STT, TTS, EngineKind, load, load_model
+from models.registry import CHAT, STT, TTS, EngineKind, load, load_model
 from models.weights.store import WeightStore, load_catalogue
 
 EngineT = TypeVar("EngineT", bound=Engine)
 
+KINDS = {kind.name: kind for kind in vars(registry).values() if isinstance(kind, EngineKind)}
+FOLDERS = {"chat": "llm", "grammar_check": "grammar"}
+"""The folders of `configs/` that are not named as their kind."""
+
 
 def configurations(kind: EngineKind[Any]) -> list[Any]:
     """The names of all configurations of a kind; those with artefacts are marked `weights`."""
-    found = sorted((CONFIGS_DIR / kind.folder).glob("*.yaml"))
     return [
         pytest.param(path.stem, marks=[pytest.mark.weights] if _artefacts(path.read_text()) else [])
-        for path in found
+        for path in sorted(_folder(kind).glob("*.yaml"))
     ]
 
 
@@ -40,7 +45,7 @@ def described(kind: EngineKind[EngineT], name: str) -> tuple[EngineT, ModelInfo]
 
 def assert_all_configured(kind: EngineKind[Any]) -> None:
     """Each engine of the registry has a configuration, else the contract would not see it."""
-    texts = [path.read_text() for path in (CONFIGS_DIR / kind.folder).glob("*.yaml")]
+    texts = [path.read_text() for path in _folder(kind).glob("*.yaml")]
     used = {yaml.safe_load(text)["engine"] for text in texts}
     assert used == set(kind.engines)
 
@@ -48,10 +53,14 @@ def assert_all_configured(kind: EngineKind[Any]) -> None:
 @cache
 def _load(kind: str, name: str) -> tuple[Any, ModelInfo | None]:
     store = WeightStore(weights_dir())
-    found: Any = next(one for one in ENGINE_KINDS if one.name == kind)
+    found: Any = KINDS[kind]
     if found in (TTS, STT, CHAT):
-        return load_model(found, f"{found.folder}/{name}", store)
-    return load(found, f"{found.folder}/{name}", store), None
+        return load_model(found, f"{_folder(found).name}/{name}", store)
+    return load(found, f"{_folder(found).name}/{name}", store), None
+
+
+def _folder(kind: EngineKind[Any]) -> Path:
+    return CONFIGS_DIR / FOLDERS.get(kind.name, kind.name)
 
 
 def _artefacts(text: str) -> set[str]:

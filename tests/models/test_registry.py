@@ -22,8 +22,8 @@ def test_concurrent_first_calls_load_the_engine_once(
         return object()
 
     monkeypatch.setattr(registry, "load", slow_load)
-    get = load_once(SPEAKER, "speaker/bands", WeightStore(tmp_path))
+    get = load_once(SPEAKER, "speaker/resemblyzer", WeightStore(tmp_path))
     assert not loads
     with ThreadPoolExecutor(4) as threads:
         engines = list(threads.map(lambda _: get(), range(4)))
-    assert loads == ["speaker/bands"] and len(set(map(id, engines))) == 1
+    assert loads == ["speaker/resemblyzer"] and len(set(map(id, engines))) == 1

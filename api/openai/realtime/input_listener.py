@@ -22,6 +22,8 @@ from pipelines.agents.items import Part
 from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate, decode_bytes
 from pipelines.audio.noise_reduction import NoiseReducer
 from pipelines.errors import InsufficientCredit, InvalidRequest
+from pipelines.stt.decoding import SessionOptions
+from pipelines.stt.endpointing import ManualTurns, SemanticTurns, SilenceTurns, TurnPolicy
 from pipelines.stt.events import (
     EagerTranscript,
     FailedUtterance,
@@ -32,8 +34,7 @@ from pipelines.stt.events import (
     SpeechResumed,
 )
 from pipelines.stt.file import PROMPT_CHARACTERS, text_of
-from pipelines.stt.session import LiveSession, SessionOptions
-from pipelines.stt.turns import ManualTurns, SemanticTurns, SilenceTurns, TurnPolicy
+from pipelines.stt.session import LiveSession
 
 LEAST_COMMIT_S = 0.1
 MOST_ITEM_MS = 120_000

@@ -40,9 +40,10 @@ from models.errors import EngineError
 from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate, decode_base64
 from pipelines.billing.billing import to_usd
 from pipelines.errors import InsufficientCredit, InvalidAudio, InvalidRequest, public_error
+from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveSpeechStarted, LiveTranscript
 from pipelines.stt.file import separator_of
-from pipelines.stt.session import LiveSession, SessionOptions
+from pipelines.stt.session import LiveSession
 from pipelines.text.language_names import iso_code, name_language
 
 logger = logging.getLogger(__name__)

@@ -43,15 +43,6 @@ class ResemblyzerConfig(StrictModel):
     batch_size: int = Field(default=16, ge=1, le=256)  # windows computed together
 
 
-class BandsConfig(StrictModel):
-    """The average spectrum: no weights, and useless for real voices. For tests."""
-
-    engine: Literal["bands"]
-
-
-SpeakerConfig = Annotated[ResemblyzerConfig | BandsConfig, Field(discriminator="engine")]
-
-
 class QualityConfig(StrictModel):
     """DNSMOS, a network that predicts listeners' ratings of speech."""
 

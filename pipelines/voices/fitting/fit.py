@@ -219,10 +219,6 @@ class Fit:
         pack = pack_of(self.target, style, [chosen.bands], self._rated[0].sample_rate)
         return FittedVoice(pack, rating.held_out, report)
 
-    def final_trial(self) -> Trial:
-        """A trial with the finished voice; replace its text and number."""
-        return self._rated_trial(self._chosen(), self._sentences.judge[0])
-
     def _is_searched(self) -> bool:
         """Whether the evaluations are used up, or the last generations were no better."""
         if self._progress.evaluations >= self._config.evaluations:

@@ -118,7 +118,7 @@ class SpeechRaters:
 
     def rate(self, text: str, language: str, pcm: Pcm) -> SpeechRating:
         """Rates a signal, float32 [n] at 16 kHz, that should say `text`."""
-        quality = self.ratings.rate(pcm).overall
+        quality = self.ratings.rate(pcm)
         if language not in self.recogniser.capabilities.languages:
             return SpeechRating(quality=quality)
         [transcript] = self.recogniser.transcribe([TranscriptionRequest(pcm, language)])

@@ -5,10 +5,11 @@ import pytest
 
 from deployments.replicas.stt import decode
 from models.errors import WeightsMissing
-from models.registry import SPEAKER, STT, load, load_model
+from models.registry import STT, load_model
 from models.speaker.base import SpeakerEncoder
 from models.stt.base import STTEngine, Transcript, TranscriptionRequest
 from models.weights.store import WeightStore
+from tests.models.speaker.bands import BandsEngine
 
 PCM = np.sin(np.arange(16_000) / 5).astype(np.float32)
 PLAIN = TranscriptionRequest(PCM, "en")
@@ -21,7 +22,7 @@ def engine(weights: WeightStore) -> STTEngine:
 
 
 def test_only_voice_windows_get_speaker_embeddings(engine: STTEngine, weights: WeightStore) -> None:
-    encoder = load(SPEAKER, "speaker/bands", weights)
+    encoder = BandsEngine()
     plain, labelled = decode(engine, [PLAIN, LABELLED], lambda: encoder)
     assert isinstance(plain, Transcript) and isinstance(labelled, Transcript)
     assert plain.voices is None

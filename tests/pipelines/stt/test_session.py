@@ -14,6 +14,7 @@ from models.audio import Pcm
 from models.errors import EngineLost, UnsupportedLanguage
 from models.stt.base import FINAL, INTERIM, SPECULATIVE, Transcript, TranscriptionRequest
 from pipelines.errors import InvalidRequest
+from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import (
     FailedUtterance,
     LiveEvent,
@@ -23,7 +24,6 @@ from pipelines.stt.events import (
 from pipelines.stt.session import (
     LiveSession,
     LiveTranscriptionPipeline,
-    SessionOptions,
 )
 from tests.pipelines.stt.listening_doubles import (
     FakeTranscriber,

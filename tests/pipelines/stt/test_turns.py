@@ -14,6 +14,8 @@ from configs.schema.transcription import ListeningConfig
 from models.audio import Pcm
 from models.errors import EngineLost, WeightsMissing
 from models.stt.base import FINAL, SPECULATIVE
+from pipelines.stt.decoding import SessionOptions
+from pipelines.stt.endpointing import ManualTurns, SemanticTurns, SilenceTurns, TurnPolicy
 from pipelines.stt.events import (
     EagerTranscript,
     FailedUtterance,
@@ -26,14 +28,9 @@ from pipelines.stt.events import (
 from pipelines.stt.session import (
     LiveSession,
     LiveTranscriptionPipeline,
-    SessionOptions,
 )
 from pipelines.stt.turns import (
     COMPLETE_END_MS,
-    ManualTurns,
-    SemanticTurns,
-    SilenceTurns,
-    TurnPolicy,
     end_ms,
 )
 from tests.pipelines.stt.listening_doubles import (
@@ -101,7 +98,7 @@ class Conversation:
         """Until nothing is left to do but to hear more."""
         for _ in range(20):
             await asyncio.sleep(0)
-        while self.live._turn_judge.is_busy:  # a thread
+        while self.live._turn_judge._asking.locked():  # a thread
             await asyncio.sleep(0.001)
         for _ in range(20):
             await asyncio.sleep(0)

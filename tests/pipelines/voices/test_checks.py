@@ -10,7 +10,7 @@ import pytest
 from configs.load import load_yaml
 from configs.schema.voices import CustomVoicesConfig, SampleRules
 from models.audio import Pcm
-from models.registry import SPEAKER, VAD, load
+from models.registry import VAD, load
 from models.speaker.base import Embedding, Embeddings, SpeakerEncoder
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
@@ -24,6 +24,7 @@ from pipelines.voices.checks import (
     check_speakers,
 )
 from tests.models.sounds import wordless
+from tests.models.speaker.bands import BandsEngine
 from tests.pipelines.voices.recordings import (
     RATE,
     clipped,
@@ -43,7 +44,7 @@ async def checker(weights: WeightStore) -> AsyncIterator[SampleChecker]:
         yield SampleChecker(
             decoder,
             load(VAD, "vad/silero", weights),
-            lambda: load(SPEAKER, "speaker/bands", weights),
+            BandsEngine,
             RULES,
         )
 

@@ -12,8 +12,8 @@ import pytest
 from configs.load import load_yaml
 from configs.schema.voices import CustomVoicesConfig, PromptConfig
 from models.audio import AudioChunk, Pcm
-from models.quality.base import Quality, QualityEngine
-from models.registry import SPEAKER, VAD, load
+from models.quality.base import QualityEngine
+from models.registry import VAD, load
 from models.speaker.base import SPEAKER_SAMPLE_RATE, SpeakerEncoder
 from models.stt.base import (
     Segment,
@@ -35,6 +35,7 @@ from pipelines.voices.fitting.prompt import (
 )
 from pipelines.voices.fitting.trials import SpeechRaters
 from pipelines.voices.report import TOO_UNLIKE, FailedFit, FittedVoice, VoiceReport
+from tests.models.speaker.bands import BandsEngine
 from tests.pipelines.voices.recordings import clipped, noisy, recording, wav
 
 CONFIG = load_yaml(CustomVoicesConfig, "custom_voices").prompt
@@ -56,8 +57,8 @@ class FakeSTT(STTEngine):
 
 
 class Rater(QualityEngine):
-    def rate(self, pcm: Pcm) -> Quality:
-        return Quality(3.0, 3.5, 3.25)
+    def rate(self, pcm: Pcm) -> float:
+        return 3.25
 
 
 class FakeTTS(TTSEngine):
@@ -82,7 +83,7 @@ class FakeTTS(TTSEngine):
 @cache
 def tools() -> tuple[VADEngine, SpeakerEncoder]:
     store = WeightStore.__new__(WeightStore)  # neither has weights
-    return load(VAD, "vad/webrtc", store), load(SPEAKER, "speaker/bands", store)
+    return load(VAD, "vad/webrtc", store), BandsEngine()
 
 
 def begin(recordings: Sequence[Pcm], config: PromptConfig = CONFIG) -> PromptFit:

@@ -8,7 +8,7 @@ import pytest
 from configs.load import load_yaml
 from configs.schema.models.tts import CsmConfig
 from configs.schema.voices import CustomVoicesConfig
-from models.registry import SPEAKER, VAD, load
+from models.registry import VAD, load
 from models.tts.base import PackRef, SynthesisRequest
 from models.tts.voice_pack import pack_digest
 from models.weights.store import WeightStore
@@ -24,6 +24,7 @@ pytest.importorskip("torch", reason=LIBRARIES)
 pytest.importorskip("transformers", reason=LIBRARIES)
 
 from models.tts.csm import engine as csm_engine  # noqa: E402 it imports the libraries
+from tests.models.speaker.bands import BandsEngine  # noqa: E402
 from tests.models.tts.csm.tiny_csm import make_tiny_csm  # noqa: E402
 
 
@@ -39,7 +40,7 @@ def test_csm_speaks_with_a_voice_pack_fitted_from_recordings(
     )
     prompt = load_yaml(CustomVoicesConfig, "custom_voices").prompt
     config = prompt.model_copy(update={"min_similarity": -1, "candidates": 1})
-    encoder = load(SPEAKER, "speaker/bands", weights)
+    encoder = BandsEngine()
     samples = [wav(recording(number, 16)) for number in (1, 2, 3)]
     fit = PromptFit.begin(samples, "en", config, load(VAD, "vad/webrtc", weights), encoder)
     trials = PromptTrials(engine, SpeechRaters(FakeSTT(), Rater()), encoder, fit.target)

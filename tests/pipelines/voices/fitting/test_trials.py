@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from models.registry import SPEAKER, TTS, load, load_model
+from models.registry import TTS, load_model
 from models.tts.voice_pack import read_pack
 from models.weights.store import WeightStore
 from pipelines.errors import InvalidAudio
@@ -18,6 +18,7 @@ from pipelines.voices.fitting.trials import (
     Trials,
     pack_of,
 )
+from tests.models.speaker.bands import BandsEngine
 from tests.pipelines.voices.fitting.test_prompt import FakeSTT, Rater
 from tests.pipelines.voices.recordings import recording, wav
 
@@ -29,7 +30,7 @@ ZEROS = np.zeros(256, np.float32)
 @pytest.fixture
 def trials(weights: WeightStore) -> Trials:
     engine, _ = load_model(TTS, "tts/tone", weights)
-    encoder = load(SPEAKER, "speaker/bands", weights)
+    encoder = BandsEngine()
     target = Target(ZEROS, ZEROS, "en", ROWS)
     return Trials(
         engine,
@@ -76,7 +77,7 @@ def test_a_voice_pack_has_the_style_rows_the_filter_and_the_accent() -> None:
 
 
 def test_the_end_of_each_recording_is_held_out_of_the_fit(weights: WeightStore) -> None:
-    encoder = load(SPEAKER, "speaker/bands", weights)
+    encoder = BandsEngine()
     high, deep = recording(1, 12.0), recording(2, 12.0, deep=True)
     plain = analyse(decode_all([wav(high), wav(recording(3, 12.0))]), encoder)
     assert plain.embedding @ plain.held_out > 0.9

@@ -7,29 +7,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from configs.schema.models.in_process import BandsConfig
 from models.audio import Pcm
 from models.speaker.base import (
     EMBEDDING_SIZE,
     SPEAKER_SAMPLE_RATE,
     Embeddings,
-    SpeakerCapabilities,
     SpeakerEncoder,
     window_starts,
 )
 from models.speaker.mel import MEL_BANDS, mel_spectrum
-from models.weights.store import WeightStore
 
 WINDOW_SAMPLES = 25_600
 
 
 class BandsEngine(SpeakerEncoder):
     """Levels of the mel bands relative to their mean, in the first 40 of 256 dimensions."""
-
-    capabilities = SpeakerCapabilities(window_s=WINDOW_SAMPLES / SPEAKER_SAMPLE_RATE)
-
-    def __init__(self, config: BandsConfig, weights: WeightStore) -> None:
-        pass
 
     def embed_windows(self, pcm: Pcm, hop_s: float) -> Embeddings:
         hop = max(1, round(hop_s * SPEAKER_SAMPLE_RATE))
