@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from api.http.bodies import parse_json
 from api.http.errors import ApiError, first_fault
@@ -17,10 +17,10 @@ T = TypeVar("T")
 class ClientFault(Exception):
     """The client sent a wrong message. It gets an error event, and the session continues.
 
-    `event` replaces the one that `Conversation.error` makes of the message; a str is JSON already.
+    `event`, as JSON, replaces the one that `Conversation.error` makes of the message.
     """
 
-    def __init__(self, message: str, event: BaseModel | str | None = None) -> None:
+    def __init__(self, message: str, event: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.event = event
@@ -53,8 +53,8 @@ class Conversation(Protocol):
         """Exactly once, however the session ended, after its tasks were cancelled."""
         ...
 
-    def error(self, message: str) -> BaseModel | str:
-        """The protocol's error event."""
+    def error(self, message: str) -> str:
+        """The protocol's error event, as JSON."""
         ...
 
 
