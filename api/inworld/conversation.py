@@ -3,7 +3,7 @@
 import asyncio
 import uuid
 
-from api.http.errors import to_api_error
+from api.http.errors import CODED, to_api_error
 from api.inworld.messages import (
     ABORTED,
     ALREADY_EXISTS,
@@ -28,9 +28,6 @@ from api.services import Services
 from api.sockets.kernel.conversation import ClientFault, parse_event
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.events import shown
-from db.errors import DatabaseError
-from models.errors import EngineError
-from pipelines.errors import PipelineError
 from pipelines.text.segmentation import finished
 from pipelines.tts.session import (
     MAX_CONTEXTS,
@@ -215,7 +212,7 @@ class InworldConversation:
         workspace_id = self._session.principal.workspace_id
         try:
             return await open_voice(create, self._synthesis, workspace_id)
-        except (EngineError, PipelineError, DatabaseError) as error:
+        except CODED as error:
             answer = to_api_error(error)
             raise _fault(answer.message, code_of(answer.status), context_id) from None
 

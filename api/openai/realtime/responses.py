@@ -7,15 +7,13 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, su
 from math import ceil
 from typing import Literal, Protocol
 
-from api.http.errors import ApiError
+from api.http.errors import CODED
 from api.openai.realtime import server_events
 from api.openai.realtime.faults import as_fault
 from api.openai.realtime.response_object import RealtimeResponse, RealtimeUsage
 from api.openai.realtime.server_events import CallEvents, PartEvents, new_id
 from api.openai.realtime.wire import to_wire
 from api.sockets.kernel.conversation import SessionEnded
-from db.errors import DatabaseError
-from models.errors import EngineError
 from models.llm.base import FinishReason
 from pipelines.agents.held_speech import AgentVoice
 from pipelines.agents.items import Item, Part
@@ -23,7 +21,6 @@ from pipelines.agents.playback import Playback
 from pipelines.agents.response import Answer, AnswerAudio, AnswerCall, AnswerPiece, AnswerText
 from pipelines.audio.encode.formats import EncoderFormat
 from pipelines.chat.pipeline import Completion
-from pipelines.errors import PipelineError
 from telemetry import tracing
 
 Send = Callable[[str], Awaitable[None]]
@@ -96,7 +93,7 @@ class ActiveResponse:
                 await self._work
         except SessionEnded:
             raise
-        except (ApiError, EngineError, PipelineError, DatabaseError) as error:
+        except CODED as error:
             fault = as_fault(error)
             self.response.fail(fault.code or fault.kind, fault.message, fault.kind)
             tracing.annotate({}, error=type(error).__name__)

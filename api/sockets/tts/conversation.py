@@ -4,7 +4,7 @@ import uuid
 from functools import partial
 from typing import Any, get_args
 
-from api.http.errors import to_api_error
+from api.http.errors import CODED, to_api_error
 from api.services import Services
 from api.sockets.kernel.conversation import ClientFault
 from api.sockets.kernel.routes import SocketRoute, socket_routes
@@ -24,10 +24,7 @@ from api.sockets.tts.events import (
     shown,
     tts_error,
 )
-from db.errors import DatabaseError
-from models.errors import EngineError
 from pipelines.audio.encode.formats import AudioEncoding, open_socket_encoder, usable_pair
-from pipelines.errors import PipelineError
 from pipelines.tts.pipeline import SpeechRequest
 from pipelines.tts.session import (
     MAX_CONTEXTS,
@@ -104,7 +101,7 @@ class TtsConversation:
         directory = self._synthesis.pipeline.directory
         try:
             voice = await directory.find_named(message.voice_id or "", workspace_id)
-        except (EngineError, PipelineError, DatabaseError) as error:
+        except CODED as error:
             raise ClientFault(to_api_error(error).message) from None
         context_voice = ContextVoice(
             self._synthesis,
