@@ -25,7 +25,7 @@ from api.inworld.messages import (
     updated,
 )
 from api.services import Services
-from api.sockets.kernel.conversation import ClientFault, parse_event
+from api.sockets.kernel.conversation import ClientFault, Conversation, parse_event
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.events import shown
 from pipelines.text.segmentation import finished
@@ -97,7 +97,7 @@ class AutoFlush:
         self._context.flush_automatically(len(self._context.buffered))
 
 
-class InworldConversation:
+class InworldConversation(Conversation):
     """One socket, which stays open when its last context was closed.
 
     Only unreadable messages count as faults of the client: its keep-alive messages name closed
@@ -109,9 +109,6 @@ class InworldConversation:
         self._synthesis = services.speech.synthesis
         self._contexts = OpenContexts(session.spawn, self._on_closed)
         self._open: dict[str, tuple[Create, AutoFlush]] = {}
-
-    async def opened(self) -> None:
-        """Sends nothing: the first message is the client's."""
 
     async def receive_text(self, text: str) -> None:
         named: str | None = None

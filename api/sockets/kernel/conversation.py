@@ -38,8 +38,8 @@ class Conversation(Protocol):
     """
 
     async def opened(self) -> None:
-        """After the hello messages, before anything is received."""
-        ...
+        """After the hello messages, before anything is received. By default nothing is sent: the
+        first message is the client's."""
 
     async def receive_text(self, text: str) -> None:
         """Raises ClientFault."""
@@ -47,7 +47,7 @@ class Conversation(Protocol):
 
     async def receive_binary(self, data: bytes) -> None:
         """Raises ClientFault."""
-        ...
+        raise ClientFault("binary messages have no meaning here; send JSON as text")
 
     async def closed(self) -> None:
         """Exactly once, however the session ended, after its tasks were cancelled."""
