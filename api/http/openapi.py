@@ -1,6 +1,5 @@
 """The OpenAPI document, corrected to what the API does, and a page that shows it offline."""
 
-from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -106,14 +105,14 @@ def truthful_openapi(app: FastAPI) -> dict[str, Any]:
     return document
 
 
-def static_file(url: str, path: Path, headers: Mapping[str, str] | None = None) -> Route:
+def static_file(url: str, path: Path) -> Route:
     """A route to a script or a style sheet; not part of the OpenAPI document."""
     media_type = {".js": "text/javascript", ".css": "text/css"}[path.suffix]
 
     content = path.read_bytes()  # once, so that all files of a page are of one release
 
     async def serve(_: Request) -> Response:
-        return Response(content, media_type=media_type, headers=headers)
+        return Response(content, media_type=media_type)
 
     return Route(url, serve)
 
