@@ -7,6 +7,7 @@ always the first key, and `event_id` the second: `beta.to_beta` relies on it.
 
 import secrets
 from base64 import b64encode
+from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
 from api.sockets.kernel.conversation import json_text
@@ -50,29 +51,31 @@ def session_updated(session: JsonObject) -> str:
     return _frame("session.updated", session=session.as_json())
 
 
-def item_added(item: WireItem, previous_item_id: str | None) -> str:
-    return _frame("conversation.item.added", previous_item_id=previous_item_id, item=item)
+def _plain(kind: str, *names: str) -> Callable[..., str]:
+    """A function that writes the event with the values of these fields, in this order."""
+
+    def write(*values: Any) -> str:
+        return _frame(kind, **dict(zip(names, values, strict=True)))
+
+    return write
 
 
-def item_done(item: WireItem, previous_item_id: str | None) -> str:
-    return _frame("conversation.item.done", previous_item_id=previous_item_id, item=item)
-
-
-def item_retrieved(item: WireItem) -> str:
-    return _frame("conversation.item.retrieved", item=item)
-
-
-def item_deleted(item_id: str) -> str:
-    return _frame("conversation.item.deleted", item_id=item_id)
-
-
-def item_truncated(item_id: str, content_index: int, audio_end_ms: int) -> str:
-    return _frame(
-        "conversation.item.truncated",
-        item_id=item_id,
-        content_index=content_index,
-        audio_end_ms=audio_end_ms,
-    )
+item_added = _plain("conversation.item.added", "item", "previous_item_id")
+item_done = _plain("conversation.item.done", "item", "previous_item_id")
+item_retrieved = _plain("conversation.item.retrieved", "item")
+item_deleted = _plain("conversation.item.deleted", "item_id")
+item_truncated = _plain("conversation.item.truncated", "item_id", "content_index", "audio_end_ms")
+audio_committed = _plain("input_audio_buffer.committed", "item_id", "previous_item_id")
+audio_cleared = _plain("input_audio_buffer.cleared")
+# Times count from the session's first audio. The start includes the prefix padding.
+speech_started = _plain("input_audio_buffer.speech_started", "item_id", "audio_start_ms")
+speech_stopped = _plain("input_audio_buffer.speech_stopped", "item_id", "audio_end_ms")
+# The idle timeout passed: no speech between these times.
+timeout_triggered = _plain(
+    "input_audio_buffer.timeout_triggered", "item_id", "audio_start_ms", "audio_end_ms"
+)
+output_item_added = _plain("response.output_item.added", "response_id", "output_index", "item")
+output_item_done = _plain("response.output_item.done", "response_id", "output_index", "item")
 
 
 def transcription_delta(item_id: str, delta: str) -> str:
@@ -95,53 +98,12 @@ def transcription_failed(item_id: str, code: str, message: str) -> str:
     return _transcription("failed", item_id, error=body)
 
 
-def audio_committed(item_id: str, previous_item_id: str | None) -> str:
-    return _frame(
-        "input_audio_buffer.committed", previous_item_id=previous_item_id, item_id=item_id
-    )
-
-
-def audio_cleared() -> str:
-    return _frame("input_audio_buffer.cleared")
-
-
-def speech_started(item_id: str, audio_start_ms: int) -> str:
-    """`audio_start_ms` counts from the session's first audio, and includes the prefix padding."""
-    return _frame(
-        "input_audio_buffer.speech_started", audio_start_ms=audio_start_ms, item_id=item_id
-    )
-
-
-def speech_stopped(item_id: str, audio_end_ms: int) -> str:
-    return _frame("input_audio_buffer.speech_stopped", audio_end_ms=audio_end_ms, item_id=item_id)
-
-
-def timeout_triggered(item_id: str, audio_start_ms: int, audio_end_ms: int) -> str:
-    """The idle timeout passed: no speech between these times."""
-    return _frame(
-        "input_audio_buffer.timeout_triggered",
-        audio_start_ms=audio_start_ms,
-        audio_end_ms=audio_end_ms,
-        item_id=item_id,
-    )
-
-
 def response_created(response: JsonObject) -> str:
     return _frame("response.created", response=response.as_json())
 
 
 def response_done(response: JsonObject) -> str:
     return _frame("response.done", response=response.as_json())
-
-
-def output_item_added(response_id: str, output_index: int, item: WireItem) -> str:
-    where = {"response_id": response_id, "output_index": output_index}
-    return _frame("response.output_item.added", **where, item=item)
-
-
-def output_item_done(response_id: str, output_index: int, item: WireItem) -> str:
-    where = {"response_id": response_id, "output_index": output_index}
-    return _frame("response.output_item.done", **where, item=item)
 
 
 def rate_limits_updated(limit: int, remaining: int, reset_s: float) -> str:
