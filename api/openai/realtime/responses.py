@@ -95,7 +95,8 @@ class ActiveResponse:
             raise
         except CODED as error:
             fault = as_fault(error)
-            self.response.fail(fault.code or fault.kind, fault.message, fault.kind)
+            shown = {"code": fault.code or fault.kind, "message": fault.message}
+            self.response.end("failed", error={"type": fault.kind, **shown})
             tracing.annotate({}, error=type(error).__name__)
         finally:
             if self._work is not None and not self._work.done():  # the session ends
@@ -219,12 +220,12 @@ class ActiveResponse:
 
     def _set_status(self, finished: FinishReason | None) -> None:
         if self._reason is not None:
-            self.response.cancel(self._reason)
+            self.response.end("cancelled", reason=self._reason)
         elif self.response.status == "in_progress":
             if finished == "length":
-                self.response.cut("max_output_tokens")
+                self.response.end("incomplete", reason="max_output_tokens")
             else:
-                self.response.complete()
+                self.response.end("completed")
 
     def _usage(self) -> RealtimeUsage:
         used = self.answer.usage if self.answer else None

@@ -61,11 +61,12 @@ def ended_responses() -> list[RealtimeResponse]:
     completed, cancelled, cut, failed = (response() for _ in range(4))
     completed.output = [ANSWER, CALL]
     completed.usage = RealtimeUsage(10, 3, 4, 5)
-    completed.complete()
-    cancelled.cancel("turn_detected")
-    cut.cut("max_output_tokens")
+    completed.end("completed")
+    cancelled.end("cancelled", reason="turn_detected")
+    cut.end("incomplete", reason="max_output_tokens")
     failed.conversation_id = failed.metadata = None
-    failed.fail("overloaded", "try again")
+    error = {"type": "server_error", "code": "overloaded", "message": "try again"}
+    failed.end("failed", error=error)
     return [completed, cancelled, cut, failed]
 
 
