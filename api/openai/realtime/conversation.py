@@ -132,7 +132,7 @@ class RealtimeConversation:
             await self.send(str(fault.event))
             self._socket.finish(close_codes.POLICY)
             return
-        await self.send(server_events.session_created(self._session))
+        await self.send(server_events.session_created(self._session.as_json()))
         self._warm_up()
 
     async def receive_text(self, text: str) -> None:
@@ -241,7 +241,7 @@ class RealtimeConversation:
             changed.chat_id = await self._record.save_chat(bool(changed.save_chat))
         await self._input.configure(changed)
         self._session = changed
-        await self.send(server_events.session_updated(changed))
+        await self.send(server_events.session_updated(changed.as_json()))
         self._warm_up()
 
     async def _create_item(self, event: CreateItem) -> None:

@@ -84,7 +84,7 @@ class ActiveResponse:
 
     async def _work_on(self, begin: Begin, open_voice: OpenVoice) -> None:
         try:
-            await self._send(server_events.response_created(self.response))
+            await self._send(server_events.response_created(self.response.as_json()))
             self.is_announced.set()
             self._work = asyncio.create_task(self._generate(begin, open_voice), name="answer")
             if self._reason is not None:
@@ -200,7 +200,7 @@ class ActiveResponse:
                 await self._conversation.finish_item(item)
         self.response.output = [to_wire(item) for item in self._items]
         self.response.usage = self._usage()
-        await self._send(server_events.response_done(self.response))
+        await self._send(server_events.response_done(self.response.as_json()))
 
     def _forget_unheard(self) -> None:
         """The model did not say what was not sent, or was not played when the session ended."""

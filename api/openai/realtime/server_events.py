@@ -8,7 +8,7 @@ always the first key, and `event_id` the second: `beta.to_beta` relies on it.
 import secrets
 from base64 import b64encode
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from api.sockets.kernel.conversation import json_text
 
@@ -16,12 +16,6 @@ ID_LETTERS = 21  # behind the prefix, as in OpenAI's ids
 
 WireItem: TypeAlias = dict[str, Any]
 """An item of a conversation, from `wire.to_wire`."""
-
-
-class JsonObject(Protocol):
-    """A session or a response."""
-
-    def as_json(self) -> dict[str, Any]: ...
 
 
 def new_id(prefix: str) -> str:
@@ -42,15 +36,6 @@ def error(
     return _frame("error", error=body)
 
 
-def session_created(session: JsonObject) -> str:
-    """The first event of a connection."""
-    return _frame("session.created", session=session.as_json())
-
-
-def session_updated(session: JsonObject) -> str:
-    return _frame("session.updated", session=session.as_json())
-
-
 def _plain(kind: str, *names: str) -> Callable[..., str]:
     """A function that writes the event with the values of these fields, in this order."""
 
@@ -60,6 +45,8 @@ def _plain(kind: str, *names: str) -> Callable[..., str]:
     return write
 
 
+session_created = _plain("session.created", "session")
+session_updated = _plain("session.updated", "session")
 item_added = _plain("conversation.item.added", "item", "previous_item_id")
 item_done = _plain("conversation.item.done", "item", "previous_item_id")
 item_retrieved = _plain("conversation.item.retrieved", "item")
@@ -74,6 +61,8 @@ speech_stopped = _plain("input_audio_buffer.speech_stopped", "item_id", "audio_e
 timeout_triggered = _plain(
     "input_audio_buffer.timeout_triggered", "item_id", "audio_start_ms", "audio_end_ms"
 )
+response_created = _plain("response.created", "response")
+response_done = _plain("response.done", "response")
 output_item_added = _plain("response.output_item.added", "response_id", "output_index", "item")
 output_item_done = _plain("response.output_item.done", "response_id", "output_index", "item")
 
@@ -96,14 +85,6 @@ def transcription_failed(item_id: str, code: str, message: str) -> str:
     # Without `param`: openai-agents-js takes no null here.
     body = {"type": "server_error", "code": code, "message": message}
     return _transcription("failed", item_id, error=body)
-
-
-def response_created(response: JsonObject) -> str:
-    return _frame("response.created", response=response.as_json())
-
-
-def response_done(response: JsonObject) -> str:
-    return _frame("response.done", response=response.as_json())
 
 
 def rate_limits_updated(limit: int, remaining: int, reset_s: float) -> str:
