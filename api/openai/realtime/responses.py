@@ -11,7 +11,7 @@ from api.http.errors import CODED
 from api.openai.realtime import server_events
 from api.openai.realtime.faults import as_fault
 from api.openai.realtime.response_object import RealtimeResponse, RealtimeUsage
-from api.openai.realtime.server_events import CallEvents, PartEvents, new_id
+from api.openai.realtime.server_events import PartEvents, new_id
 from api.openai.realtime.wire import to_wire
 from api.sockets.kernel.conversation import SessionEnded
 from models.llm.base import FinishReason
@@ -68,7 +68,7 @@ class ActiveResponse:
         self.answer: Answer | None = None
         self._message: Item | None = None
         self._part: PartEvents | None = None
-        self._calls: dict[int, tuple[Item, CallEvents]] = {}
+        self._calls: dict[int, tuple[Item, tuple[str, str, int, str]]] = {}  # and its place
         self._items: list[Item] = []  # by output index
 
     async def run(self, begin: Begin, open_voice: OpenVoice) -> None:
@@ -177,12 +177,11 @@ class ActiveResponse:
                 name=str(function.get("name") or ""),
             )
             index = await self._open(item)
-            events = CallEvents(self.response.id, item.id, index, item.call_id)
-            self._calls[number] = item, events
-        item, events = self._calls[number]
+            self._calls[number] = item, (self.response.id, item.id, index, item.call_id)
+        item, place = self._calls[number]
         if text := function.get("arguments"):
             item.arguments += str(text)
-            await self._send(events.arguments_delta(str(text)))
+            await self._send(server_events.arguments_delta(*place, str(text)))
 
     async def _end(self) -> None:
         finished = self.answer.finish_reason if self.answer else None
@@ -192,9 +191,10 @@ class ActiveResponse:
             item.status = "completed" if whole else "incomplete"
             if item is self._message and self._part is not None:
                 await self._end_message(self._part, item.parts[0])
-            for call, events in self._calls.values():
+            for call, place in self._calls.values():
                 if call is item:
-                    await self._send(events.arguments_done(item.name, item.arguments))
+                    done = server_events.arguments_done(*place, item.name, item.arguments)
+                    await self._send(done)
             await self._send(server_events.output_item_done(self.response.id, index, to_wire(item)))
             if self._conversation is not None:
                 await self._conversation.finish_item(item)

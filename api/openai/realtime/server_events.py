@@ -65,6 +65,10 @@ response_created = _plain("response.created", "response")
 response_done = _plain("response.done", "response")
 output_item_added = _plain("response.output_item.added", "response_id", "output_index", "item")
 output_item_done = _plain("response.output_item.done", "response_id", "output_index", "item")
+_CALL = ("response_id", "item_id", "output_index", "call_id")  # where a function call is
+arguments_delta = _plain("response.function_call_arguments.delta", *_CALL, "delta")
+# `arguments` is the whole JSON text.
+arguments_done = _plain("response.function_call_arguments.done", *_CALL, "name", "arguments")
 
 
 def transcription_delta(item_id: str, delta: str) -> str:
@@ -134,26 +138,6 @@ class PartEvents:
 
     def _event(self, kind: str, rest: str) -> str:
         return f'{{"type":"{kind}","event_id":"{new_id("event")}",{self._where}{rest}}}'
-
-
-class CallEvents:
-    """The events of one function call of a response."""
-
-    def __init__(self, response_id: str, item_id: str, output_index: int, call_id: str) -> None:
-        self._where = {
-            "response_id": response_id,
-            "item_id": item_id,
-            "output_index": output_index,
-            "call_id": call_id,
-        }
-
-    def arguments_delta(self, delta: str) -> str:
-        return _frame("response.function_call_arguments.delta", **self._where, delta=delta)
-
-    def arguments_done(self, name: str, arguments: str) -> str:
-        """`arguments` is the whole JSON text."""
-        kind = "response.function_call_arguments.done"
-        return _frame(kind, **self._where, name=name, arguments=arguments)
 
 
 def _transcription(step: str, item_id: str, **fields: Any) -> str:

@@ -71,7 +71,7 @@ def ended_responses() -> list[RealtimeResponse]:
 
 
 _PART = events.PartEvents("resp_1", 'item_"2', 0, 1)
-_CALL = events.CallEvents("resp_1", "item_4", 1, "call_1")
+_CALL = ("resp_1", "item_4", 1, "call_1")
 
 FRAMES: list[str] = [
     events.error("no", code="invalid_value", param="session.tools[0].name", event_id="e"),
@@ -107,8 +107,8 @@ FRAMES: list[str] = [
     _PART.transcript_done('"Hé!"'),
     _PART.text_delta("\n"),
     _PART.text_done("\n!"),
-    _CALL.arguments_delta('{"a"'),
-    _CALL.arguments_done("add", '{"a":1}'),
+    events.arguments_delta(*_CALL, '{"a"'),
+    events.arguments_done(*_CALL, "add", '{"a":1}'),
     events.rate_limits_updated(100, 50, 1.5),
 ]
 
