@@ -67,7 +67,7 @@ class Forecast:
         return max(left_s - min(since_s, PRIOR_WEIGHT * self._whole_s), 0.0)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class FitAttempt:
     """An attempt of the process with the lease. `run` is called once and can be cancelled."""
 

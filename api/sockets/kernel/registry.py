@@ -22,7 +22,7 @@ AT_ONCE = 16  # credentials that are looked up concurrently
 CLOSING_S = 2.0  # for the last error event and the close frame
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class SocketRegistry:
     """The registry of one process."""
 
