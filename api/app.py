@@ -9,7 +9,7 @@ from starlette.requests import ClientDisconnect
 from api.console import routes as console
 from api.guide import routes as guide
 from api.http import openapi
-from api.http.errors import on_client_left, on_error, on_http_error
+from api.http.errors import CODED, on_client_left, on_error, on_http_error
 from api.http.middleware import RequestFrame
 from api.inworld import routes as inworld
 from api.native import (
@@ -37,9 +37,6 @@ from api.sockets.stt import conversation as stt_socket
 from api.sockets.tts import conversation as tts_socket
 from api.telephony import twilio
 from configs.settings import BRAND
-from db.errors import DatabaseError
-from models.errors import EngineError
-from pipelines.errors import PipelineError
 from telemetry.logs import redact_logs
 
 
@@ -75,7 +72,7 @@ def routed_app() -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    for error in (EngineError, PipelineError, DatabaseError, RequestValidationError):
+    for error in (*CODED, RequestValidationError):
         app.add_exception_handler(error, on_error)
     app.add_exception_handler(ClientDisconnect, on_client_left)
     app.add_exception_handler(HTTPException, on_http_error)

@@ -32,9 +32,7 @@ class Workspace(SQLModel, table=True):
 
     id: int = Field(default_factory=random_id, sa_column=given_key())
     owner_id: int = Field(
-        sa_column=Column(
-            BigInteger, ForeignKey("users.id", ondelete="CASCADE"), nullable=False, unique=True
-        )
+        foreign_key="users.id", ondelete="CASCADE", unique=True, sa_type=BigInteger
     )
     name: str
     plan: str  # id of a plan in configs/plans.yaml

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import JSON, BigInteger, Column, ForeignKey, Index, Text, Uuid, delete, func, update
+from sqlalchemy import JSON, BigInteger, Column, Index, Text, delete, func, update
 from sqlmodel import Field, Session, SQLModel, col, select
 
 from db.accounts import workspace_reference
@@ -26,12 +26,11 @@ class Chat(SQLModel, table=True):
         Index("ix_chat_workspace_id_stored_bytes", "workspace_id", "stored_bytes"),
     )
 
-    id: UUID = Field(sa_column=Column(Uuid, primary_key=True))
+    id: UUID = Field(primary_key=True)
     workspace_id: int = Field(sa_column=workspace_reference())
     title: str  # the beginning of the user's first message
     stored_bytes: int = Field(
-        default=CHAT_BYTES,
-        sa_column=Column(BigInteger, nullable=False, server_default=str(CHAT_BYTES)),
+        default=CHAT_BYTES, sa_type=BigInteger, sa_column_kwargs={"server_default": str(CHAT_BYTES)}
     )
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
     updated_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
@@ -42,9 +41,7 @@ class ChatEntry(SQLModel, table=True):
 
     __tablename__ = "chat_message"
 
-    chat_id: UUID = Field(
-        sa_column=Column(Uuid, ForeignKey("chat.id", ondelete="CASCADE"), primary_key=True)
-    )
+    chat_id: UUID = Field(foreign_key="chat.id", ondelete="CASCADE", primary_key=True)
     position: int = Field(primary_key=True)  # from 0
     role: str
     content: str = Field(sa_type=Text)

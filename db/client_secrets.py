@@ -3,7 +3,7 @@
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import JSON, BigInteger, Column, ForeignKey, Index, LargeBinary, Uuid
+from sqlalchemy import JSON, BigInteger, Column, Index, LargeBinary
 from sqlmodel import Field, Session, SQLModel, col, delete, func, select
 
 from db.accounts import ApiKey, Workspace, workspace_reference
@@ -25,12 +25,10 @@ class ClientSecret(SQLModel, table=True):
     digest: bytes = Field(sa_column=Column(LargeBinary, primary_key=True))
     workspace_id: int = Field(sa_column=workspace_reference())
     key_id: int | None = Field(
-        default=None,
-        sa_column=Column(BigInteger, ForeignKey("api_key.id", ondelete="CASCADE"), index=True),
+        default=None, foreign_key="api_key.id", ondelete="CASCADE", index=True, sa_type=BigInteger
     )
     session_id: UUID | None = Field(
-        default=None,
-        sa_column=Column(Uuid, ForeignKey("login_session.id", ondelete="CASCADE"), index=True),
+        default=None, foreign_key="login_session.id", ondelete="CASCADE", index=True
     )
     scopes: list[str] = Field(sa_column=Column(JSON, nullable=False))
     configuration: bytes = Field(sa_type=LargeBinary)  # JSON of the session, encrypted

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import CTE, Column, ColumnElement, ForeignKey, Uuid, func, literal, update
+from sqlalchemy import CTE, ColumnElement, func, literal, update
 from sqlalchemy.orm import aliased
 from sqlmodel import Field, Session, SQLModel, col, select, tuple_
 
@@ -23,9 +23,7 @@ class DeliveryAttempt(SQLModel, table=True):
 
     __tablename__ = "delivery_attempt"
 
-    delivery_id: UUID = Field(
-        sa_column=Column(Uuid, ForeignKey("delivery.id", ondelete="CASCADE"), primary_key=True)
-    )
+    delivery_id: UUID = Field(foreign_key="delivery.id", ondelete="CASCADE", primary_key=True)
     number: int = Field(primary_key=True)  # from 1
     status_code: int | None = None  # None without a response
     error: str | None = None  # the class of the error: timeout, refused address, tls, …

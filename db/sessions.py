@@ -3,7 +3,7 @@
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import BigInteger, Column, ColumnElement, ForeignKey, Index, Uuid
+from sqlalchemy import BigInteger, ColumnElement, Index
 from sqlmodel import Field, Session, SQLModel, and_, col, delete, select, update
 
 from db.accounts import User, Workspace
@@ -18,10 +18,8 @@ class LoginSession(SQLModel, table=True):
     __tablename__ = "login_session"
     __table_args__ = (Index("ix_login_session_user_id_address", "user_id", "address"),)
 
-    id: UUID = Field(sa_column=Column(Uuid, primary_key=True))  # the `jti` of its token
-    user_id: int = Field(
-        sa_column=Column(BigInteger, ForeignKey("users.id", ondelete="CASCADE"), nullable=False)
-    )
+    id: UUID = Field(primary_key=True)  # the `jti` of its token
+    user_id: int = Field(foreign_key="users.id", ondelete="CASCADE", sa_type=BigInteger)
     address: str = Field(default="", max_length=64)  # of the client; the /64 network of an IPv6 one
     user_agent: str = Field(default="", max_length=200)
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)

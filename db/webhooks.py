@@ -15,12 +15,10 @@ from uuid import UUID, uuid4
 from sqlalchemy import (
     JSON,
     Column,
-    ForeignKey,
     Index,
     LargeBinary,
     Text,
     UniqueConstraint,
-    Uuid,
     text,
 )
 from sqlmodel import Field, Session, SQLModel, col, select
@@ -46,7 +44,7 @@ EncryptText = Callable[[str, str], str]
 class Webhook(SQLModel, table=True):
     """A URL that is subscribed to events."""
 
-    id: UUID = Field(sa_column=Column(Uuid, primary_key=True))
+    id: UUID = Field(primary_key=True)
     workspace_id: int = Field(sa_column=workspace_reference(index=True))
     url: str = Field(max_length=2048)
     events: list[str] = Field(sa_column=Column(JSON, nullable=False))
@@ -92,13 +90,9 @@ class Delivery(SQLModel, table=True):
         Index("ix_delivery_webhook_id_created_at", "webhook_id", "created_at"),
     )
 
-    id: UUID = Field(sa_column=Column(Uuid, primary_key=True))
-    event_id: str = Field(
-        sa_column=Column(ForeignKey("event.id", ondelete="CASCADE"), nullable=False)
-    )
-    webhook_id: UUID = Field(
-        sa_column=Column(Uuid, ForeignKey("webhook.id", ondelete="CASCADE"), nullable=False)
-    )
+    id: UUID = Field(primary_key=True)
+    event_id: str = Field(foreign_key="event.id", ondelete="CASCADE", max_length=40)
+    webhook_id: UUID = Field(foreign_key="webhook.id", ondelete="CASCADE")
     status: str = "pending"  # or delivered, failed, cancelled
     attempt: int = 0  # number of attempts so far
     next_at: datetime = Field(sa_type=UtcDateTime)

@@ -8,16 +8,14 @@ after 18 s and 30 s since Ray's controller looks around less often.
 
 import copy
 import hmac
-import json
 import logging
 import os
 import re
-import urllib.error
-import urllib.request
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import yaml
 
 from configs import environment
@@ -121,13 +119,13 @@ def deploy(dashboard_url: str, config: Config) -> None:
 
 def applications(dashboard_url: str) -> dict[str, Any]:
     """The state of each application by name, as Serve's API has it. Raises ValueError."""
-    found: dict[str, Any] = json.loads(_ask(dashboard_url))["applications"]
+    found: dict[str, Any] = _ask(dashboard_url).json()["applications"]
     return found
 
 
-def _ask(dashboard_url: str, config: Config | None = None) -> bytes:
+def _ask(dashboard_url: str, config: Config | None = None) -> httpx.Response:
     """Serve's API: sends the `config`, or reads the state. Raises ValueError."""
-    headers = {"Content-Type": "application/json"}
+    headers = {}
     if _asks_for_token():
         file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
         try:
@@ -135,23 +133,17 @@ def _ask(dashboard_url: str, config: Config | None = None) -> bytes:
         except OSError as error:
             raise ValueError(f"Ray's token cannot be read: {error}") from None
         headers["Authorization"] = f"Bearer {token}"
-    request = urllib.request.Request(
-        f"{dashboard_url}/api/serve/applications/",
-        data=None if config is None else json.dumps(config).encode(),
-        headers=headers,
-        method="GET" if config is None else "PUT",
-    )
+    method, url = "GET" if config is None else "PUT", f"{dashboard_url}/api/serve/applications/"
     try:
-        with urllib.request.urlopen(request, timeout=60) as response:
-            body: bytes = response.read()
-            return body
-    except urllib.error.HTTPError as error:
-        raise ValueError(error.read().decode(errors="replace")) from None
-    except OSError as error:
+        response = httpx.request(method, url, json=config, headers=headers, timeout=60)
+    except httpx.HTTPError as error:
         raise ValueError(
             f"Ray's dashboard does not answer at {dashboard_url} ({error}): is the service running,"
             " with this RAY_DASHBOARD_PORT, and CLUSTER_ADDRESS if it has one?"
         ) from None
+    if response.is_error:
+        raise ValueError(response.text)
+    return response
 
 
 def failures(state: dict[str, Any]) -> dict[str, str]:

@@ -22,7 +22,6 @@ from telemetry import metrics
 
 MAX_JSON_BYTES = 1 << 20
 MAX_PUBLIC_JSON_BYTES = 1 << 14  # of a route that needs no key
-JSON_SPACE = "json_space"  # key in the request's state: `BodySpace.of` its workspace
 MAX_DEPTH = 64
 # Bounds how long the event loop is held: the parser takes up to a second for a MiB of brackets.
 MAX_VALUES = 20_000

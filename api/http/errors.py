@@ -14,6 +14,8 @@ from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
 
+from db.errors import DatabaseError
+from models.errors import EngineError
 from pipelines.errors import INTERNAL_MESSAGE, PipelineError, public_error
 
 logger = logging.getLogger(__name__)
@@ -41,6 +43,9 @@ RETRY_AFTER_S = 1
 CLIENT_LEFT = 499  # for the log only: the client has disconnected
 OPENAI_PREFIX = "/openai/"
 OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+CODED = (EngineError, PipelineError, DatabaseError)
+"""The errors that have a `code`: of the layers below, and ApiError."""
+
 CLOSE = {"Connection": "close"}
 """Headers of a response sent before the request body was read: the connection is not reused."""
 

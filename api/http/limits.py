@@ -18,7 +18,7 @@ from starlette.requests import HTTPConnection, Request
 
 from api.http.addresses import block_of, client_address, parse_address
 from api.http.errors import ApiError
-from api.http.turns import Turns, turn_of
+from api.http.turns import OVERLOADED, Turns, turn_of
 from configs import environment
 from configs.schema.platform import AdmissionConfig, PlansConfig
 from pipelines.accounts.authentication import Authenticator, Principal
@@ -44,7 +44,6 @@ NO_CREDENTIAL = (
     "no API key came; send the header `Authorization: Bearer <API key or token>`, or on a "
     "WebSocket the query parameter `apiKey`"
 )
-OVERLOADED = "the service is overloaded; try again in a moment"
 _FULL = {
     "workspace": ("concurrency_limit", "too many requests of this workspace are in progress"),
     "address": (
@@ -79,7 +78,7 @@ class AdmissionControl:
         self._most_of_one = max(1, config.requests // 2)
         self._most_unknown = max(1, config.requests // 8)
         self._callers: dict[Hashable, int] = {}  # requests in progress
-        self.turns = Turns(config.requests, OVERLOADED)
+        self.turns = Turns(config.requests)
         self._kinds = {REQUEST: _Limit(config.requests, config.requests, config.burst_s, clock())}
         self._sending: dict[str, _Limit] = {}
         for path, number in config.work_per_core.items():

@@ -27,7 +27,7 @@ from api.http.limits import (
     add_rate_headers,
     leave_place,
 )
-from api.http.turns import TURN
+from api.http.turns import TURN, Turn
 from telemetry import metrics, tracing
 from telemetry.tracing import request_id
 
@@ -62,8 +62,8 @@ class RequestFrame:
 
     async def _serve_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         turns = self._admission.turns
-        address = client_address(HTTPConnection(scope))
-        turn = scope.setdefault("state", {})[TURN] = turns.of(address)
+        turn = Turn(turns, client_address(HTTPConnection(scope)))
+        scope.setdefault("state", {})[TURN] = turn
         with turns.working():
             try:
                 await self._app(scope, receive, send)
@@ -107,12 +107,12 @@ class RequestFrame:
                 end, message = message, {**message, "more_body": True}
             await send(message)
 
-        turn = state[TURN] = self._admission.turns.of(client_address(Request(scope)))
+        address = client_address(Request(scope))
+        turn = state[TURN] = Turn(self._admission.turns, address)
         releases: list[Callable[[], None]] = [turn.leave]
         state[RELEASES], state[SLOW_CLIENTS] = releases, self._admission.slow_clients
         try:
             if scope["path"] not in QUIET_PATHS:
-                address = client_address(Request(scope))
                 state[UNKNOWN] = self._admission.enter_unknown(address)
                 releases.append(state[UNKNOWN])
                 releases.append(self._admission.enter(REQUEST))

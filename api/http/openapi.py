@@ -1,6 +1,5 @@
 """The OpenAPI document, corrected to what the API does, and a page that shows it offline."""
 
-from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from api.http.routing import StrictRoute
@@ -50,7 +49,7 @@ _STILL_RUNNING = {
 
 def add_docs(app: FastAPI) -> None:
     """Serves the corrected document at `/openapi.json` and adds `/docs`."""
-
+    assets = _assets_dir()
     page = get_swagger_ui_html(
         openapi_url="/openapi.json",
         title=app.title,
@@ -62,11 +61,14 @@ def add_docs(app: FastAPI) -> None:
     async def docs(_: Request) -> Response:
         return page
 
+    async def asset(request: Request) -> Response:
+        return FileResponse(assets / Path(request.scope["path"]).name)
+
     # FastAPI's documented way to change its document.
     app.openapi = cache(lambda: truthful_openapi(app))  # type: ignore[method-assign]
     app.router.routes.append(Route("/docs", docs))
     for name in ("swagger-ui-bundle.js", "swagger-ui.css"):
-        app.router.routes.append(static_file(f"/docs/{name}", _assets_dir() / name))
+        app.router.routes.append(Route(f"/docs/{name}", asset))
 
 
 def truthful_openapi(app: FastAPI) -> dict[str, Any]:
@@ -104,18 +106,6 @@ def truthful_openapi(app: FastAPI) -> dict[str, Any]:
             elif method == "post":
                 responses["409"] = _STILL_RUNNING
     return document
-
-
-def static_file(url: str, path: Path, headers: Mapping[str, str] | None = None) -> Route:
-    """A route to a script or a style sheet; not part of the OpenAPI document."""
-    media_type = {".js": "text/javascript", ".css": "text/css"}[path.suffix]
-
-    content = path.read_bytes()  # once, so that all files of a page are of one release
-
-    async def serve(_: Request) -> Response:
-        return Response(content, media_type=media_type, headers=headers)
-
-    return Route(url, serve)
 
 
 def _assets_dir() -> Path:

@@ -11,7 +11,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
 from api.http.addresses import client_address
-from api.http.bodies import JSON_SPACE, MAX_PUBLIC_JSON_BYTES, ErrorBody, parse_json, read_json
+from api.http.bodies import MAX_PUBLIC_JSON_BYTES, ErrorBody, parse_json, read_json
 from api.http.errors import ApiError
 from api.http.idempotency import answer_once
 from api.http.ignored_fields import note_ignored, shape_of, unknown_fields
@@ -146,7 +146,8 @@ class StrictRoute(APIRoute):
                 return await parse_and_handle(
                     request, await read_json(request, MAX_PUBLIC_JSON_BYTES)
                 )
-            async with getattr(request.state, JSON_SPACE)() as take:
+            space = services_of(request).infrastructure.bodies
+            async with space.of(request.state.principal.workspace_id) as take:
                 return await parse_and_handle(request, await read_json(request, take=take))
 
         async def parse_and_handle(request: Request, body: bytes) -> Response:
@@ -188,8 +189,6 @@ def guarded_route(required: Scope | None, schemes: tuple[str, ...]) -> type[Stri
                 request.scope["state"][UNKNOWN]()
                 uploads = partial(infrastructure.uploads.of, principal.workspace_id)
                 setattr(request.state, UPLOAD_SPACE, uploads)
-                bodies = partial(infrastructure.bodies.of, principal.workspace_id)
-                setattr(request.state, JSON_SPACE, bodies)
                 await limits.count_request(request, principal)
                 require_scopes(authenticator, principal, (required,) if required else ())
                 admission, workspace_id = infrastructure.admission, principal.workspace_id

@@ -14,6 +14,7 @@ from pipelines.fair_queuing import FairSlots
 from telemetry import metrics
 
 TURN = "turn"  # the key of its Turn in the scope's state of a request
+OVERLOADED = "the service is overloaded; try again in a moment"
 
 SLOTS = 3
 REST = 5.0  # times what a turn took: short requests alone then take half of the loop at most
@@ -29,14 +30,10 @@ class Turns:
     ended, and errors are delayed, since refused clients often try again at once.
     """
 
-    def __init__(self, most_waiting: int, refusal: str) -> None:
-        self._slots = FairSlots(SLOTS, most_waiting, refusal)
+    def __init__(self, most_waiting: int) -> None:
+        self._slots = FairSlots(SLOTS, most_waiting, OVERLOADED)
         self._working = 0
         self._delayed = 0
-
-    def of(self, address: str) -> "Turn":
-        """The turn of a request, not yet taken."""
-        return Turn(self, address)
 
     async def take(self, address: str) -> Callable[[], None]:
         """Waits for a slot; returns the function that gives it back. Raises Overloaded."""

@@ -3,7 +3,7 @@
 import asyncio
 import uuid
 
-from api.http.errors import to_api_error
+from api.http.errors import CODED, to_api_error
 from api.inworld.messages import (
     ABORTED,
     ALREADY_EXISTS,
@@ -25,12 +25,9 @@ from api.inworld.messages import (
     updated,
 )
 from api.services import Services
-from api.sockets.kernel.conversation import ClientFault, parse_event
+from api.sockets.kernel.conversation import ClientFault, Conversation, parse_event
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.events import shown
-from db.errors import DatabaseError
-from models.errors import EngineError
-from pipelines.errors import PipelineError
 from pipelines.text.segmentation import finished
 from pipelines.tts.session import (
     MAX_CONTEXTS,
@@ -100,7 +97,7 @@ class AutoFlush:
         self._context.flush_automatically(len(self._context.buffered))
 
 
-class InworldConversation:
+class InworldConversation(Conversation):
     """One socket, which stays open when its last context was closed.
 
     Only unreadable messages count as faults of the client: its keep-alive messages name closed
@@ -112,9 +109,6 @@ class InworldConversation:
         self._synthesis = services.speech.synthesis
         self._contexts = OpenContexts(session.spawn, self._on_closed)
         self._open: dict[str, tuple[Create, AutoFlush]] = {}
-
-    async def opened(self) -> None:
-        """Sends nothing: the first message is the client's."""
 
     async def receive_text(self, text: str) -> None:
         named: str | None = None
@@ -215,7 +209,7 @@ class InworldConversation:
         workspace_id = self._session.principal.workspace_id
         try:
             return await open_voice(create, self._synthesis, workspace_id)
-        except (EngineError, PipelineError, DatabaseError) as error:
+        except CODED as error:
             answer = to_api_error(error)
             raise _fault(answer.message, code_of(answer.status), context_id) from None
 

@@ -140,8 +140,6 @@ async def synthesize(
 @router.post(
     "/tts/v1/voice:stream",
     summary="Stream the speech of a text",
-    response_class=Response,
-    status_code=200,
     responses=NdjsonStream.documented(
         InworldLine, "One JSON object a line: `result` many times, or `error` at the end"
     ),

@@ -221,8 +221,6 @@ async def synthesize(
 @router.post(
     "/tts-stream",
     summary="Stream the speech of a text",
-    response_class=Response,
-    status_code=200,
     responses=NdjsonStream.documented(
         StreamLine, "One JSON object a line: `chunk` many times, then `complete` or `error`"
     ),

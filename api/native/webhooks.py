@@ -110,17 +110,9 @@ def _id(text: str, message: str = "no webhook has that id") -> UUID:
 
 def _shown_delivery(listed: ListedDelivery) -> ShownDelivery:
     row = listed.delivery
-    return ShownDelivery.model_validate(
-        {
-            "id": row.id,
-            "event_id": row.event_id,
-            "event": listed.kind,
-            "status": row.status,
-            "attempts": listed.attempts,
-            "next_attempt_at": row.next_at if row.status == "pending" else None,
-            "created_at": row.created_at,
-        }
-    )
+    next_at = row.next_at if row.status == "pending" else None
+    more = {"event": listed.kind, "attempts": listed.attempts, "next_attempt_at": next_at}
+    return ShownDelivery.model_validate({**row.model_dump(), **more})
 
 
 @router.post("/webhooks", status_code=201, summary="Register a webhook")

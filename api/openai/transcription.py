@@ -106,7 +106,6 @@ _TEXT = {"schema": {"type": "string"}}
     "/openai/v1/audio/transcriptions",
     summary="Transcribe a file, for OpenAI's clients",
     openapi_extra=form_schema("file", OpenAITranscriptionFields),
-    response_class=Response,
     responses={
         200: {
             "description": "The text in the format asked for, or server-sent events",

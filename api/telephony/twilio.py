@@ -7,7 +7,7 @@ from typing import Any
 from api.openai.realtime.client_secrets import SCOPES
 from api.openai.realtime.conversation import RealtimeConversation
 from api.services import Services
-from api.sockets.kernel.conversation import ClientFault
+from api.sockets.kernel.conversation import ClientFault, Conversation
 from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
 from api.telephony.twilio_events import (
@@ -24,7 +24,7 @@ BYTES_PER_MS = 8  # mu-law at 8000 Hz
 FORMAT = {"type": "audio/pcmu"}
 
 
-class TwilioConversation:
+class TwilioConversation(Conversation):
     """One call: the agent begins with `start`."""
 
     def __init__(self, socket: SocketSession, services: Services) -> None:
@@ -54,9 +54,6 @@ class TwilioConversation:
                     self._played_ms = min(int(played_ms), self._sent_ms)
             case TwilioStop():
                 self._socket.finish()
-
-    async def receive_binary(self, data: bytes) -> None:
-        raise ClientFault("binary messages have no meaning here; send JSON")
 
     async def closed(self) -> None:
         if self._agent is not None:

@@ -12,10 +12,11 @@ EVENTS = ("connected", "start", "media", "mark", "dtmf", "stop")
 MAX_PARAMETERS = 100
 
 
-class TwilioConnected(LenientModel):
-    """The first message of a stream, which says nothing of the call."""
+class IgnoredEvent(LenientModel):
+    """The first message of a stream, which says nothing of the call; or a key of the telephone,
+    which has no meaning here."""
 
-    event: Literal["connected"]
+    event: Literal["connected", "dtmf"]
 
 
 class MediaFormat(LenientModel):
@@ -63,21 +64,13 @@ class TwilioMark(LenientModel):
     mark: StreamMark
 
 
-class TwilioDtmf(LenientModel):
-    """A key of the telephone, which has no meaning here."""
-
-    event: Literal["dtmf"]
-
-
 class TwilioStop(LenientModel):
     """The call or the stream has ended."""
 
     event: Literal["stop"]
 
 
-TwilioEvent: TypeAlias = (
-    TwilioConnected | TwilioStart | TwilioMedia | TwilioMark | TwilioDtmf | TwilioStop
-)
+TwilioEvent: TypeAlias = IgnoredEvent | TwilioStart | TwilioMedia | TwilioMark | TwilioStop
 _EVENT: TypeAdapter[TwilioEvent] = TypeAdapter(Annotated[TwilioEvent, Field(discriminator="event")])
 
 

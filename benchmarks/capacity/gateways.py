@@ -59,7 +59,7 @@ def serve(place: Place, connection: Connection) -> None:
 
     async def run() -> None:
         services = services_of(place)
-        services.infrastructure.sockets._at_most = place.sockets
+        services.infrastructure.sockets.at_most = place.sockets
         listener = HttpListener(create_app(services), "127.0.0.1", place.port)
         await listener.start()
         services.infrastructure.limits.start()

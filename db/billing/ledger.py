@@ -426,21 +426,14 @@ def _add_entry(
     operation: str,
     kind: str,
     balance_after: int,
-    *,
-    amount: int = 0,
-    held: int = 0,
-    service: str = "",
-    units: int = 0,
+    **others: int | str,
 ) -> None:
+    """`others` are the columns that have defaults: amount, held, service and units."""
     values = {
         "workspace_id": workspace_id,
         "operation": operation,
         "kind": kind,
-        "amount": amount,
-        "held": held,
         "balance_after": balance_after,
-        "service": service,
-        "units": units,
         "created_at": utc_now(),
     }
-    session.connection().execute(_ADD_ENTRY, values)
+    session.connection().execute(_ADD_ENTRY, values | others)

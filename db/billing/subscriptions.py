@@ -3,7 +3,6 @@
 from datetime import datetime
 from uuid import UUID, uuid4
 
-from sqlalchemy import Column, Uuid
 from sqlmodel import Field, Session, SQLModel, select
 
 from db.accounts import Workspace, workspace_reference
@@ -14,7 +13,7 @@ from db.database import UtcDateTime, utc_now
 class Subscription(SQLModel, table=True):
     """The billing cycle of a workspace's plan; the plan itself is a column of the workspace."""
 
-    id: UUID = Field(sa_column=Column(Uuid, primary_key=True))
+    id: UUID = Field(primary_key=True)
     workspace_id: int = Field(sa_column=workspace_reference(unique=True))
     status: str = "active"
     billing_cycle: str  # monthly or annual

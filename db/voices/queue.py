@@ -6,7 +6,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import TypeAlias
 from uuid import UUID
 
@@ -66,24 +66,16 @@ def voices_in_turn(
     for voice in session.connection().execute(query):
         is_begun = voice.progress > 0 or voice.attempt > 0
         (begun if is_begun else waiting[voice.workspace_id]).append(voice)
-    # After its turn a workspace is behind all others.
-    served = len(begun)
     places = {voice.workspace_id: place for place, voice in enumerate(reversed(begun), start=1)}
-    queue = [
-        (places.get(one, 0), voices[-1].voice_turn_at or NEVER, voices[-1].created_at, one)
-        for one, voices in waiting.items()
-    ]
-    heapq.heapify(queue)
+
+    def turn(voices: list[WaitingVoice]) -> tuple[int, datetime, datetime, int]:
+        first, place = voices[-1], places.get(voices[-1].workspace_id, 0)
+        return place, first.voice_turn_at or NEVER, first.created_at, first.workspace_id
+
     yield from reversed(begun)
-    while queue:
-        workspace_id = queue[0][3]
-        voice = waiting[workspace_id].pop()
-        yield voice
-        served += 1
-        if waiting[workspace_id]:
-            heapq.heapreplace(queue, (served, NEVER, voice.created_at, workspace_id))
-        else:
-            heapq.heappop(queue)
+    # After its turn a workspace is behind all others, so each round has the same order.
+    for voices in zip_longest(*map(reversed, sorted(waiting.values(), key=turn))):
+        yield from filter(None, voices)
 
 
 def ends_in_turn(

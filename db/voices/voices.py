@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import Column, ForeignKey, Index, Text, Uuid, case, func
+from sqlalchemy import Index, Text, case, func
 from sqlmodel import Field, Session, SQLModel, col, select
 
 from db.accounts import workspace_reference
@@ -28,7 +28,7 @@ class Voice(SQLModel, table=True):
         Index("ix_voice_status_created_at", "status", "created_at"),
     )
 
-    id: UUID = Field(sa_column=Column(Uuid, primary_key=True))
+    id: UUID = Field(primary_key=True)
     workspace_id: int = Field(sa_column=workspace_reference())
     name: str
     name_key: str  # the case-folded name
@@ -72,9 +72,7 @@ class VoiceSample(SQLModel, table=True):
 
     __tablename__ = "voice_sample"
 
-    voice_id: UUID = Field(
-        sa_column=Column(Uuid, ForeignKey("voice.id", ondelete="CASCADE"), primary_key=True)
-    )
+    voice_id: UUID = Field(foreign_key="voice.id", ondelete="CASCADE", primary_key=True)
     position: int = Field(primary_key=True)  # from 0, in the order of the form
     file_id: str = Field(max_length=40)
     seconds: float

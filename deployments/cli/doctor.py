@@ -13,12 +13,18 @@ from functools import partial
 from urllib.parse import urlsplit
 
 import click
-import httpx
 
-from configs.environment import SettingsError, cores, listen_problem, port
+from configs.environment import (
+    SettingsError,
+    address_on_this_machine,
+    cores,
+    listen_problem,
+    port,
+)
 from configs.settings import Settings, load_settings, weights_dir
 from db import database
 from deployments.cluster import DASHBOARD_PORT
+from deployments.main import readyz
 from deployments.memory import free_bytes
 from models.weights.fetch import missing
 from models.weights.store import WeightStore
@@ -75,19 +81,12 @@ def check_ports(settings: Settings) -> str:
     dashboard = ("127.0.0.1", port("RAY_DASHBOARD_PORT", DASHBOARD_PORT), "RAY_DASHBOARD_PORT")
     for host, number, name in ((settings.host, settings.port, "PORT"), dashboard):
         if problem := listen_problem(host, number):
-            if name == "PORT" and _is_ours(host, number):
+            url = f"{address_on_this_machine(host, number)}/healthz"
+            if name == "PORT" and (readyz(url) or {}).get("status") == "ok":
                 return f"the service answers on {number}"
             raise Problem(f"{host}:{number}: {problem}; set HOST or {name}")
         found.append(f"{number} free")
     return ", ".join(found)
-
-
-def _is_ours(host: str, number: int) -> bool:
-    try:
-        found = httpx.get(f"http://{host}:{number}/healthz", timeout=5).json()
-        return bool(found["status"] == "ok")
-    except (httpx.HTTPError, ValueError, KeyError, TypeError):
-        return False
 
 
 def check_weights() -> str:

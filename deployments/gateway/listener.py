@@ -13,7 +13,6 @@ from typing import Any, cast
 import uvicorn
 from starlette.types import ASGIApp
 
-from api.http.limits import OVERLOADED
 from api.http.turns import Turns
 from configs.load import load_yaml
 from configs.schema.platform import AdmissionConfig
@@ -59,7 +58,7 @@ class HttpListener:
             HttpConnection,
             limits=ClientLimits(
                 admission,
-                turns or Turns(admission.requests, OVERLOADED),
+                turns or Turns(admission.requests),
                 tuple(map(ip_network, trusted_proxies)),
             ),
         )

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -66,35 +67,26 @@ class Forecast:
         return max(left_s - min(since_s, PRIOR_WEIGHT * self._whole_s), 0.0)
 
 
+@dataclass(eq=False, repr=False)
 class FitAttempt:
     """An attempt of the process with the lease. `run` is called once and can be cancelled."""
 
-    def __init__(
-        self,
-        queue: VoiceQueue,
-        claimed: Voice,
-        work: VoiceWorkConfig,
-        begin: Callable[[list[bytes], bytes | None], AnyFit],
-        workers: Callable[[Any], RunTrials],
-        engine: str,
-        compute: ThreadPoolExecutor,
-    ) -> None:
-        """`begin` creates a fit from recordings and a checkpoint. `engine` is the name of the
-        voice's engine. Blocking work runs in `compute`, one thread.
-        """
-        self._queue = queue
-        self._claimed = claimed
-        self._work = work
-        self._begin = begin
-        self._workers = workers
-        self._engine = engine
-        self._compute = compute
-        self._progress: float | None = None  # None: not known yet
-        self._forecast = Forecast(work.seconds_per_voice, 0.0)
-        self._state: bytes | None = None  # the newest checkpoint that is not stored yet
-        self._stored_at = float("-inf")  # so that the first checkpoint is stored at once
-        self._finishing = asyncio.Lock()  # prevents renewals: a finished voice has no lease
-        self._is_finished = False
+    queue: VoiceQueue
+    claimed: Voice
+    work: VoiceWorkConfig
+    begin: Callable[[list[bytes], bytes | None], AnyFit]  # a fit of recordings and a checkpoint
+    workers: Callable[[Any], RunTrials]
+    engine: str  # name of the voice's engine
+    compute: ThreadPoolExecutor  # of one thread, for blocking work
+    _progress: float | None = None  # None: not known yet
+    _state: bytes | None = None  # the newest checkpoint that is not stored yet
+    _stored_at: float = float("-inf")  # so that the first checkpoint is stored at once
+    # Prevents renewals: a finished voice has no lease.
+    _finishing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _is_finished: bool = False
+
+    def __post_init__(self) -> None:
+        self._forecast = Forecast(self.work.seconds_per_voice, 0.0)
 
     async def run(self) -> AttemptResult:
         """Raises the errors of the fit, its trials or the stores; another attempt can follow."""
@@ -115,8 +107,8 @@ class FitAttempt:
         if not await self._renew():
             return
         if self._state:
-            await self._queue.keep_checkpoint(self._claimed, self._state)
-        await self._queue.give_back(self._claimed)
+            await self.queue.keep_checkpoint(self.claimed, self._state)
+        await self.queue.give_back(self.claimed)
 
     async def _keeps_lease(self) -> bool:
         async with self._finishing:
@@ -124,9 +116,9 @@ class FitAttempt:
 
     async def _renew(self) -> bool:
         if self._progress is None:
-            return await self._queue.renew(self._claimed)
+            return await self.queue.renew(self.claimed)
         left_s = self._forecast.remaining_s(self._progress)
-        return await self._queue.renew(self._claimed, self._progress, left_s)
+        return await self.queue.renew(self.claimed, self._progress, left_s)
 
     async def _make(self) -> AttemptResult:
         try:
@@ -134,10 +126,10 @@ class FitAttempt:
         except NotFound:
             return "gone"
         except InvalidAudio as error:
-            if self._claimed.attempt < UNDECODABLE_AFTER:
+            if self.claimed.attempt < UNDECODABLE_AFTER:
                 raise  # the recordings were decoded at their upload
             return await self._finish(FailedFit(error.code, str(error)))
-        run_trials = self._workers(fit.target)
+        run_trials = self.workers(fit.target)
         while trials := await self._in_thread(lambda: fit.next_trials()):
             began = time.monotonic()
             async with asyncio.timeout(STALL_S):
@@ -152,11 +144,11 @@ class FitAttempt:
 
     async def _begin_fit(self) -> AnyFit:
         """Creates the fit. Raises NotFound or InvalidAudio."""
-        samples = await _until_available(lambda: self._queue.samples(self._claimed))
-        state = await _until_available(lambda: self._queue.checkpoint(self._claimed))
-        fit = await self._in_thread(lambda: self._begin(samples, state))
+        samples = await _until_available(lambda: self.queue.samples(self.claimed))
+        state = await _until_available(lambda: self.queue.checkpoint(self.claimed))
+        fit = await self._in_thread(lambda: self.begin(samples, state))
         self._progress = fit.progress
-        self._forecast = Forecast(self._work.seconds_per_voice, fit.progress)
+        self._forecast = Forecast(self.work.seconds_per_voice, fit.progress)
         logger.info("fit_begun", extra=self._log_fields(resumed=state is not None))
         return fit
 
@@ -165,7 +157,7 @@ class FitAttempt:
         if not self._state or time.monotonic() < self._stored_at + CHECKPOINT_S:
             return True
         try:
-            kept = await self._queue.keep_checkpoint(self._claimed, self._state)
+            kept = await self.queue.keep_checkpoint(self.claimed, self._state)
         except UNAVAILABLE as error:
             logger.warning("checkpoint_not_kept", extra={"reason": str(error)})
             return True
@@ -178,10 +170,10 @@ class FitAttempt:
         async def finish() -> bool:
             async with self._finishing:
                 if isinstance(result, FailedFit):
-                    done = await self._queue.fail(self._claimed, result.code, result.reason, report)
+                    done = await self.queue.fail(self.claimed, result.code, result.reason, report)
                 else:
-                    done = await self._queue.publish(
-                        self._claimed, self._engine, result.pack, result.similarity, report
+                    done = await self.queue.publish(
+                        self.claimed, self.engine, result.pack, result.similarity, report
                     )
                 self._is_finished = True
                 return done
@@ -191,10 +183,10 @@ class FitAttempt:
         return "failed" if isinstance(result, FailedFit) else "ready"
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._compute, work)
+        return await asyncio.get_running_loop().run_in_executor(self.compute, work)
 
     def _log_fields(self, **more: object) -> dict[str, object]:
-        return {"voice": str(self._claimed.id), "progress": round(self._progress or 0, 3), **more}
+        return {"voice": str(self.claimed.id), "progress": round(self._progress or 0, 3), **more}
 
 
 def _observe(fit: AnyFit, outcomes: Sequence[Any]) -> bytes:

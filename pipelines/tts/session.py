@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
-from pydantic import BaseModel
 
 from models.audio import AudioChunk, cut
 from pipelines.audio import effects
@@ -22,8 +21,7 @@ from pipelines.tts.shaping import StreamEnhancer, TimedWord
 from pipelines.tts.voices import AvailableVoice
 from telemetry import tracing
 
-Message = BaseModel | str
-Send = Callable[[Message], Awaitable[None]]
+Send = Callable[[str], Awaitable[None]]
 
 MAX_CONTEXTS = 5  # open at once in one session
 REMEMBERED_IDS = 100  # of closed contexts, so that errors can name them
@@ -181,28 +179,28 @@ class ContextVoice:
 
 
 class ContextWire(Protocol):
-    """Writes the events of one context for a protocol: as models, or as JSON."""
+    """Writes the events of one context for a protocol, as JSON."""
 
-    def audio(self, chunk: EncodedChunk) -> Message:
+    def audio(self, chunk: EncodedChunk) -> str:
         """A chunk of speech."""
         ...
 
-    def rest(self, spoken_s: float) -> Message | None:
+    def rest(self, spoken_s: float) -> str | None:
         """The words held back until the end of a flush, which may have failed.
 
         `spoken_s` is the length of all audio of the context's voice.
         """
         ...
 
-    def flushed(self) -> Message:
+    def flushed(self) -> str:
         """A flush succeeded."""
         ...
 
-    def closed(self) -> Message:
+    def closed(self) -> str:
         """The last event of the context."""
         ...
 
-    def error(self, error: Exception) -> Message:
+    def error(self, error: Exception) -> str:
         """A flush failed; the context stays open."""
         ...
 

@@ -31,6 +31,9 @@ class SavedMessage(BaseModel):
     created_at: datetime
 
 
+STORED = {"role", "content", "model", "created_at"}  # the fields that are columns
+
+
 class SavedChat(ListedChat):
     messages: list[SavedMessage]  # of the page, oldest first
     pagination: Pagination
@@ -67,15 +70,7 @@ async def read_saved(
         principal.workspace_id, to_chat_id(chat_id), query.page, query.limit
     )
     messages = [
-        SavedMessage(
-            role=entry.role,
-            content=entry.content,
-            tool_calls=entry.extra.get("tool_calls"),
-            tool_call_id=entry.extra.get("tool_call_id"),
-            model=entry.model,
-            created_at=entry.created_at,
-        )
-        for entry in entries
+        SavedMessage(**entry.extra, **entry.model_dump(include=STORED)) for entry in entries
     ]
     pagination = query.answer(messages, total).pagination
     listed = dict(ListedChat.model_validate(saved))

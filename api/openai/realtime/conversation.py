@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import assert_never
 
-from api.http.errors import ApiError
+from api.http.errors import CODED
 from api.http.limits import require_request
 from api.openai.names import DEFAULT_AGENT
 from api.openai.realtime import server_events
@@ -49,7 +49,6 @@ from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.session import SecretSession, SocketSession
 from configs.schema.voices import Tier
-from db.errors import DatabaseError
 from models.errors import EngineError
 from models.llm.base import ChatMessage, GenerationRequest
 from pipelines.agents.drafts import Draft, Drafts
@@ -65,7 +64,6 @@ from pipelines.agents.items import (
 from pipelines.agents.session_record import SessionRecord
 from pipelines.audio.encode.formats import open_encoder
 from pipelines.chat.pipeline import ChatRequest, Completion
-from pipelines.errors import PipelineError
 from pipelines.tts.pipeline import SpeechRequest
 from pipelines.tts.session import ContextVoice
 from pipelines.tts.voices import FALLBACK_LANGUAGE, AvailableVoice
@@ -129,19 +127,19 @@ class RealtimeConversation:
                 self._session.chat_id = await self._record.save_chat(bool(self._session.save_chat))
                 self._record.begin(self._session.id, self._chat_model)
             await self._input.configure(self._session)
-        except (RealtimeFault, ApiError, EngineError, PipelineError, DatabaseError) as error:
+        except (RealtimeFault, *CODED) as error:
             fault = as_fault(error)
             await self.send(str(fault.event))
             self._socket.finish(close_codes.POLICY)
             return
-        await self.send(server_events.session_created(self._session))
+        await self.send(server_events.session_created(self._session.as_json()))
         self._warm_up()
 
     async def receive_text(self, text: str) -> None:
         event = parse_client_event(text)
         try:
             await self._handle(event)
-        except (RealtimeFault, ApiError, EngineError, PipelineError, DatabaseError) as error:
+        except (RealtimeFault, *CODED) as error:
             fault = as_fault(error).about(event.event_id)
             if fault.code not in RACES:
                 raise fault from None
@@ -243,7 +241,7 @@ class RealtimeConversation:
             changed.chat_id = await self._record.save_chat(bool(changed.save_chat))
         await self._input.configure(changed)
         self._session = changed
-        await self.send(server_events.session_updated(changed))
+        await self.send(server_events.session_updated(changed.as_json()))
         self._warm_up()
 
     async def _create_item(self, event: CreateItem) -> None:

@@ -55,18 +55,11 @@ class RealtimeResponse:
     output: list[WireItem] = field(default_factory=list)
     usage: RealtimeUsage = RealtimeUsage()
 
-    def complete(self) -> None:
-        self.status = "completed"
-
-    def cancel(self, reason: Literal["client_cancelled", "turn_detected"]) -> None:
-        """Ended by the client, or by the user's voice."""
-        self._end("cancelled", reason=reason)
-
-    def cut(self, reason: Literal["max_output_tokens", "content_filter"]) -> None:
-        self._end("incomplete", reason=reason)
-
-    def fail(self, code: str, message: str, kind: str = "server_error") -> None:
-        self._end("failed", error={"type": kind, "code": code, "message": message})
+    def end(self, status: ResponseStatus, **details: Any) -> None:
+        """`details`: the `reason` of one that is cancelled or incomplete, the `error` of a failed
+        one."""
+        self.status = status
+        self.status_details = {"type": status, **details} if details else None
 
     def as_json(self) -> dict[str, Any]:
         output = self.session.audio.output
@@ -84,7 +77,3 @@ class RealtimeResponse:
             "usage": None if self.status == "in_progress" else self.usage.as_json(),
             "metadata": self.metadata,
         }
-
-    def _end(self, status: ResponseStatus, **details: Any) -> None:
-        self.status = status
-        self.status_details = {"type": status, **details}

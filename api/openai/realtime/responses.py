@@ -7,15 +7,13 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, su
 from math import ceil
 from typing import Literal, Protocol
 
-from api.http.errors import ApiError
+from api.http.errors import CODED
 from api.openai.realtime import server_events
 from api.openai.realtime.faults import as_fault
 from api.openai.realtime.response_object import RealtimeResponse, RealtimeUsage
-from api.openai.realtime.server_events import CallEvents, PartEvents, new_id
+from api.openai.realtime.server_events import PartEvents, new_id
 from api.openai.realtime.wire import to_wire
 from api.sockets.kernel.conversation import SessionEnded
-from db.errors import DatabaseError
-from models.errors import EngineError
 from models.llm.base import FinishReason
 from pipelines.agents.held_speech import AgentVoice
 from pipelines.agents.items import Item, Part
@@ -23,7 +21,6 @@ from pipelines.agents.playback import Playback
 from pipelines.agents.response import Answer, AnswerAudio, AnswerCall, AnswerPiece, AnswerText
 from pipelines.audio.encode.formats import EncoderFormat
 from pipelines.chat.pipeline import Completion
-from pipelines.errors import PipelineError
 from telemetry import tracing
 
 Send = Callable[[str], Awaitable[None]]
@@ -71,7 +68,7 @@ class ActiveResponse:
         self.answer: Answer | None = None
         self._message: Item | None = None
         self._part: PartEvents | None = None
-        self._calls: dict[int, tuple[Item, CallEvents]] = {}
+        self._calls: dict[int, tuple[Item, tuple[str, str, int, str]]] = {}  # and its place
         self._items: list[Item] = []  # by output index
 
     async def run(self, begin: Begin, open_voice: OpenVoice) -> None:
@@ -87,7 +84,7 @@ class ActiveResponse:
 
     async def _work_on(self, begin: Begin, open_voice: OpenVoice) -> None:
         try:
-            await self._send(server_events.response_created(self.response))
+            await self._send(server_events.response_created(self.response.as_json()))
             self.is_announced.set()
             self._work = asyncio.create_task(self._generate(begin, open_voice), name="answer")
             if self._reason is not None:
@@ -96,9 +93,10 @@ class ActiveResponse:
                 await self._work
         except SessionEnded:
             raise
-        except (ApiError, EngineError, PipelineError, DatabaseError) as error:
+        except CODED as error:
             fault = as_fault(error)
-            self.response.fail(fault.code or fault.kind, fault.message, fault.kind)
+            shown = {"code": fault.code or fault.kind, "message": fault.message}
+            self.response.end("failed", error={"type": fault.kind, **shown})
             tracing.annotate({}, error=type(error).__name__)
         finally:
             if self._work is not None and not self._work.done():  # the session ends
@@ -179,12 +177,11 @@ class ActiveResponse:
                 name=str(function.get("name") or ""),
             )
             index = await self._open(item)
-            events = CallEvents(self.response.id, item.id, index, item.call_id)
-            self._calls[number] = item, events
-        item, events = self._calls[number]
+            self._calls[number] = item, (self.response.id, item.id, index, item.call_id)
+        item, place = self._calls[number]
         if text := function.get("arguments"):
             item.arguments += str(text)
-            await self._send(events.arguments_delta(str(text)))
+            await self._send(server_events.arguments_delta(*place, str(text)))
 
     async def _end(self) -> None:
         finished = self.answer.finish_reason if self.answer else None
@@ -194,15 +191,16 @@ class ActiveResponse:
             item.status = "completed" if whole else "incomplete"
             if item is self._message and self._part is not None:
                 await self._end_message(self._part, item.parts[0])
-            for call, events in self._calls.values():
+            for call, place in self._calls.values():
                 if call is item:
-                    await self._send(events.arguments_done(item.name, item.arguments))
+                    done = server_events.arguments_done(*place, item.name, item.arguments)
+                    await self._send(done)
             await self._send(server_events.output_item_done(self.response.id, index, to_wire(item)))
             if self._conversation is not None:
                 await self._conversation.finish_item(item)
         self.response.output = [to_wire(item) for item in self._items]
         self.response.usage = self._usage()
-        await self._send(server_events.response_done(self.response))
+        await self._send(server_events.response_done(self.response.as_json()))
 
     def _forget_unheard(self) -> None:
         """The model did not say what was not sent, or was not played when the session ended."""
@@ -222,12 +220,12 @@ class ActiveResponse:
 
     def _set_status(self, finished: FinishReason | None) -> None:
         if self._reason is not None:
-            self.response.cancel(self._reason)
+            self.response.end("cancelled", reason=self._reason)
         elif self.response.status == "in_progress":
             if finished == "length":
-                self.response.cut("max_output_tokens")
+                self.response.end("incomplete", reason="max_output_tokens")
             else:
-                self.response.complete()
+                self.response.end("completed")
 
     def _usage(self) -> RealtimeUsage:
         used = self.answer.usage if self.answer else None

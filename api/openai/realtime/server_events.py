@@ -7,7 +7,8 @@ always the first key, and `event_id` the second: `beta.to_beta` relies on it.
 
 import secrets
 from base64 import b64encode
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from api.sockets.kernel.conversation import json_text
 
@@ -15,12 +16,6 @@ ID_LETTERS = 21  # behind the prefix, as in OpenAI's ids
 
 WireItem: TypeAlias = dict[str, Any]
 """An item of a conversation, from `wire.to_wire`."""
-
-
-class JsonObject(Protocol):
-    """A session or a response."""
-
-    def as_json(self) -> dict[str, Any]: ...
 
 
 def new_id(prefix: str) -> str:
@@ -41,38 +36,39 @@ def error(
     return _frame("error", error=body)
 
 
-def session_created(session: JsonObject) -> str:
-    """The first event of a connection."""
-    return _frame("session.created", session=session.as_json())
+def _plain(kind: str, *names: str) -> Callable[..., str]:
+    """A function that writes the event with the values of these fields, in this order."""
+
+    def write(*values: Any) -> str:
+        return _frame(kind, **dict(zip(names, values, strict=True)))
+
+    return write
 
 
-def session_updated(session: JsonObject) -> str:
-    return _frame("session.updated", session=session.as_json())
-
-
-def item_added(item: WireItem, previous_item_id: str | None) -> str:
-    return _frame("conversation.item.added", previous_item_id=previous_item_id, item=item)
-
-
-def item_done(item: WireItem, previous_item_id: str | None) -> str:
-    return _frame("conversation.item.done", previous_item_id=previous_item_id, item=item)
-
-
-def item_retrieved(item: WireItem) -> str:
-    return _frame("conversation.item.retrieved", item=item)
-
-
-def item_deleted(item_id: str) -> str:
-    return _frame("conversation.item.deleted", item_id=item_id)
-
-
-def item_truncated(item_id: str, content_index: int, audio_end_ms: int) -> str:
-    return _frame(
-        "conversation.item.truncated",
-        item_id=item_id,
-        content_index=content_index,
-        audio_end_ms=audio_end_ms,
-    )
+session_created = _plain("session.created", "session")
+session_updated = _plain("session.updated", "session")
+item_added = _plain("conversation.item.added", "item", "previous_item_id")
+item_done = _plain("conversation.item.done", "item", "previous_item_id")
+item_retrieved = _plain("conversation.item.retrieved", "item")
+item_deleted = _plain("conversation.item.deleted", "item_id")
+item_truncated = _plain("conversation.item.truncated", "item_id", "content_index", "audio_end_ms")
+audio_committed = _plain("input_audio_buffer.committed", "item_id", "previous_item_id")
+audio_cleared = _plain("input_audio_buffer.cleared")
+# Times count from the session's first audio. The start includes the prefix padding.
+speech_started = _plain("input_audio_buffer.speech_started", "item_id", "audio_start_ms")
+speech_stopped = _plain("input_audio_buffer.speech_stopped", "item_id", "audio_end_ms")
+# The idle timeout passed: no speech between these times.
+timeout_triggered = _plain(
+    "input_audio_buffer.timeout_triggered", "item_id", "audio_start_ms", "audio_end_ms"
+)
+response_created = _plain("response.created", "response")
+response_done = _plain("response.done", "response")
+output_item_added = _plain("response.output_item.added", "response_id", "output_index", "item")
+output_item_done = _plain("response.output_item.done", "response_id", "output_index", "item")
+_CALL = ("response_id", "item_id", "output_index", "call_id")  # where a function call is
+arguments_delta = _plain("response.function_call_arguments.delta", *_CALL, "delta")
+# `arguments` is the whole JSON text.
+arguments_done = _plain("response.function_call_arguments.done", *_CALL, "name", "arguments")
 
 
 def transcription_delta(item_id: str, delta: str) -> str:
@@ -93,55 +89,6 @@ def transcription_failed(item_id: str, code: str, message: str) -> str:
     # Without `param`: openai-agents-js takes no null here.
     body = {"type": "server_error", "code": code, "message": message}
     return _transcription("failed", item_id, error=body)
-
-
-def audio_committed(item_id: str, previous_item_id: str | None) -> str:
-    return _frame(
-        "input_audio_buffer.committed", previous_item_id=previous_item_id, item_id=item_id
-    )
-
-
-def audio_cleared() -> str:
-    return _frame("input_audio_buffer.cleared")
-
-
-def speech_started(item_id: str, audio_start_ms: int) -> str:
-    """`audio_start_ms` counts from the session's first audio, and includes the prefix padding."""
-    return _frame(
-        "input_audio_buffer.speech_started", audio_start_ms=audio_start_ms, item_id=item_id
-    )
-
-
-def speech_stopped(item_id: str, audio_end_ms: int) -> str:
-    return _frame("input_audio_buffer.speech_stopped", audio_end_ms=audio_end_ms, item_id=item_id)
-
-
-def timeout_triggered(item_id: str, audio_start_ms: int, audio_end_ms: int) -> str:
-    """The idle timeout passed: no speech between these times."""
-    return _frame(
-        "input_audio_buffer.timeout_triggered",
-        audio_start_ms=audio_start_ms,
-        audio_end_ms=audio_end_ms,
-        item_id=item_id,
-    )
-
-
-def response_created(response: JsonObject) -> str:
-    return _frame("response.created", response=response.as_json())
-
-
-def response_done(response: JsonObject) -> str:
-    return _frame("response.done", response=response.as_json())
-
-
-def output_item_added(response_id: str, output_index: int, item: WireItem) -> str:
-    where = {"response_id": response_id, "output_index": output_index}
-    return _frame("response.output_item.added", **where, item=item)
-
-
-def output_item_done(response_id: str, output_index: int, item: WireItem) -> str:
-    where = {"response_id": response_id, "output_index": output_index}
-    return _frame("response.output_item.done", **where, item=item)
 
 
 def rate_limits_updated(limit: int, remaining: int, reset_s: float) -> str:
@@ -191,26 +138,6 @@ class PartEvents:
 
     def _event(self, kind: str, rest: str) -> str:
         return f'{{"type":"{kind}","event_id":"{new_id("event")}",{self._where}{rest}}}'
-
-
-class CallEvents:
-    """The events of one function call of a response."""
-
-    def __init__(self, response_id: str, item_id: str, output_index: int, call_id: str) -> None:
-        self._where = {
-            "response_id": response_id,
-            "item_id": item_id,
-            "output_index": output_index,
-            "call_id": call_id,
-        }
-
-    def arguments_delta(self, delta: str) -> str:
-        return _frame("response.function_call_arguments.delta", **self._where, delta=delta)
-
-    def arguments_done(self, name: str, arguments: str) -> str:
-        """`arguments` is the whole JSON text."""
-        kind = "response.function_call_arguments.done"
-        return _frame(kind, **self._where, name=name, arguments=arguments)
 
 
 def _transcription(step: str, item_id: str, **fields: Any) -> str:

@@ -12,7 +12,9 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainValidator,
+    SerializerFunctionWrapHandler,
     ValidationError,
+    model_serializer,
     model_validator,
 )
 
@@ -41,6 +43,7 @@ _FIXED = frozenset({"id", "object", "expires_at", "chat_id"})  # ignored in upda
 _GROUPS = frozenset({"audio", "input", "output"})
 _NEVER_CLEARED = _GROUPS | {"model"}
 _MERGED = _GROUPS | {"turn_detection", "transcription", "noise_reduction"}
+_OPTIONAL = ("reasoning", "parallel_tool_calls", "temperature")  # shown if they were given
 _OVERRIDES = (
     "output_modalities",
     "instructions",
@@ -74,6 +77,7 @@ class AudioFormat(LenientModel):
         self.rate = rate
         return self
 
+    @model_serializer
     def as_json(self) -> dict[str, Any]:
         is_pcm = self.type == "audio/pcm"
         return {"type": self.type, "rate": self.rate} if is_pcm else {"type": self.type}
@@ -110,7 +114,15 @@ class SemanticVad(LenientModel):
 TurnDetection: TypeAlias = Annotated[ServerVad | SemanticVad, Field(discriminator="type")]
 
 
-class TranscriptionOptions(LenientModel):
+class SparseModel(LenientModel):
+    """Shown without the fields that are not set."""
+
+    @model_serializer(mode="wrap")
+    def _without_null(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in dump(self).items() if value is not None}
+
+
+class TranscriptionOptions(SparseModel):
     """`model` and `delay` have no effect; `language` comes before `languages`."""
 
     model: Annotated[str, Field(max_length=200)] | None = None
@@ -137,7 +149,7 @@ class TranscriptionOptions(LenientModel):
         return expected_text(self.keywords or (), self.prompt or "")
 
 
-class NoiseReduction(LenientModel):
+class NoiseReduction(SparseModel):
     """How far the microphone is."""
 
     type: Literal["near_field", "far_field"] | None = None
@@ -156,15 +168,6 @@ class InputAudio(RequestModel):
     noise_reduction: NoiseReduction | None = None
     turn_detection: TurnDetection | None = ServerVad()
 
-    def as_json(self) -> dict[str, Any]:
-        turns, heard, noise = self.turn_detection, self.transcription, self.noise_reduction
-        return {
-            "format": self.format.as_json(),
-            "transcription": heard and heard.model_dump(exclude_none=True),
-            "noise_reduction": noise and noise.model_dump(exclude_none=True),
-            "turn_detection": turns and turns.model_dump(),
-        }
-
 
 class OutputAudio(LenientModel):
     """Without a `voice` the language of each answer decides."""
@@ -172,9 +175,6 @@ class OutputAudio(LenientModel):
     format: AudioFormat = AudioFormat()
     voice: VoiceName | None = None
     speed: Annotated[float, Field(ge=SPEEDS[0], le=SPEEDS[1])] = 1.0
-
-    def as_json(self) -> dict[str, Any]:
-        return {"format": self.format.as_json(), "voice": self.voice, "speed": self.speed}
 
 
 class RealtimeAudio(LenientModel):
@@ -297,32 +297,15 @@ class RealtimeSession(LenientModel):
         return SamplingOptions(self.temperature, max_tokens=most)
 
     def as_json(self) -> dict[str, Any]:
-        optional = self.model_dump(
-            include={"reasoning", "parallel_tool_calls", "temperature"}, exclude_none=True
-        )
+        hidden = {name for name in _OPTIONAL if getattr(self, name) is None}
+        if not self.save_chat:
+            hidden |= {"save_chat", "chat_id"}
         return {
-            "type": self.type,
+            **self.model_dump(mode="json", exclude=hidden),
             "object": "realtime.session",
-            "id": self.id,
-            "model": self.model,
-            "output_modalities": self.output_modalities,
-            "instructions": self.instructions,
             "tools": [tool.model_dump(exclude_none=True) for tool in self.tools],
-            "tool_choice": self.tool_choice,
-            "max_output_tokens": self.max_output_tokens,
-            "tracing": self.tracing,
             "truncation": self.truncation.as_json(),
-            "prompt": self.prompt,
-            "expires_at": self.expires_at,
-            "audio": {"input": self.audio.input.as_json(), "output": self.audio.output.as_json()},
-            "include": self.include,
-            **optional,
-            **self._own_fields(),
         }
-
-    def _own_fields(self) -> dict[str, Any]:
-        chat_id = None if self.chat_id is None else str(self.chat_id)
-        return {"save_chat": True, "chat_id": chat_id} if self.save_chat else {}
 
 
 class TranscriptionSession(LenientModel):
@@ -335,14 +318,7 @@ class TranscriptionSession(LenientModel):
     include: list[Include] | None = None
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "type": self.type,
-            "object": "realtime.transcription_session",
-            "id": self.id,
-            "expires_at": self.expires_at,
-            "audio": {"input": self.audio.input.as_json()},
-            "include": self.include,
-        }
+        return {**self.model_dump(mode="json"), "object": "realtime.transcription_session"}
 
 
 Session: TypeAlias = RealtimeSession | TranscriptionSession

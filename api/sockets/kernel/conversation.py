@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from api.http.bodies import parse_json
 from api.http.errors import ApiError, first_fault
@@ -17,10 +17,10 @@ T = TypeVar("T")
 class ClientFault(Exception):
     """The client sent a wrong message. It gets an error event, and the session continues.
 
-    `event` replaces the one that `Conversation.error` makes of the message; a str is JSON already.
+    `event`, as JSON, replaces the one that `Conversation.error` makes of the message.
     """
 
-    def __init__(self, message: str, event: BaseModel | str | None = None) -> None:
+    def __init__(self, message: str, event: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.event = event
@@ -38,8 +38,8 @@ class Conversation(Protocol):
     """
 
     async def opened(self) -> None:
-        """After the hello messages, before anything is received."""
-        ...
+        """After the hello messages, before anything is received. By default nothing is sent: the
+        first message is the client's."""
 
     async def receive_text(self, text: str) -> None:
         """Raises ClientFault."""
@@ -47,14 +47,14 @@ class Conversation(Protocol):
 
     async def receive_binary(self, data: bytes) -> None:
         """Raises ClientFault."""
-        ...
+        raise ClientFault("binary messages have no meaning here; send JSON as text")
 
     async def closed(self) -> None:
         """Exactly once, however the session ended, after its tasks were cancelled."""
         ...
 
-    def error(self, message: str) -> BaseModel | str:
-        """The protocol's error event."""
+    def error(self, message: str) -> str:
+        """The protocol's error event, as JSON."""
         ...
 
 

@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import logging
 from collections import defaultdict
+from dataclasses import dataclass, field
 
 from api.http.errors import ApiError
 from api.sockets.kernel import close_codes
@@ -21,38 +22,23 @@ AT_ONCE = 16  # credentials that are looked up concurrently
 CLOSING_S = 2.0  # for the last error event and the close frame
 
 
+@dataclass(eq=False, repr=False)
 class SocketRegistry:
     """The registry of one process."""
 
-    def __init__(
-        self,
-        limits: SocketLimits,
-        authenticator: Authenticator,
-        plans: PlansConfig,
-        shared: SharedLimits,
-        at_most: int,
-    ) -> None:
-        """`at_most` limits the sessions of this process, of all workspaces."""
-        self.limits = limits
-        self.authenticator = authenticator
-        self._plans = plans
-        self._shared = shared
-        self._at_most = at_most
-        self.draining = False
-        self._sessions: set[SocketSession] = set()
-        self._recheck: asyncio.Task[None] | None = None
-
-    def __len__(self) -> int:
-        return len(self._sessions)
+    limits: SocketLimits
+    authenticator: Authenticator
+    plans: PlansConfig
+    shared: SharedLimits
+    at_most: int  # sessions of this process, of all workspaces
+    draining: bool = False
+    live: set[SocketSession] = field(default_factory=set)
+    _recheck: asyncio.Task[None] | None = None
 
     @property
     def fullness(self) -> float:
         """The share of the sessions that this process may have."""
-        return len(self._sessions) / self._at_most
-
-    @property
-    def live(self) -> tuple[SocketSession, ...]:
-        return tuple(self._sessions)
+        return len(self.live) / self.at_most
 
     async def admit(self, principal: Principal) -> Lease:
         """A lease for a session of the workspace, counted over all gateways.
@@ -61,18 +47,18 @@ class SocketRegistry:
         for the next one. Raises ApiError(concurrency_limit), or ApiError(overloaded).
         """
         key = f"sockets:{principal.workspace_id}"
-        if self._shared.held_under(key) >= self._at_most - self._shared.held:
+        if self.shared.held_under(key) >= self.at_most - self.shared.held:
             metrics.overload_refusals.labels("socket").inc()
             raise ApiError("overloaded", "too many sessions are open; try again in a moment")
-        limit = self._plans.limits_of(principal.plan).concurrent_websockets
-        lease = await self._shared.acquire(key, limit)
+        limit = self.plans.limits_of(principal.plan).concurrent_websockets
+        lease = await self.shared.acquire(key, limit)
         if lease is None:
             message = f"the plan allows {limit} WebSocket sessions at a time"
             raise ApiError("concurrency_limit", message)
         return lease
 
     def add(self, session: SocketSession) -> None:
-        self._sessions.add(session)
+        self.live.add(session)
         if self._recheck is None:
             # An empty context: not the context variables of the session that comes first.
             self._recheck = asyncio.create_task(
@@ -80,8 +66,8 @@ class SocketRegistry:
             )
 
     def discard(self, session: SocketSession) -> None:
-        self._sessions.discard(session)
-        if not self._sessions and self._recheck is not None:
+        self.live.discard(session)
+        if not self.live and self._recheck is not None:
             self._recheck.cancel()
             self._recheck = None
 
@@ -89,17 +75,17 @@ class SocketRegistry:
         """Refuses new sessions; after the grace ends the live ones, and waits for that."""
         self.draining = True
         await self._until_empty(grace_s)
-        for session in list(self._sessions):
+        for session in list(self.live):
             session.end(message, code)
         await self._until_empty(CLOSING_S)
-        for session in list(self._sessions):
+        for session in list(self.live):
             session.abandon(code)
         await self._until_empty(0.5)
 
     async def _until_empty(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        while self._sessions and loop.time() < deadline:
+        while self.live and loop.time() < deadline:
             await asyncio.sleep(0.05)
 
     async def _recheck_keys(self) -> None:
@@ -107,7 +93,7 @@ class SocketRegistry:
         while True:
             await asyncio.sleep(self.limits.recheck_s)
             by_credential: dict[str, list[SocketSession]] = defaultdict(list)
-            for session in self._sessions:
+            for session in self.live:
                 by_credential[session.credential].append(session)
             credentials = list(by_credential)
             failures: list[BaseException] = []

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
-from pydantic import BaseModel
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from api.sockets.kernel import close_codes
@@ -119,18 +118,17 @@ class SocketSession:
         """The size of the messages that are queued and not sent yet."""
         return self._outbox.waiting
 
-    async def send(self, message: BaseModel | str) -> None:
-        """Queues one JSON text frame; a str is JSON already. Waits while the outbox is full.
+    async def send(self, frame: str) -> None:
+        """Queues a text frame with JSON. Waits while the outbox is full.
 
         Raises SessionEnded.
         """
-        frame = _render(message)
         await self._outbox.wait_for_room()
         self._outbox.put(frame)
 
-    async def send_speech(self, message: BaseModel | str) -> None:
+    async def send_speech(self, frame: str) -> None:
         """As `send`; a client that listens is not idle."""
-        await self.send(message)
+        await self.send(frame)
         self.touch()
 
     def finish(self, code: int = close_codes.NORMAL) -> None:
@@ -155,7 +153,7 @@ class SocketSession:
         self._tasks.cancel()
         if drops_queued:
             self._outbox.clear()
-        self._outbox.put(_render(self._conversation.error(message)))
+        self._outbox.put(self._conversation.error(message))
         self.finish(code)
 
     def abandon(self, code: int = close_codes.LOST) -> None:
@@ -285,7 +283,3 @@ async def _cancel_all(tasks: list[asyncio.Task[Any]]) -> None:
     _, stuck = await asyncio.wait(tasks, timeout=CANCEL_S)
     if stuck:
         logger.error("session_task_stuck", extra={"tasks": [task.get_name() for task in stuck]})
-
-
-def _render(message: BaseModel | str) -> str:
-    return message if isinstance(message, str) else message.model_dump_json()

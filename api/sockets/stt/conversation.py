@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from api.http.errors import to_api_error
 from api.services import Services
@@ -14,24 +14,13 @@ from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
 from api.sockets.stt.events import (
     Audio,
-    BillingSummary,
     Config,
-    Connected,
-    Features,
-    LanguageChanged,
-    LiveWord,
-    ModeChanged,
-    ServerInfo,
-    SessionStopped,
-    SpeechStartedEvent,
     Start,
     StartConfig,
     Stop,
-    SttError,
     Test,
-    TestResponse,
-    Transcription,
     parse_client_event,
+    stt_event,
 )
 from configs.settings import BRAND
 from db.webhooks import NewEvent
@@ -51,6 +40,14 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 NO_SPEECH_RESULT = "speech_end_no_result"
+FEATURES = {
+    "voice_activity_detection": True,
+    "interim_results": True,
+    "word_timestamps": True,
+    "continuous_mode": True,
+    "telephony": True,
+    "speaker_labels": False,
+}
 
 
 class SttConversation:
@@ -94,12 +91,9 @@ class SttConversation:
             case Stop():
                 await self._stop()
             case Test() as test:
+                echo = {"message": test.message, "timestamp": test.timestamp}
                 await self._session.send(
-                    TestResponse(
-                        message=test.message,
-                        timestamp=test.timestamp,
-                        processing_mode=self._mode,
-                    )
+                    stt_event("test_response", **echo, processing_mode=self._mode)
                 )
 
     async def receive_binary(self, data: bytes) -> None:
@@ -116,10 +110,10 @@ class SttConversation:
         finally:
             await self._meter.settle(*self._events())
         if self._input.received_s:
-            logger.info("stt_session", extra=self._summary().model_dump())
+            logger.info("stt_session", extra=self._summary())
 
-    def error(self, message: str) -> SttError:
-        return SttError(error=message, timestamp=now_s())
+    def error(self, message: str) -> str:
+        return stt_event("error", error=message, timestamp=now_s())
 
     def _require_start(self, what: str) -> None:
         if self._live is None:
@@ -147,22 +141,22 @@ class SttConversation:
         )
         self._session.timeouts.clear("start")
         self._expect_audio()
-        await self._session.send(Connected(server_info=self._server_info(info)))
+        await self._session.send(stt_event("connected", server_info=self._server_info(info)))
         self._session.spawn(self._feed(self._live), "listen")
         self._session.spawn(self._live.run(), "emit transcripts")
 
-    def _server_info(self, info: ModelInfo) -> ServerInfo:
+    def _server_info(self, info: ModelInfo) -> dict[str, Any]:
         names = [name_language(code) for code in sorted(info.languages)]
         several = len(info.languages) > 1
-        return ServerInfo(
-            server_type=BRAND,
-            device=info.device,
-            model=info.id,
-            processing_mode=self._mode,
-            supported_languages={one.code: one.name for one in names},
-            total_languages=len(names),
-            features=Features(language_detection=several, language_restriction=several),
-        )
+        return {
+            "server_type": BRAND,
+            "device": info.device,
+            "model": info.id,
+            "processing_mode": self._mode,
+            "supported_languages": {one.code: one.name for one in names},
+            "total_languages": len(names),
+            "features": FEATURES | {"language_detection": several, "language_restriction": several},
+        }
 
     async def _change(self, config: Config) -> None:
         self._require_start("config")
@@ -175,11 +169,13 @@ class SttConversation:
             self._input.inbox.put(languages)  # for the audio that follows
             codes = [iso_code(code) for code in languages]
             language = codes[0] if codes else "auto"
-            await self._session.send(LanguageChanged(language=language, language_code=codes))
+            changed = stt_event("language_changed", language=language, language_code=codes)
+            await self._session.send(changed)
         if "continuous_mode" in given:
             self._continuous = config.continuous_mode
             await self._session.send(
-                ModeChanged(
+                stt_event(
+                    "mode_changed",
                     continuous_mode=self._continuous,
                     mode_name="continuous" if self._continuous else "single",
                     silence_threshold=self._config.utterance_end_ms / 1000,
@@ -225,7 +221,9 @@ class SttConversation:
     async def _emit(self, event: LiveEvent) -> None:
         match event:
             case LiveSpeechStarted():
-                await self._session.send(SpeechStartedEvent(timestamp=round(event.at_s, 3)))
+                await self._session.send(
+                    stt_event("speech_started", timestamp=round(event.at_s, 3))
+                )
             case FailedUtterance():
                 self._failure = event.error
                 self._meter.forgive(round(event.duration_s * 1000))
@@ -240,9 +238,11 @@ class SttConversation:
                         self._stopping = True
                         await self._send_summary()
 
-    def _transcription(self, heard: LiveTranscript) -> Transcription:
+    def _transcription(self, heard: LiveTranscript) -> str:
+        """Times are in seconds of audio since the session's first."""
         nothing = heard.final and not heard.text
-        return Transcription(
+        return stt_event(
+            "transcription",
             text=heard.text,
             confidence=round(heard.confidence, 4),
             language=heard.language,
@@ -256,10 +256,13 @@ class SttConversation:
             latency=round(heard.latency_s, 3),
             timestamp=round(heard.start_s, 3),
             words=[
-                LiveWord(
-                    word=word.word, start=word.start, end=word.end, probability=word.confidence
-                )
-                for word in heard.words
+                {
+                    "word": one.word,
+                    "start": one.start,
+                    "end": one.end,
+                    "probability": one.confidence,
+                }
+                for one in heard.words
             ],
             utterance_end_ms=self._config.utterance_end_ms,
         )
@@ -271,17 +274,17 @@ class SttConversation:
         self._summary_sent = True
         await self._meter.settle(*self._events())
         try:
-            await self._session.send(SessionStopped(billing_summary=self._summary()))
+            await self._session.send(stt_event("session_stopped", billing_summary=self._summary()))
         except SessionEnded:
             return
         self._session.finish(self._close_code)
 
-    def _summary(self) -> BillingSummary:
-        return BillingSummary(
-            total_duration_seconds=self._meter.heard_ms / 1000,
-            total_cost=to_usd(self._meter.charged),
-            characters_transcribed=sum(len(text) for text, _ in self._texts),
-        )
+    def _summary(self) -> dict[str, float]:
+        return {
+            "total_duration_seconds": self._meter.heard_ms / 1000,
+            "total_cost": to_usd(self._meter.charged),
+            "characters_transcribed": sum(len(text) for text, _ in self._texts),
+        }
 
     def _events(self) -> list[NewEvent]:
         """The webhook event of the whole session; none when nothing was said in it."""

@@ -1,16 +1,26 @@
 """The messages of /ws/stt, from the client and to it."""
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
-from api.sockets.kernel.conversation import parse_tagged
+from api.sockets.kernel.conversation import json_text, parse_tagged
 from pipelines.audio.decode.stream import LiveSampleRate
 
 MIN_MS = 300  # of utterance_end_ms and interim_results_frequency; less is raised
 MAX_MS = 30_000  # no utterance is longer
 MAX_LANGUAGES = 100
 CLIENT_TYPES = ("start", "audio", "config", "stop", "test")
+ServerMessage = Literal[
+    "connected",
+    "speech_started",
+    "transcription",
+    "language_changed",
+    "mode_changed",
+    "session_stopped",
+    "error",
+    "test_response",
+]
 
 
 class STTClientMessage(BaseModel):
@@ -84,100 +94,6 @@ def parse_client_event(text: str) -> ClientEvent:
     return parse_tagged(text, "type", CLIENT_TYPES, _EVENT)
 
 
-class Features(BaseModel):
-    """The features of this session."""
-
-    voice_activity_detection: bool = True
-    interim_results: bool = True
-    word_timestamps: bool = True
-    language_detection: bool
-    language_restriction: bool
-    continuous_mode: bool = True
-    telephony: bool = True
-    speaker_labels: bool = False
-
-
-class ServerInfo(BaseModel):
-    server_type: str
-    device: str
-    model: str
-    processing_mode: str
-    supported_languages: dict[str, str]  # code to English name
-    total_languages: int
-    features: Features
-
-
-class Connected(BaseModel):
-    """The answer to `start`."""
-
-    type: Literal["connected"] = "connected"
-    server_info: ServerInfo
-
-
-class SpeechStartedEvent(BaseModel):
-    type: Literal["speech_started"] = "speech_started"
-    timestamp: float  # seconds of audio since the session's first
-
-
-class LiveWord(BaseModel):
-    word: str
-    start: float  # seconds of audio since the session's first
-    end: float
-    probability: float
-
-
-class Transcription(BaseModel):
-    """A final, an empty final, or an interim."""
-
-    type: Literal["transcription"] = "transcription"
-    text: str
-    confidence: float
-    language: str
-    language_name: str
-    is_final: bool
-    speech_final: bool
-    is_partial: bool
-    sentence_id: int
-    processing_mode: str
-    duration: float  # s
-    latency: float  # s
-    timestamp: float  # where the utterance begins, seconds of audio since the session's first
-    words: list[LiveWord]
-    utterance_end_ms: int
-
-
-class LanguageChanged(BaseModel):
-    type: Literal["language_changed"] = "language_changed"
-    language: str
-    language_code: list[str]
-
-
-class ModeChanged(BaseModel):
-    type: Literal["mode_changed"] = "mode_changed"
-    continuous_mode: bool
-    mode_name: Literal["continuous", "single"]
-    silence_threshold: float  # s
-
-
-class BillingSummary(BaseModel):
-    total_duration_seconds: float
-    total_cost: float  # USD
-    characters_transcribed: int
-
-
-class SessionStopped(BaseModel):
-    type: Literal["session_stopped"] = "session_stopped"
-    billing_summary: BillingSummary
-
-
-class SttError(BaseModel):
-    type: Literal["error"] = "error"
-    error: str
-    timestamp: float  # Unix seconds
-
-
-class TestResponse(BaseModel):
-    type: Literal["test_response"] = "test_response"
-    message: str
-    timestamp: int | float | str | None  # the client's own
-    processing_mode: str
+def stt_event(kind: ServerMessage, **fields: Any) -> str:
+    """A message of the server as JSON; docs/websockets.md has its fields."""
+    return json_text({"type": kind, **fields})

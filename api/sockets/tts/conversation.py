@@ -4,9 +4,9 @@ import uuid
 from functools import partial
 from typing import Any, get_args
 
-from api.http.errors import to_api_error
+from api.http.errors import CODED, to_api_error
 from api.services import Services
-from api.sockets.kernel.conversation import ClientFault
+from api.sockets.kernel.conversation import ClientFault, Conversation
 from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.events import (
@@ -24,10 +24,7 @@ from api.sockets.tts.events import (
     shown,
     tts_error,
 )
-from db.errors import DatabaseError
-from models.errors import EngineError
 from pipelines.audio.encode.formats import AudioEncoding, open_socket_encoder, usable_pair
-from pipelines.errors import PipelineError
 from pipelines.tts.pipeline import SpeechRequest
 from pipelines.tts.session import (
     MAX_CONTEXTS,
@@ -41,16 +38,13 @@ ENCODINGS = get_args(AudioEncoding)
 SAMPLE_RATES = (8000, 16_000, 24_000, 48_000)
 
 
-class TtsConversation:
+class TtsConversation(Conversation):
     """One socket: up to five contexts, each with a task that speaks."""
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         self._session = session
         self._synthesis = services.speech.synthesis
         self._contexts = OpenContexts(session.spawn, self._on_closed)
-
-    async def opened(self) -> None:
-        """Sends nothing: the first message is the client's."""
 
     async def receive_text(self, text: str) -> None:
         name, body = parse_message(text)
@@ -72,9 +66,6 @@ class TtsConversation:
         except ContextFault as fault:
             text = str(fault)
             raise ClientFault(text, tts_error(text, context.context_id)) from None
-
-    async def receive_binary(self, data: bytes) -> None:
-        raise ClientFault("binary messages have no meaning here; send JSON as text")
 
     async def closed(self) -> None:
         """The session has ended the tasks of the contexts."""
@@ -104,7 +95,7 @@ class TtsConversation:
         directory = self._synthesis.pipeline.directory
         try:
             voice = await directory.find_named(message.voice_id or "", workspace_id)
-        except (EngineError, PipelineError, DatabaseError) as error:
+        except CODED as error:
             raise ClientFault(to_api_error(error).message) from None
         context_voice = ContextVoice(
             self._synthesis,

@@ -26,37 +26,36 @@ class WebRtcConfig(StrictModel):
 VADConfig = Annotated[SileroConfig | WebRtcConfig, Field(discriminator="engine")]
 
 
-class SmartTurnConfig(StrictModel):
+class NetworkConfig(StrictModel):
+    """The common fields of networks with weights of their own."""
+
+    artefact: str  # name in the catalogue of weights
+    threads: int = Field(default=1, ge=1, le=64)
+
+
+class SmartTurnConfig(NetworkConfig):
     """Pipecat's Smart Turn, a network that hears whether a speaker has finished."""
 
     engine: Literal["smart_turn"]
-    artefact: str  # name in the catalogue of weights
-    threads: int = Field(default=1, ge=1, le=64)
 
 
-class ResemblyzerConfig(StrictModel):
+class ResemblyzerConfig(NetworkConfig):
     """Resemblyzer's network, trained on thousands of speakers."""
 
     engine: Literal["resemblyzer"]
-    artefact: str  # name in the catalogue of weights
-    threads: int = Field(default=1, ge=1, le=64)
     batch_size: int = Field(default=16, ge=1, le=256)  # windows computed together
 
 
-class QualityConfig(StrictModel):
+class QualityConfig(NetworkConfig):
     """DNSMOS, a network that predicts listeners' ratings of speech."""
 
     engine: Literal["dnsmos"]
-    artefact: str  # name in the catalogue of weights
-    threads: int = Field(default=1, ge=1, le=64)
 
 
-class PerthConfig(StrictModel):
+class PerthConfig(NetworkConfig):
     """Resemble's Perth, a network that embeds a watermark below 2 kHz."""
 
     engine: Literal["perth"]
-    artefact: str  # name in the catalogue of weights
-    threads: int = Field(default=1, ge=1, le=64)
 
 
 class HarperConfig(StrictModel):

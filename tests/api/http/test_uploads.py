@@ -18,7 +18,7 @@ from starlette.types import Message
 
 from api.http.bodies import BodySpace
 from api.http.errors import ApiError
-from api.http.turns import TURN, Turns
+from api.http.turns import TURN, Turn, Turns
 from api.http.uploads import (
     UPLOAD_SPACE,
     MultipartForm,
@@ -56,7 +56,7 @@ class Upload:
             "method": "POST",
             "path": "/stt",
             "headers": [(name.encode(), value.encode()) for name, value in fields.items()],
-            "state": {TURN: Turns(10, "full").of("10.0.0.1")},
+            "state": {TURN: Turn(Turns(10), "10.0.0.1")},
         }
         self.request = Request(scope, self._receive)
 

@@ -43,7 +43,7 @@ class SocketServer(SocketAddresses):
         """Waits until no session is open and no lease of the plan's limits is held."""
         async with asyncio.timeout(PATIENCE_S):
             while (
-                len(self.services.infrastructure.sockets)
+                len(self.services.infrastructure.sockets.live)
                 or self.services.infrastructure.limits.held
             ):
                 await asyncio.sleep(0.01)

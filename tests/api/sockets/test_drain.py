@@ -28,4 +28,4 @@ async def test_a_draining_server_refuses_new_sockets_and_closes_live_ones_after_
         assert await last_error(busy) == ("this server restarts; connect again", 1012)
         async with asyncio.timeout(PATIENCE_S):
             await stopping
-    assert not server.listener.serving and not len(server.services.infrastructure.sockets)
+    assert not server.listener.serving and not server.services.infrastructure.sockets.live

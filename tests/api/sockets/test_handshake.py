@@ -111,7 +111,7 @@ async def test_workspaces_that_open_all_the_sockets_they_can_leave_some_to_the_n
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await shared_server.until_empty()
-    monkeypatch.setattr(shared_server.services.infrastructure.sockets, "_at_most", 16)
+    monkeypatch.setattr(shared_server.services.infrastructure.sockets, "at_most", 16)
     tokens = [await new_workspace(shared_server, f"flood{one}@example.com") for one in range(5)]
     opened = [0] * 5
     async with AsyncExitStack() as stack:

@@ -18,7 +18,7 @@ class HastyGateway(Gateway):
         sockets = self.services.infrastructure.sockets
         sockets.limits = sockets.limits.model_copy(update={"drain_s": GRACE_S})
         if most := os.environ.get("MOST_SOCKETS"):
-            sockets._at_most = int(most)
+            sockets.at_most = int(most)
 
 
 def build_gateway(args: GatewayArgs) -> Application:

@@ -102,12 +102,12 @@ async def test_unusable_recordings_fail_the_voice_at_the_last_attempt(
 
     claimed = await claim(backend)
     made = attempt(backend, claimed)
-    made._begin = begin
+    made.begin = begin
     with pytest.raises(InvalidAudio):  # an early attempt is retried: the cause may be the machine
         await made.run()
     claimed.attempt = 3
     made = attempt(backend, claimed)
-    made._begin = begin
+    made.begin = begin
     assert await made.run() == "failed"
     found = await backend.voices.get(backend.principal, str(voice.id))
     assert (found.error, found.reason) == ("invalid_audio", "files[0] holds no speech")

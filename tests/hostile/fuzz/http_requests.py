@@ -100,4 +100,4 @@ async def read_requests(pieces: list[bytes]) -> list[Read]:
 
 @cache
 def _limits() -> ClientLimits:
-    return ClientLimits(load_yaml(AdmissionConfig, "admission"), Turns(1, "too many wait"))
+    return ClientLimits(load_yaml(AdmissionConfig, "admission"), Turns(1))

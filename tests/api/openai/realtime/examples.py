@@ -61,23 +61,24 @@ def ended_responses() -> list[RealtimeResponse]:
     completed, cancelled, cut, failed = (response() for _ in range(4))
     completed.output = [ANSWER, CALL]
     completed.usage = RealtimeUsage(10, 3, 4, 5)
-    completed.complete()
-    cancelled.cancel("turn_detected")
-    cut.cut("max_output_tokens")
+    completed.end("completed")
+    cancelled.end("cancelled", reason="turn_detected")
+    cut.end("incomplete", reason="max_output_tokens")
     failed.conversation_id = failed.metadata = None
-    failed.fail("overloaded", "try again")
+    error = {"type": "server_error", "code": "overloaded", "message": "try again"}
+    failed.end("failed", error=error)
     return [completed, cancelled, cut, failed]
 
 
 _PART = events.PartEvents("resp_1", 'item_"2', 0, 1)
-_CALL = events.CallEvents("resp_1", "item_4", 1, "call_1")
+_CALL = ("resp_1", "item_4", 1, "call_1")
 
 FRAMES: list[str] = [
     events.error("no", code="invalid_value", param="session.tools[0].name", event_id="e"),
     events.error("no", kind="server_error"),
-    events.session_created(SESSION),
-    events.session_created(RealtimeSession(id="sess_3")),
-    events.session_updated(TRANSCRIPTION),
+    events.session_created(SESSION.as_json()),
+    events.session_created(RealtimeSession(id="sess_3").as_json()),
+    events.session_updated(TRANSCRIPTION.as_json()),
     *(events.item_added(item, "item_0") for item in (SPOKEN, ANSWER, SYSTEM, CALL, OUTPUT)),
     events.item_done(SPOKEN, None),
     events.item_retrieved(SPOKEN),
@@ -94,8 +95,8 @@ FRAMES: list[str] = [
     events.speech_started("item_1", 120),
     events.speech_stopped("item_1", 1370),
     events.timeout_triggered("item_1", 1370, 7370),
-    events.response_created(response()),
-    *map(events.response_done, ended_responses()),
+    events.response_created(response().as_json()),
+    *(events.response_done(one.as_json()) for one in ended_responses()),
     events.output_item_added("resp_1", 0, ANSWER),
     events.output_item_done("resp_1", 1, CALL),
     _PART.part_added(is_audio=True),
@@ -106,8 +107,8 @@ FRAMES: list[str] = [
     _PART.transcript_done('"Hé!"'),
     _PART.text_delta("\n"),
     _PART.text_done("\n!"),
-    _CALL.arguments_delta('{"a"'),
-    _CALL.arguments_done("add", '{"a":1}'),
+    events.arguments_delta(*_CALL, '{"a"'),
+    events.arguments_done(*_CALL, "add", '{"a":1}'),
     events.rate_limits_updated(100, 50, 1.5),
 ]
 

@@ -48,7 +48,7 @@ def test_clients_of_the_beta_know_the_events(frame: str) -> None:
 
 
 def test_the_session_is_flat() -> None:
-    frame = to_beta(session_created(SESSION))
+    frame = to_beta(session_created(SESSION.as_json()))
     assert frame is not None
     shown = json.loads(as_typed(frame))["session"]
     flat = Session.model_validate(shown)
@@ -61,7 +61,7 @@ def test_the_session_is_flat() -> None:
 
 
 def test_a_transcription_session_has_events_of_its_own() -> None:
-    frame = to_beta(session_updated(TRANSCRIPTION))
+    frame = to_beta(session_updated(TRANSCRIPTION.as_json()))
     assert frame is not None
     event = json.loads(frame)
     assert event["type"] == "transcription_session.updated"
@@ -97,7 +97,7 @@ def test_a_flat_session_is_read() -> None:
 
 
 def test_what_is_shown_in_the_beta_can_be_sent_back() -> None:
-    frame = to_beta(session_updated(SESSION))
+    frame = to_beta(session_updated(SESSION.as_json()))
     assert frame is not None
     event = from_beta({"type": "session.update", "session": json.loads(frame)["session"]})
     assert merged(SESSION, event["session"]) == SESSION

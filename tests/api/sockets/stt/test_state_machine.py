@@ -171,7 +171,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def only_one_session_is_held(self) -> None:
-        assert len(self.server.services.infrastructure.sockets) <= 1
+        assert len(self.server.services.infrastructure.sockets.live) <= 1
 
     def teardown(self) -> None:
         self.run(self._disconnect())
