@@ -99,7 +99,8 @@ class streamed(Generic[P, T]):
         return call
 
 
-def _given(**fields: Any) -> dict[str, Any]:
+def given(**fields: Any) -> dict[str, Any]:
+    """Those that are not None: a body without the options that were not used."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -145,9 +146,7 @@ def _speak(
     """The speech of a text, as a whole file: mp3, wav, flac, opus, aac or pcm of 24 kHz. `voice` is
     a name or an id; by default one of the text's language. As a stream: pieces of the same bytes,
     while the speech is made."""
-    body = _given(
-        input=text, voice=voice, model=model, speed=speed, response_format=response_format
-    )
+    body = given(input=text, voice=voice, model=model, speed=speed, response_format=response_format)
     return Request("POST", "/openai/v1/audio/speech", {"json": body}, _bytes)
 
 
@@ -161,7 +160,7 @@ def _transcribe(
 ) -> Request[TranscriptionResult]:
     """The text of a recording, with the times of words or the speakers if they are asked for.
     `fields` are more of `POST /stt`."""
-    form = _given(
+    form = given(
         language=language,
         timestamps="true" if timestamps else None,
         speaker_labels="true" if speaker_labels else None,
@@ -176,7 +175,7 @@ def _chat(
     """The answer to messages, or to one of a user. `fields` are more of `POST
     /v1/chat/completions`."""
     said = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
-    body = {**_given(messages=said, model=model), "stream": False, **fields}
+    body = {**given(messages=said, model=model), "stream": False, **fields}
     return Request("POST", "/v1/chat/completions", {"json": body})
 
 
@@ -228,7 +227,7 @@ def _models() -> Request[ModelListing]:
 
 def _usage(*, first: str | None = None, last: str | None = None) -> Request[Usage]:
     """Usage and cost by day (YYYY-MM-DD, in UTC), and the credit that is left."""
-    return Request("GET", "/billing/usage", {"params": _given(**{"from": first, "to": last})})
+    return Request("GET", "/billing/usage", {"params": given(**{"from": first, "to": last})})
 
 
 def _create_token(**fields: Any) -> Request[BrowserToken]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from deployments.cli.service import ServiceClient, end, given, pass_service, store, table
+from antiphon.client import given
+from deployments.cli.service import ServiceClient, end, pass_service, store, table
 
 FILES = click.Path(exists=True, dir_okay=False, path_type=Path)
 POLL_S = 2.0

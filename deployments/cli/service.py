@@ -96,11 +96,6 @@ def end(message: str, status: int) -> NoReturn:
     sys.exit(status)
 
 
-def given(**fields: Any) -> dict[str, Any]:
-    """Those that are not None: a body without the options that were not used."""
-    return {name: value for name, value in fields.items() if value is not None}
-
-
 def table(rows: Sequence[tuple[str, ...]]) -> str:
     """Columns that are as wide as their longest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

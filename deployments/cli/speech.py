@@ -13,8 +13,8 @@ from typing import IO, Any
 import click
 
 from antiphon import AsyncAntiphon
-from antiphon.client import Request, as_text
-from deployments.cli.service import ServiceClient, end, given, pass_service
+from antiphon.client import Request, as_text, given
+from deployments.cli.service import ServiceClient, end, pass_service
 
 INTERIM_MS = 500
 MOST_CHARACTERS = 4_000  # of one request

@@ -11,8 +11,9 @@ import click
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
+from antiphon.client import given
 from antiphon.errors import error_of
-from deployments.cli.service import ServiceClient, end, given, pass_service
+from deployments.cli.service import ServiceClient, end, pass_service
 from deployments.cli.speech import PLAYERS, blocks, program
 
 RATE = 24_000  # Hz, of the session in both directions

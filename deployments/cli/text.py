@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from deployments.cli.service import ServiceClient, given, pass_service
+from antiphon.client import given
+from deployments.cli.service import ServiceClient, pass_service
 
 COMPLETIONS = "/v1/chat/completions"
 
