@@ -31,6 +31,11 @@ BENCHMARKS = $(filter-out realtime_soak voices-fitting stt-diarization chat-gpu 
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
+	@echo
+	@echo "PORT=9000 make run                                        another port"
+	@echo "HOST=0.0.0.0 PUBLIC_URL=https://speech.example make run   for other machines: docs/deploying.md"
+	@echo "PROFILE=gpu make run                                      on a GPU"
+	@echo "Ctrl-C stops the service. While it runs: .venv/bin/antiphon --help (doctor, deploy, backup, users ...)"
 
 run: install weights pages ## Start the service on http://127.0.0.1:8000 (HOST, PORT and PROFILE change it)
 	@exec $(BIN)/python -m deployments.main --config $(CONFIG)

@@ -1,5 +1,7 @@
 """The application: middleware, error handlers and routers over services."""
 
+from functools import cache
+
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -8,9 +10,9 @@ from starlette.requests import ClientDisconnect
 
 from api.console import routes as console
 from api.guide import routes as guide
-from api.http import openapi
 from api.http.errors import CODED, on_client_left, on_error, on_http_error
 from api.http.middleware import RequestFrame
+from api.http.openapi import truthful_openapi
 from api.inworld import routes as inworld
 from api.native import (
     accounts,
@@ -31,6 +33,7 @@ from api.openai import speech as openai_speech
 from api.openai import transcription as openai_transcription
 from api.openai.realtime import client_secrets
 from api.openai.realtime import routes as realtime
+from api.reference import routes as reference
 from api.services import Services
 from api.sockets.kernel.routes import unknown_sockets
 from api.sockets.stt import conversation as stt_socket
@@ -99,8 +102,10 @@ def routed_app() -> FastAPI:
     for router in routers:
         # Not include_router: it would match every path twice.
         app.router.routes.extend(router.routes)
-    for module in (tts_socket, inworld, realtime, twilio, console, guide, health, stt_socket):
+    pages = (console, guide, reference)
+    for module in (tts_socket, inworld, realtime, twilio, *pages, health, stt_socket):
         app.router.routes.extend(module.routes)
-    openapi.add_docs(app)
+    # FastAPI's documented way to change its document.
+    app.openapi = cache(lambda: truthful_openapi(app))  # type: ignore[method-assign]
     app.router.routes.append(unknown_sockets())
     return app

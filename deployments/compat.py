@@ -197,8 +197,14 @@ def published_release(address: str, timeout_s: float = 10.0) -> str | None:
 
     Raises ConnectionError, or Incompatible.
     """
+    import grpc
     from ray import _raylet
 
+    try:  # GcsClient would print for 40 s
+        with grpc.insecure_channel(address, [("grpc.enable_http_proxy", 0)]) as channel:
+            grpc.channel_ready_future(channel).result(timeout_s)
+    except grpc.FutureTimeoutError:
+        raise ConnectionError(f"no Ray cluster answers at {address}") from None
     if not hasattr(_raylet, "GcsClient"):
         raise Incompatible("ray: _raylet has no GcsClient")
     key, namespace = _RELEASE

@@ -21,6 +21,7 @@ from configs.environment import (
     cluster_address,
     listen_problem,
     listens_everywhere,
+    port,
 )
 from configs.load import CONFIGS_DIR, load_yaml
 from configs.schema.platform import PlansConfig
@@ -29,7 +30,7 @@ from db.billing.ledger import discrepancies
 from db.errors import DatabaseError
 from deployments import cluster
 from deployments.agreement import open_database
-from deployments.cluster import first_stage, first_voice, model_names
+from deployments.cluster import DASHBOARD_PORT, first_stage, first_voice, model_names
 from deployments.compat import untested_versions
 from deployments.config_check import application_problems, option_problems
 from pipelines.accounts.service import Accounts
@@ -186,8 +187,10 @@ def try_to_listen(settings: Settings) -> None:
     addresses = [(own, settings.host, settings.port)]
     if (gcs := cluster_address()) is not None:  # Ray's GCS listens on all interfaces
         addresses.append((f"CLUSTER_ADDRESS has port {gcs[1]}", "0.0.0.0", gcs[1]))
-    for what, host, port in addresses:
-        if problem := listen_problem(host, port):
+    where, number = gcs[0] if gcs else "127.0.0.1", port("RAY_DASHBOARD_PORT", DASHBOARD_PORT)
+    addresses.append((f"RAY_DASHBOARD_PORT is {number}", where, number))
+    for what, host, number in addresses:
+        if problem := listen_problem(host, number):
             raise SettingsError(f"{what}, where nothing can listen: {problem}")
 
 

@@ -13,6 +13,7 @@ A running service applies a new plan within 5 seconds.
 
 import argparse
 import asyncio
+import logging
 import sys
 from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
@@ -258,6 +259,7 @@ async def _check_audit(database: Database, _: Settings) -> str:
 
 
 async def _check_storage(database: Database, settings: Settings) -> str:
+    logging.basicConfig(handlers=[logging.NullHandler()])  # the sentence below has the cause
     files = Files(settings, database, Encryption(settings.secrets.data_keys))
     where = redact(settings.storage_url)
     if problem := await storage_problem(files):

@@ -5,13 +5,14 @@ The dialects are the service's own and that of OpenAI's clients.
 
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Match
 
 from db.errors import DatabaseError
@@ -43,9 +44,10 @@ RETRY_AFTER_S = 1
 CLIENT_LEFT = 499  # for the log only: the client has disconnected
 OPENAI_PREFIX = "/openai/"
 OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+NOT_FOUND_PAGE = Path(__file__).with_name("not_found.html").read_text(encoding="utf-8")
+PAGE_POLICY = {"Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'"}
 CODED = (EngineError, PipelineError, DatabaseError)
 """The errors that have a `code`: of the layers below, and ApiError."""
-
 CLOSE = {"Connection": "close"}
 """Headers of a response sent before the request body was read: the connection is not reused."""
 
@@ -135,13 +137,18 @@ def first_fault(error: ValidationError | RequestValidationError, skip: int = 0) 
     text = str(first["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
     if first["type"] == "model_type":  # pydantic's own message names a class of this program
         text = "Input should be an object"
+    elif first["type"] == "string_too_long":
+        most = first["ctx"]["max_length"]
+        text = f"has {len(first['input'])} characters, and at most {most} are allowed"
     return ".".join(map(str, first["loc"][skip:])), text
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
-    """What the framework itself refuses: unknown paths and wrong methods."""
+    """What the framework itself refuses: unknown paths, with a page for browsers, and methods."""
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
+        if "text/html" in request.headers.get("accept", ""):
+            return HTMLResponse(NOT_FOUND_PAGE, 404, PAGE_POLICY)
         shown = ApiError("not_found", "there is nothing at this path")
     elif error.status_code == 405:
         allow = ", ".join(sorted(_allowed_methods(request)))

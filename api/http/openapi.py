@@ -1,19 +1,15 @@
-"""The OpenAPI document, corrected to what the API does, and a page that shows it offline."""
+"""The OpenAPI document, corrected to what the API does."""
 
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
-from starlette.requests import Request
-from starlette.responses import FileResponse, Response
-from starlette.routing import Route
+from pydantic import TypeAdapter
 
 from api.http.routing import StrictRoute
 from api.http.streaming import NdjsonStream
+from configs.load import load_yaml
 
 DESCRIPTION = """
 Send `Authorization: Bearer <API key>` with every request; the token of sign-up and login works
@@ -40,35 +36,12 @@ WebSockets `/openai/v1/realtime` ([agents](/guide/agents.html)) and `/telephony/
 The paths under `/tts/v1` are those of Inworld's text-to-speech API, for its clients. They also
 accept `Authorization: Basic <API key>`, with the key as it is ([details](/guide/inworld.html)).
 """
+EXAMPLES = str(Path(__file__).with_name("request_examples.yaml"))
 SCHEME = {"bearer": {"type": "http", "scheme": "bearer", "description": "An API key or a token."}}
 _STILL_RUNNING = {
     "description": "The first request with this Idempotency-Key runs, or its answer is not stored",
     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}},
 }
-
-
-def add_docs(app: FastAPI) -> None:
-    """Serves the corrected document at `/openapi.json` and adds `/docs`."""
-    assets = _assets_dir()
-    page = get_swagger_ui_html(
-        openapi_url="/openapi.json",
-        title=app.title,
-        swagger_js_url="/docs/swagger-ui-bundle.js",
-        swagger_css_url="/docs/swagger-ui.css",
-        swagger_favicon_url="data:,",
-    )
-
-    async def docs(_: Request) -> Response:
-        return page
-
-    async def asset(request: Request) -> Response:
-        return FileResponse(assets / Path(request.scope["path"]).name)
-
-    # FastAPI's documented way to change its document.
-    app.openapi = cache(lambda: truthful_openapi(app))  # type: ignore[method-assign]
-    app.router.routes.append(Route("/docs", docs))
-    for name in ("swagger-ui-bundle.js", "swagger-ui.css"):
-        app.router.routes.append(Route(f"/docs/{name}", asset))
 
 
 def truthful_openapi(app: FastAPI) -> dict[str, Any]:
@@ -84,6 +57,8 @@ def truthful_openapi(app: FastAPI) -> dict[str, Any]:
     components["securitySchemes"] = SCHEME
     for name in ("HTTPValidationError", "ValidationError"):  # the framework's own
         components.get("schemas", {}).pop(name, None)
+    for name, example in load_yaml(TypeAdapter(dict[str, dict[str, Any]]), EXAMPLES).items():
+        components["schemas"][name]["examples"] = [example]
     document["security"] = [{"bearer": []}]
     public = {
         (route.path_format, method.lower())
@@ -106,10 +81,3 @@ def truthful_openapi(app: FastAPI) -> dict[str, Any]:
             elif method == "post":
                 responses["409"] = _STILL_RUNNING
     return document
-
-
-def _assets_dir() -> Path:
-    """The files of the package swagger-ui-py; its code, for other frameworks, is not imported."""
-    spec = find_spec("swagger_ui")
-    assert spec is not None and spec.origin is not None, "swagger-ui-py is not installed"
-    return Path(spec.origin).parent / "static"

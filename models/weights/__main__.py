@@ -17,7 +17,7 @@ WATERMARK = "perth"  # fetched unless the setting WATERMARK is off
 
 
 class TerminalProgress:
-    """A progress bar on a terminal, else one line per file."""
+    """A progress bar on a terminal, else one line per artefact."""
 
     def __init__(self, total_bytes: int) -> None:
         self._bar = tqdm(
@@ -45,9 +45,11 @@ class TerminalProgress:
         self._stored_bytes += size_bytes
         self._got_bytes.clear()
         self._advance(self._stored_bytes)
+
+    def completed(self, artefact: str) -> None:
         if self._bar.disable:
             done = f"{self._stored_bytes / 2**20:.0f} MiB of {self._total_bytes / 2**20:.0f}"
-            self._say(f"stored {artefact}/{file} ({size_bytes:,} bytes; {done})")
+            self._say(f"stored {artefact} ({done})")
 
     def _advance(self, to_bytes: int) -> None:
         # Archives are shorter than their content, and the bar must not move backwards.

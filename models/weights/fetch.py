@@ -38,6 +38,9 @@ class FetchProgress(Protocol):
     def stored(self, artefact: str, file: str, size_bytes: int) -> None:
         """A file is verified and in the cache, also if it was there before."""
 
+    def completed(self, artefact: str) -> None:
+        """All its files are, and converted."""
+
 
 def missing(store: WeightStore, names: Iterable[str]) -> list[str]:
     """The artefacts that are not complete and converted in the cache, judged by sizes.
@@ -81,6 +84,7 @@ def fetch(store: WeightStore, names: Iterable[str], progress: FetchProgress) -> 
                 if not _is_whole(store, name):
                     _fetch_artefact(store, name, downloads, progress)
                 _convert(store, name)
+                progress.completed(name)
             except (WeightsMissing, WeightsCorrupt) as error:
                 failures.append(error)
         if not failures:

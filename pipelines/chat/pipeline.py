@@ -279,7 +279,7 @@ class ChatPipeline:
             raise EngineLost("a chat model is down, possibly the requested one")
         if name == DEFAULT_MODEL:
             return known[0]
-        ids = ", ".join(sorted(i for _, info in known for i in (info.id, *info.aliases)))
+        ids = ", ".join(sorted(info.id for _, info in known))
         raise ModelNotFound(f"there is no chat model of that name; there are: {ids}")
 
 

@@ -97,12 +97,46 @@ async def test_idempotent_operations_document_the_conflict_status(
     assert "409" not in paths["/plans"]["get"]["responses"]
 
 
+async def test_each_json_body_has_an_example_that_the_service_takes(
+    client: httpx.AsyncClient, auth: dict[str, str]
+) -> None:
+    document = (await client.get("/openapi.json")).json()
+    strict = {**auth, "Prefer": "handling=strict"}
+    answers = {}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            content = operation.get("requestBody", {}).get("content", {})
+            if "application/json" in content:
+                name = content["application/json"]["schema"]["$ref"].rpartition("/")[2]
+                (example,) = document["components"]["schemas"][name]["examples"]
+                answer = await client.request(
+                    method, path.replace("{webhook_id}", "1"), json=example, headers=strict
+                )
+                answers[path] = answer
+    refused = {path: one.json()["error"] for path, one in answers.items() if one.is_error}
+    assert refused == {
+        "/tts/v1/voice": "voice_not_found",  # of the models of serve_config.yaml
+        "/tts/v1/voice:stream": "voice_not_found",
+        "/billing/confirmations": "not_found",  # no payment system is set
+        "/auth/password": "insufficient_scope",  # of an API key, not of a login
+        "/webhooks/{webhook_id}": "not_found",
+    }
+
+
 async def test_the_docs_page_loads_nothing_from_other_hosts(client: httpx.AsyncClient) -> None:
     page = await client.get("/docs")
     assert page.status_code == 200 and "//" not in page.text.replace("</", "").replace("// ", "")
-    for name in ("swagger-ui-bundle.js", "swagger-ui.css"):
+    assert 'href="/guide"' in page.text and 'href="/console"' in page.text
+    policy = page.headers["content-security-policy"]
+    assert "script-src 'self';" in policy and "<script>" not in page.text
+    sizes = {"swagger-ui-bundle.js": 100_000, "swagger-ui.css": 100_000}
+    for name, size in {**sizes, "reference.js": 100, "reference.css": 100}.items():
         assert f"/docs/{name}" in page.text
-        assert len((await client.get(f"/docs/{name}")).content) > 100_000
+        file = await client.get(f"/docs/{name}", headers={"Accept-Encoding": "gzip"})
+        assert file.headers["content-encoding"] == "gzip" and len(file.content) > size
+        whole = await client.get(f"/docs/{name}", headers={"Accept-Encoding": "identity"})
+        assert "content-encoding" not in whole.headers and whole.content == file.content
+        assert file.headers["content-type"] == whole.headers["content-type"]
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,8 @@
 """The private interfaces of Ray and uvicorn are those that the service was tested with."""
 
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -10,6 +13,7 @@ from ray._private import parameter
 from ray.serve._private import replica
 
 from deployments import compat
+from tests.servers import free_port
 
 
 def test_the_installed_versions_are_the_tested_ones() -> None:
@@ -52,6 +56,23 @@ def test_the_grpc_server_of_a_replica_listens_where_its_node_does(
     compat.keep_replica_on_loopback()
     serve_replica.add_port_to_grpc_server(GrpcServer(), "[::]:0")
     assert bound == ["[::]:0", address]
+
+
+@pytest.mark.parametrize("other", ["nothing", "http"])
+def test_another_address_than_that_of_a_cluster_is_one_sentence(
+    capfd: pytest.CaptureFixture[str], other: str
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        address = f"127.0.0.1:{server.server_port if other == 'http' else free_port()}"
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        started = time.monotonic()
+        with pytest.raises(ConnectionError, match=f"^no Ray cluster answers at {address}$"):
+            compat.published_release(address, timeout_s=1.0)
+        assert time.monotonic() - started < 5
+        server.shutdown()
+    lines = capfd.readouterr().err.splitlines()
+    assert not [line for line in lines if "GCS" in line or "rpc_client" in line]
 
 
 def test_a_missing_private_interface_is_incompatible(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ def run_program(folder: Path, *arguments: str, **variables: str) -> tuple[int, s
             **os.environ,
             "ANTIPHON_DATA": str(folder),
             "PORT": str(free_port()),
+            "RAY_DASHBOARD_PORT": str(free_port()),
             **variables,
         },
         capture_output=True,
@@ -71,6 +72,9 @@ def test_a_start_on_a_port_in_use_is_refused(tmp_path: Path, taken_port: int) ->
     status, output, errors = run_program(tmp_path, **settings)
     assert (status, output) == (1, "")
     assert errors.startswith("CLUSTER_ADDRESS"), errors
+    status, output, errors = run_program(tmp_path, RAY_DASHBOARD_PORT=str(taken_port))
+    assert (status, output) == (1, "")
+    assert errors.startswith(f"RAY_DASHBOARD_PORT is {taken_port}, where nothing"), errors
 
 
 @pytest.mark.parametrize("text", [None, "[]", "applications: ["])

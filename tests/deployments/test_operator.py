@@ -233,6 +233,7 @@ def test_check_storage_writes_a_file_and_reports_an_unusable_store(
         SystemExit, match="^STORAGE_URL: file://.*/file cannot be used: [A-Z].*Error"
     ):
         main(["check-storage"])
+    assert capsys.readouterr().err == ""
 
 
 def test_rotate_keys_reports_the_re_encrypted_items(capsys: pytest.CaptureFixture[str]) -> None:

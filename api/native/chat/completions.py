@@ -30,7 +30,7 @@ ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
         "model": ChatCompletion,
         "description": "The answer, or its chunks as server-sent events when `stream` is true",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "content": {"text/event-stream": {}},  # a schema would be taken for that of an event
     }
 }
 

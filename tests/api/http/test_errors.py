@@ -148,3 +148,27 @@ async def test_the_access_log_has_the_path_without_its_query(
     (record,) = [one for one in caplog.records if one.name == "api.access"]
     assert vars(record)["path"] == "/plans" and vars(record)["status"] == 401
     assert "c4n4ry" not in str(vars(record))
+
+
+async def test_a_browser_gets_a_page_at_an_unknown_address_and_programs_get_json(
+    client: httpx.AsyncClient,
+) -> None:
+    for path in ("/nothing", "/console/nothing", "/openai/v1/nothing"):
+        page = await client.get(path, headers={"Accept": "text/html,*/*;q=0.8"})
+        assert page.status_code == 404
+        assert page.headers["content-type"].startswith("text/html")
+        assert "default-src 'none'" in page.headers["content-security-policy"]
+        for place in ("/console", "/guide", "/docs"):
+            assert f'href="{place}"' in page.text
+        for accept in ("*/*", "application/json"):
+            answer = await client.get(path, headers={"Accept": accept})
+            assert (answer.status_code, answer.json()["success"]) == (404, False)
+
+
+async def test_a_text_that_is_too_long_is_told_its_length(
+    client: httpx.AsyncClient, auth: dict[str, str]
+) -> None:
+    body = {"text": "hi", "voice": "x" * 201}
+    answer = await client.post("/tts-synthesize", json=body, headers=auth)
+    assert answer.status_code == 400
+    assert answer.json()["message"] == "voice: has 201 characters, and at most 200 are allowed"

@@ -232,7 +232,7 @@ WRONG_STARTS: list[tuple[dict[str, Any], str]] = [
     ({"languages": "en"}, "languages: "),
     ({"languages": [1]}, "languages.0: "),
     ({"languages": ["xx"]}, "languages: 'xx' is not supported"),
-    ({"languages": ["x" * 5000]}, "languages.0: String should have at most 40"),
+    ({"languages": ["x" * 5000]}, "languages.0: has 5000 characters, and at most 40 are"),
     ({"languages": ["en"] * 101}, "languages: List should have at most 100"),
 ]
 
