@@ -31,10 +31,8 @@ from antiphon.types import (
     Done,
     ModelListing,
     Page_CustomVoice_,
-    ShownWebhook,
     TranscriptionResult,
     Usage,
-    WebhookList,
 )
 
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -235,15 +233,6 @@ def _create_token(**fields: Any) -> Request[BrowserToken]:
     return Request("POST", "/auth/tokens", {"json": fields})
 
 
-def _webhooks() -> Request[WebhookList]:
-    return Request("GET", "/webhooks")
-
-
-def _create_webhook(url: str, **fields: Any) -> Request[ShownWebhook]:
-    """`fields` are such as `events` and `secret`."""
-    return Request("POST", "/webhooks", {"json": {"url": url, **fields}})
-
-
 def _piece(data: bytes) -> bytes | None:
     return data or None
 
@@ -272,8 +261,6 @@ class _Operations:
     models = operation(_models)
     usage = operation(_usage)
     create_token = operation(_create_token)
-    webhooks = operation(_webhooks)
-    create_webhook = operation(_create_webhook)
 
     def _settings(self) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}

@@ -137,25 +137,6 @@ class Pagination(TypedDict):
     pages: int
 
 
-class ShownWebhook(TypedDict):
-    id: str
-    url: str
-    events: list[
-        Literal[
-            "tts.completed",
-            "tts.failed",
-            "stt.completed",
-            "stt.failed",
-            "agent.session.completed",
-            "voice.created",
-            "voice.ready",
-            "voice.failed",
-        ]
-    ]
-    status: Literal["active", "inactive"]
-    created_at: str
-
-
 class SpokenUtterance(TypedDict):
     speaker: str
     start: float
@@ -206,7 +187,3 @@ class VoiceLabels(TypedDict):
     language_name: str
     gender: Literal["male", "female"]
     accent: Literal["American", "British", "Indian", "Neutral"]
-
-
-class WebhookList(TypedDict):
-    webhooks: list[ShownWebhook]

@@ -20,7 +20,6 @@ from models.tts.base import PackRef
 STYLE_SHAPE = (510, 256)  # a row for each number of symbols
 MOST_TAPS = 8192
 MOST_BYTES = 2**20
-MOST_WARP = 1.5  # up or down
 KEPT_PACKS = 32  # of half a megabyte each
 KEPT_S = 600.0  # since a pack was last used, so that the pack of a deleted voice expires
 
@@ -29,20 +28,18 @@ Pack = TypeVar("Pack")  # a pack as an engine decodes it
 
 @dataclass(frozen=True, slots=True)
 class VoicePack:
-    """The style, filter and formant shift of one voice."""
+    """The style and the filter of one voice."""
 
     style: NDArray[np.float32]  # [510, 256]
     filter: NDArray[np.float32] | None = None  # taps [n] at the engine's rate, centred; None: none
     british: bool = False  # the pronunciation of English
-    warp: float = 1.0  # factor of the formants, applied before the filter; 1: unchanged
 
 
 def write_pack(pack: VoicePack) -> bytes:
-    """Serialises deterministically. A warp of 1 is omitted: older releases can read such a pack."""
+    """Serialises deterministically."""
     taps = np.zeros(0, np.float32) if pack.filter is None else pack.filter
     target = io.BytesIO()
-    more: dict[str, Any] = {} if pack.warp == 1.0 else {"warp": np.array(pack.warp, np.float32)}
-    np.savez(target, style=pack.style, filter=taps, british=np.array(pack.british), **more)
+    np.savez(target, style=pack.style, filter=taps, british=np.array(pack.british))
     return target.getvalue()
 
 
@@ -67,15 +64,12 @@ def read_pack(data: bytes) -> VoicePack:
     """Raises WeightsCorrupt."""
     with open_pack(data, "style") as parts:
         style, taps, british = (parts[name] for name in ("style", "filter", "british"))
-        warp = float(parts["warp"]) if "warp" in parts else 1.0
     for part in (style, taps):
         if part.dtype != np.float32 or not np.isfinite(part).all():
             raise WeightsCorrupt("the voice pack does not hold numbers")
     if style.shape != STYLE_SHAPE or taps.ndim != 1 or len(taps) > MOST_TAPS:
         raise WeightsCorrupt(f"the voice pack is not float32 {STYLE_SHAPE} with a filter")
-    if not 1 / MOST_WARP <= warp <= MOST_WARP:  # nor NaN
-        raise WeightsCorrupt("the voice pack has a formant warp out of range")
-    return VoicePack(style, taps if len(taps) else None, bool(british), warp)
+    return VoicePack(style, taps if len(taps) else None, bool(british))
 
 
 def pack_digest(data: bytes) -> str:

@@ -136,10 +136,6 @@ class VoiceReport(_ReportPart):
     pitch: Pitch | None = None
     spectrum: Spectrum | None = None
     judged: Judged | None = None
-    formants: FiniteFloat | None = Field(
-        default=None,
-        description="Factor on the formants of the style; 1: unchanged.",
-    )
     samples: Samples | None = None
 
 

@@ -50,7 +50,7 @@ def test_every_method_waits_for_its_result(client: Antiphon, tmp_path: Path) -> 
     assert client.correct("i cant go")["choices"][0]["message"]["content"]
     assert client.default_voices()["data"] and client.voices()["data"] == []
     assert client.models()["data"] and client.usage()["usage"]
-    assert client.webhooks() and client.create_token(scopes=["tts"])["token"].startswith("tk_")
+    assert client.create_token(scopes=["tts"])["token"].startswith("tk_")
     assert client.request("GET", "/auth/workspace")["id"]
 
 

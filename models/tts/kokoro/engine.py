@@ -26,7 +26,6 @@ from models.runtimes.onnx import open_session
 from models.runtimes.openvino import OpenVinoModel, Values, tensor
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
 from models.tts.espeak_ng import espeak_installed
-from models.tts.formants import with_formants
 from models.tts.kokoro.phonemes import SYMBOL_IDS, WITHOUT_ESPEAK, known, phonemizer_for
 from models.tts.trimming import sounding
 from models.tts.voice_pack import STYLE_SHAPE, VoiceCache, VoicePack, read_pack
@@ -148,7 +147,6 @@ class KokoroEngine(TTSEngine):
         values, lead_frames = sounding_part(durations, features, source)
         values["style"] = tensor(row[:, TIMBRE])
         pcm = yield from self._vocode(values)
-        pcm = with_formants(pcm, pack.warp, SAMPLE_RATE)
         if pack.filter is not None:
             pcm = oaconvolve(pcm, pack.filter, mode="same").astype(np.float32)
         start, end = sounding(pcm, SAMPLE_RATE)

@@ -305,6 +305,5 @@ class Fit:
                 dnsmos=rating.quality,
                 stock_dnsmos=stock.quality,
             ),
-            formants=1.0,
             samples=samples_of(self._sentences.judge[0], speaker.excerpt, sound),
         )
