@@ -233,10 +233,6 @@ def _create_token(**fields: Any) -> Request[BrowserToken]:
     return Request("POST", "/auth/tokens", {"json": fields})
 
 
-def _piece(data: bytes) -> bytes | None:
-    return data or None
-
-
 class _Operations:
     """The methods of both clients. They raise ServiceError, and httpx.HTTPError without service."""
 
@@ -248,7 +244,7 @@ class _Operations:
 
     request = operation(_request)
     speak = operation(_speak)
-    stream_speech = streamed(_speak, _piece)
+    stream_speech = streamed(_speak, bytes)
     transcribe = operation(_transcribe)
     chat = operation(_chat)
     stream_chat = streamed(_stream_chat, _event)
