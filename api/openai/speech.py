@@ -135,7 +135,7 @@ _BINARY = {"schema": {"type": "string", "contentMediaType": "application/octet-s
         200: {
             "description": "The streamed file, or its chunks as server-sent events",
             "content": {
-                "text/event-stream": {"schema": {"type": "string"}},
+                "text/event-stream": {},  # a schema would be taken for that of an event
                 **dict.fromkeys(MEDIA_TYPES.values(), _BINARY),
             },
         }

@@ -111,7 +111,8 @@ _TEXT = {"schema": {"type": "string"}}
             "description": "The text in the format asked for, or server-sent events",
             "content": {
                 "application/json": {"schema": {"type": "object"}},
-                **dict.fromkeys(("text/plain", "text/vtt", "text/event-stream"), _TEXT),
+                **dict.fromkeys(("text/plain", "text/vtt"), _TEXT),
+                "text/event-stream": {},
             },
         }
     },
