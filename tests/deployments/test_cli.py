@@ -122,6 +122,7 @@ def test_models_are_listed_and_a_configuration_is_checked(shell: Shell, tmp_path
     assert "ready" in shell.output("models", "list")
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("applications: 7")
+    shell.environment["ANTIPHON_DATA"] = str(tmp_path)  # not the data of this checkout
     for command in ("check", "swap"):
         done = shell.run("models", command, str(wrong))
         assert done.returncode == 1 and b"ANTIPHON_DATA" in done.stderr
