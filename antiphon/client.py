@@ -262,13 +262,15 @@ class _Operations:
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         return {"base_url": self.url, "headers": headers, "timeout": TIMEOUT}
 
-    def _wait_s(self, attempt: int, refused: httpx.Response | None) -> float | None:
-        """Before the next attempt; None: there is none. Without `refused` no answer came."""
-        if attempt >= self.retries or (refused is not None and refused.status_code not in AGAIN):
-            return None
-        asked = None if refused is None else _error(refused).retry_after_s
-        wait_s = 0.5 * 2**attempt if asked is None else asked
-        return wait_s if wait_s <= MOST_WAIT_S else None
+    def _wait_s(self, attempt: int, failure: ServiceError | httpx.TransportError) -> float:
+        """Before the next attempt. Raises the `failure` after the last, or if it would stay."""
+        wait_s: float | None = 0.5 * 2**attempt
+        if isinstance(failure, ServiceError):
+            wait_s = wait_s if failure.retry_after_s is None else failure.retry_after_s
+            wait_s = wait_s if failure.status in AGAIN else None
+        if attempt >= self.retries or wait_s is None or wait_s > MOST_WAIT_S:
+            raise failure
+        return wait_s
 
 
 def _error(answer: httpx.Response) -> ServiceError:
@@ -285,17 +287,15 @@ class Antiphon(_Operations):
     def send(self, request: Request[T]) -> T:
         sent, attempt = self._http.build_request(**request.sent_as()), 0
         while True:
+            failure: ServiceError | httpx.TransportError
             try:
                 answer = self._http.send(sent)
-            except httpx.TransportError:
-                if (wait_s := self._wait_s(attempt, None)) is None:
-                    raise
-            else:
                 if answer.is_success:
                     return request.read(answer)
-                if (wait_s := self._wait_s(attempt, answer)) is None:
-                    raise _error(answer)
-            time.sleep(wait_s)
+                failure = _error(answer)
+            except httpx.TransportError as error:
+                failure = error
+            time.sleep(self._wait_s(attempt, failure))
             attempt += 1
 
     def stream(self, request: Request[Any], read: Callable[[Any], T | None]) -> Iterator[T]:
@@ -326,17 +326,15 @@ class AsyncAntiphon(_Operations):
     async def send(self, request: Request[T]) -> T:
         sent, attempt = self._http.build_request(**request.sent_as()), 0
         while True:
+            failure: ServiceError | httpx.TransportError
             try:
                 answer = await self._http.send(sent)
-            except httpx.TransportError:
-                if (wait_s := self._wait_s(attempt, None)) is None:
-                    raise
-            else:
                 if answer.is_success:
                     return request.read(answer)
-                if (wait_s := self._wait_s(attempt, answer)) is None:
-                    raise _error(answer)
-            await asyncio.sleep(wait_s)
+                failure = _error(answer)
+            except httpx.TransportError as error:
+                failure = error
+            await asyncio.sleep(self._wait_s(attempt, failure))
             attempt += 1
 
     async def stream(
@@ -378,7 +376,7 @@ class AsyncAntiphon(_Operations):
         return speak_live(self._address("/ws/tts"), texts, made)
 
     def _address(self, path: str) -> Address:
-        return Address(self.url.replace("http", "ws", 1) + path, self.key, self.retries)
+        return Address(self.url + path, self.key, self.retries)
 
     async def close(self) -> None:
         await self._http.aclose()

@@ -7,6 +7,7 @@ import json
 import re
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -25,9 +26,23 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    url: str  # ws://… or wss://…
+    url: str  # http://… or https://…
     key: str | None
     retries: int  # one after the other, without a result in between
+
+
+@asynccontextmanager
+async def opened(address: Address) -> AsyncIterator[ClientConnection]:
+    """A connection. Raises ServiceError for one that the service refuses, and OSError."""
+    headers = {"Authorization": f"Bearer {address.key}"} if address.key else {}
+    url = address.url.replace("http", "ws", 1)
+    try:
+        async with connect(url, additional_headers=headers, max_size=None) as socket:
+            yield socket
+    except InvalidStatus as refused:
+        answer = refused.response
+        wait = answer.headers.get("Retry-After")
+        raise error_of(bytes(answer.body or b""), answer.status_code, wait) from None
 
 
 async def results(
@@ -37,20 +52,17 @@ async def results(
 ) -> AsyncIterator[T]:
     """Those of a conversation, which is begun again on another connection when one is lost. Raises
     ServiceError, and OSError or ConnectionClosed after the last retry."""
-    headers = {"Authorization": f"Bearer {address.key}"} if address.key else {}
     attempt = 0
     while True:
         try:
-            async with connect(address.url, additional_headers=headers, max_size=None) as socket:
+            async with opened(address) as socket:
                 async for one in converse(socket):
                     attempt = 0 if is_result(one) else attempt
                     yield one
                 return
-        except InvalidStatus as refused:
-            answer = refused.response
-            wait = answer.headers.get("Retry-After")
-            if attempt >= address.retries or answer.status_code < 500:
-                raise error_of(bytes(answer.body or b""), answer.status_code, wait) from None
+        except ServiceError as refused:
+            if attempt >= address.retries or refused.status < 500:
+                raise
         except ConnectionClosed as closed:
             if closed.rcvd is not None and closed.rcvd.code in LASTING:
                 reason = closed.rcvd.reason or "the service has ended the session"

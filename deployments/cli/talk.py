@@ -8,11 +8,10 @@ import sys
 from typing import Any
 
 import click
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import InvalidStatus
+from websockets.asyncio.client import ClientConnection
 
 from antiphon.client import given
-from antiphon.errors import error_of
+from antiphon.live import Address, opened
 from deployments.cli.service import ServiceClient, end, pass_service
 from deployments.cli.speech import PLAYERS, blocks, program
 
@@ -39,23 +38,18 @@ def talk(service: ServiceClient, instructions: str | None, voice: str | None, ra
 
 
 async def converse(service: ServiceClient, session: dict[str, Any], raw: bool) -> None:
-    url = f"{service.url.replace('http', 'ws', 1)}/openai/v1/realtime?model=gpt-realtime"
-    key = {"Authorization": f"Bearer {service.key or ''}"}
+    address = Address(f"{service.url}/openai/v1/realtime?model=gpt-realtime", service.key, 0)
     with service.failures():
-        try:
-            async with connect(url, additional_headers=key, max_size=None) as socket:
-                await socket.send(json.dumps({"type": "session.update", "session": session}))
-                speaker = Speaker(raw)
-                sending = asyncio.create_task(send_microphone(socket, raw))
-                try:
-                    while not await follow(socket, service, speaker, sending):
-                        pass
-                finally:
-                    sending.cancel()
-                    speaker.hush()
-        except InvalidStatus as refused:
-            answer = refused.response
-            raise error_of(bytes(answer.body or b""), answer.status_code) from None
+        async with opened(address) as socket:
+            await socket.send(json.dumps({"type": "session.update", "session": session}))
+            speaker = Speaker(raw)
+            sending = asyncio.create_task(send_microphone(socket, raw))
+            try:
+                while not await follow(socket, service, speaker, sending):
+                    pass
+            finally:
+                sending.cancel()
+                speaker.hush()
 
 
 async def follow(

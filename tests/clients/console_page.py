@@ -1,9 +1,9 @@
 """The console in Chromium: what its tests see and press, by the names that users read."""
 
 import json
-import time
 from typing import Any
 
+from tests.clients import waiting
 from tests.clients.browser import Page
 
 TIMEOUT_S = 20.0
@@ -42,12 +42,8 @@ def run(page: Page, expression: str) -> Any:
 
 
 def wait_until(page: Page, expression: str) -> Any:
-    """Polls an expression until it is truthy, and returns its value."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while not (value := run(page, expression)):
-        assert time.monotonic() < deadline, f"{expression} did not come true"
-        time.sleep(0.05)
-    return value
+    """As for any page, with TOOLS."""
+    return waiting.wait_until(page, expression, run, TIMEOUT_S)
 
 
 def press(page: Page, name: str) -> None:

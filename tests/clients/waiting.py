@@ -1,6 +1,7 @@
 """Expressions of a page in Chromium, and waiting for them."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from tests.clients.browser import Page
@@ -28,10 +29,15 @@ def run(page: Page, expression: str) -> Any:
     return page.call(f"(() => {expression})")
 
 
-def wait_until(page: Page, expression: str) -> Any:
+def wait_until(
+    page: Page,
+    expression: str,
+    evaluate: Callable[[Page, str], Any] = run,
+    most_s: float = PATIENCE_S,
+) -> Any:
     """Polls an expression until it is truthy, and returns its value."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (value := run(page, expression)):
+    deadline = time.monotonic() + most_s
+    while not (value := evaluate(page, expression)):
         assert time.monotonic() < deadline, f"{expression} did not come true"
         time.sleep(0.05)
     return value

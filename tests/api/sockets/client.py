@@ -2,6 +2,7 @@
 
 import base64
 import json
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,15 +17,15 @@ def connect(url: str, **options: Any) -> open_socket:
     return open_socket(url, proxy=None, compression=None, ping_interval=None, **options)
 
 
-class SocketAddresses:
+class SocketAddresses(ABC):
     """The sockets of a server with its `address`, a key and a voice."""
 
     key: str
     voice_id: str
 
     @property
-    def address(self) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def address(self) -> str: ...
 
     def url(self, path: str, key: str | None = None) -> str:
         return f"ws://{self.address}{path}?apiKey={key or self.key}"
