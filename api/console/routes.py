@@ -47,6 +47,7 @@ async def _index(request: Request) -> Response:
         "prices": plans.prices.model_dump(),
         "recordings": services.voices.custom.rules.model_dump(),
         "consent": settings.require_consent,
+        "operator": settings.operator_token is not None,
     }
     page = (STATIC_DIR / "index.html").read_text(encoding="utf-8")
     page = page.replace('data-about=""', f'data-about="{escape(json.dumps(about))}"')

@@ -5,6 +5,7 @@ millisecond is backpressure that a client can act on; a queue would only make ev
 """
 
 import hashlib
+import hmac
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
@@ -237,6 +238,13 @@ class RequestLimits:
         return await authenticator.authenticate(
             credential, lambda: self._lookup(connection), takes_secrets=takes_secrets
         )
+
+    def check_operator(self, connection: HTTPConnection, credential: str, token: str) -> None:
+        """A wrong one counts as an unknown key. Raises Unauthorized or TooManyUnknownKeys."""
+        if not hmac.compare_digest(credential.encode(), token.encode()):
+            with self._lookup(connection) as is_over:
+                wrong = Unauthorized("the operator's token is missing or wrong")
+                raise TooManyUnknownKeys if is_over else wrong
 
     @contextmanager
     def _lookup(self, connection: HTTPConnection) -> Iterator[bool]:
