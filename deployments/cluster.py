@@ -119,10 +119,15 @@ def deploy(dashboard_url: str, config: Config) -> None:
     _ask(dashboard_url, config)
 
 
-def applications(dashboard_url: str) -> dict[str, Any]:
-    """The state of each application by name, as Serve's API has it. Raises ValueError."""
-    found: dict[str, Any] = json.loads(_ask(dashboard_url))["applications"]
+def state(dashboard_url: str) -> dict[str, Any]:
+    """What Serve's API says of itself. Raises ValueError."""
+    found: dict[str, Any] = json.loads(_ask(dashboard_url))
     return found
+
+
+def applications(dashboard_url: str) -> dict[str, Any]:
+    """The state of each application by name. Raises ValueError."""
+    return dict(state(dashboard_url)["applications"])
 
 
 def _ask(dashboard_url: str, config: Config | None = None) -> bytes:

@@ -31,11 +31,14 @@ class ServeControl:
     async def running(self) -> str:
         """As `ClusterControl`."""
         try:
-            found = await asyncio.to_thread(cluster.applications, self.links["ray"])
+            state = await asyncio.to_thread(cluster.state, self.links["ray"])
         except ValueError as error:
             raise ApiError("unavailable", str(error)) from None
-        applications = [one["deployed_app_config"] for one in found.values()]
-        return str(yaml.safe_dump({"applications": applications}, sort_keys=False))
+        found = {key: state[key] for key in ("proxy_location",) if key in state}
+        found["applications"] = [
+            one["deployed_app_config"] for one in state["applications"].values()
+        ]
+        return str(yaml.safe_dump(found, sort_keys=False))
 
     async def deploy(self, config: str, *, only_check: bool) -> tuple[bool, str]:
         """As `ClusterControl`."""
