@@ -97,7 +97,7 @@ def test_a_configuration_is_checked_and_deployed_after_a_question(operator: Page
     press(operator, "Deploy")
     wait_until(operator, "at('dialog[open]')")
     press(operator, "Cancel")
-    assert run(operator, "at('pre')") is None
+    wait_until(operator, "!at('.busy') && !at('pre')")
     press(operator, "Deploy")
     wait_until(operator, "at('dialog[open]')")
     press(operator, "Deploy")
