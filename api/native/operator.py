@@ -15,13 +15,8 @@ from api.native.billing import CurrentPlanBody, Subscribe
 from api.native.models import Model, shown_model
 from api.services import ClusterControl
 from configs.settings import BRAND
-from pipelines.billing.administration import (
-    ACTOR,
-    MAX_REFERENCE,
-    Customer,
-    change_credit,
-    customers,
-)
+from pipelines.billing import administration
+from pipelines.billing.administration import ACTOR, MAX_REFERENCE, Customer
 from pipelines.billing.billing import MICRO_USD
 
 router = make_router("operator", route_class=OperatorRoute)
@@ -94,9 +89,10 @@ async def list_workspaces(
     limit: Annotated[int, Query(ge=1, le=100)] = 50,
     q: Annotated[str, Query(max_length=254, description="A part of address, name or id")] = "",
 ) -> WorkspacePage:
-    found = await infrastructure.database.read(customers, after, limit + 1, q.strip())
-    shown = found[:limit]
-    return WorkspacePage(workspaces=shown, next=shown[-1].id if len(found) > limit else None)
+    read = infrastructure.database.read
+    found = await read(administration.customers, after, limit + 1, q.strip())
+    is_last = len(found) <= limit
+    return WorkspacePage(workspaces=found[:limit], next=None if is_last else found[limit - 1].id)
 
 
 @router.post("/operator/workspaces/{workspace_id}/credit", summary="Add or take credit")
@@ -105,7 +101,8 @@ async def credit(
 ) -> CreditBody:
     """A `reference`, such as the id of a payment, is booked only once."""
     database, amount = infrastructure.database, int(body.usd * MICRO_USD)
-    now, changed = await change_credit(database, workspace_id, amount, body.reference)
+    change = administration.change_credit
+    now, changed = await change(database, workspace_id, amount, body.reference)
     return CreditBody(credit=now, changed=changed)
 
 

@@ -84,6 +84,8 @@ def test_credit_and_plan_of_a_workspace_are_changed(operator: Page) -> None:
     fill(operator, Plan="pro", Paid="annual")
     press(operator, "Save")
     wait_until(operator, "said().includes('Paying is on Pro.')")
+    focused = run(operator, "document.activeElement.getAttribute('aria-label')")
+    assert focused == "Change the plan of Paying"
     row = run(operator, "rows('[aria-label=Workspaces]')[0]")
     assert EMAIL in row and "pro" in row and "30.00 USD" in row
 
@@ -101,7 +103,7 @@ def test_a_configuration_is_checked_and_deployed_after_a_question(operator: Page
     press(operator, "Deploy")
     wait_until(operator, "at('dialog[open]')")
     press(operator, "Deploy")
-    wait_until(operator, "said().includes('Done.')")
+    wait_until(operator, "said().includes('It is deployed.')")
     run(operator, f"fill('{label}', 'wrong: yes')")
     press(operator, "Check")
     assert "no configuration of Ray Serve" in wait_until(operator, "failed()")

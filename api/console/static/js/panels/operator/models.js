@@ -18,7 +18,7 @@ export function models() {
     if (!isDry && !(await confirmed(t("operator.deploy"), t("operator.deploy_ask"), t("operator.deploy")))) return;
     place.say(t(isDry ? "operator.checking" : "operator.deploying"));
     const answer = await askAsOperator("deploy", { method: "POST", json: { config: text.value, dry_run: isDry } });
-    place.say(t(answer.ok ? "operator.ok" : "operator.failed"));
+    place.say(t(answer.ok ? (isDry ? "operator.checked" : "operator.ok") : "operator.failed"));
     output.textContent = answer.output;
     output.hidden = false;
   };

@@ -27,20 +27,21 @@ export function workspaces() {
       ]))
     : h("p.empty", t("operator.no_workspace")));
 
-  // A dialog over one workspace, whose `send` gets the path of a request and says what came of it.
-  const change = (title, one, send, ...fields) => {
+  // A dialog whose `send` says what came of it; then the focus is where it was before, in new rows.
+  const change = (title, send, ...fields) => {
     const said = status();
     const made = dialog(title, form(said, async () => {
       place.say(await send());
       made.close();
       draw();
+      [...rows.querySelectorAll("button")].find((button) => button.getAttribute("aria-label") === title)?.focus();
     }, ...fields, submitButton(t("action.save")), said), { kind: "narrow" });
   };
   const post = (one, part, json) => askAsOperator(`workspaces/${one.id}/${part}`, { method: "POST", json });
   const credit = (one) => {
     const amount = h("input", { type: "number", name: "usd", step: "0.000001", required: true });
     const reference = h("input", { name: "reference", maxLength: 50, autocomplete: "off" });
-    change(t("operator.change_credit_of", one), one, async () => {
+    change(t("operator.change_credit_of", one), async () => {
       const json = { usd: Number(amount.value), reference: reference.value.trim() || null };
       const answer = await post(one, "credit", json);
       one.credit = answer.credit;
@@ -50,7 +51,7 @@ export function workspaces() {
   const plan = (one) => {
     const chosen = select(about.plans.map((id) => [id, id]), { name: "plan", value: one.plan });
     const cycle = select(["monthly", "annual"].map((each) => [each, t(`operator.cycle.${each}`)]), { name: "cycle" });
-    change(t("operator.change_plan_of", one), one, async () => {
+    change(t("operator.change_plan_of", one), async () => {
       const answer = await post(one, "plan", { plan_id: chosen.value, billing_cycle: cycle.value });
       one.plan = answer.plan.id;
       return t("operator.planned", { name: one.name, plan: answer.plan.name });
