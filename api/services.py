@@ -104,7 +104,7 @@ class PlatformServices:
 class ClusterControl(Protocol):
     """The operator's hold on the cluster; both methods may raise ApiError(unavailable)."""
 
-    links: Mapping[str, str]  # to pages of other programs, by name
+    links: dict[str, str]  # to pages of other programs, by name
 
     async def running(self) -> str:
         """The configuration that runs, as YAML."""

@@ -75,7 +75,7 @@ async def overview(request: Request, infrastructure: InfrastructureDep) -> Overv
     return Overview(
         brand=BRAND,
         version=request.app.version,
-        links=dict(infrastructure.cluster.links) if infrastructure.cluster else {},
+        links=infrastructure.cluster.links if infrastructure.cluster else {},
         models={name: one and shown_model(one) for name, one in listed.items()},
         problems=dict(infrastructure.models.problems),
         differences=dict(infrastructure.differences),

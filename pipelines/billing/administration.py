@@ -28,11 +28,13 @@ class Customer:
     created_at: datetime
 
 
-def customers(session: Session, *page: int | str) -> list[Customer]:
+def customers(
+    session: Session, after: int = 0, limit: int | None = None, text: str = ""
+) -> list[Customer]:
     """Those of `list_users`."""
     return [
         Customer(str(one.id), user.email, one.name, one.plan, to_usd(credit), one.created_at)
-        for user, one in list_users(session, *page)
+        for user, one in list_users(session, after, limit, text)
         for credit in (ledger.credit_of(session, one.id),)
     ]
 

@@ -140,7 +140,7 @@ async def test_workspaces_are_listed_in_pages_and_found_by_address_name_and_id(
     assert [int(one["id"]) for one in everyone] == sorted(int(one["id"]) for one in everyone)
     paged, after = [], "0"
     while after is not None:
-        query = {"after": after, "limit": 2}
+        query: dict[str, Any] = {"after": after, "limit": 2}
         page = await client.get("/operator/workspaces", headers=OPERATOR, params=query)
         paged += page.json()["workspaces"]
         after = page.json()["next"]
@@ -150,8 +150,8 @@ async def test_workspaces_are_listed_in_pages_and_found_by_address_name_and_id(
     assert [one["email"] for one in await rows(client, q=found["id"])] == ["other@example.com"]
     assert len(await rows(client, q="100%")) == 3
     assert await rows(client, q="_%") == []
-    for query in ({"limit": 101}, {"after": -1}, {"after": 10**30}, {"q": "x" * 255}):
-        answer = await client.get("/operator/workspaces", headers=OPERATOR, params=query)
+    for wrong in ({"limit": 101}, {"after": -1}, {"after": 10**30}, {"q": "x" * 255}):
+        answer = await client.get("/operator/workspaces", headers=OPERATOR, params=wrong)
         assert answer.status_code == 400
 
 
