@@ -9,7 +9,7 @@ import hmac
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -242,8 +242,8 @@ class RequestLimits:
     def check_operator(self, connection: HTTPConnection, credential: str, token: str) -> None:
         """A wrong one counts as an unknown key. Raises Unauthorized or TooManyUnknownKeys."""
         if not hmac.compare_digest(credential.encode(), token.encode()):
-            with self._lookup(connection) as is_over:
-                wrong = Unauthorized("the operator's token is missing or wrong")
+            wrong = Unauthorized("the operator's token is missing or wrong")
+            with self._lookup(connection) if credential else nullcontext(False) as is_over:
                 raise TooManyUnknownKeys if is_over else wrong
 
     @contextmanager
