@@ -21,6 +21,7 @@ from api.native import (
     files,
     health,
     models,
+    operator,
     reports,
     speech,
     transcription,
@@ -98,6 +99,7 @@ def routed_app() -> FastAPI:
         *accounts.routers,
         client_secrets.router,
         webhooks.router,
+        operator.router,
     ]
     for router in routers:
         # Not include_router: it would match every path twice.

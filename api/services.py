@@ -6,6 +6,7 @@ takes the objects that it needs, never a group.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from api.http.bodies import BodySpace
 from api.http.limits import AdmissionControl, RequestLimits
@@ -100,6 +101,18 @@ class PlatformServices:
     payments: PaymentSystem | None = None  # where it confirms changes of plans
 
 
+class ClusterControl(Protocol):
+    """The operator's hold on the cluster; both methods may raise ApiError(unavailable)."""
+
+    links: dict[str, str]  # to pages of other programs, by name
+
+    async def running(self) -> str:
+        """The configuration that runs, as YAML."""
+
+    async def deploy(self, config: str, *, only_check: bool) -> tuple[bool, str]:
+        """Whether it succeeded, and what changes; InvalidRequest for a wrong configuration."""
+
+
 @dataclass(frozen=True, slots=True)
 class InfrastructureServices:
     """Stores, settings and the state of this process."""
@@ -117,6 +130,7 @@ class InfrastructureServices:
     reports: OwnReports = field(default_factory=OwnReports)  # what GET /metrics shows
     # By process, what it does not agree on with the rest of the cluster.
     differences: Mapping[str, str] = field(default_factory=dict)
+    cluster: ClusterControl | None = None
     # Shared by the probes of a second: else a flood of them would fill the database's queue.
     pings: TtlCache[None, None] = field(default_factory=lambda: TtlCache(1.0, 1))
 

@@ -77,11 +77,14 @@ def factor(name: str) -> float:
     return number
 
 
-def token(name: str) -> str | None:
-    """A token that fits in a header; None when the variable is not set, an error when empty."""
+def token(name: str, least: int = 1) -> str | None:
+    """A token that fits in a header; None when the variable is not set, an error when empty, or
+    shorter than `least`."""
     text = os.environ.get(name)
     if text is not None and not _TOKEN.fullmatch(text):
         raise SettingsError(f"{name} has to be visible ASCII characters without spaces, or unset")
+    if text is not None and len(text) < least:
+        raise SettingsError(f"{name} needs at least {least} characters")
     return text
 
 

@@ -87,6 +87,7 @@ class Settings:
     require_consent: ConsentNeeded = "off"  # for a custom voice
     watermark: WatermarkOf = "off"
     metrics_token: str | None = None  # of GET /metrics; None: only from the loopback
+    operator_token: str | None = field(default=None, repr=False)  # of /operator; None: not there
     sign_up: SignUpPolicy = "open"
     plan_changes: PlanChanges = "self"
     plan_webhook: PlanWebhook | None = None  # where plan_changes is webhook
@@ -142,6 +143,7 @@ def load_settings(*, new: bool = True) -> Settings:
         watermark=watermark_of(),
         require_consent=environment.choice("REQUIRE_CONSENT", get_args(ConsentNeeded), "off"),
         metrics_token=environment.token("METRICS_TOKEN"),
+        operator_token=environment.token("OPERATOR_TOKEN", 32),
         cors_origins=environment.origins("CORS_ORIGINS"),
         sign_up=environment.choice(
             "SIGN_UP", get_args(SignUpPolicy), "open" if is_local else "closed"

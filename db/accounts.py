@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import JSON, BigInteger, Column, ColumnElement, ForeignKey, or_
+from sqlalchemy import JSON, BigInteger, Column, ColumnElement, ForeignKey, String, cast, or_
 from sqlmodel import Field, Session, SQLModel, col, delete, select, update
 
 from db.database import UtcDateTime, change_rows, given_key, random_id, utc_now
@@ -86,10 +86,14 @@ def find_user(
     return session.exec(query).first()
 
 
-def list_users(session: Session) -> list[tuple[User, Workspace]]:
-    """All users, the oldest first."""
-    query = select(User, Workspace).where(Workspace.owner_id == User.id)
-    return list(session.exec(query.order_by(col(Workspace.created_at), col(Workspace.id))))
+def list_users(
+    session: Session, after: int = 0, limit: int | None = None, text: str = ""
+) -> list[tuple[User, Workspace]]:
+    """By id of the workspace, those beyond `after` with the `text` in address, name or id."""
+    query = select(User, Workspace).where(Workspace.owner_id == User.id, col(Workspace.id) > after)
+    names = (col(User.email), col(Workspace.name), cast(col(Workspace.id), String))
+    found = or_(*(name.icontains(text, autoescape=True) for name in names))
+    return list(session.exec(query.where(found).order_by(col(Workspace.id)).limit(limit)))
 
 
 def change_row(

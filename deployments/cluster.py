@@ -117,10 +117,15 @@ def deploy(dashboard_url: str, config: Config) -> None:
     _ask(dashboard_url, config)
 
 
-def applications(dashboard_url: str) -> dict[str, Any]:
-    """The state of each application by name, as Serve's API has it. Raises ValueError."""
-    found: dict[str, Any] = _ask(dashboard_url).json()["applications"]
+def state(dashboard_url: str) -> dict[str, Any]:
+    """What Serve's API says of itself. Raises ValueError."""
+    found: dict[str, Any] = _ask(dashboard_url).json()
     return found
+
+
+def applications(dashboard_url: str) -> dict[str, Any]:
+    """The state of each application by name. Raises ValueError."""
+    return dict(state(dashboard_url)["applications"])
 
 
 def _ask(dashboard_url: str, config: Config | None = None) -> httpx.Response:

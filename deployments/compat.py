@@ -192,6 +192,15 @@ def publish_release(release: str) -> None:
     internal_kv._internal_kv_put(key, release.encode(), namespace=namespace)
 
 
+def dashboard_url() -> str:
+    """Of the cluster of this process. Raises Incompatible."""
+    from ray._private import services
+
+    if not hasattr(services, "get_webui_url_from_internal_kv"):
+        raise Incompatible("ray: services has no get_webui_url_from_internal_kv")
+    return f"http://{services.get_webui_url_from_internal_kv()}"
+
+
 def published_release(address: str, timeout_s: float = 10.0) -> str | None:
     """The release of the cluster whose GCS is at `address`; None where none was stored.
 

@@ -29,7 +29,7 @@ ANSWER_S = 15.0
 REPORTED_S = 8.0  # gateways ask every 5 s for failed swaps, which replicas report at once
 
 
-def deploy(file: Path, *, only_check: bool = False) -> str:
+def deploy(file: Path, *, only_check: bool = False, dashboard: str | None = None) -> str:
     """Deploys the file to the running service; returns the result as a sentence.
 
     Raises ValueError, before anything is changed if the file is wrong or does not fit, else when a
@@ -41,7 +41,7 @@ def deploy(file: Path, *, only_check: bool = False) -> str:
     for check in (application_problems, option_problems, model_problems):
         if problems := check(config):
             raise ValueError("\n".join(problems))
-    dashboard = cluster.dashboard()
+    dashboard = dashboard or cluster.dashboard()
     running = cluster.applications(dashboard)
     changes, swapped = differences(running, config)
     if problem := memory_problem(config, loads(running, config)):

@@ -19,16 +19,14 @@ from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
 from getpass import getpass
 from pathlib import Path
-from uuid import uuid4
 
 from email_validator import validate_email
 from sqlalchemy.exc import SQLAlchemyError
-from sqlmodel import Session
 
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from configs.settings import Settings, load_settings
-from db.accounts import User, Workspace, find_workspace, list_users
+from db.accounts import Workspace, find_workspace
 from db.audit import audit_chain, audited_workspaces, first_break
 from db.billing import ledger
 from db.billing.ledger_check import accounts_after, check_days
@@ -39,7 +37,8 @@ from deployments.agreement import open_database
 from deployments.backup import back_up, restore
 from pipelines.accounts.authentication import Authenticator
 from pipelines.accounts.service import Accounts
-from pipelines.billing.billing import MICRO_USD, to_usd
+from pipelines.billing.administration import ACTOR, MAX_REFERENCE, change_credit, customers
+from pipelines.billing.billing import MICRO_USD
 from pipelines.billing.subscriptions import MONTHS, Subscriptions
 from pipelines.errors import PipelineError
 from pipelines.maintenance.key_rotation import Rotation
@@ -47,9 +46,7 @@ from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.storage.files import Files, storage_problem
 from telemetry.logs import redact
 
-ACTOR = "operator"
 ACCOUNTS_AT_ONCE = 1000
-MAX_REFERENCE = 50  # characters; the ledger keeps it as the operation's id
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -59,7 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
         if options.command == "deploy":
             from deployments.deploy import deploy  # with the registry of engines, and Ray
 
-            say(deploy(options.file, only_check=options.check))
+            say(deploy(options.file, only_check=options.check, dashboard=options.dashboard))
             return
         say(asyncio.run(_run(options)))
     except (ValueError, OSError, PipelineError, DatabaseError) as error:
@@ -96,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     deploy = commands.add_parser("deploy", help="check a configuration of models and deploy it")
     deploy.add_argument("file", type=Path, help="such as serve_config.yaml")
     deploy.add_argument("--check", action="store_true", help="check it and show the changes only")
+    deploy.add_argument("--dashboard", help="URL of Ray's dashboard, if not of the settings")
     commands.add_parser("first-key", help="make the first workspace, and show its key once")
     commands.add_parser("users", help="list users with their workspace, plan and credit")
     commands.add_parser("new-key", parents=[chosen], help="make a key when all are lost")
@@ -182,18 +180,11 @@ async def _invite(database: Database, settings: Settings, options: argparse.Name
 async def _credit(
     database: Database, workspace: Workspace, micro_usd: int, reference: str | None
 ) -> str:
-    operation = f"operator:{reference or uuid4().hex}"
-    outcome = await database.run(ledger.change_credit, workspace.id, operation, micro_usd, ACTOR)
-    credit = f"{to_usd(await database.read(ledger.credit_of, workspace.id)):.6f} USD"
-    name = f"{workspace.name} ({workspace.id})"
-    refusals = {
-        "no_account": "has no account to credit; `reconcile` tells what is wrong",
-        "done_before": f"keeps {credit}: the reference {reference!r} was booked before",
-        "too_little": f"keeps {credit}: that is less than the {to_usd(-micro_usd):.6f} USD to take",
-    }
-    if outcome in refusals:
-        raise ValueError(f"{name} {refusals[outcome]}")
-    return f"{name} has {credit} of credit"
+    credit, changed = await change_credit(database, workspace.id, micro_usd, reference)
+    said = f"{workspace.name} ({workspace.id}) {'has' if changed else 'keeps'} {credit:.6f} USD"
+    if not changed:
+        raise ValueError(f"{said}: the reference {reference!r} was booked before")
+    return f"{said} of credit"
 
 
 async def _set_password(
@@ -209,13 +200,11 @@ async def _set_password(
 
 
 async def _users(database: Database, _: Settings) -> str:
-    def read(session: Session) -> list[tuple[User, Workspace, int]]:
-        return [(*one, ledger.credit_of(session, one[1].id)) for one in list_users(session)]
-
+    found = await database.read(customers)
     lines = [
-        f"{workspace.id}  {user.email}  {workspace.name}  {workspace.plan}  "
-        f"{to_usd(credit):.6f} USD  {workspace.created_at:%Y-%m-%d}"
-        for user, workspace, credit in await database.read(read)
+        f"{one.id}  {one.email}  {one.name}  {one.plan}  {one.credit:.6f} USD  "
+        f"{one.created_at:%Y-%m-%d}"
+        for one in sorted(found, key=lambda one: (one.created_at, one.id))
     ]
     return "\n".join(lines) or "there are none"
 

@@ -93,15 +93,19 @@ class ModelList:
 
     async def models(self) -> list[ListedModel]:
         """Every model that is or was up, in the order of the ports."""
+        return [one for one in (await self.by_port()).values() if one is not None]
+
+    async def by_port(self) -> dict[str, ListedModel | None]:
+        """The model of each port; None for one that was never up."""
         names, answers = await self._ask()
-        listed = []
+        listed: dict[str, ListedModel | None] = dict.fromkeys(names)
         for name, answer in zip(names, answers, strict=True):
             if answer is not None:
                 self._seen[name] = answer
                 status: ModelStatus = "asleep" if answer.is_asleep else "ready"
-                listed.append(ListedModel(answer, status, self.problems.get(name)))
+                listed[name] = ListedModel(answer, status, self.problems.get(name))
             elif name in self._seen:
-                listed.append(ListedModel(self._seen[name], "unavailable"))
+                listed[name] = ListedModel(self._seen[name], "unavailable")
         return listed
 
     async def find(self, model: str) -> ListedModel:

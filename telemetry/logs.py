@@ -19,7 +19,7 @@ _SECRETS = (
 )
 _SEVERAL = r"\w*token_keys?|\w*data_keys?"  # several keys, separated by commas
 _NAME = (
-    rf"(?i)(\b(?:api[-_]?key|\w*password|\w*secret|\w*pepper|{_SEVERAL})\b"
+    rf"(?i)(\b(?:api[-_]?key|\w*password|\w*secret|\w*pepper|operator_token|{_SEVERAL})\b"
     r"\\?[\"']?\s*[=:]\s*"
 )
 _NAMED_SECRETS = (
@@ -39,7 +39,7 @@ _NAMED_SECRETS = (
 # Most lines contain none of these words, and one search is cheaper than all the substitutions.
 _HINT = re.compile(
     r"(?i)[set]k_|inv_|whsec_|eyJ|api[-_]?key|authorization|bearer|password|secret|pepper|token_key"
-    r"|data_key|://"
+    r"|operator_token|data_key|://"
 )
 
 

@@ -47,6 +47,8 @@ async def _index(request: Request) -> Response:
         "prices": plans.prices.model_dump(),
         "recordings": services.voices.custom.rules.model_dump(),
         "consent": settings.require_consent,
+        "operator": settings.operator_token is not None,
+        "plans": [plan.id for plan in plans.plans],  # an operator has no key to list them
     }
     page = (STATIC_DIR / "index.html").read_text(encoding="utf-8")
     page = page.replace('data-about=""', f'data-about="{escape(json.dumps(about))}"')

@@ -5,10 +5,11 @@ millisecond is backpressure that a client can act on; a queue would only make ev
 """
 
 import hashlib
+import hmac
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -236,6 +237,13 @@ class RequestLimits:
         return await authenticator.authenticate(
             credential, lambda: self._lookup(connection), takes_secrets=takes_secrets
         )
+
+    def check_operator(self, connection: HTTPConnection, credential: str, token: str) -> None:
+        """A wrong one counts as an unknown key. Raises Unauthorized or TooManyUnknownKeys."""
+        if not hmac.compare_digest(credential.encode(), token.encode()):
+            wrong = Unauthorized("the operator's token is missing or wrong")
+            with self._lookup(connection) if credential else nullcontext(False) as is_over:
+                raise TooManyUnknownKeys if is_over else wrong
 
     @contextmanager
     def _lookup(self, connection: HTTPConnection) -> Iterator[bool]:

@@ -37,7 +37,10 @@ The paths under `/tts/v1` are those of Inworld's text-to-speech API, for its cli
 accept `Authorization: Basic <API key>`, with the key as it is ([details](/guide/inworld.html)).
 """
 EXAMPLES = str(Path(__file__).with_name("request_examples.yaml"))
-SCHEME = {"bearer": {"type": "http", "scheme": "bearer", "description": "An API key or a token."}}
+SCHEMES = {
+    name: {"type": "http", "scheme": "bearer", "description": text}
+    for name, text in (("bearer", "An API key or a token."), ("operator", "The OPERATOR_TOKEN."))
+}
 _STILL_RUNNING = {
     "description": "The first request with this Idempotency-Key runs, or its answer is not stored",
     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}},
@@ -54,16 +57,16 @@ def truthful_openapi(app: FastAPI) -> dict[str, Any]:
         routes=app.routes,
     )
     components = document.setdefault("components", {})
-    components["securitySchemes"] = SCHEME
+    components["securitySchemes"] = SCHEMES
     for name in ("HTTPValidationError", "ValidationError"):  # the framework's own
         components.get("schemas", {}).pop(name, None)
     for name, example in load_yaml(TypeAdapter(dict[str, dict[str, Any]]), EXAMPLES).items():
         components["schemas"][name]["examples"] = [example]
     document["security"] = [{"bearer": []}]
-    public = {
-        (route.path_format, method.lower())
+    schemes = {
+        (route.path_format, method.lower()): route.scheme
         for route in app.routes
-        if isinstance(route, StrictRoute) and route.public
+        if isinstance(route, StrictRoute)
         for method in route.methods or ()
     }
     for path, operations in document["paths"].items():
@@ -76,8 +79,8 @@ def truthful_openapi(app: FastAPI) -> dict[str, Any]:
             content = responses.get("200", {}).get("content", {})
             if NdjsonStream.media_type in content:  # the framework knows one type a route
                 content[NdjsonStream.media_type] = content.pop("application/json")
-            if (path, method) in public:
-                operation["security"] = []
+            if (scheme := schemes[path, method]) != "bearer":
+                operation["security"] = [{scheme: []}] if scheme else []
             elif method == "post":
                 responses["409"] = _STILL_RUNNING
     return document

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
@@ -119,6 +120,8 @@ class StrictRoute(APIRoute):
     """Reads JSON bodies strictly, and names what it ignores; needs no credential."""
 
     public = True
+    scheme: str | None = None  # of its credential in the OpenAPI document
+    most_bytes = MAX_PUBLIC_JSON_BYTES
     required_scope: Scope | None = None
     cancels = False
 
@@ -143,9 +146,7 @@ class StrictRoute(APIRoute):
                 return await handle(request)
             turn.leave()
             if self.public:
-                return await parse_and_handle(
-                    request, await read_json(request, MAX_PUBLIC_JSON_BYTES)
-                )
+                return await parse_and_handle(request, await read_json(request, self.most_bytes))
             space = services_of(request).infrastructure.bodies
             async with space.of(request.state.principal.workspace_id) as take:
                 return await parse_and_handle(request, await read_json(request, take=take))
@@ -172,6 +173,7 @@ def guarded_route(required: Scope | None, schemes: tuple[str, ...]) -> type[Stri
 
     class GuardedRoute(StrictRoute):
         public = False
+        scheme = "bearer"
         required_scope = required
         cancels = required in MODEL_SCOPES  # changes of accounts and webhooks are never cancelled
 
@@ -206,14 +208,34 @@ def guarded_route(required: Scope | None, schemes: tuple[str, ...]) -> type[Stri
     return GuardedRoute
 
 
+class OperatorRoute(StrictRoute):
+    """Takes the operator's token alone; without one there is nothing at its path."""
+
+    scheme = "operator"
+    most_bytes = 1 << 18  # of a configuration of models
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def check_and_handle(request: Request) -> Response:
+            services = services_of(request)
+            if (token := services.infrastructure.settings.operator_token) is None:
+                raise HTTPException(404)
+            services.platform.request_limits.check_operator(request, credential_of(request), token)
+            return await handle(request)
+
+        return check_and_handle
+
+
 def make_router(
     tag: str,
     *,
     scope: Scope | None = None,
     public: bool = False,
     schemes: tuple[str, ...] = BEARER,
+    route_class: type[StrictRoute] | None = None,
 ) -> APIRouter:
-    """A router; a key needs `scope`, `public` routes need no key.
+    """A router; a key needs `scope`, `public` routes need no key, a `route_class` decides itself.
 
     Order of checks: path and method, authentication, rate, scope, media type, size, syntax, fields.
     """
@@ -222,7 +244,7 @@ def make_router(
         for status, text in (_PUBLIC_ERRORS if public else _ERRORS).items()
     }
     return APIRouter(
-        route_class=StrictRoute if public else guarded_route(scope, schemes),
+        route_class=route_class or (StrictRoute if public else guarded_route(scope, schemes)),
         redirect_slashes=False,
         tags=[tag],
         responses=errors,

@@ -104,8 +104,11 @@ async def _metrics(request: Request) -> Response:
 
 def _check_access(request: Request, settings: Settings) -> None:
     """Raises ApiError. Without a token only this machine is admitted, and not through a proxy."""
+    given = credential_of(request).encode()
+    if (own := settings.operator_token) and hmac.compare_digest(given, own.encode()):
+        return
     if (token := settings.metrics_token) is not None:
-        if not hmac.compare_digest(credential_of(request).encode(), token.encode()):
+        if not hmac.compare_digest(given, token.encode()):
             raise ApiError("unauthorized", "the token of the metrics is missing or wrong")
     elif not _is_local(request, settings):
         raise ApiError("not_found", "there is nothing at this path")

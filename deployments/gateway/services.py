@@ -7,6 +7,7 @@ from api.services import Models, Services, build_services
 from configs.load import load_yaml
 from configs.schema.transcription import ListeningConfig
 from configs.settings import Settings
+from deployments.gateway.cluster_control import ServeControl
 from deployments.gateway.handles import ModelDirectory, ModelIndexHandle
 from models.errors import EngineError
 from models.registry import GRAMMAR_CHECK, SPEAKER, TURN_DETECTION, VAD, WATERMARK, load, load_once
@@ -70,5 +71,6 @@ def gateway_services(
     )
     services = build_services(settings, models, limits=limits)
     own = services.infrastructure
-    shared = replace(own, reports=reports or own.reports, differences=directory.differences)
-    return replace(services, infrastructure=shared)
+    control = ServeControl() if reports and settings.operator_token else None
+    own = replace(own, differences=directory.differences, cluster=control)
+    return replace(services, infrastructure=replace(own, reports=reports or own.reports))

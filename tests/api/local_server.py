@@ -26,7 +26,10 @@ class Server:
     key: str
 
 
-def local_settings(folder: Path) -> Settings:
+OPERATOR_TOKEN = "operator-token-of-the-tests-4711"
+
+
+def local_settings(folder: Path, operator_token: str | None = None) -> Settings:
     """Settings whose database, weights and files are under `folder`."""
     return Settings(
         host="127.0.0.1",
@@ -44,6 +47,7 @@ def local_settings(folder: Path) -> Settings:
         storage_url=f"file://{folder / 'files'}",
         public_url="http://test",
         webhooks=WebhookSettings(),
+        operator_token=operator_token,
     )
 
 

@@ -37,8 +37,9 @@ from pipelines.stt.file import TranscriptionPipeline
 from pipelines.stt.session import LiveTranscriptionPipeline
 from pipelines.tts.pipeline import SpeechPipeline
 from tests.api.chat_server import ChatServer, serve_chat
-from tests.api.local_server import Server, local_settings, serve_local, serve_services
+from tests.api.local_server import OPERATOR_TOKEN, Server, local_settings, serve_services
 from tests.api.local_services import local_services
+from tests.api.native.test_operator_routes import Control
 from tests.api.replaced import with_infrastructure, with_speech, with_synthesis, with_transcription
 from tests.clients.dialogue import SENTENCES, DialogueEngine
 from tests.clients.microphone import RATE
@@ -74,7 +75,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChatServer]:
 @pytest.fixture(scope="package")
 def tone_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Synthesises tones and transcribes all audio as one sentence."""
-    with serve_local(tmp_path_factory.mktemp("tones")) as running:
+    settings = local_settings(tmp_path_factory.mktemp("tones"), OPERATOR_TOKEN)
+    services = with_infrastructure(local_services(settings), cluster=Control())
+    with serve_services(services) as running:
         yield running
 
 

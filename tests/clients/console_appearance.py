@@ -1,4 +1,4 @@
-"""Shows every page of the console in Chromium, by Playwright: python … URL KEY AXE.
+"""Shows every page of the console in Chromium, by Playwright: python … URL KEY TOKEN AXE.
 
 Prints JSON: the violations that axe finds, errors in the browser's console, and pages that are
 wider than their window, in three widths, light and dark; what a page does without a network and
@@ -16,15 +16,23 @@ from playwright.sync_api import Browser, Page, sync_playwright
 WIDTHS = (360, 768, 1280)
 PATHS = (
     "speak listen listen/microphone talk chat chat/correct voices "
-    "account/overview account/keys account/webhooks account/settings account/audit"
+    "account/overview account/keys account/webhooks account/settings account/audit "
+    "operator/overview operator/workspaces operator/models"
 ).split()
 FLAGS = ["--no-sandbox", "--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"]
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 SLOW_MS = 400
 
 
-def enter(page: Page, url: str, key: str) -> None:
+def enter_as_operator(page: Page, url: str, token: str) -> None:
     page.goto(f"{url}/console")
+    page.get_by_role("button", name="Operator", exact=True).click()
+    page.get_by_label("Operator's token").fill(token)
+    page.get_by_role("button", name="Open the operator's page").click()
+    page.wait_for_selector(".frame h1")
+
+
+def enter(page: Page, key: str) -> None:
     page.get_by_role("tab", name="Use an API key").click()
     page.get_by_label("API key", exact=True).fill(key)
     page.get_by_role("button", name="Enter").click()
@@ -43,7 +51,9 @@ def look(page: Page, axe: str, name: str, seen: dict[str, Any]) -> None:
         seen["wide"].append(name)
 
 
-def look_at_all(browser: Browser, url: str, key: str, axe: str, seen: dict[str, Any]) -> None:
+def look_at_all(
+    browser: Browser, url: str, key: str, token: str, axe: str, seen: dict[str, Any]
+) -> None:
     for scheme in ("light", "dark"):
         for width in WIDTHS:
             size: Any = {"width": width, "height": 800}
@@ -59,7 +69,10 @@ def look_at_all(browser: Browser, url: str, key: str, axe: str, seen: dict[str, 
             page.goto(f"{url}/console")
             page.wait_for_selector(".enter")
             look(page, axe, f"enter {width} {scheme}", seen)
-            enter(page, url, key)
+            enter_as_operator(page, url, token)
+            look(page, axe, f"operator alone {width} {scheme}", seen)
+            page.get_by_role("button", name="Log in to a workspace").click()
+            enter(page, key)
             for path in PATHS:
                 page.evaluate(f"location.hash = '#/{path}'")
                 title = path.split("/")[0].capitalize()
@@ -73,7 +86,8 @@ def cut_and_slow(browser: Browser, url: str, key: str, seen: dict[str, Any]) -> 
     """A request without a network keeps the work and goes through when it is back."""
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     page = context.new_page()
-    enter(page, url, key)
+    page.goto(f"{url}/console")
+    enter(page, key)
     text = page.get_by_role("textbox", name="Text", exact=True)
     text.fill("Kept without a network.")
     context.set_offline(True)
@@ -110,13 +124,13 @@ def bytes_before_use(browser: Browser, url: str) -> int:
     return int(sizes)
 
 
-def main(url: str, key: str, axe: str) -> None:
+def main(url: str, key: str, token: str, axe: str) -> None:
     seen: dict[str, Any] = {"violations": [], "errors": [], "wide": []}
     program = shutil.which("chromium") or shutil.which("google-chrome")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
         seen["bytes"] = bytes_before_use(browser, url)
-        look_at_all(browser, url, key, Path(axe).read_text(encoding="utf-8"), seen)
+        look_at_all(browser, url, key, token, Path(axe).read_text(encoding="utf-8"), seen)
         cut_and_slow(browser, url, key, seen)
         browser.close()
     sys.stdout.write(json.dumps(seen) + "\n")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.local_server import Server
+from tests.api.local_server import OPERATOR_TOKEN, Server
 from tests.clients.node_clients import NodeClients
 from tests.clients.registry_clients import PYTHON, RegistryClients
 
@@ -30,7 +30,7 @@ def seen(
         pytest.skip("`make clients` has not installed playwright: the console was NOT looked at")
     axe = str(node_clients.package("axe-core") / "axe.min.js")
     found: dict[str, Any] = registry_clients.run(
-        SCRIPT, tone_server.url, tone_server.key, axe, timeout_s=RUN_S
+        SCRIPT, tone_server.url, tone_server.key, OPERATOR_TOKEN, axe, timeout_s=RUN_S
     )
     return found
 

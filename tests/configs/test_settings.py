@@ -15,6 +15,7 @@ from pipelines.webhooks.signing import signing_key
 VARIABLES = (
     *("ANTIPHON_TOKEN_KEY", "ANTIPHON_KEY_PEPPER", "ANTIPHON_URL_KEY", "ANTIPHON_DATA_KEYS"),
     *("HOST", "PORT", "PUBLIC_URL", "DATABASE_URL", "REDIS_URL", "STORAGE_URL", "METRICS_TOKEN"),
+    "OPERATOR_TOKEN",
     *(
         "CORS_ORIGINS",
         "REQUIRE_CONSENT",
@@ -254,6 +255,7 @@ def test_the_cores_of_a_process_are_bounded_by_its_affinity_and_the_quota_of_its
         *(("CORS_ORIGINS", one) for one in ("app.example", "https://a.example/", "https://*.b")),
         ("METRICS_TOKEN", ""),
         ("METRICS_TOKEN", "two words"),
+        ("OPERATOR_TOKEN", "t" * 31),
         ("REQUIRE_CONSENT", "yes"),
         ("WATERMARK", "some"),
         ("DATABASE_URL", "mysql://canary@host/database"),

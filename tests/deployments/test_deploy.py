@@ -43,7 +43,7 @@ class Cluster(ThreadingHTTPServer):
                 "message": "",
                 # As Serve, which copies it.
                 "deployed_app_config": {
-                    "logging_config": self.deployed[-1]["logging_config"],
+                    "logging_config": self.deployed[-1].get("logging_config"),
                     **one,
                 },
                 "deployments": self.deployments if one["name"] == "models" else {},

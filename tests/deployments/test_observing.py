@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator, Iterator
 import httpx
 import pytest
 import pytest_asyncio
+import yaml
 from redis import Redis
 
 from db.migrate import upgrade
+from tests.api.local_server import OPERATOR_TOKEN
 from tests.deployments.canary import Site, check_that_nothing_leaked, say_everything, written
 from tests.deployments.conftest import (
     TestCluster,
@@ -36,6 +38,7 @@ def site(
     upgrade(database_url)
     Redis.from_url(redis_url).flushall()
     environment = {"ANTIPHON_DATA": str(data), "PORT": str(port), "HOST": "127.0.0.1"}
+    environment["OPERATOR_TOKEN"] = OPERATOR_TOKEN
     ray_cluster.extra_apps = [gateway_app(environment | {"REDIS_URL": redis_url})]
     ray_cluster.deploy()
     yield Site(f"http://127.0.0.1:{port}", data, logs_folder(), redis_url, database_url)
@@ -71,6 +74,33 @@ async def test_the_metrics_page_has_samples_of_every_process(client: httpx.Async
     assert total(found, "antiphon_tts_queue_seconds_count", deployment="TTSFast") >= 1
     assert total(found, "antiphon_models_ready", target="Chat") >= 1
     assert total(found, "antiphon_loop_lag_seconds_count", deployment="STT") >= 1
+
+
+async def test_the_operator_checks_and_deploys_the_configuration_through_the_gateway(
+    client: httpx.AsyncClient,
+) -> None:
+    operator = {"Authorization": f"Bearer {OPERATOR_TOKEN}"}
+    shown = await client.get("/operator/config", headers=operator)
+    config = yaml.safe_load(running := shown.raise_for_status().json()["config"])
+    (models,) = (one for one in config["applications"] if one["name"] == "models")
+    (fast,) = (one for one in models["deployments"] if one["name"] == "TTSFast")
+    fast["max_queued_requests"] = 5
+
+    async def deploy(text: str, dry_run: bool) -> httpx.Response:
+        body = {"config": text, "dry_run": dry_run}
+        return await client.post("/operator/deploy", headers=operator, json=body, timeout=120)
+
+    checked = (await deploy(yaml.safe_dump(config), dry_run=True)).json()
+    change = "models.deployments.TTSFast.max_queued_requests: 4 -> 5"
+    assert checked == {"ok": True, "output": f"{change}\nthe configuration can be deployed"}
+    fast["user_config"] = {"model": "tts/none"}
+    wrong = await deploy(yaml.safe_dump(config), dry_run=False)
+    assert wrong.status_code == 400 and "TTSFast: tts/none" in wrong.json()["message"]
+    done = (await deploy(running, dry_run=False)).json()
+    assert done == {"ok": True, "output": "nothing changes\nthe configuration is deployed"}
+    overview = (await client.get("/operator/overview", headers=operator)).json()
+    assert overview["links"]["ray"].startswith("http://127.0.0.1:")
+    assert overview["models"]["TTSFast"]["status"] == "ready"
 
 
 async def test_no_counter_decreases_between_scrapes(client: httpx.AsyncClient) -> None:

@@ -1,6 +1,6 @@
 // Requests to the service. Failures are ApiErrors that say what happened and how to go on.
 import { t } from "./i18n.js";
-import { credential, expire, isLocked, noteLimits } from "./session.js";
+import { credential, expire, isLocked, noteLimits, operatorToken } from "./session.js";
 
 export class ApiError extends Error {
   constructor(message, { status = 0, code = "", wait = 0, isEnd = false } = {}) {
@@ -36,6 +36,10 @@ export async function call(path, { json, open = false, credentialToUse, ...optio
 }
 
 export const ask = async (path, options) => (await call(path, options)).json();
+
+// The same with the operator's token, whose end is not that of the workspace's session.
+export const callAsOperator = (path, options) => call(path, { ...options, credentialToUse: operatorToken() || "-" });
+export const askAsOperator = async (path, options) => (await callAsOperator(`/operator/${path}`, options)).json();
 
 // `isOwn`: the credential of this page was sent, and not one that is only being tried.
 async function failure(status, headers, text, isOwn) {

@@ -5,12 +5,13 @@ import { hush } from "./audio/player.js";
 import { chooseLanguage, t, usd } from "./i18n.js";
 import { icon, svg } from "./icons.js";
 import { go, listen, route } from "./router.js";
-import { about, credential, drop, emit, isKey, keep, on, recall, session } from "./session.js";
+import { about, credential, drop, emit, isKey, keep, keepOperator, on, operatorToken, recall, session } from "./session.js";
 import { own, wipe } from "./store.js";
 import { announce, button, h, status } from "./ui.js";
 import { forget, refreshCredit, stopRefreshing } from "./work.js";
 
 const PANELS = ["speak", "listen", "talk", "chat", "voices", "account"];
+const panelNames = () => [...(session.workspace ? PANELS : []), ...(operatorToken() ? ["operator"] : [])];
 const app = document.getElementById("app");
 const skip = document.getElementById("skip");
 
@@ -28,18 +29,20 @@ const logo = () => svg("svg", { viewBox: "0 0 32 32", class: "logo", "aria-hidde
   svg("path", { d: "M6 14v4M11 9v14M16 12v8M21 6v20M26 14v4", class: "logo-line" }));
 
 function makeFrame() {
-  const links = PANELS.map((name) => h("li", h("a.nav-link", { href: `#/${name}`, data: { panel: name } }, icon(name), h("span", t(`nav.${name}`)))));
+  const isUser = session.workspace !== null; // an operator may have none
+  const links = panelNames().map((name) => h("li", h("a.nav-link", { href: `#/${name}`, data: { panel: name } }, icon(name), h("span", t(`nav.${name}`)))));
   const credit = h("strong", "–");
   const meter = h("a.credit", { href: "#/account/overview" }, h("span", t("nav.credit")), credit);
   const secret = credential();
-  const name = session.user?.email || (isKey(secret) ? t("nav.key", { prefix: secret.slice(0, 11) }) : t("nav.signed_in"));
+  const name = !isUser ? t("nav.operator") : session.user?.email || (isKey(secret) ? t("nav.key", { prefix: secret.slice(0, 11) }) : t("nav.signed_in"));
+  const logIn = button(t("operator.log_in"), () => showEnter(), { icon: "account", kind: "quiet small", id: "log-in", label: t("operator.log_in") });
   const leave = button(t("nav.leave"), signOut, { icon: "leave", kind: "quiet small", id: "leave", label: t("nav.leave") });
   const page = (name, sign) => h("a.nav-docs", { href: `/${name}`, "aria-label": t(`nav.${name}`), target: "_blank", rel: "noopener" }, icon(sign), h("span", t(`nav.${name}`)));
   const main = h("main", { id: "main", tabIndex: -1 });
   const made = h("div.frame",
-    h("header.bar", h("a.brand", { href: "#/speak", "aria-label": about.brand }, logo(), h("span", about.brand)), meter,
+    h("header.bar", h("a.brand", { href: `#/${panelNames()[0]}`, "aria-label": about.brand }, logo(), h("span", about.brand)), isUser && meter,
       h("nav", { "aria-label": t("nav.label") }, h("ul", links)),
-      h("div.bar-end", page("guide", "help"), page("docs", "book"), h("p.who", { title: name }, name), leave)),
+      h("div.bar-end", page("guide", "help"), page("docs", "book"), h("p.who", { title: name }, name), !isUser && logIn, leave)),
     h("div.main-wrap", h("p.offline", { role: "alert", hidden: navigator.onLine }, icon("warn"), t("offline.banner")), main));
   made.main = main;
   made.showCredit = (value) => { credit.textContent = value === null ? "–" : usd(value, 5); };
@@ -49,7 +52,7 @@ function makeFrame() {
 
 async function showPanel({ name, rest }) {
   if (!frame?.isConnected) return;
-  if (!PANELS.includes(name)) return go("speak");
+  if (!panelNames().includes(name)) return go(panelNames()[0]);
   const first = chosen === null;
   const mine = frame;
   for (const link of frame.querySelectorAll(".nav-link")) {
@@ -99,6 +102,16 @@ async function enter(secret, user) {
   await showPanel(route());
 }
 
+// Shows the operator's page alone, to one without a workspace.
+async function enterAsOperator(token) {
+  await ask("/operator/overview", { credentialToUse: token });
+  keepOperator(token);
+  forgetWork();
+  frame = makeFrame();
+  app.replaceChildren(frame);
+  await showPanel(route());
+}
+
 let kept = null; // the workspace whose work is kept while its session has ended
 
 // The workspace, or for a key without the scope `keys` only what tells it from others.
@@ -128,7 +141,7 @@ function forgetWork() {
 async function showEnter({ expired = false } = {}) {
   document.title = t("title", { panel: t("enter.log_in"), brand: about.brand });
   const { default: makeEnter } = await import("./panels/enter.js");
-  const enterPanel = makeEnter({ enter, logo, expired, discard: async () => {
+  const enterPanel = makeEnter({ enter, enterAsOperator, logo, expired, discard: async () => {
     forgetWork();
     await wipe();
     showEnter();
@@ -144,6 +157,7 @@ export async function signOut() {
   // An API key has no session, and a token that has ended needs none.
   const ended = secret && !isKey(secret) ? ask("/auth/logout", { method: "POST", credentialToUse: secret }).catch(() => {}) : null;
   drop();
+  keepOperator(null);
   await wipe();
   await ended;
   history.replaceState(null, "", location.pathname);
@@ -173,16 +187,16 @@ async function begin() {
   skip.textContent ||= "";
   listen();
   recall();
-  if (!credential()) return showEnter();
+  if (!credential() && !operatorToken()) return showEnter();
   const place = status();
   app.replaceChildren(h("div.starting", logo(), place));
   place.say(t("loading"));
   const attempt = async () => {
     try {
-      await enter(credential(), session.user);
+      await (credential() ? enter(credential(), session.user) : enterAsOperator(operatorToken()));
     } catch (error) {
       if (error.status === 401) {
-        drop();
+        credential() ? drop() : keepOperator(null);
         await showEnter();
       } else place.fail(error, attempt);
     }

@@ -3,10 +3,13 @@
 // The credential lives as long as the tab: a key on a shared machine should not outlast it.
 const CREDENTIAL = "credential";
 const USER = "user";
+const OPERATOR = "operator";
 
 export const about = JSON.parse(document.documentElement.dataset.about || "{}");
 export const isKey = (text) => (text || "").startsWith("sk_");
 export const credential = () => sessionStorage.getItem(CREDENTIAL);
+export const operatorToken = () => sessionStorage.getItem(OPERATOR);
+export const keepOperator = (token) => (token ? sessionStorage.setItem(OPERATOR, token) : sessionStorage.removeItem(OPERATOR));
 
 // `workspace` has id, name, plan and retention; a key without the scope `keys` knows only an id.
 export const session = { workspace: null, user: null, credit: null, limits: null };

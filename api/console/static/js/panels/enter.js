@@ -2,8 +2,8 @@
 import { ask } from "../api.js";
 import { t, usd } from "../i18n.js";
 import { icon } from "../icons.js";
-import { about, micro } from "../session.js";
-import { button, check, field, form, h, status, submitButton, tabs } from "../ui.js";
+import { about, micro, operatorToken } from "../session.js";
+import { act, button, check, field, form, h, status, submitButton, tabs } from "../ui.js";
 
 const LEAST = 8; // characters of a password, as the API says it
 
@@ -13,7 +13,7 @@ function password(properties) {
   return { input, show };
 }
 
-export default function makeEnter({ enter, logo, expired, discard }) {
+export default function makeEnter({ enter, enterAsOperator, logo, expired, discard }) {
   const place = status();
 
   const account = async (path, json) => {
@@ -50,6 +50,15 @@ export default function makeEnter({ enter, logo, expired, discard }) {
       field(t("enter.key"), key, { hint: t("enter.key_hint") }), submitButton(t("enter.go_key"), { class: "button main wide" }));
   };
 
+  const withToken = () => {
+    const token = h("input", { type: "password", name: "token", autocomplete: "off", required: true });
+    const made = form(place, () => enterAsOperator(token.value.trim()),
+      field(t("enter.token"), token, { hint: t("enter.token_hint") }), submitButton(t("enter.go_token"), { class: "button main wide" }));
+    operator.replaceWith(made);
+    token.focus();
+  };
+  const operator = button(t("enter.operator"), act(place, () => (operatorToken() ? enterAsOperator(operatorToken()) : withToken())), { kind: "quiet small" });
+
   const isOpen = about.sign_up !== "closed";
   const modes = tabs(t("enter.modes"), [
     ...(isOpen ? [["signup", t("enter.sign_up"), signUp]] : []),
@@ -73,6 +82,7 @@ export default function makeEnter({ enter, logo, expired, discard }) {
       modes,
       place,
       h("p.hint", isOpen ? credit : t("enter.closed")),
-      h("p.hint", t("enter.tab"))));
+      h("p.hint", t("enter.tab")),
+      about.operator && operator));
   return { element, focus: () => heading.focus({ preventScroll: true }) };
 }

@@ -1,0 +1,65 @@
+"""The cluster of a gateway, for its operator.
+
+The command `deploy` runs as a process of its own: the registry of engines, which the check of a
+configuration needs, does not belong in the memory of a gateway.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+from tempfile import NamedTemporaryFile
+
+import yaml
+
+from api.http.errors import ApiError
+from deployments import cluster
+from deployments.compat import dashboard_url
+from pipelines.errors import InvalidRequest
+
+TIMEOUT_S = 700.0  # the command itself waits 600 s for models
+
+
+class ServeControl:
+    """Over Serve's API and the command `deploy`; one deployment at a time."""
+
+    def __init__(self) -> None:
+        named = {"ray": dashboard_url(), "grafana": os.environ.get("RAY_GRAFANA_HOST", "")}
+        self.links = {name: url for name, url in named.items() if url}
+        self._deploying = asyncio.Lock()
+
+    async def running(self) -> str:
+        """As `ClusterControl`."""
+        try:
+            state = await asyncio.to_thread(cluster.state, self.links["ray"])
+        except ValueError as error:
+            raise ApiError("unavailable", str(error)) from None
+        found = {key: state[key] for key in ("proxy_location",) if key in state}
+        found["applications"] = [
+            one["deployed_app_config"] for one in state["applications"].values()
+        ]
+        return str(yaml.safe_dump(found, sort_keys=False))
+
+    async def deploy(self, config: str, *, only_check: bool) -> tuple[bool, str]:
+        """As `ClusterControl`."""
+        async with self._deploying:
+            await self.running()  # else a dashboard that is down would be the configuration's fault
+            return await asyncio.to_thread(self._deploy, config, only_check)
+
+    def _deploy(self, config: str, only_check: bool) -> tuple[bool, str]:
+        with NamedTemporaryFile("w", encoding="utf-8") as file:
+            file.write(config)
+            file.flush()
+            command = [sys.executable, "-m", "deployments.operator", "deploy", file.name]
+            options = ["--dashboard", self.links["ray"], *["--check"] * only_check]
+            try:
+                ended = subprocess.run(
+                    [*command, *options], capture_output=True, text=True, timeout=TIMEOUT_S
+                )
+            except subprocess.TimeoutExpired as error:
+                raise ApiError("unavailable", f"no result after {error.timeout} s") from None
+        texts = (ended.stdout, ended.stderr)
+        changes, said = (one.replace(file.name, "the configuration").strip() for one in texts)
+        if ended.returncode and not changes:  # it prints them before it deploys
+            raise InvalidRequest(said.rpartition("\n")[2])
+        return ended.returncode == 0, f"{changes}\n{said}".strip()

@@ -1,0 +1,57 @@
+"""What an operator does with workspaces, by a command or over HTTP."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import uuid4
+
+from sqlmodel import Session
+
+from db.accounts import list_users
+from db.billing import ledger
+from db.database import Database
+from pipelines.billing.billing import to_usd
+from pipelines.errors import InvalidRequest, NotFound
+
+ACTOR = "operator"
+MAX_REFERENCE = 50  # characters; the ledger keeps it as the operation's id
+
+
+@dataclass(frozen=True, slots=True)
+class Customer:
+    """A workspace with its owner's address and its credit in USD."""
+
+    id: str
+    email: str
+    name: str
+    plan: str
+    credit: float
+    created_at: datetime
+
+
+def customers(
+    session: Session, after: int = 0, limit: int | None = None, text: str = ""
+) -> list[Customer]:
+    """Those of `list_users`."""
+    return [
+        Customer(str(one.id), user.email, one.name, one.plan, to_usd(credit), one.created_at)
+        for user, one in list_users(session, after, limit, text)
+        for credit in (ledger.credit_of(session, one.id),)
+    ]
+
+
+async def change_credit(
+    database: Database, workspace_id: int, micro_usd: int, reference: str | None
+) -> tuple[float, bool]:
+    """The credit in USD, and False where the `reference` was booked before, which changes nothing.
+
+    Raises NotFound without an account, InvalidRequest with too little to take.
+    """
+    operation = f"operator:{reference or uuid4().hex}"
+    outcome = await database.run(ledger.change_credit, workspace_id, operation, micro_usd, ACTOR)
+    credit = to_usd(await database.read(ledger.credit_of, workspace_id))
+    if outcome == "no_account":
+        raise NotFound(f"workspace {workspace_id} has no account to credit")
+    if outcome == "too_little":
+        taken = f"that is less than the {to_usd(-micro_usd):.6f} USD to take"
+        raise InvalidRequest(f"workspace {workspace_id} keeps {credit:.6f} USD: {taken}")
+    return credit, outcome == "done"
