@@ -27,7 +27,7 @@ BENCHMARKS = $(filter-out realtime_soak voices-fitting stt-diarization chat-gpu 
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run join guide pages install weights dev clients servers test test-slow fuzz fuzz-parsers test-machines test-gpu check client manifests audit sbom auditors bench lock
+.PHONY: help run join ports guide pages install weights dev clients servers test test-slow fuzz fuzz-parsers test-machines test-gpu check client manifests audit sbom auditors bench lock
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
@@ -37,11 +37,15 @@ help: ## Show the targets
 	@echo "PROFILE=gpu make run                                      on a GPU"
 	@echo "Ctrl-C stops the service. While it runs: .venv/bin/antiphon --help (doctor, deploy, backup, users ...)"
 
-run: install weights pages ## Start the service on http://127.0.0.1:8000 (HOST, PORT and PROFILE change it)
+run: ports install weights pages ## Start the service on http://127.0.0.1:8000 (HOST, PORT and PROFILE change it)
 	@exec $(BIN)/python -m deployments.main --config $(CONFIG)
 
 join: install weights pages ## Join this machine to the service whose `make run` printed ADDRESS
 	@exec $(BIN)/python -m deployments.join $(ADDRESS) $(ARGS)
+
+ports: # in use ends `run` before anything is fetched; an older Python leaves it to the start
+	@! $(or $(PYTHON),python3) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+		|| $(or $(PYTHON),python3) -m configs.environment
 
 install: ## Make .venv with the pinned packages that the service needs
 	@tools/venv.sh $(PINNED)

@@ -4,6 +4,7 @@ import math
 import os
 import re
 import socket
+import sys
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import TypeVar
@@ -16,6 +17,9 @@ _TOKEN = re.compile(r"[\x21-\x7e]+")
 _DATABASES = ("sqlite", "postgres", "postgresql", "postgresql+psycopg")
 
 
+DASHBOARD_PORT = 8265  # the default of Ray's dashboard
+
+
 class SettingsError(ValueError):
     """A setting is invalid. The message is for the operator and contains no secret."""
 
@@ -26,6 +30,11 @@ def port(name: str, default: int) -> int:
     if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 65535):
         raise SettingsError(f"{name} is {text!r}, and has to be a number from 1 to 65535")
     return int(text)
+
+
+def host(name: str) -> str:
+    """The name or address that a server listens on."""
+    return os.environ.get(name, "").strip("[]") or "127.0.0.1"
 
 
 def cluster_address() -> tuple[str, int] | None:
@@ -192,6 +201,19 @@ def listen_problem(host: str, number: int) -> str | None:
     return None
 
 
+def check_ports(host: str, number: int) -> None:
+    """Raises SettingsError if a server of `make run` cannot listen."""
+    addresses = [(f"HOST and PORT are {host!r} and {number}", host, number)]
+    if (gcs := cluster_address()) is not None:  # Ray's GCS listens on all interfaces
+        addresses.append((f"CLUSTER_ADDRESS has port {gcs[1]}", "0.0.0.0", gcs[1]))
+    dashboard = port("RAY_DASHBOARD_PORT", DASHBOARD_PORT)
+    where = gcs[0] if gcs else "127.0.0.1"
+    addresses.append((f"RAY_DASHBOARD_PORT is {dashboard}", where, dashboard))
+    for what, address, number in addresses:
+        if problem := listen_problem(address, number):
+            raise SettingsError(f"{what}, where nothing can listen: {problem}")
+
+
 def is_loopback(host: str) -> bool:
     """Whether `host`, a name or an address, is this machine's own."""
     try:
@@ -213,3 +235,10 @@ def address_on_this_machine(host: str, port: int) -> str:
     if listens_everywhere(host):
         host = "::1" if ":" in host else "127.0.0.1"
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+if __name__ == "__main__":  # of `make run`, before anything is fetched: it needs no packages
+    try:
+        check_ports(host("HOST"), port("PORT", 8000))
+    except SettingsError as error:
+        sys.exit(str(error))

@@ -115,7 +115,7 @@ def load_settings(*, new: bool = True) -> Settings:
     SettingsError, which names the variable.
     """
     data_dir = _data_dir(new=new)
-    host = os.environ.get("HOST", "").strip("[]") or "127.0.0.1"
+    host = environment.host("HOST")
     port = environment.port("PORT", 8000)
     is_local = environment.is_loopback(host)
     plan_changes: PlanChanges = environment.choice(

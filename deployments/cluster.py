@@ -26,7 +26,6 @@ from deployments.release import release
 
 Config = dict[str, Any]  # the content of `serve_config.yaml`
 
-DASHBOARD_PORT = 8265
 OBJECT_STORE_BYTES = 256 << 20  # handles send values by gRPC, so the store is hardly used
 
 
@@ -79,7 +78,7 @@ def start(num_cpus: int | None = None, attempts: int = 3) -> str:
                 num_cpus=num_cpus,
                 include_dashboard=True,
                 dashboard_host=host or "127.0.0.1",
-                dashboard_port=environment.port("RAY_DASHBOARD_PORT", DASHBOARD_PORT),
+                dashboard_port=environment.port("RAY_DASHBOARD_PORT", environment.DASHBOARD_PORT),
                 object_store_memory=OBJECT_STORE_BYTES,
                 log_to_driver=False,
                 logging_level=logging.WARNING,
@@ -109,7 +108,7 @@ def read_config(path: Path) -> Config:
 def dashboard() -> str:
     """The URL of the dashboard of the service that this environment starts."""
     host, _ = environment.cluster_address() or ("127.0.0.1", 0)
-    return f"http://{host}:{environment.port('RAY_DASHBOARD_PORT', DASHBOARD_PORT)}"
+    return f"http://{host}:{environment.port('RAY_DASHBOARD_PORT', environment.DASHBOARD_PORT)}"
 
 
 def deploy(dashboard_url: str, config: Config) -> None:

@@ -16,12 +16,10 @@ from typing import Any, NoReturn
 from urllib.error import HTTPError
 
 from configs.environment import (
-    SettingsError,
     address_on_this_machine,
+    check_ports,
     cluster_address,
-    listen_problem,
     listens_everywhere,
-    port,
 )
 from configs.load import CONFIGS_DIR, load_yaml
 from configs.schema.platform import PlansConfig
@@ -30,7 +28,7 @@ from db.billing.ledger import discrepancies
 from db.errors import DatabaseError
 from deployments import cluster
 from deployments.agreement import open_database
-from deployments.cluster import DASHBOARD_PORT, first_stage, first_voice, model_names
+from deployments.cluster import first_stage, first_voice, model_names
 from deployments.compat import untested_versions
 from deployments.config_check import application_problems, option_problems
 from pipelines.accounts.service import Accounts
@@ -57,7 +55,7 @@ def main() -> None:
         cluster.prepare_environment(settings)
         if problems := option_problems(config):  # imports Ray, hence not earlier
             parser.error("--config: " + "\n".join(problems))
-        try_to_listen(settings)
+        check_ports(settings.host, settings.port)
         first_key = asyncio.run(prepare_database(settings))
     except (ValueError, DatabaseError) as error:
         sys.exit(str(error))
@@ -179,19 +177,6 @@ def ask(url: str) -> tuple[int, dict[str, Any]] | None:
 def local_url(settings: Settings) -> str:
     """The service's URL for this machine."""
     return address_on_this_machine(settings.host, settings.port)
-
-
-def try_to_listen(settings: Settings) -> None:
-    """Raises SettingsError if an address is not available, before models are loaded."""
-    own = f"HOST and PORT are {settings.host!r} and {settings.port}"
-    addresses = [(own, settings.host, settings.port)]
-    if (gcs := cluster_address()) is not None:  # Ray's GCS listens on all interfaces
-        addresses.append((f"CLUSTER_ADDRESS has port {gcs[1]}", "0.0.0.0", gcs[1]))
-    where, number = gcs[0] if gcs else "127.0.0.1", port("RAY_DASHBOARD_PORT", DASHBOARD_PORT)
-    addresses.append((f"RAY_DASHBOARD_PORT is {number}", where, number))
-    for what, host, number in addresses:
-        if problem := listen_problem(host, number):
-            raise SettingsError(f"{what}, where nothing can listen: {problem}")
 
 
 def doubts(settings: Settings) -> list[str]:

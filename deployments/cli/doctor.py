@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import click
 
 from configs.environment import (
+    DASHBOARD_PORT,
     SettingsError,
     address_on_this_machine,
     cores,
@@ -23,7 +24,6 @@ from configs.environment import (
 )
 from configs.settings import Settings, load_settings, weights_dir
 from db import database
-from deployments.cluster import DASHBOARD_PORT
 from deployments.main import readyz
 from deployments.memory import free_bytes
 from models.weights.fetch import missing

@@ -4,6 +4,7 @@ weights."""
 import re
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.api.local_server import Server
@@ -121,6 +122,35 @@ def test_a_file_is_transcribed_with_words_speakers_and_subtitles(signed_in: Page
     assert texts[1].startswith("WEBVTT\n\n00:00:00.") and "<v Ann>" in texts[1]
     assert '"speaker": "Ann"' in texts[2]
     assert texts[3].startswith("Ann: the quick brown fox")
+
+
+def test_an_upload_goes_on_when_the_network_is_back_and_is_charged_once(
+    signed_in: Page, tone_server: Server
+) -> None:
+    headers = {"Authorization": f"Bearer {tone_server.key}"}
+
+    def seconds() -> float:
+        usage = httpx.get(f"{tone_server.url}/billing/usage", headers=headers).json()
+        return sum(item["units"] for item in usage["usage"] if item["kind"] == "stt")
+
+    def network(**limits: float | bool) -> None:
+        open_network = {"offline": False, "latency": 0, "downloadThroughput": -1}
+        signed_in.command(
+            "Network.emulateNetworkConditions",
+            **{**open_network, "uploadThroughput": -1, **limits},
+        )
+
+    before = seconds()
+    go(signed_in, "listen")
+    signed_in.command("Network.enable")
+    network(uploadThroughput=30_000)
+    signed_in.call(ADD.replace(".voices", ".listen"), 6)
+    wait_until(signed_in, "/[1-9] %/.test(at('.queue-row').innerText)")
+    network(offline=True)
+    wait_until(signed_in, "at('.queue-row').innerText.includes('goes on by itself')")
+    network()
+    wait_until(signed_in, "button('Show the transcript of 0.wav')")
+    assert seconds() - before == 6
 
 
 def test_a_wrong_file_fails_in_its_own_row_and_others_go_on(signed_in: Page) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,12 @@ from tests.promises.conftest import config_without_weights
 from tests.servers import free_port
 
 
-def run_program(folder: Path, *arguments: str, **variables: str) -> tuple[int, str, str]:
+def run_program(
+    folder: Path, *arguments: str, module: str = "deployments.main", **variables: str
+) -> tuple[int, str, str]:
     """The exit status of the program, its stdout and its stderr."""
     done = subprocess.run(
-        [sys.executable, "-m", "deployments.main", *arguments],
+        [sys.executable, "-m", module, *arguments],
         cwd=PROJECT_DIR,
         env={
             **os.environ,
@@ -63,16 +66,18 @@ def test_an_invalid_setting_stops_the_start_with_a_one_line_error(
     assert "canary" not in errors
 
 
-def test_a_start_on_a_port_in_use_is_refused(tmp_path: Path, taken_port: int) -> None:
-    status, output, errors = run_program(tmp_path, HOST="127.0.0.1", PORT=str(taken_port))
+@pytest.mark.parametrize("module", ["configs.environment", "deployments.main"])
+def test_a_start_on_a_port_in_use_is_refused(tmp_path: Path, taken_port: int, module: str) -> None:
+    program = partial(run_program, tmp_path, module=module)
+    status, output, errors = program(HOST="127.0.0.1", PORT=str(taken_port))
     assert (status, output) == (1, "")
     assert errors.startswith("HOST and PORT") and "already in use" in errors, errors
     address = f"192.0.2.1:{taken_port}"
     settings = {"CLUSTER_ADDRESS": address, "DATABASE_URL": "", "STORAGE_SHARED": "on"}
-    status, output, errors = run_program(tmp_path, **settings)
+    status, output, errors = program(**settings)
     assert (status, output) == (1, "")
     assert errors.startswith("CLUSTER_ADDRESS"), errors
-    status, output, errors = run_program(tmp_path, RAY_DASHBOARD_PORT=str(taken_port))
+    status, output, errors = program(RAY_DASHBOARD_PORT=str(taken_port))
     assert (status, output) == (1, "")
     assert errors.startswith(f"RAY_DASHBOARD_PORT is {taken_port}, where nothing"), errors
 

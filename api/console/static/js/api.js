@@ -2,6 +2,10 @@
 import { t } from "./i18n.js";
 import { credential, expire, isLocked, noteLimits, operatorToken } from "./session.js";
 
+const MOST_TRIES = 6; // a minute, while there is a network
+const FIRST_WAIT_MS = 1000;
+const STALLED_MS = 30_000;
+
 export class ApiError extends Error {
   constructor(message, { status = 0, code = "", wait = 0, isEnd = false } = {}) {
     super(message);
@@ -57,24 +61,76 @@ async function failure(status, headers, text, isOwn) {
   return new ApiError(message, { status, wait, isEnd, code: said?.code || body.error || "" });
 }
 
-// A form with its progress, which fetch does not report. `onProgress` gets 0 to 1.
-export function upload(path, form, { onProgress = () => {}, signal } = {}) {
-  const key = credential();
+// A form with its progress, 0 to 1, which fetch does not report. Without a network it waits, says so by
+// `onWait`, and is sent again: with the same Idempotency-Key, so that nothing is done or charged twice.
+export async function upload(path, form, { onProgress = () => {}, onWait = () => {}, signal } = {}) {
+  const once = [...crypto.getRandomValues(new Uint8Array(16))].join("-");
+  for (let tries = 0; ; tries += 1) {
+    try {
+      return await send(path, form, once, onProgress, signal);
+    } catch (error) {
+      const isRunning = tries > 0 && error.code === "idempotency_conflict"; // the first, to its end
+      if (aborted(error) || !(error.status === 0 || isRunning) || tries === MOST_TRIES) throw error;
+      onWait();
+      await networkAfter(FIRST_WAIT_MS * 2 ** tries, signal);
+    }
+  }
+}
+
+function send(path, form, once, onProgress, signal) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
+    let stalled = 0;
+    const lost = () => {
+      reject(new ApiError(t(navigator.onLine ? "error.no_answer" : "error.offline")));
+      request.abort();
+    };
+    const moved = (isSent) => {
+      clearTimeout(stalled);
+      if (!isSent) stalled = setTimeout(lost, STALLED_MS);
+    };
+    const stop = () => request.abort();
     request.open("POST", path);
-    request.setRequestHeader("Authorization", `Bearer ${key}`);
-    request.upload.onprogress = ({ loaded, total }) => onProgress(total ? loaded / total : 0);
+    request.setRequestHeader("Authorization", `Bearer ${credential()}`);
+    request.setRequestHeader("Idempotency-Key", once);
+    request.upload.onprogress = ({ loaded, total }) => {
+      moved(loaded === total);
+      onProgress(total ? loaded / total : 0);
+    };
     request.onload = async () => {
       const headers = { get: (name) => request.getResponseHeader(name) };
       noteLimits(headers);
       if (request.status < 400) resolve(JSON.parse(request.responseText));
       else reject(await failure(request.status, headers, request.responseText, true));
     };
-    request.onerror = () => reject(new ApiError(t(navigator.onLine ? "error.no_answer" : "error.offline")));
+    request.onerror = lost;
     request.onabort = () => reject(new DOMException("", "AbortError"));
-    signal?.addEventListener("abort", () => request.abort());
+    request.onloadend = () => {
+      clearTimeout(stalled);
+      removeEventListener("offline", lost);
+      signal?.removeEventListener("abort", stop);
+    };
+    addEventListener("offline", lost);
+    signal?.addEventListener("abort", stop);
+    moved(false);
     request.send(form);
+  });
+}
+
+// After `ms`, or, without a network, as soon as there is one.
+function networkAfter(ms, signal) {
+  return new Promise((resolve, reject) => {
+    const end = (settle) => () => {
+      clearTimeout(timer);
+      removeEventListener("online", go);
+      signal?.removeEventListener("abort", stop);
+      settle();
+    };
+    const go = end(resolve);
+    const stop = end(() => reject(new DOMException("", "AbortError")));
+    const timer = setTimeout(() => navigator.onLine && go(), ms);
+    addEventListener("online", go);
+    signal?.addEventListener("abort", stop);
   });
 }
 

@@ -53,6 +53,7 @@ export default function makeVoices() {
     making.say(t("own.checking"));
     const voice = await upload("/voices", body, {
       onProgress: (share) => making.say(share < 1 ? t("own.uploading", { percent: Math.floor(share * 100) }) : t("own.checking")),
+      onWait: () => making.say(t("error.resend")),
     });
     making.say(t("own.begun", { name: voice.name }));
     make.reset();

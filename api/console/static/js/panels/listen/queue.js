@@ -89,7 +89,11 @@ export function fileQueue({ options, onshow, onremove }) {
       form.append("audio", item.file, item.file.name);
       for (const [name, value] of Object.entries(options())) form.append(name, value);
       item.progress(0);
-      item.result = await upload("/stt", form, { onProgress: item.progress, signal: item.control.signal });
+      item.result = await upload("/stt", form, {
+        onProgress: item.progress,
+        onWait: () => item.set("uploading", t("error.resend")),
+        signal: item.control.signal,
+      });
       const { duration, language } = item.result;
       item.set("done", t("listen.done", { length: clock(duration), language, price: usd(price("stt_second", duration)) }));
       refreshCredit();

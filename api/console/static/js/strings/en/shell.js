@@ -67,6 +67,7 @@ export default {
 
   "error.no_answer": "The service does not answer. Check that it runs and that your network reaches it.",
   "error.offline": "This computer is offline. Your work is kept; try again when the network is back.",
+  "error.resend": "There is no answer. The upload goes on by itself when the network is back.",
   "error.cut": "The connection was cut before the answer was complete.",
   "error.status": "The server answered {status}",
   "error.wait": "You can try again in {n} seconds.",
