@@ -131,7 +131,7 @@ def test_an_upload_goes_on_when_the_network_is_back_and_is_charged_once(
 
     def seconds() -> float:
         usage = httpx.get(f"{tone_server.url}/billing/usage", headers=headers).json()
-        return sum(item["units"] for item in usage["usage"] if item["kind"] == "stt")
+        return sum(float(one["units"]) for one in usage["usage"] if one["kind"] == "stt")
 
     def network(**limits: float | bool) -> None:
         open_network = {"offline": False, "latency": 0, "downloadThroughput": -1}
