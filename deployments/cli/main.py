@@ -24,7 +24,6 @@ COMMANDS = {
     "deploy": "check a configuration of models and deploy it",
     "users": "list users",
     "set-password": "let an owner log in",
-    "new-key": "make a key where all are lost",
     "first-key": "make the first workspace",
     "reconcile": "compare balances with their ledger",
     "check-audit": "detect changed audit entries",
@@ -92,6 +91,8 @@ for each, (source, purpose) in OPERATORS.items():
     _forward(each, source, purpose)
 for each, purpose in COMMANDS.items():
     _forward(each, "deployments.operator", purpose, (each,))
+about = "make a key where all are lost"
+_forward("recover", "deployments.operator", about, ("new-key",), account.keys)
 _forward("pull", "models.weights.__main__", "fetch weights", ("fetch",), account.models)
 for each, before in (("check", ("deploy", "--check")), ("swap", ("deploy",))):
     about = f"{each} the models of a configuration"

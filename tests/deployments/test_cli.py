@@ -203,7 +203,7 @@ def test_a_failure_is_one_sentence_with_its_status(
 
 def test_every_command_of_operators_can_be_called_by_its_name() -> None:
     (known,) = (one for one in _parser()._actions if isinstance(one, argparse._SubParsersAction))
-    assert set(COMMANDS) == set(known.choices)
+    assert {*COMMANDS, "new-key"} == set(known.choices)  # `keys recover`
 
 
 def test_commands_of_operators_take_their_own_arguments(tmp_path: Path) -> None:
