@@ -41,7 +41,7 @@ export default function makeEnter({ enter, enterAsOperator, logo, expired, disca
     const email = h("input", { type: "email", name: "email", autocomplete: "username", required: true });
     const { input, show } = password({ autocomplete: "current-password" });
     return form(place, () => account("/auth/login", { email: email.value, password: input.value }),
-      field(t("enter.email"), email), field(t("enter.password"), input), show, submitButton(t("enter.go"), { class: "button main wide" }));
+      field(t("enter.email"), email), field(t("enter.password"), input, { hint: t("enter.forgotten") }), show, submitButton(t("enter.go"), { class: "button main wide" }));
   };
 
   const withKey = () => {

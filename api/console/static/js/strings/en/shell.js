@@ -30,6 +30,7 @@ export default {
   "enter.email": "E-mail",
   "enter.password": "Password",
   "enter.password_hint": "At least {n} characters. A sentence is easier to keep in mind than a word.",
+  "enter.forgotten": "Forgotten? The operator of this service can set a new one.",
   "enter.invite": "Invite code",
   "enter.invite_hint": "From the operator of this service. It is used once.",
   "enter.key": "API key",
