@@ -223,9 +223,12 @@ def _models() -> Request[ModelListing]:
     return Request("GET", "/models")
 
 
-def _usage(*, first: str | None = None, last: str | None = None) -> Request[Usage]:
-    """Usage and cost by day (YYYY-MM-DD, in UTC), and the credit that is left."""
-    return Request("GET", "/billing/usage", {"params": given(**{"from": first, "to": last})})
+def _usage(
+    *, first: str | None = None, last: str | None = None, by: str | None = None
+) -> Request[Usage]:
+    """Usage and cost by day (YYYY-MM-DD, in UTC), and `by="key"`; the credit that is left."""
+    asked = given(**{"from": first, "to": last, "by": by})
+    return Request("GET", "/billing/usage", {"params": asked})
 
 
 def _create_token(**fields: Any) -> Request[BrowserToken]:

@@ -20,7 +20,7 @@ from api.http.ignored_fields import HEADER, note_ignored, shown_ignored
 from api.http.turns import turn_of
 from api.http.uploads import multipart_boundary
 from pipelines.accounts.authentication import Principal
-from pipelines.billing.billing import IdempotentOperation
+from pipelines.billing.billing import Operation
 from pipelines.billing.idempotency import (
     MAX_KEPT_BYTES,
     Claim,
@@ -64,7 +64,7 @@ async def answer_once(
     turn_of(request).leave()  # the body may arrive slowly
     if isinstance(claim, FinishedRequest):
         return await _replay(request, claim, body)
-    request.state.operation = IdempotentOperation(claim.operation)
+    request.state.operation = Operation(principal.key_id, claim.operation)
     body.claim = claim
     try:
         answer = await handle(Request(request.scope, body.receive))

@@ -29,7 +29,7 @@ from api.services import (
     VoiceServices,
 )
 from pipelines.accounts.authentication import Authenticator, Principal, Scope
-from pipelines.billing.billing import IdempotentOperation
+from pipelines.billing.billing import Operation
 
 BEARER = ("bearer",)
 BEARER_OR_BASIC = ("bearer", "basic")  # for clients that send an unencoded API key after `Basic`
@@ -65,8 +65,8 @@ async def _principal_of(request: Request) -> Principal:
     return principal
 
 
-async def _operation_of(request: Request) -> IdempotentOperation | None:
-    operation: IdempotentOperation | None = getattr(request.state, "operation", None)
+async def _operation_of(request: Request) -> Operation:
+    operation: Operation = request.state.operation
     return operation
 
 
@@ -78,8 +78,8 @@ InfrastructureDep = Annotated[InfrastructureServices, _group("infrastructure")]
 PrincipalDep = Annotated[Principal, Depends(_principal_of)]
 """The workspace and scopes of the request; only on routes that are not public."""
 
-OperationDep = Annotated[IdempotentOperation | None, Depends(_operation_of)]
-"""The operation of a request with an Idempotency-Key, which makes its holds idempotent."""
+OperationDep = Annotated[Operation, Depends(_operation_of)]
+"""What pays for the request; idempotent with an Idempotency-Key. Not on public routes."""
 
 
 def credential_of(connection: HTTPConnection, schemes: tuple[str, ...] = BEARER) -> str:
@@ -188,6 +188,7 @@ def guarded_route(required: Scope | None, schemes: tuple[str, ...]) -> type[Stri
                 credential = credential_of(request, schemes)
                 principal = await limits.authenticate(request, authenticator, credential)
                 request.state.principal = principal
+                request.state.operation = Operation(principal.key_id)
                 request.scope["state"][UNKNOWN]()
                 uploads = partial(infrastructure.uploads.of, principal.workspace_id)
                 setattr(request.state, UPLOAD_SPACE, uploads)

@@ -28,6 +28,7 @@ from api.services import Services
 from api.sockets.kernel.conversation import ClientFault, Conversation, parse_event
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.events import shown
+from pipelines.billing.billing import Operation
 from pipelines.text.segmentation import finished
 from pipelines.tts.session import (
     MAX_CONTEXTS,
@@ -206,9 +207,10 @@ class InworldConversation(Conversation):
         await self._session.send(context_event(context_id, "contextUpdated", made))
 
     async def _voice(self, create: Create, context_id: str) -> ContextVoice:
-        workspace_id = self._session.principal.workspace_id
+        principal = self._session.principal
+        payer = Operation(principal.key_id)
         try:
-            return await open_voice(create, self._synthesis, workspace_id)
+            return await open_voice(create, self._synthesis, principal.workspace_id, payer)
         except CODED as error:
             answer = to_api_error(error)
             raise _fault(answer.message, code_of(answer.status), context_id) from None

@@ -29,7 +29,7 @@ from api.inworld.messages import (
 )
 from api.native.speech import SpokenText
 from api.sockets.kernel.routes import SocketRoute, socket_routes
-from pipelines.billing.billing import IdempotentOperation
+from pipelines.billing.billing import Operation
 from pipelines.errors import StorageUnavailable
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.session import ContextVoice, EncodedChunk
@@ -173,7 +173,7 @@ async def _voice(
     body: InworldBody,
     synthesis: PaidSynthesis,
     workspace_id: int,
-    operation: IdempotentOperation | None,
+    operation: Operation,
     *,
     whole: bool = False,
 ) -> ContextVoice:

@@ -2,7 +2,7 @@
 
 import re
 from datetime import date, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Query
 from pydantic import BaseModel, BeforeValidator, Field
@@ -86,6 +86,9 @@ class CurrentPlanBody(Shown):
 class UsageItem(BaseModel):
     date: date  # in UTC
     kind: str  # tts, stt, chat or voice
+    key_id: Annotated[
+        str | None, Field(description="With `by=key`, the API key; null for log-ins and tokens")
+    ] = None
     units: float
     unit: str  # what is counted: characters, seconds, tokens or voices
     requests: int
@@ -181,6 +184,9 @@ async def list_usage(
     last: Annotated[
         Day | None, Query(alias="to", description="Last day, in UTC; today by default")
     ] = None,
+    by: Annotated[
+        Literal["key"] | None, Query(description="`key`: an item for each API key, too")
+    ] = None,
 ) -> Usage:
     today = utc_now().date()
     if first is not None and first > (last or today):
@@ -190,7 +196,7 @@ async def list_usage(
     if (last - first).days >= MAX_DAYS:
         message = f"from: at most {MAX_DAYS} days are shown"
         raise ApiError("validation_error", message, param="from")
-    days = await platform.billing.usage(principal.workspace_id, first, last)
+    days = await platform.billing.usage(principal.workspace_id, first, last, by_key=by == "key")
     credit = await platform.billing.credit(principal.workspace_id)
     return Usage(
         usage=[_usage_item(day) for day in days],
@@ -203,6 +209,7 @@ def _usage_item(day: DayOfUsage) -> UsageItem:
     return UsageItem(
         date=day.day,
         kind=day.service,
+        key_id=str(day.key_id) if day.key_id else None,
         units=day.units / MILLISECONDS if day.service == "stt" else day.units,
         unit=UNITS.get(day.service, "units"),
         requests=day.requests,

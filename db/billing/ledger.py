@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Literal, cast
 
-from sqlalchemy import bindparam, delete, func, insert, literal, select, update
+from sqlalchemy import bindparam, delete, func, insert, literal, null, select, update
 from sqlalchemy.sql import TableClause
 from sqlmodel import Session, SQLModel
 
@@ -52,8 +52,11 @@ _SETTLE = (
     )
     .returning(_ACCOUNT.c.balance)
 )
-_TAKE_HOLD = delete(_HOLD).where(_HOLD.c.operation == bindparam("name")).returning(_HOLD.c.amount)
-_OF_HOLD = (_HOLD.c.workspace_id, _HOLD.c.operation, _HOLD.c.service, _HOLD.c.amount)
+_TAKE_HOLD = (
+    delete(_HOLD)
+    .where(_HOLD.c.operation == bindparam("name"))
+    .returning(_HOLD.c.amount, _HOLD.c.key_id)
+)
 _ADD_HOLD, _ADD_ENTRY = insert(_HOLD).inline(), insert(_ENTRY).inline()
 
 
@@ -63,6 +66,7 @@ class DayOfUsage:
 
     day: date
     service: str
+    key_id: int | None  # of the API key; 0 for tokens, None for all together
     units: int
     requests: int
     cost: int  # micro-USD
@@ -132,21 +136,25 @@ def hold(
     service: str,
     amount: int,
     expires_at: datetime,
+    key_id: int = 0,
 ) -> bool:
-    """Sets `amount` micro-USD aside. False, and nothing is held, when the credit is too little."""
+    """Sets `amount` micro-USD aside, for work that the API key asked for, or a token: 0.
+
+    False, and nothing is held, when the credit is too little.
+    """
     connection = session.connection()
     balance = connection.execute(_RESERVE, {"account": workspace_id, "kept": amount}).scalar()
     if balance is None:
         return False
+    shared: dict[str, Any] = {"service": service, "key_id": key_id}
     values = {
         "operation": operation,
         "workspace_id": workspace_id,
         "amount": amount,
-        "service": service,
         "expires_at": expires_at,
     }
-    connection.execute(_ADD_HOLD, values)
-    _add_entry(session, workspace_id, operation, "hold", balance, held=amount, service=service)
+    connection.execute(_ADD_HOLD, values | shared)
+    _add_entry(session, workspace_id, operation, "hold", balance, held=amount, **shared)
     return True
 
 
@@ -165,6 +173,7 @@ def hold_idempotently(
     service: str,
     amount: int,
     expires_at: datetime,
+    key_id: int = 0,
 ) -> IdempotentHold | None:
     """As `hold` for an attempt of the request `name`; only one may run at a time. A request that
     was captured is not captured again.
@@ -182,7 +191,7 @@ def hold_idempotently(
     if len(kinds) >= ATTEMPTS:
         return None
     operation = names[len(kinds)]
-    if not hold(session, workspace_id, operation, service, amount, expires_at):
+    if not hold(session, workspace_id, operation, service, amount, expires_at, key_id):
         return None
     return IdempotentHold(operation, is_paid=False)
 
@@ -229,8 +238,9 @@ def _end_hold(
 ) -> Settled:
     """Ends a hold, whose row is deleted already if it has expired."""
     # Only one transaction deletes the row.
-    held = session.connection().execute(_TAKE_HOLD, {"name": operation}).scalar()
-    if held is not None:
+    taken = session.connection().execute(_TAKE_HOLD, {"name": operation}).one_or_none()
+    if taken is not None:
+        held, key_id = taken
         charged = min(cost, held)
     else:
         if not lock_account(session, workspace_id):  # a concurrent call waits here
@@ -241,6 +251,7 @@ def _end_hold(
         if "expire" not in entries or entries.keys() & {"capture", "release"}:
             return Settled(0, is_new=False)
         charged, held = min(cost, entries["hold"].held, credit_of(session, workspace_id)), 0
+        key_id = entries["hold"].key_id
     balance = _settle(session, workspace_id, charged, held)
     _add_entry(
         session,
@@ -252,6 +263,7 @@ def _end_hold(
         held=-held,
         service=service,
         units=units,
+        key_id=key_id,
     )
     return Settled(charged, is_new=True)
 
@@ -274,6 +286,7 @@ def refund(session: Transaction, workspace_id: int, operation: str) -> bool:
         amount=-captured.amount,
         service=captured.service,
         units=-captured.units,
+        key_id=captured.key_id,
     )
     return True
 
@@ -306,24 +319,24 @@ def release_named(session: Transaction, operations: Collection[str]) -> int:
     return _release_holds(session, operations, "release")
 
 
-def usage(session: Transaction, workspace_id: int, first: date, last: date) -> list[DayOfUsage]:
-    """Usage from `first` to `last`, inclusive, by day and service; without refunded work."""
+def usage(
+    session: Transaction, workspace_id: int, first: date, last: date, by_key: bool = False
+) -> list[DayOfUsage]:
+    """Usage from `first` to `last`, inclusive, by day and service, and perhaps by API key; without
+    refunded work."""
+    groups = (_DAY.c.day, _DAY.c.service, _DAY.c.key_id if by_key else null())
+    sums = (_DAY.c.units, _DAY.c.captures - _DAY.c.refunds, -_DAY.c.amount)
     query = (
-        select(
-            _DAY.c.day,
-            _DAY.c.service,
-            _DAY.c.units,
-            _DAY.c.captures - _DAY.c.refunds,
-            -_DAY.c.amount,
-        )
+        select(*groups, *(func.sum(one) for one in sums))
         .where(
             _DAY.c.workspace_id == workspace_id,
             _DAY.c.day.between(first, last),
             _DAY.c.captures + _DAY.c.refunds > 0,
         )
-        .order_by(_DAY.c.day, _DAY.c.service)
+        .group_by(*groups[: 2 + by_key])
+        .order_by(*groups[: 2 + by_key])
     )
-    return [DayOfUsage(*row) for row in session.connection().execute(query)]
+    return [DayOfUsage(*row[:3], *map(int, row[3:])) for row in session.connection().execute(query)]
 
 
 def discrepancies(session: Transaction) -> list[Discrepancy]:
@@ -371,16 +384,15 @@ def _settle(session: Transaction, workspace_id: int, charged: int, held: int) ->
 
 def _release_holds(session: Transaction, operations: Any, kind: str) -> int:
     """Deletes the holds and adds entries for their end; returns how many."""
-    taken = delete(_HOLD).where(_HOLD.c.operation.in_(operations)).returning(*_OF_HOLD)
-    of_workspace: dict[int, list[tuple[str, str, int]]] = defaultdict(list)
-    for workspace_id, operation, service, amount in session.connection().execute(taken).all():
-        of_workspace[workspace_id].append((operation, service, amount))
+    taken = delete(_HOLD).where(_HOLD.c.operation.in_(operations)).returning(_HOLD)
+    of_workspace: dict[int, list[Any]] = defaultdict(list)
+    for one in session.connection().execute(taken).all():
+        of_workspace[one.workspace_id].append(one)
     for workspace_id, ended in sorted(of_workspace.items()):
-        balance = _settle(session, workspace_id, 0, sum(amount for _, _, amount in ended))
-        for operation, service, amount in ended:
-            _add_entry(
-                session, workspace_id, operation, kind, balance, held=-amount, service=service
-            )
+        balance = _settle(session, workspace_id, 0, sum(one.amount for one in ended))
+        for one in ended:
+            others = {"held": -one.amount, "service": one.service, "key_id": one.key_id}
+            _add_entry(session, workspace_id, one.operation, kind, balance, **others)
     return sum(map(len, of_workspace.values()))
 
 
@@ -428,7 +440,7 @@ def _add_entry(
     balance_after: int,
     **others: int | str,
 ) -> None:
-    """`others` are the columns that have defaults: amount, held, service and units."""
+    """`others` are the columns that have defaults: amount, held, service, units and key_id."""
     values = {
         "workspace_id": workspace_id,
         "operation": operation,

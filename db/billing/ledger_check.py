@@ -40,7 +40,7 @@ def check_days(session: Session, workspace_id: int, since: date) -> CheckedDays 
     following = first + AT_ONCE
     entries = _sums_of_entries(session, workspace_id, first, following)
     sums = _sums_of_days(session, workspace_id, first, following)
-    wrong = {day for (day, _), _ in entries.items() ^ sums.items()}
+    wrong = {day for (day, *_), _ in entries.items() ^ sums.items()}
     return CheckedDays(sorted(wrong), following)
 
 
@@ -67,12 +67,13 @@ def _first_day(session: Session, workspace_id: int, since: date) -> date | None:
 
 def _sums_of_entries(
     session: Session, workspace_id: int, first: date, end: date
-) -> dict[tuple[date, str], tuple[int, ...]]:
+) -> dict[tuple[date, str, int], tuple[int, ...]]:
     day, kind = func.date(LedgerEntry.created_at), col(LedgerEntry.kind)
     query = (
         select(
             day,
             col(LedgerEntry.service),
+            col(LedgerEntry.key_id),
             func.sum(LedgerEntry.amount),
             func.sum(LedgerEntry.held),
             func.sum(LedgerEntry.units),
@@ -84,24 +85,26 @@ def _sums_of_entries(
             col(LedgerEntry.created_at) >= _midnight(first),
             col(LedgerEntry.created_at) < _midnight(end),
         )
-        .group_by(day, col(LedgerEntry.service))
+        .group_by(day, col(LedgerEntry.service), col(LedgerEntry.key_id))
     )
     return {
-        (date.fromisoformat(str(day)), service): tuple(map(int, sums))
-        for day, service, *sums in session.connection().execute(query)
+        (date.fromisoformat(str(day)), service, key): tuple(map(int, sums))
+        for day, service, key, *sums in session.connection().execute(query)
     }
 
 
 def _sums_of_days(
     session: Session, workspace_id: int, first: date, end: date
-) -> dict[tuple[date, str], tuple[int, ...]]:
+) -> dict[tuple[date, str, int], tuple[int, ...]]:
     query = select(LedgerDay).where(
         col(LedgerDay.workspace_id) == workspace_id,
         col(LedgerDay.day) >= first,
         col(LedgerDay.day) < end,
     )
     return {
-        (one.day, one.service): (one.amount, one.held, one.units, one.captures, one.refunds)
+        (one.day, one.service, one.key_id): (
+            *(one.amount, one.held, one.units, one.captures, one.refunds),
+        )
         for one in session.connection().execute(query)
     }
 

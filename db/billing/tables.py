@@ -12,6 +12,10 @@ from sqlmodel import Field, SQLModel
 from db.database import AUTO_INCREMENT, UtcDateTime, given_key, utc_now
 
 
+def _key_id() -> Column[int]:
+    return Column(BigInteger, nullable=False, server_default="0")
+
+
 class Account(SQLModel, table=True):
     """The balance of a workspace; its credit is `balance` - `held`."""
 
@@ -47,17 +51,19 @@ class LedgerEntry(SQLModel, table=True):
     balance_after: int = Field(sa_type=BigInteger)
     service: str = Field(default="", max_length=16)  # tts, stt, chat, voice; empty for grants
     units: int = Field(default=0, sa_type=BigInteger)  # characters, milliseconds, tokens, voices
+    key_id: int = Field(default=0, sa_column=_key_id())  # of the API key that pays; 0: a token
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
 
 
 class LedgerDay(SQLModel, table=True):
-    """The sums of a workspace's entries of one day and service; a trigger adds each entry."""
+    """The sums of a workspace's entries of one day, service and API key; a trigger adds each."""
 
     __tablename__ = "ledger_day"
 
     workspace_id: int = Field(sa_column=given_key())
     day: date = Field(sa_column=Column(Date, primary_key=True))  # in UTC
     service: str = Field(primary_key=True, max_length=16)
+    key_id: int = Field(sa_column=given_key())
     amount: int = Field(sa_type=BigInteger)
     held: int = Field(sa_type=BigInteger)
     units: int = Field(sa_type=BigInteger)
@@ -74,4 +80,5 @@ class CreditHold(SQLModel, table=True):
     workspace_id: int = Field(sa_type=BigInteger)
     amount: int = Field(sa_type=BigInteger)
     service: str = Field(max_length=16)
+    key_id: int = Field(default=0, sa_column=_key_id())
     expires_at: datetime = Field(sa_type=UtcDateTime, index=True)

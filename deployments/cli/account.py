@@ -180,16 +180,20 @@ def delete_key(service: ServiceClient, key_id: str) -> None:
 @click.command()
 @click.option("--from", "since", type=click.DateTime(("%Y-%m-%d",)), help="The first day, in UTC.")
 @click.option("--to", "until", type=click.DateTime(("%Y-%m-%d",)), help="The last day.")
+@click.option("--by-key", is_flag=True, help="A line for each API key, too.")
 @pass_service
-def usage(service: ServiceClient, since: datetime | None, until: datetime | None) -> None:
+def usage(
+    service: ServiceClient, since: datetime | None, until: datetime | None, by_key: bool
+) -> None:
     """Show usage and cost by day, and the credit that is left."""
     days = {"from": since, "to": until}
     asked = {name: f"{moment:%Y-%m-%d}" for name, moment in days.items() if moment}
-    found = service.ask("GET", "/billing/usage", params=asked)
-    rows = [("DAY", "WORK", "AMOUNT", "REQUESTS", "USD")]
+    found = service.ask("GET", "/billing/usage", params=asked | ({"by": "key"} if by_key else {}))
+    rows = [("DAY", "WORK", "AMOUNT", "REQUESTS", "USD", *["KEY"] * by_key)]
     for one in found["usage"]:
-        amount = f"{one['units']:g} {one['unit']}"
-        rows.append((one["date"], one["kind"], amount, str(one["requests"]), f"{one['cost']:.6f}"))
+        what = (one["date"], one["kind"], f"{one['units']:g} {one['unit']}")
+        key = [one["key_id"] or "none"] * by_key
+        rows.append((*what, str(one["requests"]), f"{one['cost']:.6f}", *key))
     total = f"{found['total_cost']:.6f} USD; {found['credit_balance']:.6f} USD of credit are left"
     service.show(found, table(rows), total)
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from pipelines.billing.billing import Charge, IdempotentOperation
+from pipelines.billing.billing import Charge, Operation
 from pipelines.errors import InsufficientCredit
 from pipelines.tts.paid import PaidSynthesis, characters_up_to
 from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan, SpeechRequest
@@ -25,12 +25,17 @@ class HeldSpeech:
     """
 
     def __init__(
-        self, synthesis: PaidSynthesis, workspace_id: int, charges: AsyncExitStack
+        self,
+        synthesis: PaidSynthesis,
+        workspace_id: int,
+        payer: Operation,
+        charges: AsyncExitStack,
     ) -> None:
         self.made = 0  # characters, of all texts so far
         self.sent = 0
         self._synthesis = synthesis
         self._workspace_id = workspace_id
+        self.payer = payer
         self._stack = charges
         self._charges: list[Charge] = []
 
@@ -48,7 +53,7 @@ class HeldSpeech:
 
     @asynccontextmanager
     async def pay(
-        self, workspace_id: int, operation: IdempotentOperation | None, plan: SpeechPlan
+        self, workspace_id: int, operation: Operation, plan: SpeechPlan
     ) -> AsyncIterator["HeldText"]:
         """Holds more where the answer is longer than what is held."""
         units = self.characters(plan)
@@ -64,7 +69,9 @@ class HeldSpeech:
 
     async def hold(self, characters: int) -> None:
         """Raises InsufficientCredit or DatabaseUnavailable."""
-        charge = await self._synthesis.billing.hold(self._workspace_id, "tts", characters)
+        charge = await self._synthesis.billing.hold(
+            self._workspace_id, "tts", characters, self.payer
+        )
         self._charges.append(await self._stack.enter_async_context(charge))
 
     def count_sent(self, characters: int) -> None:
@@ -108,14 +115,16 @@ class AgentVoice:
 
 
 @asynccontextmanager
-async def hold_speech(synthesis: PaidSynthesis, workspace_id: int) -> AsyncIterator[HeldSpeech]:
+async def hold_speech(
+    synthesis: PaidSynthesis, workspace_id: int, payer: Operation
+) -> AsyncIterator[HeldSpeech]:
     """Around one answer. What it was sent is charged at the end, also when it is interrupted;
     nothing when the service fails.
 
     Raises InsufficientCredit or DatabaseUnavailable before the answer begins.
     """
     async with AsyncExitStack() as charges:
-        held = HeldSpeech(synthesis, workspace_id, charges)
+        held = HeldSpeech(synthesis, workspace_id, payer, charges)
         await held.hold(HELD_CHARACTERS)
         yield held
         held.count_sent(held.made)  # with the silence at the end of a text

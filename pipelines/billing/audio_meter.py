@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from db.webhooks import NewEvent
-from pipelines.billing.billing import Billing, Charge
+from pipelines.billing.billing import Billing, Charge, Operation
 
 SLICE_MS = 60_000
 LEAST_MS = 1_000  # of a slice: at the end of the credit the ledger does not fill with tiny entries
@@ -21,12 +21,17 @@ class AudioMeter:
     """The meter of one session. Positions are milliseconds of audio since the session's first."""
 
     def __init__(
-        self, billing: Billing, workspace_id: int, clock: Callable[[], float] = time.monotonic
+        self,
+        billing: Billing,
+        workspace_id: int,
+        payer: Operation,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.heard_ms = 0  # that credit was held for
         self.charged = 0  # micro-USD, after `settle`
         self._billing = billing
         self._workspace_id = workspace_id
+        self._payer = payer
         self._clock = clock
         self._slice: Charge | None = None
         self._began_ms = 0  # of the slice
@@ -104,7 +109,7 @@ class AudioMeter:
         credit = await self._billing.credit(self._workspace_id)
         if self._billing.cost("stt", units) > credit:
             units = max(LEAST_MS, self._billing.affordable_ms(credit))
-        return await self._billing.hold(self._workspace_id, "stt", units)
+        return await self._billing.hold(self._workspace_id, "stt", units, self._payer)
 
     def _end_slice(self, ended: Charge, at_ms: int, *events: NewEvent) -> None:
         """Charges for the slice up to `at_ms`, in the background."""

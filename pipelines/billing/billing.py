@@ -40,11 +40,15 @@ MICRO_USD = 1_000_000
 
 
 @dataclass(slots=True)
-class IdempotentOperation:
-    """A request with an Idempotency-Key. Its holds have the same names whenever it runs, so that
-    a request that runs again, because its process died, is charged once."""
+class Operation:
+    """The request or session that pays, by the API key that it came with; None for a token.
 
-    name: str
+    With an Idempotency-Key it has a name, and its holds have the same names whenever it runs, so
+    that a request that runs again, because its process died, is charged once.
+    """
+
+    key_id: int | None = None
+    name: str | None = None
     holds: int = 0
 
     @property
@@ -53,6 +57,8 @@ class IdempotentOperation:
 
     def next_hold(self) -> str:
         """The name of the next hold of this run."""
+        if self.name is None:
+            return uuid4().hex
         self.holds += 1
         return f"{self.name}-{self.holds}"
 
@@ -244,7 +250,7 @@ class Billing:
         workspace_id: int,
         service: Service,
         units: int,
-        operation: IdempotentOperation | None = None,
+        operation: Operation | None = None,
     ) -> None:
         """Before work that is needed to know its price: `units` are the least that it can cost.
 
@@ -253,35 +259,39 @@ class Billing:
         """
         if await self.credit(workspace_id) >= (least := self.cost(service, units)):
             return
-        if operation is None or not await self._database.read(
-            ledger.has_paid, workspace_id, operation.first_hold
+        if (
+            operation is None
+            or operation.name is None
+            or not await self._database.read(ledger.has_paid, workspace_id, operation.first_hold)
         ):
             raise self._refusal(service, least)
 
-    async def usage(self, workspace_id: int, first: date, last: date) -> list[ledger.DayOfUsage]:
+    async def usage(
+        self, workspace_id: int, first: date, last: date, *, by_key: bool
+    ) -> list[ledger.DayOfUsage]:
         """Usage per day from `first` to `last`, in UTC. Raises DatabaseUnavailable."""
-        return await self._database.read(ledger.usage, workspace_id, first, last)
+        return await self._database.read(ledger.usage, workspace_id, first, last, by_key)
 
     async def hold(
         self,
         workspace_id: int,
         service: Service,
         units: int,
+        operation: Operation | None = None,
         *,
-        operation: IdempotentOperation | None = None,
         failed: FailureEvent | None = None,
     ) -> Charge:
         """Holds the price of at most `units` until the charge is settled.
 
-        `operation` makes the hold idempotent; `failed` makes the event of a failure of the work.
-        Raises InsufficientCredit or DatabaseUnavailable.
+        The `operation` pays, and makes the hold idempotent where it has a name; `failed` makes the
+        event of a failure of the work. Raises InsufficientCredit or DatabaseUnavailable.
         """
-        name = uuid4().hex if operation is None else operation.next_hold()
-        charge = Charge(self, workspace_id, service, units, name, failed)
+        operation = operation or Operation()
+        charge = Charge(self, workspace_id, service, units, operation.next_hold(), failed)
         if not units and failed is None:  # nothing to charge and no event: the ledger gets no rows
             charge.is_settled = True
             return charge
-        held = self._tasks.start(self._hold(charge, operation is not None))
+        held = self._tasks.start(self._hold(charge, operation))
         try:
             enough = await asyncio.shield(held)
         except asyncio.CancelledError:
@@ -374,10 +384,10 @@ class Billing:
             await self._database.run_plain(ledger.renew_holds, names, utc_now() + HOLD)
         return bool(names)
 
-    async def _hold(self, charge: Charge, idempotent: bool) -> bool:
+    async def _hold(self, charge: Charge, operation: Operation) -> bool:
         """False when the credit does not suffice."""
-        until = utc_now() + HOLD
-        wish = (charge.workspace_id, charge.operation, charge.service, charge.micro_usd, until)
+        work = (charge.workspace_id, charge.operation, charge.service, charge.micro_usd)
+        wish = (*work, utc_now() + HOLD, operation.key_id or 0)
 
         def hold(transaction: Transaction) -> bool:
             held = ledger.hold_idempotently(transaction, *wish)
@@ -390,7 +400,7 @@ class Billing:
             return True
 
         async with self._turns.of(charge.workspace_id):
-            if idempotent:
+            if operation.name is not None:
                 return await self._database.run_plain(hold)
             # A power cut may lose the hold: it ends the work too.
             return await self._database.run_in_order(ledger.hold, *wish)

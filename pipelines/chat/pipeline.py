@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from secrets import token_hex
 from typing import TypeAlias
@@ -15,7 +15,7 @@ from models.base import ModelInfo
 from models.errors import ContextLengthExceeded, EngineLost
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, TokenUsage
 from models.llm.structured_output.ast import SchemaTooSlow
-from pipelines.billing.billing import Billing, Charge, IdempotentOperation
+from pipelines.billing.billing import Billing, Charge, Operation
 from pipelines.chat.history import (
     ALL_THAT_FITS,
     ChatHistory,
@@ -50,7 +50,7 @@ class ChatRequest:
     model: str = DEFAULT_MODEL  # id or alias
     save_chat: bool = True
     chat_id: UUID | None = None  # None begins a chat
-    operation: IdempotentOperation | None = None  # of a request with an Idempotency-Key
+    operation: Operation = field(default_factory=Operation)
     # Of a conversation that is not saved: as much of it is read as fits.
     history: tuple[ChatMessage, ...] = ()
     retention: Retention = ALL_THAT_FITS
@@ -260,9 +260,7 @@ class ChatPipeline:
         tokens = info.context_tokens or UNKNOWN_CONTEXT_TOKENS
         if answer is not None:
             tokens = min(tokens, most_tokens(prompt, said.tools) + answer)
-        return await self._billing.hold(
-            request.workspace_id, "chat", tokens, operation=request.operation
-        )
+        return await self._billing.hold(request.workspace_id, "chat", tokens, request.operation)
 
     async def choose(self, name: str) -> tuple[ChatModel, ModelInfo]:
         """The model of that id or alias.

@@ -129,9 +129,7 @@ class CorrectionPipeline:
         tokens = 0
         if helper is not None:
             tokens = await self._in_thread(request.workspace_id, most_for, request, self._config)
-        return await self._billing.hold(
-            request.workspace_id, "chat", tokens, operation=request.operation
-        )
+        return await self._billing.hold(request.workspace_id, "chat", tokens, request.operation)
 
     async def _pieces(
         self,

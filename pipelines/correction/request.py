@@ -1,10 +1,10 @@
 """The request for a correction."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 from uuid import UUID
 
-from pipelines.billing.billing import IdempotentOperation
+from pipelines.billing.billing import Operation
 
 AppContext = Literal["email", "chat", "document", "message", "social"]
 
@@ -42,4 +42,4 @@ class CorrectionRequest:
     model: str | None = None  # id or alias, or that of the rules; None is the default model
     save_chat: bool = True
     chat_id: UUID | None = None  # None begins a chat
-    operation: IdempotentOperation | None = None  # of a request with an Idempotency-Key
+    operation: Operation = field(default_factory=Operation)

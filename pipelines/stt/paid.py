@@ -10,7 +10,7 @@ from typing import TypeVar
 from db.webhooks import NewEvent
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.watermarking import WatermarkDetection, Watermarker
-from pipelines.billing.billing import Billing, Charge, FailureEvent, IdempotentOperation
+from pipelines.billing.billing import Billing, Charge, FailureEvent, Operation
 from pipelines.stt.file import (
     DecodedRecording,
     FileRequest,
@@ -37,7 +37,7 @@ class PaidTranscription:
     async def open(
         self,
         workspace_id: int,
-        operation: IdempotentOperation | None,
+        operation: Operation,
         path: Path,
         asked: FileRequest,
     ) -> DecodedRecording:
@@ -49,16 +49,14 @@ class PaidTranscription:
         async with self.events.recording(workspace_id, "stt.failed"):
             return await self.pipeline.open(path, asked, workspace_id, self._counted(workspace_id))
 
-    async def check_credit(
-        self, workspace_id: int, operation: IdempotentOperation | None = None
-    ) -> None:
+    async def check_credit(self, workspace_id: int, operation: Operation) -> None:
         """Before a file is decoded. Raises InsufficientCredit or DatabaseUnavailable."""
         await self.billing.check_credit(workspace_id, "stt", LEAST_MS, operation)
 
     async def transcribe(
         self,
         workspace_id: int,
-        operation: IdempotentOperation | None,
+        operation: Operation,
         path: Path,
         asked: FileRequest,
         to_answer: Callable[[FileTranscript], T],
@@ -81,7 +79,7 @@ class PaidTranscription:
     async def stream(
         self,
         workspace_id: int,
-        operation: IdempotentOperation | None,
+        operation: Operation,
         recording: DecodedRecording,
     ) -> AsyncGenerator[HeardText | FileTranscript, None]:
         """As `TranscriptionPipeline.stream`; closing it early charges for the audio so far."""
@@ -98,7 +96,7 @@ class PaidTranscription:
     async def verify(
         self,
         workspace_id: int,
-        operation: IdempotentOperation | None,
+        operation: Operation,
         path: Path,
         decoder: AudioDecoder,
         watermarks: Watermarker,
@@ -120,7 +118,7 @@ class PaidTranscription:
     async def _charge(
         self,
         workspace_id: int,
-        operation: IdempotentOperation | None,
+        operation: Operation,
         duration_s: float,
         failed: FailureEvent | None = None,
     ) -> Charge:
@@ -129,7 +127,7 @@ class PaidTranscription:
                 workspace_id,
                 "stt",
                 _milliseconds(duration_s),
-                operation=operation,
+                operation,
                 failed=failed,
             )
         charge.made = charge.units  # it is decoded, and worked on for some seconds

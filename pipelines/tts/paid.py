@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from db.errors import DatabaseError
 from db.webhooks import NewEvent
 from pipelines.audio.encode.encoder import CODECS, EncodedAudio, FileWriter, OutputFormat
-from pipelines.billing.billing import Billing, Charge, IdempotentOperation
+from pipelines.billing.billing import Billing, Charge, Operation
 from pipelines.errors import StorageUnavailable
 from pipelines.storage.files import Files
 from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan, SpeechRequest
@@ -57,7 +57,7 @@ class ChargedSynthesis(Protocol):
         ...
 
     def pay(
-        self, workspace_id: int, operation: IdempotentOperation | None, plan: SpeechPlan
+        self, workspace_id: int, operation: Operation, plan: SpeechPlan
     ) -> AbstractAsyncContextManager[SpeechPayment]:
         """Raises InsufficientCredit or DatabaseUnavailable."""
         ...
@@ -82,7 +82,7 @@ class PaidSynthesis:
 
     @asynccontextmanager
     async def pay(
-        self, workspace_id: int, operation: IdempotentOperation | None, plan: SpeechPlan
+        self, workspace_id: int, operation: Operation, plan: SpeechPlan
     ) -> AsyncIterator["PaidSpeech"]:
         """Holds the price of the text while it is spoken.
 
@@ -95,7 +95,7 @@ class PaidSynthesis:
             workspace_id,
             "tts",
             self.characters(plan),
-            operation=operation,
+            operation,
             failed=partial(failure_event, "tts.failed", voice_id=voice_id),
         )
         copy = FileWriter(COPY_FORMAT) if keeps_copy else None
@@ -107,7 +107,7 @@ class PaidSynthesis:
         return self.billing.speech_characters(len(plan.request.text), plan.letters)
 
     async def start_stream(
-        self, request: SpeechRequest, workspace_id: int, operation: IdempotentOperation | None
+        self, request: SpeechRequest, workspace_id: int, operation: Operation
     ) -> tuple[SpeechPlan, SpokenChunk, AsyncGenerator[SpokenChunk, None]]:
         """The plan, the first chunk of the paid speech, and a generator of the others.
 
@@ -124,7 +124,7 @@ class PaidSynthesis:
             raise
 
     async def _stream(
-        self, plan: SpeechPlan, workspace_id: int, operation: IdempotentOperation | None
+        self, plan: SpeechPlan, workspace_id: int, operation: Operation
     ) -> AsyncGenerator[SpokenChunk, None]:
         async with self.pay(workspace_id, operation, plan) as paid:
             async with aclosing(self.pipeline.stream(plan)) as chunks:

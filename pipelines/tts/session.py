@@ -13,7 +13,7 @@ import numpy as np
 from models.audio import AudioChunk, cut
 from pipelines.audio import effects
 from pipelines.audio.encode.encoder import AudioEncoder
-from pipelines.billing.billing import IdempotentOperation
+from pipelines.billing.billing import Operation
 from pipelines.errors import NothingToSpeak
 from pipelines.tts.paid import ChargedSynthesis
 from pipelines.tts.pipeline import SpeechRequest
@@ -62,7 +62,7 @@ class ContextVoice:
         boost_volume: bool = False,
         slow_encoder: bool = False,
         is_whole: bool = False,
-        operation: IdempotentOperation | None = None,
+        operation: Operation,
     ) -> None:
         """`style` has the options of each text; a `slow_encoder` runs in a thread even for little
         audio; the audio of an answer that `is_whole` is sent at its end."""

@@ -25,7 +25,7 @@ from db.voices.voices import Voice, VoiceSample
 from models.errors import EngineError
 from models.stt.base import FILE, TranscriptionRequest
 from pipelines.accounts.authentication import UNAUTHORIZED, Principal
-from pipelines.billing.billing import Billing, IdempotentOperation, to_usd
+from pipelines.billing.billing import Billing, Operation, to_usd
 from pipelines.errors import (
     InsufficientCredit,
     InvalidRequest,
@@ -126,7 +126,7 @@ class CustomVoices:
         principal: Principal,
         new: NewVoice,
         files: Sequence[SampleFile],
-        operation: IdempotentOperation | None = None,
+        operation: Operation,
     ) -> Voice:
         """Checks and stores the samples, queues the voice, and holds its price.
 
@@ -148,7 +148,7 @@ class CustomVoices:
         principal: Principal,
         new: NewVoice,
         files: Sequence[SampleFile],
-        operation: IdempotentOperation | None,
+        operation: Operation,
         sentence: ConsentSentence | None,
         language: str | None,
     ) -> Voice:
@@ -179,9 +179,7 @@ class CustomVoices:
             voice.consent_at = utc_now()
         return await self._keep(principal, voice, checked)
 
-    async def check_room(
-        self, principal: Principal, operation: IdempotentOperation | None = None
-    ) -> None:
+    async def check_room(self, principal: Principal, operation: Operation) -> None:
         """To be called before the recordings are received; `create` checks again.
 
         Raises PlanRequired or InsufficientCredit, unless this request created its voice before.
@@ -266,11 +264,9 @@ class CustomVoices:
         except (StorageUnavailable, DatabaseError):  # they have expired: housekeeping tries again
             logger.warning("files_of_a_voice_left", extra={"voice_id": str(voice_id)})
 
-    async def _made_before(
-        self, principal: Principal, operation: IdempotentOperation | None
-    ) -> Voice | None:
+    async def _made_before(self, principal: Principal, operation: Operation) -> Voice | None:
         """The voice that an earlier run of the same request created."""
-        if operation is None:
+        if operation.name is None:
             return None
         voice_id = _new_id(operation)
         return await self._database.read(voices.voice_of, principal.workspace_id, voice_id)
@@ -382,7 +378,8 @@ class CustomVoices:
         voices.add_voice(session, voice, samples)
         voice.estimated_completion = dict(ends_in_turn(session, now, self._work))[voice.id]
         cost = self._billing.cost("voice", 1)
-        if not ledger.hold(session, workspace_id, voice.operation, "voice", cost, now + HOLD):
+        wish = (workspace_id, voice.operation, "voice", cost, now + HOLD, principal.key_id or 0)
+        if not ledger.hold(session, *wish):
             raise self._insufficient_credit()
         self._billing.add_events(session, workspace_id, (voice_event("voice.created", voice),))
         details = {
@@ -401,9 +398,9 @@ def _parse(voice_id: str) -> UUID:
     return identity
 
 
-def _new_id(operation: IdempotentOperation | None) -> UUID:
+def _new_id(operation: Operation) -> UUID:
     """The id of a new voice, the same for each run of a request with an Idempotency-Key."""
-    return uuid4() if operation is None else uuid5(_ONCE, operation.name)
+    return uuid4() if operation.name is None else uuid5(_ONCE, operation.name)
 
 
 def _delete(

@@ -60,6 +60,35 @@ async def test_each_utterance_is_transcribed_once_though_connections_are_lost(
     )
 
 
+async def test_all_work_is_counted_for_the_key_that_asked_for_it(stt_server: SocketServer) -> None:
+    url = f"http://{stt_server.address}"
+    async with AsyncAntiphon(url, stt_server.key) as client:
+        made = await client.request("POST", "/developer/api", json={"name": "other"})
+    async with AsyncAntiphon(url, made["key"]) as other:
+        speech = await other.speak("One two three.", response_format="wav")
+        await other.transcribe(("speech.wav", speech))
+        await other.chat("Say hello.")
+        await other.correct("This are right.")
+        assert [one async for one in other.stream_speech("Four five six.")]
+        assert [
+            one
+            async for one in other.speak_live(pieces("Seven eight."), voice_id=stt_server.voice_id)
+        ]
+        assert [one async for one in other.listen(utterances(1), utterance_end_ms=300)]
+        text = {"text": "Nine ten.", "voiceId": stt_server.voice_id}
+        await other.request("POST", "/tts/v1/voice", json=text)
+        await other.request("POST", "/tts-synthesize", json={"text": "Eleven."})
+    await stt_server.until_empty()
+    await stt_server.services.platform.billing.wait_for_settlements()
+    async with AsyncAntiphon(url, stt_server.key) as client:
+        usage = (await client.usage(by="key"))["usage"]
+        whole = (await client.usage())["usage"]
+    assert {one["key_id"] for one in usage} == {made["id"]}
+    counts = {one["kind"]: one["requests"] for one in usage}
+    assert counts == {"tts": 5, "stt": 2, "chat": 1}  # rules corrected
+    assert whole == [{**one, "key_id": None} for one in usage]
+
+
 async def test_a_text_that_is_written_is_spoken_whole_though_a_connection_is_lost(
     server: SocketServer,
 ) -> None:

@@ -20,6 +20,7 @@ class Books:
 
     services: Services
     workspace_id: int
+    key_id: int | None = None  # of the API key that pays
 
     async def kinds(self) -> list[str]:
         """Of the ledger entries without grants and adjustments, after all settlements."""

@@ -12,7 +12,6 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 
 from db.billing import ledger
 from db.billing.ledger_check import check_days
@@ -61,15 +60,14 @@ def test_concurrent_upgrades_of_one_database_all_succeed(database_url: str) -> N
     assert [process.exitcode for process in starting] == [0, 0, 0]
 
 
-def test_migration_0006_sums_existing_ledger_entries_by_day(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("revision", ["0005", "0015", "0016"])
+def test_migrations_sum_existing_ledger_entries_by_day(
+    revision: str, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upgrade(database_url)
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     config.attributes["url"] = database_url
-    before = ScriptDirectory.from_config(config).get_revision("0006").down_revision
-    command.downgrade(config, str(before))
     engine = make_engine(database_url)
     for number, moment in enumerate(
         datetime(2028, 2, 29, 23, 59, 59, 999_999, UTC) + timedelta(seconds=s) for s in (0, 1, 99)
@@ -78,9 +76,11 @@ def test_migration_0006_sums_existing_ledger_entries_by_day(
         for workspace in (1, 2):
             if number == 0:
                 transact(engine, ledger.open_account, workspace, 1000)
-            transact(engine, ledger.hold, workspace, f"{workspace}-{number}", "tts", 50, moment)
+            hold = (workspace, f"{workspace}-{number}", "tts", 50, moment, 100 + number)
+            transact(engine, ledger.hold, *hold)
             transact(engine, ledger.capture, workspace, f"{workspace}-{number}", "tts", 10, 7)
     transact(engine, ledger.refund, 2, "2-1")
+    command.downgrade(config, revision)
     upgrade(database_url)
     assert transact(engine, ledger.discrepancies) == []
     for workspace in (1, 2):
@@ -91,6 +91,10 @@ def test_migration_0006_sums_existing_ledger_entries_by_day(
         ("2028-02-29", 7, 1, 10),
         ("2028-03-01", 7, 1, 10),
     ]
+    by_key = transact(engine, ledger.usage, 2, date(2028, 1, 1), date(2028, 12, 31), True)
+    kept = revision == "0016"  # the columns
+    found = [(day.key_id, day.requests) for day in by_key]
+    assert found == ([(100, 1), (101, 0), (102, 1)] if kept else [(0, 1), (0, 1)])
     engine.dispose()
 
 

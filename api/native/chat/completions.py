@@ -17,7 +17,7 @@ from api.native.chat.schemas import ChatCompletion, ChatCompletionBody, correcti
 from models.errors import EngineLost
 from models.llm.base import FinishReason, GenerationDelta, GenerationRequest, TokenUsage
 from pipelines.accounts.authentication import Principal
-from pipelines.billing.billing import IdempotentOperation
+from pipelines.billing.billing import Operation
 from pipelines.chat.pipeline import DEFAULT_MODEL, ChatRequest, Completion
 from pipelines.correction.pipeline import CorrectedCompletion
 from pipelines.correction.request import CorrectionRequest
@@ -121,7 +121,7 @@ async def _frames(completion: Completion, began: float) -> AsyncGenerator[bytes,
 
 
 def _to_chat_request(
-    body: ChatCompletionBody, principal: Principal, operation: IdempotentOperation | None
+    body: ChatCompletionBody, principal: Principal, operation: Operation
 ) -> ChatRequest:
     thinking = body.chat_template_kwargs is not None and body.chat_template_kwargs.enable_thinking
     return ChatRequest(
@@ -147,7 +147,7 @@ def _to_correction(
     body: ChatCompletionBody,
     text: str,
     principal: Principal,
-    operation: IdempotentOperation | None,
+    operation: Operation,
 ) -> CorrectionRequest:
     return CorrectionRequest(
         workspace_id=principal.workspace_id,

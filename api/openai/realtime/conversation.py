@@ -63,6 +63,7 @@ from pipelines.agents.items import (
 )
 from pipelines.agents.session_record import SessionRecord
 from pipelines.audio.encode.formats import open_encoder
+from pipelines.billing.billing import Operation
 from pipelines.chat.pipeline import ChatRequest, Completion
 from pipelines.tts.pipeline import SpeechRequest
 from pipelines.tts.session import ContextVoice
@@ -170,6 +171,9 @@ class RealtimeConversation:
     @property
     def workspace_id(self) -> int:
         return self._socket.principal.workspace_id
+
+    def _payer(self) -> Operation:
+        return Operation(self._socket.principal.key_id)
 
     async def send(self, frame: str) -> None:
         if self._is_beta:
@@ -396,6 +400,7 @@ class RealtimeConversation:
             generation,
             self._chat_model,
             save_chat=False,
+            operation=self._payer(),
             history=history,
             retention=view.truncation.as_retention(),
         )
@@ -416,13 +421,15 @@ class RealtimeConversation:
     async def _open_voice(self, view: RealtimeSession) -> AsyncIterator[AgentVoice]:
         """Raises ApiError, EngineError, PipelineError or DatabaseError."""
         output, voice = view.audio.output, await self._voice_of(view)
-        async with hold_speech(self._services.speech.synthesis, self.workspace_id) as held:
+        synthesis = self._services.speech.synthesis
+        async with hold_speech(synthesis, self.workspace_id, self._payer()) as held:
             context = ContextVoice(
                 held,
                 self.workspace_id,
                 voice,
                 SpeechRequest(text="", speed=output.speed, timings=True),
                 partial(open_encoder, ENCODERS[output.format.type], output.format.rate),
+                operation=held.payer,
             )
             yield AgentVoice(context, held)
 

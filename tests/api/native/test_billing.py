@@ -94,9 +94,9 @@ async def test_usage_is_summed_by_service_and_day(
     today = f"{utc_now():%Y-%m-%d}"
     rows = [tuple(item.values()) for item in answer.json()["usage"]]
     assert rows == [
-        (today, "chat", 7.0, "tokens", 1, 0.00014),
-        (today, "stt", 2.5, "seconds", 1, 0.00025),
-        (today, "tts", 120.0, "characters", 2, 0.0018),
+        (today, "chat", None, 7.0, "tokens", 1, 0.00014),
+        (today, "stt", None, 2.5, "seconds", 1, 0.00025),
+        (today, "tts", None, 120.0, "characters", 2, 0.0018),
     ]
     assert answer.json()["total_cost"] == 0.00219
     assert answer.json()["credit_balance"] == 3.99781

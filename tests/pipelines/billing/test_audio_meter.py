@@ -17,7 +17,7 @@ from db.database import Database
 from db.errors import DatabaseUnavailable
 from db.webhooks import Event, NewEvent, Webhook
 from pipelines.billing.audio_meter import SLICE_MS, AudioMeter
-from pipelines.billing.billing import Billing, Charge
+from pipelines.billing.billing import Billing, Charge, Operation
 from pipelines.errors import InsufficientCredit
 from tests.db.test_webhooks import plain
 from tests.migrated import sqlite_database
@@ -58,7 +58,7 @@ class Session:
         self.database = database
         self.billing = FlakyBilling(database)
         self.now = 100.0
-        self.meter = AudioMeter(self.billing, WORKSPACE, lambda: self.now)
+        self.meter = AudioMeter(self.billing, WORKSPACE, Operation(), lambda: self.now)
 
     async def hear_until(self, seconds: float, step_s: float = 1.0) -> None:
         while self.meter.heard_ms < seconds * 1000:
@@ -120,7 +120,7 @@ async def test_a_database_failure_at_the_end_of_a_slice_raises_an_error(session:
 
 async def test_audio_beyond_the_credit_is_refused_until_credit_is_added(session: Session) -> None:
     await session.database.run(open_account, 2, SLICE)
-    meter = AudioMeter(session.billing, 2, lambda: session.now)
+    meter = AudioMeter(session.billing, 2, Operation(), lambda: session.now)
     await meter.cover(59_000)
     with pytest.raises(InsufficientCredit):
         await meter.cover(61_000)
@@ -133,7 +133,7 @@ async def test_audio_beyond_the_credit_is_refused_until_credit_is_added(session:
 
 async def test_the_last_slice_is_as_long_as_the_remaining_credit(session: Session) -> None:
     await session.database.run(open_account, 2, SLICE + 1234)
-    meter = AudioMeter(session.billing, 2, lambda: session.now)
+    meter = AudioMeter(session.billing, 2, Operation(), lambda: session.now)
     await meter.cover(60_000)
     await meter.cover(72_340)
     with pytest.raises(InsufficientCredit):
@@ -146,7 +146,7 @@ async def test_the_last_slice_is_as_long_as_the_remaining_credit(session: Sessio
 
 async def test_credit_for_less_than_one_second_of_audio_is_refused(session: Session) -> None:
     await session.database.run(open_account, 2, 99)
-    meter = AudioMeter(session.billing, 2, lambda: session.now)
+    meter = AudioMeter(session.billing, 2, Operation(), lambda: session.now)
     with pytest.raises(InsufficientCredit, match=r"0\.000100 USD"):
         await meter.cover(10)
     await meter.settle()
@@ -157,7 +157,7 @@ async def test_free_audio_is_held_in_whole_slices_and_not_charged(database: Data
     billing = FlakyBilling(database)
     billing._prices = billing._prices.model_copy(update={"stt_second": 0})
     await database.run(open_account, WORKSPACE, 0)
-    meter = AudioMeter(billing, WORKSPACE)
+    meter = AudioMeter(billing, WORKSPACE, Operation())
     await meter.cover(10 * SLICE_MS)
     await meter.settle()
     assert (billing.holds, meter.charged) == (10, 0)

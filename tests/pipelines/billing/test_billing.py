@@ -21,7 +21,7 @@ from db.errors import DatabaseUnavailable
 from db.webhooks import NewEvent
 from models.errors import EngineLost, InvalidEngineRequest
 from pipelines.billing import billing
-from pipelines.billing.billing import Billing, Charge, IdempotentOperation, to_usd
+from pipelines.billing.billing import Billing, Charge, Operation, to_usd
 from pipelines.errors import InsufficientCredit, VoiceNotFound
 from telemetry import metrics
 from tests.db.test_webhooks import plain
@@ -200,9 +200,9 @@ async def test_a_capture_retried_after_a_lost_commit_response_charges_once(
     assert await kinds(database) == ["hold", "capture"]
 
 
-@pytest.mark.parametrize("operation", [None, IdempotentOperation("request")])
+@pytest.mark.parametrize("operation", [None, Operation(name="request")])
 async def test_a_hold_with_a_lost_commit_response_is_released_for_a_cancelled_caller(
-    bills: Billing, database: FlakyDatabase, operation: IdempotentOperation | None
+    bills: Billing, database: FlakyDatabase, operation: Operation
 ) -> None:
     database.gate, database.lost_responses = threading.Event(), 1
     holding = asyncio.create_task(bills.hold(WORKSPACE, "tts", 100, operation=operation))
@@ -233,7 +233,7 @@ async def test_a_charge_is_refunded_when_the_repeated_request_fails(
     bills: Billing, database: FlakyDatabase
 ) -> None:
     async def hold_again() -> Charge:
-        operation = IdempotentOperation("request")
+        operation = Operation(name="request")
         return await bills.hold(WORKSPACE, "tts", 100, operation=operation)
 
     await (await hold_again()).capture(100)  # and its process died before it answered
@@ -250,14 +250,14 @@ async def test_credit_is_checked_before_the_work_except_for_a_request_that_was_c
     bills: Billing,
 ) -> None:
     spent = await bills.hold(WORKSPACE, "voice", 4)
-    held = await bills.hold(WORKSPACE, "stt", 9_999_990, operation=IdempotentOperation("died"))
+    held = await bills.hold(WORKSPACE, "stt", 9_999_990, operation=Operation(name="died"))
     await bills.check_credit(WORKSPACE, "stt", 10)
-    for operation in (None, IdempotentOperation("new")):
+    for operation in (None, Operation(name="new")):
         with pytest.raises(InsufficientCredit, match=r"0\.000002 USD"):
             await bills.check_credit(WORKSPACE, "stt", 20, operation)
-    await bills.check_credit(WORKSPACE, "stt", 20, IdempotentOperation("died"))
+    await bills.check_credit(WORKSPACE, "stt", 20, Operation(name="died"))
     await held.capture(9_999_990)
-    await bills.check_credit(WORKSPACE, "stt", 20, IdempotentOperation("died"))
+    await bills.check_credit(WORKSPACE, "stt", 20, Operation(name="died"))
     await spent.release()
     await bills.check_credit(WORKSPACE, "stt", 20)
 

@@ -22,7 +22,7 @@ from db.database import Database, utc_now
 from db.voices.voices import Voice
 from db.webhooks import Webhook
 from pipelines.accounts.authentication import ALL_SCOPES, Principal
-from pipelines.billing.billing import Billing
+from pipelines.billing.billing import Billing, Operation
 from pipelines.errors import (
     InvalidRequest,
     PlanRequired,
@@ -213,7 +213,7 @@ def _held(session: Session) -> int:
 async def test_a_voice_without_the_required_consent_is_refused(backend: VoiceBackend) -> None:
     backend.voices._consent_needed = "attest"
     with pytest.raises(InvalidRequest, match="consent: "):
-        await backend.voices.create(backend.principal, NewVoice("Ann"), [])
+        await backend.voices.create(backend.principal, NewVoice("Ann"), [], Operation())
 
 
 async def test_housekeeping_fails_hopeless_voices_and_deletes_old_failed_ones(

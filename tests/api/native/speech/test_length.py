@@ -18,6 +18,7 @@ from configs.schema.voices import VoiceRef, VoicesConfig
 from models.audio import AudioChunk
 from models.tts.base import SynthesisRequest
 from pipelines.audio.effects import PARAGRAPH_PAUSE_S, SENTENCE_PAUSE_S
+from pipelines.billing.billing import Operation
 from pipelines.errors import InvalidRequest
 from pipelines.text.spoken_length import LINE_PAUSE, SENTENCE_PAUSE, spoken_lengths
 from pipelines.tts.pipeline import LETTERS_PER_S, SpeechPipeline, SpeechRequest
@@ -352,7 +353,7 @@ async def test_a_stream_that_is_left_costs_the_share_of_the_price_that_was_sent(
     synthesis = replace(services.speech.synthesis, pipeline=speech)
     text = f"{CODE} {CODE} {CODE}"
     request = SpeechRequest(text, workspace_id=books.workspace_id)
-    plan, first, rest = await synthesis.start_stream(request, books.workspace_id, None)
+    plan, first, rest = await synthesis.start_stream(request, books.workspace_id, Operation())
     await rest.aclose()
     units, _ = await books.charged("tts")
     assert 0 < units <= synthesis.characters(plan) / 2

@@ -15,7 +15,7 @@ from sqlmodel import Session, update
 from api.services import Services
 from db.database import utc_now
 from db.voices.voices import Voice
-from pipelines.billing.billing import IdempotentOperation
+from pipelines.billing.billing import Operation
 from pipelines.voices.checks import SampleFile
 from pipelines.voices.service import NewVoice
 from tests.api.disconnects import send_and_disconnect
@@ -286,7 +286,7 @@ async def test_a_retry_after_the_process_died_returns_the_created_voice(
     for name, content in good_files():
         (tmp_path / name).write_bytes(content)
         files.append(SampleFile(name, tmp_path / name))
-    operation = IdempotentOperation("once-0123")  # the same in each run of one request
+    operation = Operation(name="once-0123")  # the same in each run of one request
     custom, new = services.voices.custom, NewVoice("Ann", language="en")
     first = await custom.create(caller, new, files, operation)
     again = await custom.create(caller, new, files, operation)

@@ -27,9 +27,8 @@ HELD = 1000 * CHARACTER  # of a turn's speech
 
 @pytest.fixture
 async def books(plain: Services, server: SocketServer) -> Books:
-    key = server.key
-    principal = await plain.platform.accounts.authenticator.authenticate(key)
-    return Books(plain, principal.workspace_id)
+    principal = await plain.platform.accounts.authenticator.authenticate(server.key)
+    return Books(plain, principal.workspace_id, principal.key_id)
 
 
 async def charges(server: SocketServer, books: Books) -> dict[str, int]:
@@ -38,6 +37,7 @@ async def charges(server: SocketServer, books: Books) -> dict[str, int]:
     units: dict[str, int] = {}
     for entry in await books.entries():
         if entry.kind == "capture":
+            assert entry.key_id == books.key_id
             units[entry.service] = units.get(entry.service, 0) + entry.units
             price = {"tts": CHARACTER, "chat": TOKEN, "stt": SECOND / 1000}[entry.service]
             assert -entry.amount == round(entry.units * price)

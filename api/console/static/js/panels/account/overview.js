@@ -1,5 +1,5 @@
 // Credit, usage and the plan.
-import { ask } from "../../api.js";
+import { ask, list } from "../../api.js";
 import { barChart, chartKey } from "../../charts.js";
 import { day, number, t, usd } from "../../i18n.js";
 import { noteCredit, on, session } from "../../session.js";
@@ -7,12 +7,14 @@ import { act, button, card, confirmed, download, field, h, select, status, table
 
 const KINDS = ["tts", "stt", "chat", "voice"];
 const DAY_MS = 86_400_000;
+const COLOURS = KINDS.map((kind) => `kind-${kind}`);
 const kindName = (kind) => (KINDS.includes(kind) ? t(`usage.kind.${kind}`) : kind);
 const date = (time) => new Date(time).toISOString().slice(0, 10);
 
 function usageCard() {
   const place = status();
   const period = select(["7", "30", "90"].map((one) => [one, t(`usage.period.${one}`)]), { value: "30" });
+  const group = select(["kind", "key"].map((one) => [one, t(`usage.by.${one}`)]), { value: "kind" });
   const credit = h("strong", { id: "credit" }, "–");
   const spent = h("strong", { id: "spent" }, "–");
   const spentText = h("span");
@@ -31,39 +33,49 @@ function usageCard() {
     const days = Number(period.value);
     const to = date(Date.now());
     const from = date(Date.now() - (days - 1) * DAY_MS);
-    const usage = await ask(`/billing/usage?from=${from}&to=${to}`);
+    const usage = await ask(`/billing/usage?from=${from}&to=${to}&by=key`);
+    const isByKey = group.value === "key";
+    const names = new Map(isByKey ? (await list("/developer/api", "keys")).map((key) => [key.id, key.name]) : []);
+    const groupOf = (one) => (isByKey ? one.key_id || "" : one.kind);
+    const nameOf = (of) => (isByKey ? names.get(of) || (of ? t("usage.deleted_key", { id: of }) : t("usage.no_key")) : kindName(of));
     noteCredit(usage.credit_balance);
     shown = usage.usage;
     spent.textContent = usd(usage.total_cost, 5);
     spentText.textContent = t("usage.spent", { n: days });
     requests.textContent = number(shown.reduce((sum, one) => sum + one.requests, 0));
+    const sums = new Map();
+    for (const one of shown) {
+      const sum = sums.get(groupOf(one)) || { units: {}, requests: 0, cost: 0 };
+      sum.units[one.unit] = (sum.units[one.unit] || 0) + one.units;
+      for (const name of ["requests", "cost"]) sum[name] += one[name];
+      sums.set(groupOf(one), sum);
+    }
+    const order = isByKey ? [...sums.keys()].sort((a, b) => sums.get(b).cost - sums.get(a).cost) : [...sums.keys()];
+    const isRest = (of) => isByKey && order.length > COLOURS.length && order.indexOf(of) >= COLOURS.length - 1;
+    const colourOf = (of) => (isByKey ? COLOURS[Math.min(order.indexOf(of), COLOURS.length - 1)] : `kind-${of}`);
     const byDay = Array.from({ length: days }, (_, at) => {
       const when = date(Date.parse(from) + at * DAY_MS);
       const of = shown.filter((one) => one.date === when);
       return {
         label: new Date(`${when}T12:00:00Z`).toLocaleDateString(undefined, { day: "numeric", month: "short", timeZone: "UTC" }),
-        parts: of.map((one) => [`kind-${one.kind}`, one.cost]),
+        parts: of.map((one) => [colourOf(groupOf(one)), one.cost]).sort(),
       };
     });
-    const sums = new Map();
-    for (const one of shown) {
-      const sum = sums.get(one.kind) || { units: 0, requests: 0, cost: 0, unit: one.unit };
-      for (const name of ["units", "requests", "cost"]) sum[name] += one[name];
-      sums.set(one.kind, sum);
-    }
+    const keys = new Map(order.map((of) => [colourOf(of), isRest(of) ? t("usage.others") : nameOf(of)]));
+    const amounts = (units) => Object.entries(units).map(([unit, n]) => `${number(n)} ${unit}`).join(", ");
     drawing.replaceChildren(...(shown.length ? [
       barChart(t("usage.chart"), byDay, (value) => number(value, 4)),
-      chartKey([...sums.keys()].map((kind) => [`kind-${kind}`, kindName(kind)])),
-      table(t("usage.table"), [t("usage.work"), t("usage.amount"), t("usage.requests"), t("usage.cost")],
-        [...sums].map(([kind, sum]) => [kindName(kind), `${number(sum.units)} ${sum.unit}`, number(sum.requests), usd(sum.cost)])),
+      chartKey([...keys]),
+      table(t(`usage.table.${group.value}`), [t(`usage.of.${group.value}`), t("usage.amount"), t("usage.requests"), t("usage.cost")],
+        order.map((of) => [nameOf(of), amounts(sums.get(of).units), number(sums.get(of).requests), usd(sums.get(of).cost)])),
     ] : [h("p.empty", t("usage.none"))]));
   };
   const show = () => load().catch((error) => place.fail(error, show));
   const csv = () => {
-    const lines = ["date,kind,units,unit,requests,cost_usd", ...shown.map((one) => [one.date, one.kind, one.units, one.unit, one.requests, one.cost].join(","))];
+    const lines = ["date,kind,key_id,units,unit,requests,cost_usd", ...shown.map((one) => [one.date, one.kind, one.key_id || "", one.units, one.unit, one.requests, one.cost].join(","))];
     download(new Blob([`${lines.join("\n")}\n`], { type: "text/csv" }), "usage.csv");
   };
-  period.addEventListener("change", show);
+  for (const control of [period, group]) control.addEventListener("change", show);
   const stops = [
     on("credit", (value) => { credit.textContent = value === null ? "–" : usd(value, 5); }),
     on("limits", showLimits),
@@ -72,7 +84,7 @@ function usageCard() {
     h("div.figures",
       h("p.figure", credit, h("span", t("usage.credit"))), h("p.figure", spent, spentText),
       h("p.figure", requests, h("span", t("usage.requests"))), h("p.figure", left, leftText)),
-    h("div.row", field(t("usage.period"), period), h("div.actions",
+    h("div.row", h("div.row.start", field(t("usage.period"), period), field(t("usage.by"), group)), h("div.actions",
       button(t("usage.export"), csv, { icon: "download", kind: "small" }),
       button(t("action.refresh"), act(place, load), { icon: "refresh", kind: "small", id: "refresh-usage" }))),
     place, drawing, h("p.hint", t("usage.utc")));
