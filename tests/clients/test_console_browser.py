@@ -133,6 +133,8 @@ def test_credit_moves_after_work_and_webhooks_are_made_tested_and_deleted(page: 
     assert row == ["Speech", "10 characters", "1", "0.00015 USD"]
     wait_until(page, "!at('.busy')")
     assert run(page, "document.activeElement.id") == "refresh-usage"  # the focus is kept
+    fill(page, By="key")
+    wait_until(page, "rows('main')[0]?.startsWith('Log-ins and tokens')")
 
     go(page, "account/webhooks")
     press(page, "Send a test to https://hooks.example.com/")
