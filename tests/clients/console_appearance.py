@@ -1,7 +1,7 @@
 """Shows every page of the console in Chromium, by Playwright: python … URL KEY TOKEN AXE.
 
-Prints JSON: the violations that axe finds, errors in the browser's console, and pages that are
-wider than their window, in three widths, light and dark; what a page does without a network and
+Prints JSON: the violations that axe finds, errors in the browser's console, pages that are wider
+than their window, and controls that lie over each other or are cut, in three widths, light and dark; what a page does without a network and
 with a slow one; and the bytes that come before the first use.
 """
 
@@ -22,6 +22,30 @@ PATHS = (
 FLAGS = ["--no-sandbox", "--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"]
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 SLOW_MS = 400
+# Layout, without pictures, whose fonts differ between machines: what lies over each other, or is
+# cut off.
+BROKEN = """() => {
+    const seen = (one) => one.checkVisibility({visibilityProperty: true, opacityProperty: true});
+    const fixed = (one) => one.closest('.bar, dialog, .offscreen, .skip');
+    const kinds = 'button, input, select, textarea, a, label, h1, h2, h3';
+    const all = [...document.querySelectorAll(kinds)]
+        .filter((one) => seen(one) && !fixed(one) && one.getBoundingClientRect().width > 2);
+    const name = (one) => `${one.tagName} ${(one.innerText || one.id).trim().slice(0, 30)}`;
+    const found = [];
+    all.forEach((one, at) => {
+        const a = one.getBoundingClientRect();
+        const clips = getComputedStyle(one).overflowX !== 'visible' && !one.value;
+        if (clips && one.scrollWidth > one.clientWidth + 1) found.push(`cut: ${name(one)}`);
+        for (const other of all.slice(at + 1)) {
+            if (one.contains(other) || other.contains(one)) continue;
+            const b = other.getBoundingClientRect();
+            const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+            const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+            if (wide > 2 && high > 2) found.push(`over: ${name(one)} / ${name(other)}`);
+        }
+    });
+    return found;
+}"""
 
 
 def enter_as_operator(page: Page, url: str, token: str) -> None:
@@ -49,6 +73,7 @@ def look(page: Page, axe: str, name: str, seen: dict[str, Any]) -> None:
         seen["violations"].append([name, one["id"], one["help"], nodes])
     if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
         seen["wide"].append(name)
+    seen["wide"] += [f"{name}: {one}" for one in page.evaluate(BROKEN)]
 
 
 def look_at_all(

@@ -39,7 +39,7 @@ def test_axe_finds_no_violation(seen: dict[str, Any]) -> None:
     assert seen["violations"] == [], json.dumps(seen["violations"], indent=1)
 
 
-def test_no_page_logs_an_error_or_is_wider_than_its_window(seen: dict[str, Any]) -> None:
+def test_no_page_logs_an_error_or_has_a_broken_layout(seen: dict[str, Any]) -> None:
     assert [seen["errors"], seen["wide"]] == [[], []]
 
 
