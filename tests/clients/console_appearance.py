@@ -1,8 +1,9 @@
 """Shows every page of the console in Chromium, by Playwright: python … URL KEY TOKEN AXE.
 
 Prints JSON: the violations that axe finds, errors in the browser's console, pages that are wider
-than their window, and controls that lie over each other or are cut, in three widths, light and dark; what a page does without a network and
-with a slow one; and the bytes that come before the first use.
+than their window, and controls that lie over each other or are cut, in three widths, light and
+dark; what a page does without a network and with a slow one; and the bytes that come before the
+first use.
 """
 
 import json
