@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from operator import attrgetter
 
 from sqlalchemy import case, func, select
 from sqlmodel import Session, col
@@ -10,6 +11,7 @@ from db.billing.ledger import lock_account
 from db.billing.tables import Account, LedgerDay, LedgerEntry
 
 AT_ONCE = timedelta(days=31)
+_SUMS = attrgetter("amount", "held", "units", "captures", "refunds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +104,7 @@ def _sums_of_days(
         col(LedgerDay.day) < end,
     )
     return {
-        (one.day, one.service, one.key_id): (
-            *(one.amount, one.held, one.units, one.captures, one.refunds),
-        )
+        (one.day, one.service, one.key_id): _SUMS(one)
         for one in session.connection().execute(query)
     }
 
