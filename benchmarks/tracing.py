@@ -1,6 +1,6 @@
 """What traces cost a short speech request: with a collector, and with one that is down.
 
-    python -m benchmarks.tracing [--rounds 20] [--model tts/tone]
+    python -m benchmarks.tracing [--rounds 20] [--model tts/hibari]
 
 The application, the port over a handle and a replica run in this process, as in
 `benchmarks.tts.request_path`; only Ray between them is missing. The modes take turns, so that all
@@ -26,6 +26,7 @@ from pipelines.ports import TTSModel
 from telemetry import tracing
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
+from tests.engines import TONE
 from tests.plans import raise_plans
 
 REQUESTS = 25  # of a mode in a round
@@ -42,7 +43,7 @@ with collecting() as collector:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--model", default="tts/tone")
+    parser.add_argument("--model", default=TONE)
     arguments = parser.parse_args()
     collector = subprocess.Popen(
         [sys.executable, "-c", COLLECTOR], stdout=subprocess.PIPE, text=True

@@ -7,10 +7,9 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
 from yaml import YAMLError
 
-from configs.load import explain, load_yaml
+from configs.load import explain
 from configs.schema.serve import ModelsArgs, ModelUserConfig
 from configs.settings import Settings, load_settings, weights_dir
 from deployments import cluster
@@ -109,7 +108,7 @@ def model_problems(config: Config) -> list[str]:
         model = "user_config"
         try:
             model = ModelUserConfig.model_validate(entry.get("user_config") or {}).model
-            for artefact in artefacts_of(load_yaml(TypeAdapter(kind.config), model)):
+            for artefact in artefacts_of(kind.read(model)):
                 WeightStore(weights_dir()).converted(artefact)
         except (EngineError, OSError, ValueError, YAMLError) as error:
             found.append(f"{name}: {model}: {explain(error)}")
@@ -154,7 +153,7 @@ def memory_problem(config: Config, replicas: dict[str, int]) -> str | None:
     for name, (kind, entry) in models_of(config).items():
         resources = entry.get("ray_actor_options") or {}
         if name in replicas and not resources.get("num_gpus"):
-            shape = load_yaml(TypeAdapter(kind.config), entry["user_config"]["model"])
+            shape = kind.read(entry["user_config"]["model"])
             size = sum(store.artefact(one).size_bytes for one in artefacts_of(shape))
             need += max(size, int(resources.get("memory") or 0)) * replicas[name]
     if need <= (free := free_bytes()):

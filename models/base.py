@@ -2,8 +2,10 @@
 of `GET /models` and of the voice list."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 from uuid import NAMESPACE_URL, uuid5
+
+from configs.schema.base import StrictModel
 
 ModelKind = Literal["tts", "stt", "chat"]
 Tier = Literal["fast", "quality"]
@@ -64,6 +66,8 @@ class Engine:
     `capabilities`, which an engine sets at the latest in its constructor. Optional methods have
     defaults, so that callers need not check for them.
     """
+
+    config: ClassVar[type[StrictModel]]  # set by an engine that the registry does not list
 
     def release_memory(self) -> None:
         """Frees memory that is kept between requests; the next request allocates it again.

@@ -1,5 +1,9 @@
 """The registry: kinds of engines, the types of their configurations, the modules of the engines,
-and how one is loaded with its description."""
+and how one is loaded with its description.
+
+A configuration with `engine: "package.module:Class"` has an engine that these tables lack: a
+subclass of the kind's base class, which names the type of its configurations in `config`.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -10,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter
 
-from configs.load import load_yaml
+from configs.load import explain, load_yaml
 from configs.schema.models.in_process import (
     HarperConfig,
     PerthConfig,
@@ -46,33 +50,44 @@ class EngineKind(Generic[EngineT]):
     """Engines with the same interface. A module is imported only when its engine is chosen."""
 
     name: str
+    base: Any = field(repr=False)  # their base class
     config: Any = field(repr=False)  # the pydantic type of its configurations
     engines: Mapping[str, str] = field(repr=False)  # "module:Class" by the name of the engine
+
+    def read(self, name: str) -> Any:
+        """The configuration `configs/<name>.yaml`, or in a path that ends in .yaml. Raises
+        ValidationError, or what `engine_class` raises for an engine that the registry lacks."""
+        data = load_yaml(dict[str, Any], name)
+        if ":" not in (engine := str(data.get("engine"))):
+            return TypeAdapter(self.config).validate_python(data)
+        if (shape := getattr(self.engine_class(engine), "config", None)) is None:
+            raise UnknownEngine(f"{engine!r} has no `config`, the type of its configurations")
+        return TypeAdapter(shape).validate_python(data)
 
     def engine_class(self, name: str) -> Any:
         """The class of the engine `name`; every engine is built as `cls(config, weights)`.
 
-        Raises UnknownEngine, which lists the known names, or UnsupportedFeature when a library of
-        the engine's profile is not installed.
+        Raises UnknownEngine, or UnsupportedFeature when its module cannot be imported, for example
+        since a library of the engine's profile is not installed.
         """
+        module, _, attribute = self.engines.get(name, name).partition(":")
         try:
-            module, _, attribute = self.engines[name].partition(":")
-        except KeyError:
-            known = ", ".join(self.engines)
-            raise UnknownEngine(f"no engine {name!r}; available: {known}") from None
-        try:
-            return getattr(import_module(module), attribute)
-        except ModuleNotFoundError as error:
-            if error.name is None or error.name.partition(".")[0] == "models":
+            found = getattr(import_module(module), attribute, None)
+        except Exception as error:  # of any library or engine
+            if (getattr(error, "name", None) or module).partition(".")[0] == "models":
                 raise  # a module of this project: a bug, not a missing library
+            profile = "; PROFILE=gpu has its libraries" if name in self.engines else ""
             raise UnsupportedFeature(
-                f"the engine {name!r} needs {error.name!r} of the GPU profile, which is not"
-                " installed"
+                f"the engine {name!r} cannot be imported: {explain(error)}{profile}"
             ) from error
+        if not (isinstance(found, type) and issubclass(found, self.base)):
+            raise UnknownEngine(f"{name!r} names no subclass of {self.base.__name__}")
+        return found
 
 
 TTS: EngineKind[TTSEngine] = EngineKind(
     "tts",
+    TTSEngine,
     TTSConfig,
     {
         "hibari": "models.tts.hibari:HibariEngine",
@@ -81,29 +96,29 @@ TTS: EngineKind[TTSEngine] = EngineKind(
         "vits": "models.tts.piper:VitsEngine",
         "csm": "models.tts.csm.engine:CsmEngine",
         "mms": "models.tts.mms:MmsEngine",
-        "tone": "models.tts.tone:ToneEngine",
     },
 )
 STT: EngineKind[STTEngine] = EngineKind(
     "stt",
+    STTEngine,
     STTConfig,
     {
         "whisper": "models.stt.whisper.engine:WhisperEngine",
         "whisper_transformers": "models.stt.whisper_transformers.engine:TransformersWhisperEngine",
-        "scripted": "models.stt.scripted:ScriptedEngine",
     },
 )
 CHAT: EngineKind[ChatEngine] = EngineKind(
     "chat",
+    ChatEngine,
     ChatConfig,
     {
         "llama_cpp": "models.llm.llama_cpp:LlamaCppEngine",
         "transformers": "models.llm.transformers.engine:TransformersEngine",
-        "echo": "models.llm.echo:EchoEngine",
     },
 )
 VAD: EngineKind[VADEngine] = EngineKind(
     "vad",
+    VADEngine,
     VADConfig,
     {
         "silero": "models.vad.silero:SileroEngine",
@@ -112,28 +127,33 @@ VAD: EngineKind[VADEngine] = EngineKind(
 )
 TURN_DETECTION: EngineKind[TurnDetectionEngine] = EngineKind(
     "turn_detection",
+    TurnDetectionEngine,
     SmartTurnConfig,
     {"smart_turn": "models.turn_detection.smart_turn:SmartTurnEngine"},
 )
 SPEAKER: EngineKind[SpeakerEncoder] = EngineKind(
     "speaker",
+    SpeakerEncoder,
     ResemblyzerConfig,
     {"resemblyzer": "models.speaker.resemblyzer:ResemblyzerEngine"},
 )
 WATERMARK: EngineKind[Watermark] = EngineKind(
-    "watermark", PerthConfig, {"perth": "models.watermark.perth:PerthWatermark"}
+    "watermark", Watermark, PerthConfig, {"perth": "models.watermark.perth:PerthWatermark"}
 )
 GRAMMAR_CHECK: EngineKind[GrammarEngine] = EngineKind(
-    "grammar_check", HarperConfig, {"harper": "models.grammar_check.harper:HarperEngine"}
+    "grammar_check",
+    GrammarEngine,
+    HarperConfig,
+    {"harper": "models.grammar_check.harper:HarperEngine"},
 )
 QUALITY: EngineKind[QualityEngine] = EngineKind(
-    "quality", QualityConfig, {"dnsmos": "models.quality.dnsmos:DnsmosEngine"}
+    "quality", QualityEngine, QualityConfig, {"dnsmos": "models.quality.dnsmos:DnsmosEngine"}
 )
 
 
 def load(kind: EngineKind[LoadedT], name: str, weights: WeightStore) -> LoadedT:
     """The engine of `configs/<name>.yaml`. Raises EngineError or ValidationError."""
-    return _build(kind, load_yaml(TypeAdapter(kind.config), name), weights)
+    return _build(kind, kind.read(name), weights)
 
 
 def load_once(kind: EngineKind[LoadedT], name: str, weights: WeightStore) -> Callable[[], LoadedT]:
@@ -160,7 +180,7 @@ def load_model(
     Raises WeightsCorrupt with the remedy when it fails and the weights have wrong bytes. `threads`
     replaces the `threads` of the configuration, if it has the field.
     """
-    config: Any = load_yaml(TypeAdapter(kind.config), name)
+    config = kind.read(name)
     if threads is not None and "threads" in type(config).model_fields:
         config = config.model_copy(update={"threads": threads})
     try:

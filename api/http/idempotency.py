@@ -20,7 +20,6 @@ from api.http.ignored_fields import HEADER, note_ignored, shown_ignored
 from api.http.turns import turn_of
 from api.http.uploads import multipart_boundary
 from pipelines.accounts.authentication import Principal
-from pipelines.billing.billing import Operation
 from pipelines.billing.idempotency import (
     MAX_KEPT_BYTES,
     Claim,
@@ -28,6 +27,7 @@ from pipelines.billing.idempotency import (
     IdempotencyStore,
     StoredAnswer,
 )
+from pipelines.billing.operation import Operation
 from pipelines.errors import StorageUnavailable
 from pipelines.temporary_files import TemporaryFile
 from telemetry import metrics

@@ -29,7 +29,7 @@ from api.services import (
     VoiceServices,
 )
 from pipelines.accounts.authentication import Authenticator, Principal, Scope
-from pipelines.billing.billing import Operation
+from pipelines.billing.operation import Operation
 
 BEARER = ("bearer",)
 BEARER_OR_BASIC = ("bearer", "basic")  # for clients that send an unencoded API key after `Basic`

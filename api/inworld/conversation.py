@@ -28,7 +28,7 @@ from api.services import Services
 from api.sockets.kernel.conversation import ClientFault, Conversation, parse_event
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.events import shown
-from pipelines.billing.billing import Operation
+from pipelines.billing.operation import Operation
 from pipelines.text.segmentation import finished
 from pipelines.tts.session import (
     MAX_CONTEXTS,

@@ -32,7 +32,7 @@ from api.sockets.tts.events import (
 )
 from pipelines.audio.encode.encoder import AudioEncoder, wav_header
 from pipelines.audio.encode.formats import EncoderFormat, open_encoder
-from pipelines.billing.billing import Operation
+from pipelines.billing.operation import Operation
 from pipelines.temporary_files import TemporaryFile
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import SpeechRequest

@@ -29,7 +29,7 @@ from api.inworld.messages import (
 )
 from api.native.speech import SpokenText
 from api.sockets.kernel.routes import SocketRoute, socket_routes
-from pipelines.billing.billing import Operation
+from pipelines.billing.operation import Operation
 from pipelines.errors import StorageUnavailable
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.session import ContextVoice, EncodedChunk

@@ -18,7 +18,7 @@ from api.http.uploads import MultipartForm, UploadLimits, form_schema, receive_f
 from api.openai.names import OpenAINames
 from configs.schema.transcription import ProfileName
 from models.stt.base import Segment
-from pipelines.billing.billing import Operation
+from pipelines.billing.operation import Operation
 from pipelines.stt.file import FileRequest, FileTranscript, HeardText, expected_text, separator_of
 from pipelines.stt.paid import PaidTranscription
 from pipelines.stt.subtitles import to_srt, to_vtt

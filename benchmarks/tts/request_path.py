@@ -34,6 +34,7 @@ from models.weights.store import WeightStore
 from pipelines.ports import TTSModel
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
+from tests.engines import TONE
 
 SOURCE = ("api", "configs", "db", "deployments", "models", "pipelines", "telemetry")
 TEXT = "The old harbour was quiet in the early morning"  # one chunk: no other is in flight
@@ -122,7 +123,7 @@ def local_speaker(replica: TTSDeployment) -> TTSModelHandle:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="tts/tone", help="the engine's configuration")
+    parser.add_argument("--model", default=TONE, help="the engine's configuration")
     parser.add_argument("--list", action="store_true", help="name the files and generators")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -8,7 +8,7 @@ from configs.schema.base import StrictModel
 class ModelUserConfig(StrictModel):
     """`user_config` of a model deployment: edit it and `operator deploy` to swap the model."""
 
-    model: str  # path under configs/ without .yaml, such as "tts/kokoro"
+    model: str  # path under configs/ without .yaml, such as "tts/kokoro", or any path with it
 
 
 class ModelsArgs(StrictModel):

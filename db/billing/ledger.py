@@ -138,10 +138,8 @@ def hold(
     expires_at: datetime,
     key_id: int = 0,
 ) -> bool:
-    """Sets `amount` micro-USD aside, for work that the API key asked for, or a token: 0.
-
-    False, and nothing is held, when the credit is too little.
-    """
+    """Sets `amount` micro-USD aside, for the work of an API key, or of a token: 0. False, and
+    nothing is held, when the credit is too little."""
     connection = session.connection()
     balance = connection.execute(_RESERVE, {"account": workspace_id, "kept": amount}).scalar()
     if balance is None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from configs.load import load_yaml
-from configs.schema.models.tts import engine_of
 from configs.schema.voices import CustomVoicesConfig
 from configs.settings import weights_dir
 from db.voices.voices import Voice
@@ -33,7 +32,8 @@ class Maker(ABC):
     @property
     def engine(self) -> str:
         """The name of the engine that the voice is built for."""
-        return engine_of(self.config.model)
+        engine: str = TTS.read(self.config.model).engine
+        return engine
 
     @property
     def most_workers(self) -> int:

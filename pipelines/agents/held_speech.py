@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from pipelines.billing.billing import Charge, Operation
+from pipelines.billing.billing import Charge
+from pipelines.billing.operation import Operation
 from pipelines.errors import InsufficientCredit
 from pipelines.tts.paid import PaidSynthesis, characters_up_to
 from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan, SpeechRequest

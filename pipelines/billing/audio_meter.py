@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 
 from db.webhooks import NewEvent
-from pipelines.billing.billing import Billing, Charge, Operation
+from pipelines.billing.billing import Billing, Charge
+from pipelines.billing.operation import Operation
 
 SLICE_MS = 60_000
 LEAST_MS = 1_000  # of a slice: at the end of the credit the ledger does not fill with tiny entries

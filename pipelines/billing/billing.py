@@ -4,12 +4,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import chain, count
 from types import TracebackType
 from typing import Literal, Self
-from uuid import uuid4
 from weakref import WeakSet
 
 from sqlmodel import Session
@@ -20,6 +18,7 @@ from db.billing import ledger
 from db.database import Database, Transaction, utc_now
 from db.errors import DatabaseUnavailable
 from db.webhooks import EncryptText, NewEvent, add_event
+from pipelines.billing.operation import Operation
 from pipelines.billing.turns import AccountTurns
 from pipelines.errors import SERVICE_FAULTS, InsufficientCredit, public_error
 from pipelines.limits.limits import HOUR_S, SharedLimits
@@ -37,30 +36,6 @@ HOLD = timedelta(minutes=15)  # after which the hold of a process that died expi
 RENEW_AFTER_S = 200.0  # so that an outage of the database of ten minutes ends no hold
 SETTLE_WITHIN_S = 60.0  # how long the background retries while the database does not answer
 MICRO_USD = 1_000_000
-
-
-@dataclass(slots=True)
-class Operation:
-    """The request or session that pays, by the API key that it came with; None for a token.
-
-    With an Idempotency-Key it has a name, and its holds have the same names whenever it runs, so
-    that a request that runs again, because its process died, is charged once.
-    """
-
-    key_id: int | None = None
-    name: str | None = None
-    holds: int = 0
-
-    @property
-    def first_hold(self) -> str:
-        return f"{self.name}-1"
-
-    def next_hold(self) -> str:
-        """The name of the next hold of this run."""
-        if self.name is None:
-            return uuid4().hex
-        self.holds += 1
-        return f"{self.name}-{self.holds}"
 
 
 def to_usd(micro_usd: int) -> float:

@@ -15,7 +15,8 @@ from models.base import ModelInfo
 from models.errors import ContextLengthExceeded, EngineLost
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, TokenUsage
 from models.llm.structured_output.ast import SchemaTooSlow
-from pipelines.billing.billing import Billing, Charge, Operation
+from pipelines.billing.billing import Billing, Charge
+from pipelines.billing.operation import Operation
 from pipelines.chat.history import (
     ALL_THAT_FITS,
     ChatHistory,

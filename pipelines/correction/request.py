@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from uuid import UUID
 
-from pipelines.billing.billing import Operation
+from pipelines.billing.operation import Operation
 
 AppContext = Literal["email", "chat", "document", "message", "social"]
 

@@ -10,7 +10,8 @@ from typing import TypeVar
 from db.webhooks import NewEvent
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.watermarking import WatermarkDetection, Watermarker
-from pipelines.billing.billing import Billing, Charge, FailureEvent, Operation
+from pipelines.billing.billing import Billing, Charge, FailureEvent
+from pipelines.billing.operation import Operation
 from pipelines.stt.file import (
     DecodedRecording,
     FileRequest,

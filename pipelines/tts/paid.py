@@ -11,7 +11,8 @@ from typing import Any, Protocol
 from db.errors import DatabaseError
 from db.webhooks import NewEvent
 from pipelines.audio.encode.encoder import CODECS, EncodedAudio, FileWriter, OutputFormat
-from pipelines.billing.billing import Billing, Charge, Operation
+from pipelines.billing.billing import Billing, Charge
+from pipelines.billing.operation import Operation
 from pipelines.errors import StorageUnavailable
 from pipelines.storage.files import Files
 from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan, SpeechRequest

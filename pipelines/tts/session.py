@@ -13,7 +13,7 @@ import numpy as np
 from models.audio import AudioChunk, cut
 from pipelines.audio import effects
 from pipelines.audio.encode.encoder import AudioEncoder
-from pipelines.billing.billing import Operation
+from pipelines.billing.operation import Operation
 from pipelines.errors import NothingToSpeak
 from pipelines.tts.paid import ChargedSynthesis
 from pipelines.tts.pipeline import SpeechRequest

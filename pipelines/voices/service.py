@@ -9,7 +9,6 @@ from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 from pydantic import ValidationError
 from sqlmodel import Session
 
-from configs.schema.models.tts import engine_of
 from configs.schema.platform import PlansConfig
 from configs.schema.voices import CustomVoicesConfig
 from configs.settings import ConsentNeeded
@@ -23,9 +22,11 @@ from db.voices import voices
 from db.voices.queue import ends_in_turn
 from db.voices.voices import Voice, VoiceSample
 from models.errors import EngineError
+from models.registry import TTS
 from models.stt.base import FILE, TranscriptionRequest
 from pipelines.accounts.authentication import UNAUTHORIZED, Principal
-from pipelines.billing.billing import Billing, Operation, to_usd
+from pipelines.billing.billing import Billing, to_usd
+from pipelines.billing.operation import Operation
 from pipelines.errors import (
     InsufficientCredit,
     InvalidRequest,
@@ -103,7 +104,7 @@ class CustomVoices:
         self._billing = billing
         self._plans = plans
         self._work = config.work
-        self._engine = engine_of(config.model)
+        self._engine = TTS.read(config.model).engine
         self.rules = config.samples
         self._checker = checker
         self._stt = stt

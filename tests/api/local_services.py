@@ -11,6 +11,7 @@ from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.limits.limits import SharedLimits
 from pipelines.ports import ChatModel, TTSModel
+from tests.engines import ECHO, SCRIPTED, TONE
 from tests.local_ports import LocalChatModel, LocalSTTModel, LocalTTSModel
 from tests.migrated import migrate
 from tests.models.speaker.bands import BandsEngine
@@ -33,14 +34,14 @@ def local_services(
     weights = WeightStore(settings.weights_dir)
     migrate(settings.database_url)
     encoder = BandsEngine()
-    transcriber = LocalSTTModel(*load_model(STT, "stt/scripted", weights), encoder)
+    transcriber = LocalSTTModel(*load_model(STT, SCRIPTED, weights), encoder)
     models = Models(
-        speakers={"tone": LocalTTSModel(*load_model(TTS, "tts/tone", weights))}
+        speakers={"tone": LocalTTSModel(*load_model(TTS, TONE, weights))}
         if speakers is None
         else speakers,
         transcribers={"scripted": transcriber},
         transcriber=transcriber,
-        chat_models={"echo": LocalChatModel(*load_model(CHAT, "llm/echo", weights))}
+        chat_models={"echo": LocalChatModel(*load_model(CHAT, ECHO, weights))}
         if chat_models is None
         else chat_models,
         vad=load(VAD, "vad/webrtc", weights),

@@ -12,14 +12,12 @@ import pytest
 
 from api.services import Models, Services, build_services
 from configs.load import load_yaml
-from configs.schema.models.llm import EchoConfig
 from configs.schema.transcription import ListeningConfig, load_profiles
 from configs.schema.voices import VoicesConfig
 from models.audio import float_to_pcm16, resample
 from models.base import ModelInfo
 from models.errors import EngineLost, WeightsMissing
 from models.llm.base import GenerationDelta, GenerationRequest
-from models.llm.echo import EchoEngine
 from models.registry import (
     GRAMMAR_CHECK,
     STT,
@@ -45,6 +43,7 @@ from tests.clients.dialogue import SENTENCES, DialogueEngine
 from tests.clients.microphone import RATE
 from tests.clients.node_clients import NodeClients
 from tests.clients.registry_clients import RegistryClients
+from tests.engines.echo import EchoConfig, EchoEngine
 from tests.hostile.audio_files import wav
 from tests.local_ports import LocalChatModel, LocalSTTModel, LocalTTSModel
 from tests.migrated import migrate

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest
-from models.llm.echo import EchoEngine
+from tests.engines.echo import EchoEngine
 
 GREETING = "Hello, what can I do for you?"
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'

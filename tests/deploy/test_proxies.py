@@ -28,6 +28,7 @@ from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
 from tests.api.local_server import local_settings, serve_services
 from tests.api.local_services import local_services
+from tests.engines import ECHO, TONE
 from tests.local_ports import LocalChatModel, LocalTTSModel
 from tests.patience import PATIENCE_S
 from tests.servers import HOW_TO_INSTALL, Server, free_port
@@ -116,10 +117,10 @@ def site(
     folder = tmp_path_factory.mktemp(request.param)
     settings = replace(local_settings(folder), trusted_proxies=("127.0.0.1",))
     weights = WeightStore(settings.weights_dir)
-    echo, info = load_model(CHAT, "llm/echo", weights)
+    echo, info = load_model(CHAT, ECHO, weights)
     services = local_services(
         settings,
-        speakers={"tone": GatedVoice(*load_model(TTS, "tts/tone", weights))},
+        speakers={"tone": GatedVoice(*load_model(TTS, TONE, weights))},
         chat_models={"echo": GatedChat(echo, info)},
     )
     with serve_services(services, settings.trusted_proxies) as server:

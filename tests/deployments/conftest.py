@@ -17,6 +17,7 @@ from prometheus_client.samples import Sample
 
 from deployments import cluster
 from deployments.gateway.handles import ModelDirectory
+from tests.engines import ECHO, SCRIPTED, TONE
 from tests.patience import PATIENCE_S
 
 cluster.prepare_environment()  # before anything here imports ray
@@ -47,14 +48,14 @@ MODELS_APP: dict[str, Any] = {
         {"name": "ModelIndex"},
         model(
             "TTSFast",
-            "tts/tone",
+            TONE,
             max_ongoing_requests=2,
             max_queued_requests=4,
             # Present from the start: adding it later is a new code version, which restarts all.
             autoscaling_config=FIXED_SCALE,
         ),
-        model("STT", "stt/scripted", max_ongoing_requests=64, autoscaling_config=FIXED_SCALE),
-        model("Chat", "llm/echo", max_ongoing_requests=128, autoscaling_config=FIXED_SCALE),
+        model("STT", SCRIPTED, max_ongoing_requests=64, autoscaling_config=FIXED_SCALE),
+        model("Chat", ECHO, max_ongoing_requests=128, autoscaling_config=FIXED_SCALE),
     ],
 }
 

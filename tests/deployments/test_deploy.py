@@ -18,9 +18,10 @@ from deployments.config_check import application_problems, option_problems
 from deployments.deploy import model_problems
 from deployments.main import prepare_database
 from deployments.operator import main
+from tests.engines import ECHO, TONE, TONE_LOW
 from tests.promises.conftest import config_without_weights
 
-SWAPPED = {"TTSFast": "tts/tone_low cannot be loaded: no memory"}
+SWAPPED = {"TTSFast": f"{TONE_LOW} cannot be loaded: no memory"}
 
 
 class Cluster(ThreadingHTTPServer):
@@ -186,7 +187,7 @@ def misspell(config: dict[str, Any], case: str) -> None:
         case "models renamed":
             models["name"] = "model"
         case "user_config key":
-            chat["user_config"] = {"modle": "llm/echo"}
+            chat["user_config"] = {"modle": ECHO}
         case "user_config missing":
             del chat["user_config"]
         case "user_config of another":
@@ -194,7 +195,7 @@ def misspell(config: dict[str, Any], case: str) -> None:
         case "unknown model":
             chat["user_config"] = {"model": "llm/none"}
         case "kind":
-            chat["user_config"] = {"model": "tts/tone"}
+            chat["user_config"] = {"model": TONE}
         case "weights":
             chat["user_config"] = {"model": "llm/smollm2"}
 
@@ -224,8 +225,11 @@ def misspell(config: dict[str, Any], case: str) -> None:
         ("user_config key", "Chat: user_config: model: Field required; modle: Extra inputs"),
         ("user_config missing", "Chat: user_config: model: Field required"),
         ("user_config of another", "application 'worker': Worker takes no user_config"),
-        ("unknown model", "Chat: llm/none: no configuration 'llm/none'; in llm/ there are ['echo'"),
-        ("kind", "Chat: tts/tone: "),
+        (
+            "unknown model",
+            "Chat: llm/none: no configuration 'llm/none'; in llm/ there are ['smol",
+        ),
+        ("kind", f"Chat: {TONE}: "),
         (
             "weights",
             "Chat: llm/smollm2: 'model.gguf' of 'smollm2-135m-q4' is not in the cache; run",
@@ -255,7 +259,7 @@ def test_a_model_that_does_not_fit_into_memory_is_refused(
 ) -> None:
     config = config_without_weights()
     chat = entry(config, "Chat")
-    chat["user_config"] = {"model": "llm/echo"}
+    chat["user_config"] = {"model": ECHO}
     chat["ray_actor_options"] = {"memory": 3 << 30}  # of Chat only: YAML shares it
     monkeypatch.setattr(command, "free_bytes", lambda: 1 << 30)
     before = cluster.deployed[0]
@@ -309,14 +313,14 @@ def test_the_changes_are_shown_and_deployed(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = config_without_weights()
-    entry(config, "TTSFast")["user_config"] = {"model": "tts/tone_low"}
+    entry(config, "TTSFast")["user_config"] = {"model": TONE_LOW}
     application(config, "models")["args"]["build"] = "2"
     config["applications"].remove(application(config, "worker"))
     file = write(tmp_path, config)
     changes = [
         "worker: removed",
         "models.args.build: None -> '2'",
-        "models.deployments.TTSFast.user_config.model: 'tts/tone' -> 'tts/tone_low'",
+        f"models.deployments.TTSFast.user_config.model: {TONE!r} -> {TONE_LOW!r}",
         "models: all its deployments restart",
     ]
     main(["deploy", file, "--check"])
@@ -345,7 +349,7 @@ def test_a_replica_that_cannot_take_its_model_ends_the_command_with_the_reason(
 ) -> None:
     cluster.ready = {"status": "degraded", "degraded": ["models"], "models": models}
     config = config_without_weights()
-    entry(config, "TTSFast")["user_config"] = {"model": "tts/tone_low"}
+    entry(config, "TTSFast")["user_config"] = {"model": TONE_LOW}
     assert refused(capsys, write(tmp_path, config)) == message
 
 

@@ -19,6 +19,7 @@ from ray.cluster_utils import Cluster
 from ray.serve.schema import ServeDeploySchema
 from ray.util.state import list_actors
 from tests.deployments.conftest import MODELS_APP, model
+from tests.engines import ECHO, SCRIPTED, TONE
 
 args = {"include_dashboard": True, "dashboard_port": 0, "num_cpus": 1}
 nodes = Cluster(True, head_node_args={**args, "labels": {"use": "speech"}})
@@ -27,7 +28,7 @@ context = ray.init(nodes.address, namespace="serve", log_to_driver=False)
 def on(use):
     return {"ray_actor_options": {"num_cpus": 0.1, "label_selector": {"use": use}}}
 placed = {"TTSFast": "speech", "STT": "speech", "Chat": "text"}
-configs = {"TTSFast": "tts/tone", "STT": "stt/scripted", "Chat": "llm/echo"}
+configs = {"TTSFast": TONE, "STT": SCRIPTED, "Chat": ECHO}
 entries = [{"name": "ModelIndex"}]
 entries += [model(name, configs[name], num_replicas=2, **on(use)) for name, use in placed.items()]
 app = {**MODELS_APP, "deployments": entries}

@@ -16,6 +16,7 @@ import yaml
 from benchmarks.service import Service, running_service, upgrade_plan
 from configs.settings import PROJECT_DIR
 from tests.deployments.test_deploy import application, entry
+from tests.engines import ECHO, TONE
 from tests.patience import PATIENCE_S
 from tests.promises.conftest import config_without_weights
 from tests.servers import free_port
@@ -128,7 +129,7 @@ def test_broken_files_change_nothing_and_a_failed_swap_is_seen_everywhere(
         config = config_without_weights()  # with a chat model that works
         status, output, errors = operator(service, variables, "deploy", write(folder, config))
         assert (status, errors) == (0, "")
-        assert "models.deployments.Chat.user_config.model: 'llm/none' -> 'llm/echo'" in output
+        assert f"models.deployments.Chat.user_config.model: 'llm/none' -> {ECHO!r}" in output
         assert model(service, "chat")["status"] == "ready"
 
         del application(config, "models")["deployments"][1]["user_config"]
@@ -149,7 +150,7 @@ def test_broken_files_change_nothing_and_a_failed_swap_is_seen_everywhere(
                   and 'deployment="TTSFast"' in one]  # fmt: skip
         assert line.endswith(" 1.0") and "broken.yaml" in line
 
-        entry(config, "TTSFast")["user_config"] = {"model": "tts/tone"}
+        entry(config, "TTSFast")["user_config"] = {"model": TONE}
         status, _, errors = operator(service, variables, "deploy", write(folder, config))
         assert (status, errors) == (0, "")
         assert httpx.get(f"{service.url}/readyz", timeout=10).json()["status"] == "ok"

@@ -50,8 +50,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_serves_and_speaks(installed: Path, tmp_path: Path) -> None:
     config, port = tmp_path / "serve.yaml", free_port()
     config.write_text(yaml.safe_dump(config_without_weights()))
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    environment = kept | {
+    engines = tmp_path / "own" / "tests" / "engines"  # as those of an operator, who installed it
+    shutil.copytree(PROJECT_DIR / "tests" / "engines", engines)
+    environment = os.environ | {
+        "PYTHONPATH": str(tmp_path / "own"),
         "XDG_DATA_HOME": str(tmp_path / "share"),
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
         "PORT": str(port),

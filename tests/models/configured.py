@@ -14,6 +14,7 @@ from models.base import Engine, ModelInfo
 from models.errors import UnsupportedFeature, WeightsMissing
 from models.registry import CHAT, STT, TTS, EngineKind, load, load_model
 from models.weights.store import WeightStore, load_catalogue
+from tests.engines import CONFIGURATIONS
 
 EngineT = TypeVar("EngineT", bound=Engine)
 
@@ -23,8 +24,10 @@ FOLDERS = {"chat": "llm", "grammar_check": "grammar"}
 
 
 def configurations(kind: EngineKind[Any]) -> list[Any]:
-    """The names of all configurations of a kind; those with artefacts are marked `weights`."""
-    return [
+    """The names of all configurations of a kind; those with artefacts are marked `weights`. Those
+    of the tests' own engines are paths."""
+    own = [pytest.param(path, id=Path(path).stem) for path in CONFIGURATIONS.get(kind.name, ())]
+    return own + [
         pytest.param(path.stem, marks=[pytest.mark.weights] if _artefacts(path.read_text()) else [])
         for path in sorted(_folder(kind).glob("*.yaml"))
     ]
@@ -54,9 +57,10 @@ def assert_all_configured(kind: EngineKind[Any]) -> None:
 def _load(kind: str, name: str) -> tuple[Any, ModelInfo | None]:
     store = WeightStore(weights_dir())
     found: Any = KINDS[kind]
+    path = name if name.endswith(".yaml") else f"{_folder(found).name}/{name}"
     if found in (TTS, STT, CHAT):
-        return load_model(found, f"{_folder(found).name}/{name}", store)
-    return load(found, f"{_folder(found).name}/{name}", store), None
+        return load_model(found, path, store)
+    return load(found, path, store), None
 
 
 def _folder(kind: EngineKind[Any]) -> Path:

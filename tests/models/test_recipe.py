@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("configs", "models", "telemetry", "tests/models")
+COPIED = ("configs", "models", "telemetry", "tests/models", "tests/engines")
 
 ENGINE = '''
 """Beeps once for each word."""
@@ -100,8 +100,8 @@ def test_an_engine_added_by_the_recipe_passes_the_contract_tests(tree: Path) -> 
     edit(tree / "configs/schema/models/tts.py", "\nTTSConfig = Annotated[\n    ", CONFIG)
     edit(
         tree / "models/registry.py",
-        '        "tone": "models.tts.tone:ToneEngine",\n',
-        '        "tone": "models.tts.tone:ToneEngine",\n'
+        '        "mms": "models.tts.mms:MmsEngine",\n',
+        '        "mms": "models.tts.mms:MmsEngine",\n'
         '        "beep": "models.tts.beep:BeepEngine",\n',
     )
     (tree / "configs/tts/beep.yaml").write_text(YAML.lstrip(), encoding="utf-8")

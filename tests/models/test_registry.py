@@ -1,13 +1,17 @@
-"""Loading of engines that several threads share."""
+"""Loading of engines that several threads share, and of engines outside of the source tree."""
 
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
+from configs.load import explain
 from models import registry
-from models.registry import SPEAKER, load_once
+from models.errors import EngineError
+from models.registry import SPEAKER, TTS, load_model, load_once
 from models.weights.store import WeightStore
 
 
@@ -27,3 +31,28 @@ def test_concurrent_first_calls_load_the_engine_once(
     with ThreadPoolExecutor(4) as threads:
         engines = list(threads.map(lambda _: get(), range(4)))
     assert loads == ["speaker/resemblyzer"] and len(set(map(id, engines))) == 1
+
+
+@pytest.mark.parametrize(
+    ("engine", "reason"),
+    [
+        ("nowhere.tts:Engine", "cannot be imported: No module named 'nowhere'"),
+        (":Engine", "cannot be imported: Empty module name"),
+        ("engine_with_a_bug:Engine", "cannot be imported: division by zero"),
+        ("tests.engines.tone:Missing", "names no subclass of TTSEngine"),
+        ("tests.engines.echo:EchoEngine", "names no subclass of TTSEngine"),
+        ("models.tts.base:TTSEngine", "has no `config`, the type of its configurations"),
+        ("tests.engines.tone:ToneEngine", "id: Field required; .* pitch: Extra inputs"),
+        ("kokora", "does not match any of the expected tags: 'hibari'"),
+        ("", "does not match any of the expected tags: 'hibari'"),
+    ],
+)
+def test_a_mistake_in_an_engine_of_ones_own_is_named_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, reason: str
+) -> None:
+    (tmp_path / "engine_with_a_bug.py").write_text("1 / 0")
+    (tmp_path / "own.yaml").write_text(f'{{engine: "{engine}", pitch: 3}}')
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises((EngineError, ValidationError)) as raised:
+        load_model(TTS, str(tmp_path / "own.yaml"), WeightStore(tmp_path))
+    assert re.search(reason, explain(raised.value))

@@ -17,7 +17,7 @@ from api.native.chat.schemas import ChatCompletion, ChatCompletionBody, correcti
 from models.errors import EngineLost
 from models.llm.base import FinishReason, GenerationDelta, GenerationRequest, TokenUsage
 from pipelines.accounts.authentication import Principal
-from pipelines.billing.billing import Operation
+from pipelines.billing.operation import Operation
 from pipelines.chat.pipeline import DEFAULT_MODEL, ChatRequest, Completion
 from pipelines.correction.pipeline import CorrectedCompletion
 from pipelines.correction.request import CorrectionRequest

@@ -63,7 +63,7 @@ from pipelines.agents.items import (
 )
 from pipelines.agents.session_record import SessionRecord
 from pipelines.audio.encode.formats import open_encoder
-from pipelines.billing.billing import Operation
+from pipelines.billing.operation import Operation
 from pipelines.chat.pipeline import ChatRequest, Completion
 from pipelines.tts.pipeline import SpeechRequest
 from pipelines.tts.session import ContextVoice

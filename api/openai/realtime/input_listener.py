@@ -21,7 +21,7 @@ from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, TranscriptionReque
 from pipelines.agents.items import Part
 from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate, decode_bytes
 from pipelines.audio.noise_reduction import NoiseReducer
-from pipelines.billing.billing import Operation
+from pipelines.billing.operation import Operation
 from pipelines.errors import InsufficientCredit, InvalidRequest
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.endpointing import ManualTurns, SemanticTurns, SilenceTurns, TurnPolicy

@@ -13,7 +13,8 @@ from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
 from pipelines.audio.decode.stream import LiveAudio, LiveEncoding, LiveSampleRate
 from pipelines.billing.audio_meter import AudioMeter
-from pipelines.billing.billing import Billing, Operation
+from pipelines.billing.billing import Billing
+from pipelines.billing.operation import Operation
 
 # Reading stops for at most so long: pongs are not read either, and time out at 10.
 PUSH_BACK_S = 8.0

@@ -13,14 +13,6 @@ class LanguageModelConfig(ModelConfig):
     languages: tuple[str, ...]  # ISO 639-1 codes that the model was trained for
 
 
-class EchoConfig(LanguageModelConfig):
-    """Repeats the last message: an engine without weights, for tests."""
-
-    engine: Literal["echo"]
-    context_tokens: int = Field(default=2048, ge=1)
-    pause_s: float = Field(default=0.0, ge=0)  # before each word
-
-
 class LlamaCppConfig(LanguageModelConfig):
     """A GGUF model on llama.cpp, inside the replica's process."""
 
@@ -62,6 +54,4 @@ class TransformersChatConfig(LanguageModelConfig):
         return self
 
 
-ChatConfig = Annotated[
-    EchoConfig | LlamaCppConfig | TransformersChatConfig, Field(discriminator="engine")
-]
+ChatConfig = Annotated[LlamaCppConfig | TransformersChatConfig, Field(discriminator="engine")]

@@ -7,16 +7,6 @@ from pydantic import Field
 from configs.schema.base import ModelConfig
 
 
-class ScriptedConfig(ModelConfig):
-    """Configured transcripts: an engine without weights, for tests."""
-
-    engine: Literal["scripted"]
-    text: str = Field(default="the quick brown fox", pattern=r"\S")
-    max_concurrency: int = Field(default=2, ge=1, le=16, alias="lanes")
-    delay_s: float = Field(default=0.0, ge=0, le=10)  # the duration of each call
-    languages: tuple[str, ...] = ("en", "de", "es", "fr", "hi", "it", "nl", "pl", "pt")
-
-
 class WhisperGuards(ModelConfig):
     """Decoding of Whisper and its guards against hallucinations."""
 
@@ -56,6 +46,4 @@ class TransformersWhisperConfig(WhisperGuards):
     fallback_temperatures: tuple[float, ...] = (0.4, 0.8)
 
 
-STTConfig = Annotated[
-    ScriptedConfig | WhisperConfig | TransformersWhisperConfig, Field(discriminator="engine")
-]
+STTConfig = Annotated[WhisperConfig | TransformersWhisperConfig, Field(discriminator="engine")]

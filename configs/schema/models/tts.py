@@ -2,9 +2,8 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
-from configs.load import load_yaml
 from configs.schema.base import ModelConfig, StrictModel
 
 Category = Literal[
@@ -50,16 +49,9 @@ class SpeechModelConfig(ModelConfig):
     """The common fields of text-to-speech configurations."""
 
     tier: Literal["fast", "quality"]  # the tier in `GET /default-voices`
-    # Seconds of work for a second of speech. The slower, the shorter the first chunks of a stream;
-    # the tone engine waits this long.
+    # Seconds of work for a second of speech. The slower, the shorter the first chunks of a stream.
     real_time_factor: float = Field(default=0.0, ge=0.0)
     voices: tuple[VoiceConfig, ...] = Field(min_length=1)
-
-
-class ToneConfig(SpeechModelConfig):
-    """A sine wave as long as the text: an engine without weights, for tests."""
-
-    engine: Literal["tone"]
 
 
 class HibariConfig(SpeechModelConfig):
@@ -137,12 +129,6 @@ class MmsConfig(SpeechModelConfig):
 
 
 TTSConfig = Annotated[
-    ToneConfig | HibariConfig | KokoroConfig | EspeakConfig | VitsConfig | CsmConfig | MmsConfig,
+    HibariConfig | KokoroConfig | EspeakConfig | VitsConfig | CsmConfig | MmsConfig,
     Field(discriminator="engine"),
 ]
-
-
-def engine_of(name: str) -> str:
-    """The name of the engine in `configs/<name>.yaml`. Raises ValidationError."""
-    config: TTSConfig = load_yaml(TypeAdapter(TTSConfig), name)
-    return config.engine

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from models.tts.tone import ToneEngine
 from tests.api.local_server import Server, serve_local
+from tests.engines.tone import ToneEngine
 from tests.patience import PATIENCE_S
 
 TEXT = "It costs 5 euros. Shall we go?"

@@ -12,6 +12,7 @@ import pytest_asyncio
 from db.migrate import upgrade
 from deployments import cluster
 from tests.deployments.conftest import TestCluster, gateway_app, logs_folder, until_ready
+from tests.engines import TONE, TONE_LOW
 from tests.patience import PATIENCE_S
 from tests.plans import raise_plans
 from tests.servers import free_port
@@ -113,7 +114,7 @@ async def test_no_speech_request_fails_during_a_model_swap(
     running = [asyncio.create_task(load()) for _ in range(2)]
     options = gateway.options("TTSFast")
     try:
-        for model in ("tts/tone_low", "tts/tone"):
+        for model in (TONE_LOW, TONE):
             options["user_config"] = {"model": model}
             await asyncio.to_thread(gateway.deploy)
             await until_listed(client, "svc/" + model.replace("/", "-").replace("_", "-"))

@@ -27,14 +27,15 @@ from tests.deployments.gateway.socket_client import (
     replicas,
     speaking,
 )
+from tests.engines import TONE, TONE_SLOW
 from tests.patience import PATIENCE_S
 from tests.servers import free_port
 from tests.stopwatch import stopwatch
 
 pytestmark = [pytest.mark.ray, pytest.mark.weights, pytest.mark.asyncio(loop_scope="session")]
 
-SLOW = {"model": "tts/tone_slow"}
-QUICK = {"model": "tts/tone"}
+SLOW = {"model": TONE_SLOW}
+QUICK = {"model": TONE}
 LONG_TEXT = "These words take a while to say. " * 12  # 24 s of audio, 7 s of synthesis
 GATEWAY = "tests.deployments.gateway.hasty_gateway:build_gateway"
 

@@ -12,6 +12,7 @@ from deployments.replicas.chat import ChatDeployment
 from models.errors import EngineOverloaded
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest
 from telemetry.metrics import REGISTRY
+from tests.engines import ECHO, ECHO_SLOW
 from tests.patience import PATIENCE_S
 
 
@@ -19,7 +20,7 @@ from tests.patience import PATIENCE_S
 async def replica() -> ChatDeployment:
     """With two slots."""
     made = ChatDeployment()
-    await made.reconfigure({"model": "llm/echo"})
+    await made.reconfigure({"model": ECHO})
     engine = made.engine()
     engine.capabilities = replace(engine.capabilities, max_concurrency=2)
     return made
@@ -126,7 +127,7 @@ async def test_the_load_is_the_busy_slots_and_the_tokens_that_wait(
                 await asyncio.sleep(0.001)
         return now
 
-    await replica.reconfigure({"model": "llm/echo_slow"})
+    await replica.reconfigure({"model": ECHO_SLOW})
     engine = replica.engine()
     engine.capabilities = replace(engine.capabilities, max_concurrency=2)
     long = GenerationRequest((ChatMessage("user", "word " * 1_500),), owner="one")

@@ -13,6 +13,7 @@ from models.llm.base import ChatMessage, GenerationRequest
 from models.stt.base import FILE, STT_SAMPLE_RATE, TranscriptionRequest
 from models.tts.base import SynthesisRequest
 from tests.deployments.conftest import FIXED_SCALE, TestCluster
+from tests.engines import ECHO_SLOW, SCRIPTED_SLOW, TONE_LOW
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
@@ -39,7 +40,7 @@ async def test_a_model_is_swapped_under_load_without_a_failed_request(
     options = ray_cluster.options("TTSFast")
     original = options["user_config"]
     try:
-        options["user_config"] = {"model": "tts/tone_low"}
+        options["user_config"] = {"model": TONE_LOW}
         await asyncio.to_thread(ray_cluster.deploy)
         await until_described(directory, "svc/tts-tone-low")
     finally:
@@ -79,8 +80,8 @@ async def keep_chatting(directory: ModelDirectory, stop: asyncio.Event) -> None:
 @pytest.mark.parametrize(
     ("name", "model", "work", "callers"),
     [
-        ("STT", "stt/scripted_slow", keep_listening, 60),  # half a second for each
-        ("Chat", "llm/echo_slow", keep_chatting, 120),  # of which 64 have a slot
+        ("STT", SCRIPTED_SLOW, keep_listening, 60),  # half a second for each
+        ("Chat", ECHO_SLOW, keep_chatting, 120),  # of which 64 have a slot
     ],
 )
 async def test_waiting_audio_and_tokens_add_a_replica_that_goes_afterwards(

@@ -11,12 +11,13 @@ import pytest_asyncio
 from deployments.gateway.handles import ModelDirectory
 from models.stt.base import FILE, FINAL, TranscriptionRequest
 from tests.deployments.conftest import TestCluster
+from tests.engines import SCRIPTED_SLOW
 from tests.patience import PATIENCE_S
 from tests.stopwatch import stopwatch
 
 pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
 
-DECODE_S = 0.5  # per request, from configs/stt/scripted_slow.yaml; requests run one after the other
+DECODE_S = 0.5  # per request, from scripted_slow.yaml; requests run one after the other
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -24,7 +25,7 @@ async def slow(directory: ModelDirectory, ray_cluster: TestCluster) -> AsyncIter
     options = ray_cluster.options("STT")
     original = options["user_config"]
     try:
-        options["user_config"] = {"model": "stt/scripted_slow"}
+        options["user_config"] = {"model": SCRIPTED_SLOW}
         await asyncio.to_thread(ray_cluster.deploy)
         await until_loaded(directory, "svc/stt-scripted-slow")
         yield

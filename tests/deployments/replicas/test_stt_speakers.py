@@ -9,6 +9,7 @@ from models.registry import STT, load_model
 from models.speaker.base import SpeakerEncoder
 from models.stt.base import STTEngine, Transcript, TranscriptionRequest
 from models.weights.store import WeightStore
+from tests.engines import SCRIPTED
 from tests.models.speaker.bands import BandsEngine
 
 PCM = np.sin(np.arange(16_000) / 5).astype(np.float32)
@@ -18,7 +19,7 @@ LABELLED = TranscriptionRequest(PCM, "en", voice_windows=((0, 8000), (8000, 16_0
 
 @pytest.fixture
 def engine(weights: WeightStore) -> STTEngine:
-    return load_model(STT, "stt/scripted", weights)[0]
+    return load_model(STT, SCRIPTED, weights)[0]
 
 
 def test_only_voice_windows_get_speaker_embeddings(engine: STTEngine, weights: WeightStore) -> None:

@@ -25,17 +25,18 @@ from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
 from telemetry import metrics
 from telemetry.reports import OwnReports, Report
+from tests.engines import ECHO, TONE, TONE_LOW
 
 TEXT = " ".join(f"word{number}" for number in range(500))
 
 
 async def test_a_chat_answer_in_progress_completes_on_the_old_model() -> None:
     replica = ChatDeployment()
-    await replica.reconfigure({"model": "llm/echo"})
+    await replica.reconfigure({"model": ECHO})
     old = weakref.ref(replica.engine())
     answer = replica.generate(GenerationRequest((ChatMessage("user", TEXT),)))
     text = (await anext(answer)).text
-    await replica.reconfigure({"model": "llm/echo"})
+    await replica.reconfigure({"model": ECHO})
     assert replica.engine() is not old()
     async for delta in answer:
         text += delta.text
@@ -47,10 +48,10 @@ async def test_a_chat_answer_in_progress_completes_on_the_old_model() -> None:
 
 async def test_speech_in_progress_completes_on_the_old_model() -> None:
     replica = TTSDeployment()
-    await replica.reconfigure({"model": "tts/tone"})
+    await replica.reconfigure({"model": TONE})
     speech = replica.synthesize(SynthesisRequest("some words to say", "alto", "en"))
     chunks = [await anext(speech)]
-    await replica.reconfigure({"model": "tts/tone_low"})  # which has no voice alto
+    await replica.reconfigure({"model": TONE_LOW})  # which has no voice alto
     chunks += [chunk async for chunk in speech]
     assert sum(chunk.duration_s for chunk in chunks) == pytest.approx(17 * 0.06, abs=0.1)
 
@@ -78,15 +79,15 @@ async def test_a_failed_swap_keeps_the_old_model_and_is_reported_until_the_next_
 
     monkeypatch.setattr(replica_module, "cluster_reports", Reports)
     replica = TTSDeployment()
-    await replica.reconfigure({"model": "tts/tone"})
+    await replica.reconfigure({"model": TONE})
     await replica.reconfigure({"model": "tts/nothing"})
     assert (await replica.describe()).id == "svc/tts-tone"
     assert failed_swaps() == {"tts/nothing": 1}
     [record] = [one for one in caplog.records if one.getMessage() == "model_swap_failed"]
     assert record.reason == sent[-1] and record.exc_info is None  # type: ignore[attr-defined]
-    await replica.reconfigure({"model": "tts/tone_low"})
+    await replica.reconfigure({"model": TONE_LOW})
     assert (await replica.describe()).id == "svc/tts-tone-low"
-    assert failed_swaps() == {"tts/tone_low": 0}
+    assert failed_swaps() == {TONE_LOW: 0}
     first, failed, last = sent
     assert (first, last) == ("", "")
     assert failed.startswith("tts/nothing cannot be loaded: no configuration 'tts/nothing'; in tts")
@@ -96,16 +97,16 @@ async def test_a_swap_that_fails_in_a_library_is_logged_with_its_traceback(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     replica = TTSDeployment()
-    await replica.reconfigure({"model": "tts/tone"})
+    await replica.reconfigure({"model": TONE})
 
     def fail(*_: object) -> None:
         raise RuntimeError("line one\nline two")
 
     monkeypatch.setattr(replica_module, "load_model", fail)
-    await replica.reconfigure({"model": "tts/tone_low"})
+    await replica.reconfigure({"model": TONE_LOW})
     [record] = [one for one in caplog.records if one.getMessage() == "model_swap_failed"]
     reason: str = record.reason  # type: ignore[attr-defined]
-    assert reason == "tts/tone_low cannot be loaded: line one line two"
+    assert reason == f"{TONE_LOW} cannot be loaded: line one line two"
     assert record.exc_info is not None and record.exc_info[0] is RuntimeError
 
 
@@ -113,8 +114,8 @@ async def test_a_swap_that_fails_in_a_library_is_logged_with_its_traceback(
     ("user_config", "sentence"),
     [
         ({"model": "tts/nothing"}, "tts/nothing cannot be loaded: no configuration 'tts/nothing'"),
-        ({"modle": "tts/tone"}, "its user_config cannot be loaded: model: Field required; modle: "),
-        ({"model": "llm/echo"}, "llm/echo cannot be loaded: "),
+        ({"modle": TONE}, "its user_config cannot be loaded: model: Field required; modle: "),
+        ({"model": ECHO}, f"{ECHO} cannot be loaded: "),
     ],
 )
 async def test_a_first_model_that_cannot_load_is_an_error_of_one_sentence(
@@ -192,7 +193,7 @@ async def test_models_that_sleep_when_the_index_starts_are_asked_what_they_are(
 async def test_a_replica_that_was_used_since_its_load_was_told_is_not_idle() -> None:
     replica = ChatDeployment()
     assert await replica.record_autoscaling_stats() == {LOAD: 0}
-    await replica.reconfigure({"model": "llm/echo"})
+    await replica.reconfigure({"model": ECHO})
     assert await replica.record_autoscaling_stats() == {LOAD: 0}
     async for _ in replica.generate(GenerationRequest((ChatMessage("user", "hi"),))):
         pass

@@ -7,11 +7,12 @@ from models.errors import UnsupportedLanguage
 from models.registry import STT, load_model
 from models.stt.base import DecodingOptions, STTEngine, TranscriptionRequest
 from models.weights.store import WeightStore
+from tests.engines import SCRIPTED
 
 
 @pytest.fixture
 def engine(weights: WeightStore) -> STTEngine:
-    return load_model(STT, "stt/scripted", weights)[0]
+    return load_model(STT, SCRIPTED, weights)[0]
 
 
 def test_silence_gives_empty_text(engine: STTEngine) -> None:

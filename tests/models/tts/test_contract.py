@@ -15,6 +15,7 @@ from models.base import ModelInfo, VoiceInfo
 from models.errors import PackMissing, UnknownVoice, UnsupportedLanguage
 from models.registry import TTS
 from models.tts.base import PackRef, SynthesisRequest, TTSEngine
+from tests.engines import TONE_ENGINE
 from tests.models.configured import assert_all_configured, configurations
 from tests.models.tts.loaded import loaded, speech
 
@@ -150,7 +151,7 @@ def test_every_voice_has_the_fields_of_the_voice_list(model: Model) -> None:
     for voice in model[1].voices:
         assert voice.engine == model[1].engine
         assert voice.name and len(voice.language) == 2
-        assert voice.categories or voice.engine == "tone"
+        assert voice.categories or voice.engine == TONE_ENGINE
 
 
 LISTED = ("hibari", "kokoro", "espeak", "vits")  # deployed together on the CPU profile

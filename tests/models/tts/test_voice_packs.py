@@ -18,6 +18,7 @@ from models.tts.voice_pack import (
     read_pack,
     write_pack,
 )
+from tests.engines import TONE
 from tests.models.tts.loaded import loaded
 
 STYLE = np.random.default_rng(1).standard_normal(STYLE_SHAPE).astype(np.float32)
@@ -98,7 +99,9 @@ def test_a_forgotten_voice_pack_is_removed_from_the_cache() -> None:
         cache.take(PackRef(deleted.digest))
 
 
-@pytest.fixture(params=["tone", pytest.param("kokoro", marks=pytest.mark.weights)])
+@pytest.fixture(
+    params=[pytest.param(TONE, id="tone"), pytest.param("kokoro", marks=pytest.mark.weights)]
+)
 def model(request: pytest.FixtureRequest) -> tuple[TTSEngine, ModelInfo]:
     return loaded(request.param)
 

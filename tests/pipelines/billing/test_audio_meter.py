@@ -17,7 +17,8 @@ from db.database import Database
 from db.errors import DatabaseUnavailable
 from db.webhooks import Event, NewEvent, Webhook
 from pipelines.billing.audio_meter import SLICE_MS, AudioMeter
-from pipelines.billing.billing import Billing, Charge, Operation
+from pipelines.billing.billing import Billing, Charge
+from pipelines.billing.operation import Operation
 from pipelines.errors import InsufficientCredit
 from tests.db.test_webhooks import plain
 from tests.migrated import sqlite_database

@@ -21,7 +21,8 @@ from db.errors import DatabaseUnavailable
 from db.webhooks import NewEvent
 from models.errors import EngineLost, InvalidEngineRequest
 from pipelines.billing import billing
-from pipelines.billing.billing import Billing, Charge, Operation, to_usd
+from pipelines.billing.billing import Billing, Charge, to_usd
+from pipelines.billing.operation import Operation
 from pipelines.errors import InsufficientCredit, VoiceNotFound
 from telemetry import metrics
 from tests.db.test_webhooks import plain

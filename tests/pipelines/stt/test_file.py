@@ -25,6 +25,7 @@ from pipelines.stt.file import (
     TranscriptionPipeline,
     band_passed,
 )
+from tests.engines import SCRIPTED
 from tests.hostile.audio_files import tone, wav
 from tests.local_ports import LocalSTTModel
 from tests.models.sounds import speak, wordless
@@ -81,7 +82,7 @@ async def decoder() -> AsyncIterator[AudioDecoder]:
 
 @pytest.fixture
 def transcriber(weights: WeightStore) -> RecordingTranscriber:
-    return RecordingTranscriber(load_model(STT, "stt/scripted", weights)[1])
+    return RecordingTranscriber(load_model(STT, SCRIPTED, weights)[1])
 
 
 @pytest.fixture
@@ -116,7 +117,7 @@ async def test_silence_gives_an_empty_transcript(
 async def test_speech_segments_are_joined_with_their_time_offsets(
     decoder: AudioDecoder, weights: WeightStore, tmp_path: Path
 ) -> None:
-    local = LocalSTTModel(*load_model(STT, "stt/scripted", weights))
+    local = LocalSTTModel(*load_model(STT, SCRIPTED, weights))
     pipeline = TranscriptionPipeline(local, decoder, LoudnessVAD(), load_profiles())
     path = write(tmp_path / "0", silence(2), tone(1), silence(4), tone(1), silence(1))
     result = await transcribe(pipeline, path, FileRequest(words=True))

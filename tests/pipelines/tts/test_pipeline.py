@@ -19,6 +19,7 @@ from pipelines.errors import InvalidRequest, VoiceNotFound
 from pipelines.ports import TTSModel
 from pipelines.tts.pacing import IN_FLIGHT
 from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
+from tests.engines import TONE
 from tests.local_ports import LocalTTSModel
 from tests.pipelines.audio.reference_loudness import measure_lufs
 from tests.pipelines.stt.voiced import speak
@@ -204,7 +205,7 @@ async def test_an_engine_with_native_speed_gets_the_speed_and_is_not_stretched_a
 async def test_enhance_sets_the_target_loudness_and_without_it_the_level_is_unchanged(
     tmp_path: Path,
 ) -> None:
-    engine, info = load_model(TTS, "tts/tone", WeightStore(tmp_path))
+    engine, info = load_model(TTS, TONE, WeightStore(tmp_path))
     speech = SpeechPipeline({"tone": LocalTTSModel(engine, info)}, CONFIG)
     text = "Hello there, this is a test. And this is another."
     enhanced = (await speak(speech, SpeechRequest(text))).audio
@@ -222,7 +223,7 @@ async def test_numbers_are_spoken_in_the_language_of_the_voice() -> None:
 
 async def test_a_swapped_model_is_described_again_and_its_voice_is_used() -> None:
     """The first description is of the replaced model, whose voice the engine does not know."""
-    engine, info = load_model(TTS, "tts/tone", WeightStore(Path("unused")))
+    engine, info = load_model(TTS, TONE, WeightStore(Path("unused")))
     gone = replace(info, voices=(replace(info.voices[0], key="gone"),))
 
     class Swapped(LocalTTSModel):

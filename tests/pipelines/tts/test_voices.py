@@ -23,6 +23,7 @@ from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
 from pipelines.tts.voices import ReadyCustomVoices
 from tests.db.test_chats import add_workspace
 from tests.db.voices.test_voices import add, new_voice
+from tests.engines import TONE, TONE_ENGINE
 from tests.local_ports import LocalTTSModel
 from tests.migrated import sqlite_database
 from tests.pipelines.storage.on_disk import files_in
@@ -63,7 +64,7 @@ def own(database: Database, files: Files) -> ReadyCustomVoices:
 
 @pytest.fixture
 def speaker() -> Watched:
-    return Watched(*load_model(TTS, "tts/tone", WeightStore(Path("/nowhere"))))
+    return Watched(*load_model(TTS, TONE, WeightStore(Path("/nowhere"))))
 
 
 async def ready_voice(database: Database, files: Files) -> tuple[int, UUID]:
@@ -72,7 +73,7 @@ async def ready_voice(database: Database, files: Files) -> tuple[int, UUID]:
     voice = new_voice(
         workspace_id,
         status="ready",
-        engine="tone",
+        engine=TONE_ENGINE,
         pack_file=file_id,
         pack_digest=pack_digest(PACK),
     )
@@ -93,9 +94,7 @@ async def test_a_voice_pack_is_sent_once_to_each_engine(
         spoken = await speak(speech, request)
         assert spoken.speech.voice.voice.voice_id == str(voice_id) and len(spoken.audio.pcm)
     assert speaker.carried == [False, True, False]
-    another = Watched(
-        *load_model(TTS, "tts/tone", WeightStore(Path("/nowhere")))
-    )  # its replica is new
+    another = Watched(*load_model(TTS, TONE, WeightStore(Path("/nowhere"))))  # its replica is new
     again = pipeline(another, own)
     await speak(again, request)
     assert another.carried == [False, True]
@@ -184,10 +183,15 @@ async def test_a_custom_voice_without_its_model_is_unavailable_and_not_listed(
 async def test_the_model_for_new_custom_voices_is_chosen_by_engine_name(
     own: ReadyCustomVoices, speaker: Watched
 ) -> None:
-    other = Watched(*load_model(TTS, "tts/tone", WeightStore(Path("/nowhere"))))
+    other = Watched(*load_model(TTS, TONE, WeightStore(Path("/nowhere"))))
     other._info = replace(other._info, engine="csm", languages=("en",))
     speech = SpeechPipeline({"tone": speaker, "other": other}, CONFIG, own)
-    for engine, expected in (("csm", "csm"), ("tone", "tone"), (None, "tone"), ("kokoro", "tone")):
+    for engine, expected in (
+        ("csm", "csm"),
+        (TONE_ENGINE, TONE_ENGINE),
+        (None, TONE_ENGINE),
+        ("kokoro", TONE_ENGINE),
+    ):
         assert (await speech.directory.custom_voice_model(engine)).engine == expected
 
 

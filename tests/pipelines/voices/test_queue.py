@@ -22,7 +22,8 @@ from db.database import Database, utc_now
 from db.voices.voices import Voice
 from db.webhooks import Webhook
 from pipelines.accounts.authentication import ALL_SCOPES, Principal
-from pipelines.billing.billing import Billing, Operation
+from pipelines.billing.billing import Billing
+from pipelines.billing.operation import Operation
 from pipelines.errors import (
     InvalidRequest,
     PlanRequired,
@@ -37,12 +38,13 @@ from pipelines.voices.checks import CheckedSamples, Sample, SampleFile
 from pipelines.voices.queue import VoiceQueue
 from pipelines.voices.service import LEAST_SHARE, CustomVoices, NewVoice
 from tests.db.test_chats import add_workspace
+from tests.engines import TONE_ENGINE
 from tests.pipelines.storage.on_disk import ENCRYPTION, files_in
 
 CREDIT = 100_000_000
 CONFIG = load_yaml(CustomVoicesConfig, "custom_voices")
 PLANS = load_yaml(PlansConfig, "plans")
-MADE = ("tone", b"the pack", 0.9, b"{}")
+MADE = (TONE_ENGINE, b"the pack", 0.9, b"{}")
 
 
 class VoiceBackend:

@@ -10,11 +10,10 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
-from configs.schema.models.llm import EchoConfig
 from models.base import ModelInfo
-from models.llm.echo import EchoEngine
 from models.weights.store import WeightStore
 from tests.api.chat_server import ChatServer, serve_chat
+from tests.engines.echo import EchoConfig, EchoEngine
 from tests.patience import PATIENCE_S
 
 INFO = ModelInfo(

@@ -9,15 +9,14 @@ from typing import Any
 import httpx
 import pytest
 
-from configs.schema.models.llm import EchoConfig
 from models.errors import WeightsMissing
-from models.llm.echo import EchoEngine
 from models.registry import CHAT, load_model
 from models.weights.store import WeightStore
 from pipelines.correction.edits import Edit, apply_edits
 from tests.api.chat_server import ChatServer, serve_chat
 from tests.api.native.chat.test_chat import INFO, events
 from tests.cpu_time import cpu_units
+from tests.engines.echo import EchoConfig, EchoEngine
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +60,7 @@ def test_a_correction_is_a_chat_completion_with_its_edits(server: ChatServer) ->
 
 
 def test_a_correction_by_rules_alone_names_the_rules_and_uses_no_tokens(server: ChatServer) -> None:
-    _, body = correct(server, "He go home.")
+    _, body = correct(server, "He go home.", model="svc/rules-en")
     assert body["model"] == "svc/rules-en" and body["usage"]["total_tokens"] == 0
 
 

@@ -11,11 +11,10 @@ from openai import OpenAI
 from openai.lib.streaming.chat import ContentDeltaEvent
 
 from api.native.chat.schemas import ChatCompletionBody
-from configs.schema.models.llm import EchoConfig
 from models.base import ModelInfo
-from models.llm.echo import EchoEngine
 from models.weights.store import WeightStore
 from tests.api.chat_server import ChatServer, serve_chat
+from tests.engines.echo import EchoConfig, EchoEngine
 
 INFO = ModelInfo("svc/echo", "chat", "echo", "us", 0, ("en",), ("svc/slm-3b-int4",))
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

@@ -18,7 +18,7 @@ from configs.schema.voices import VoiceRef, VoicesConfig
 from models.audio import AudioChunk
 from models.tts.base import SynthesisRequest
 from pipelines.audio.effects import PARAGRAPH_PAUSE_S, SENTENCE_PAUSE_S
-from pipelines.billing.billing import Operation
+from pipelines.billing.operation import Operation
 from pipelines.errors import InvalidRequest
 from pipelines.text.spoken_length import LINE_PAUSE, SENTENCE_PAUSE, spoken_lengths
 from pipelines.tts.pipeline import LETTERS_PER_S, SpeechPipeline, SpeechRequest

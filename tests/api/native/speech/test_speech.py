@@ -25,6 +25,7 @@ from models.weights.store import WeightStore
 from pipelines.tts.pipeline import SpeechPipeline
 from tests.api.disconnects import send_and_disconnect
 from tests.api.replaced import with_synthesis
+from tests.engines import TONE
 from tests.patience import PATIENCE_S
 
 Headers = dict[str, str]
@@ -209,7 +210,7 @@ def app_with(services: Services, **speakers: Any) -> FastAPI:
 
 @pytest.fixture
 def slow(services: Services) -> BlockedSpeaker:
-    _, info = load_model(TTS, "tts/tone", WeightStore(services.infrastructure.settings.weights_dir))
+    _, info = load_model(TTS, TONE, WeightStore(services.infrastructure.settings.weights_dir))
     return BlockedSpeaker(info)
 
 
@@ -225,7 +226,7 @@ async def test_a_disconnect_stops_the_engine(
 async def test_speech_is_unavailable_when_every_model_is_down(
     services: Services, slow: BlockedSpeaker, auth: Headers
 ) -> None:
-    _, info = load_model(TTS, "tts/tone", WeightStore(services.infrastructure.settings.weights_dir))
+    _, info = load_model(TTS, TONE, WeightStore(services.infrastructure.settings.weights_dir))
     transport = httpx.ASGITransport(app=app_with(services, dead=LostSpeaker(info)))
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         assert (await speak(client, auth)).status_code == 503

@@ -11,6 +11,7 @@ from tests.api.money import books_of
 from tests.api.native.speech.test_billing import allow_hangups
 from tests.api.native.voices.test_custom import stored_files
 from tests.api.native.voices.voice_making import PACK, PRICE, claim, create, post, queue_of
+from tests.engines import TONE_ENGINE
 from tests.pipelines.voices.recordings import good_files, recording, wav
 
 Headers = dict[str, str]
@@ -50,7 +51,7 @@ async def test_a_voice_deleted_during_fitting_costs_its_progress_and_its_files_a
     assert (await client.delete(f"/voices/{voice['id']}", headers=auth)).status_code == 200
     assert stored_files(tmp_path) == []
     assert not await queue.renew(work, progress=0.8)
-    assert not await queue.publish(work, "tone", PACK, 0.9, b"{}")
+    assert not await queue.publish(work, TONE_ENGINE, PACK, 0.9, b"{}")
     assert not await queue.fail(work, "x", "y")
     assert stored_files(tmp_path) == []
     assert await books.kinds() == ["hold", "capture"]

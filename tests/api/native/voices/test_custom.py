@@ -15,12 +15,13 @@ from sqlmodel import Session, update
 from api.services import Services
 from db.database import utc_now
 from db.voices.voices import Voice
-from pipelines.billing.billing import Operation
+from pipelines.billing.operation import Operation
 from pipelines.voices.checks import SampleFile
 from pipelines.voices.service import NewVoice
 from tests.api.disconnects import send_and_disconnect
 from tests.api.money import books_of
 from tests.api.native.voices.voice_making import PACK, PRICE, claim, create, finish, post, queue_of
+from tests.engines import TONE_ENGINE
 from tests.pipelines.voices.recordings import good_files, recording, wav
 
 Headers = dict[str, str]
@@ -363,11 +364,11 @@ async def test_fitting_resumes_from_its_checkpoint_after_the_worker_died(
     assert (second.id, second.attempt) == (first.id, 2)
     assert await queue.checkpoint(second) == b"generation 2"
     assert not await queue.renew(first)
-    assert not await queue.publish(first, "tone", PACK, 0.9, None)
+    assert not await queue.publish(first, TONE_ENGINE, PACK, 0.9, None)
     await queue.give_back(second)
     third = await claim(services)
     assert third.attempt == 2
-    assert await queue.publish(third, "tone", PACK, 0.9, b'{"evaluations": 3}')
+    assert await queue.publish(third, TONE_ENGINE, PACK, 0.9, b'{"evaluations": 3}')
     assert (await synthesize(client, auth, voice_id=voice["id"])).status_code == 200
 
 
@@ -401,7 +402,7 @@ async def test_erasing_an_account_deletes_recordings_and_releases_the_hold(
     assert (await client.delete("/auth/account", headers=other_auth)).status_code == 200
     assert stored_files(tmp_path) == []
     assert await books.kinds() == ["hold", "release"]
-    assert not await queue_of(services).publish(work, "tone", PACK, 0.9, None)
+    assert not await queue_of(services).publish(work, TONE_ENGINE, PACK, 0.9, None)
     assert stored_files(tmp_path) == []
 
 

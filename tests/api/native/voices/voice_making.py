@@ -12,6 +12,7 @@ from db.voices.voices import Voice
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, write_pack
 from pipelines.voices.queue import VoiceQueue
 from tests.api.native.voices.sample_reports import full_report
+from tests.engines import TONE_ENGINE
 from tests.pipelines.voices.recordings import good_files
 
 Headers = dict[str, str]
@@ -62,6 +63,6 @@ async def finish(services: Services, pack: bytes = PACK) -> Voice:
     """Claims the next voice and publishes it as ready."""
     voice = await claim(services)
     assert await queue_of(services).publish(
-        voice, "tone", pack, 0.91234, full_report().model_dump_json().encode()
+        voice, TONE_ENGINE, pack, 0.91234, full_report().model_dump_json().encode()
     )
     return voice

@@ -160,7 +160,7 @@ async def test_answers_cancelled_before_their_first_token_cost_the_prompt_once_t
         await asyncio.Event().wait()
         yield
 
-    monkeypatch.setattr("models.llm.echo.EchoEngine.generate", thinks)
+    monkeypatch.setattr("tests.engines.echo.EchoEngine.generate", thinks)
     async with session(server) as client:
         for _ in range(3):
             asked.clear()

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from models.llm.base import GenerationRequest
-from models.llm.echo import EchoEngine
 from models.stt.base import Transcript, TranscriptionRequest
 from tests.api.openai.realtime.client import RealtimeClient
 from tests.api.openai.realtime.test_conversation import LONG, heard, says, server, session
 from tests.api.sockets.conftest import SocketServer, plain
+from tests.engines.echo import EchoEngine
 from tests.patience import PATIENCE_S
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet, transcript
 

@@ -11,6 +11,7 @@ from models.tts.voice_pack import STYLE_SHAPE, VoicePack, pack_digest, write_pac
 from tests.api.sockets.client import TtsClient, connect
 from tests.api.sockets.conftest import SocketServer
 from tests.db.voices.test_voices import new_voice
+from tests.engines import TONE_ENGINE
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -30,7 +31,7 @@ async def ready_voice(server: SocketServer, name: str) -> Voice:
         workspace_id,
         name,
         status="ready",
-        engine="tone",
+        engine=TONE_ENGINE,
         pack_file=file_id,
         pack_digest=pack_digest(PACK),
     )

@@ -332,7 +332,7 @@ async def test_an_engine_failure_is_reported_and_the_context_stays_usable(
         await client.create(context_id="c")
         with monkeypatch.context() as patched:
             patched.setattr(
-                "models.tts.tone.ToneEngine.synthesize", lambda *_: (1 / 0 for _ in range(1))
+                "tests.engines.tone.ToneEngine.synthesize", lambda *_: (1 / 0 for _ in range(1))
             )
             await client.send("send_text", text="This fails.")
             await client.send("flush_context")

@@ -18,6 +18,7 @@ from pipelines.voices.fitting.trials import (
     Trials,
     pack_of,
 )
+from tests.engines import TONE
 from tests.models.speaker.bands import BandsEngine
 from tests.pipelines.voices.fitting.test_prompt import FakeSTT, Rater
 from tests.pipelines.voices.recordings import recording, wav
@@ -29,7 +30,7 @@ ZEROS = np.zeros(256, np.float32)
 
 @pytest.fixture
 def trials(weights: WeightStore) -> Trials:
-    engine, _ = load_model(TTS, "tts/tone", weights)
+    engine, _ = load_model(TTS, TONE, weights)
     encoder = BandsEngine()
     target = Target(ZEROS, ZEROS, "en", ROWS)
     return Trials(

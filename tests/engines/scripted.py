@@ -1,11 +1,12 @@
-"""An engine without weights whose transcripts are in its configuration, for tests."""
+"""Transcripts from the configuration."""
 
 import time
 from collections.abc import Sequence
 
 import numpy as np
+from pydantic import Field
 
-from configs.schema.models.stt import ScriptedConfig
+from configs.schema.base import ModelConfig
 from models.errors import UnsupportedLanguage
 from models.stt.base import (
     STT_SAMPLE_RATE,
@@ -22,8 +23,20 @@ AUDIBLE_PEAK = 0.01
 MAX_BATCH_SIZE = 4
 
 
+class ScriptedConfig(ModelConfig):
+    """A transcript for all speech."""
+
+    engine: str
+    text: str = Field(default="the quick brown fox", pattern=r"\S")
+    max_concurrency: int = Field(default=2, ge=1, le=16)
+    delay_s: float = Field(default=0.0, ge=0, le=10)  # the duration of each call
+    languages: tuple[str, ...] = ("en", "de", "es", "fr", "hi", "it", "nl", "pl", "pt")
+
+
 class ScriptedEngine(STTEngine):
     """Transcribes any audio as `config.text`, and silence as no speech."""
+
+    config = ScriptedConfig
 
     def __init__(self, config: ScriptedConfig, weights: WeightStore) -> None:
         self._words = config.text.split()

@@ -1,4 +1,4 @@
-"""Synthesises sine waves: an engine without weights, for tests."""
+"""Synthesises sine waves."""
 
 import time
 from collections.abc import Generator
@@ -6,7 +6,7 @@ from zlib import crc32
 
 import numpy as np
 
-from configs.schema.models.tts import ToneConfig
+from configs.schema.models.tts import SpeechModelConfig
 from models.audio import AudioChunk, spread, within
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
 from models.tts.voice_pack import VoiceCache, read_pack
@@ -18,8 +18,16 @@ CHUNK_S = 0.1
 AMPLITUDE = 0.3
 
 
+class ToneConfig(SpeechModelConfig):
+    """Its `real_time_factor` is waited for."""
+
+    engine: str
+
+
 class ToneEngine(TTSEngine):
     """A tone whose pitch depends on the voice and whose length on the text."""
+
+    config = ToneConfig
 
     def __init__(self, config: ToneConfig, weights: WeightStore) -> None:
         del weights  # nothing to load

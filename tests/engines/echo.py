@@ -1,10 +1,12 @@
-"""An engine without weights that repeats the last message, for tests."""
+"""Repeats the last message."""
 
 import asyncio
 import re
 from collections.abc import AsyncGenerator
 
-from configs.schema.models.llm import EchoConfig
+from pydantic import Field
+
+from configs.schema.models.llm import LanguageModelConfig
 from models.errors import ContextLengthExceeded
 from models.llm.base import (
     ChatCapabilities,
@@ -19,11 +21,21 @@ from models.weights.store import WeightStore
 _WORD = re.compile(r"\s*\S+|\s+$")
 
 
+class EchoConfig(LanguageModelConfig):
+    """How fast it answers."""
+
+    engine: str
+    context_tokens: int = Field(default=2048, ge=1)
+    pause_s: float = Field(default=0.0, ge=0)  # before each word
+
+
 class EchoEngine(ChatEngine):
     """Repeats the last message word by word; a word, with the space before it, is a token.
 
     With tools, a message that contains a tool call in the models' notation is answered by it.
     """
+
+    config = EchoConfig
 
     def __init__(self, config: EchoConfig, weights: WeightStore) -> None:
         self.capabilities = ChatCapabilities(

@@ -1,0 +1,16 @@
+"""Engines without weights, configured as an engine outside of the source tree is."""
+
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+TONE, TONE_LOW, TONE_SLOW, SCRIPTED, SCRIPTED_SLOW, ECHO, ECHO_SLOW = (
+    str(FOLDER / f"{name}.yaml")
+    for name in ("tone", "tone_low", "tone_slow", "scripted", "scripted_slow", "echo", "echo_slow")
+)
+CONFIGURATIONS = {
+    "tts": (TONE, TONE_LOW, TONE_SLOW),
+    "stt": (SCRIPTED, SCRIPTED_SLOW),
+    "chat": (ECHO, ECHO_SLOW),
+}
+"""Those of each kind."""
+TONE_ENGINE = "tests.engines.tone:ToneEngine"
