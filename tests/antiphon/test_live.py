@@ -85,7 +85,8 @@ async def test_all_work_is_counted_for_the_key_that_asked_for_it(stt_server: Soc
         whole = (await client.usage())["usage"]
     assert {one["key_id"] for one in usage} == {made["id"]}
     counts = {one["kind"]: one["requests"] for one in usage}
-    assert counts == {"tts": 5, "stt": 2, "chat": 1}  # rules corrected
+    assert counts.pop("chat") in (1, 2)  # rules may correct without the model
+    assert counts == {"tts": 5, "stt": 2}
     assert whole == [{**one, "key_id": None} for one in usage]
 
 
