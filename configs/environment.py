@@ -15,13 +15,16 @@ T = TypeVar("T", bound=str)
 _CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _DATABASES = ("sqlite", "postgres", "postgresql", "postgresql+psycopg")
-
-
 DASHBOARD_PORT = 8265  # the default of Ray's dashboard
 
 
 class SettingsError(ValueError):
     """A setting is invalid. The message is for the operator and contains no secret."""
+
+
+def program_name(module: str) -> str:
+    """As the user called it: `antiphon COMMAND`, or as a module."""
+    return sys.argv[0] if sys.argv[0].startswith("antiphon") else f"python -m {module}"
 
 
 def port(name: str, default: int) -> int:

@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from configs.environment import SettingsError, cluster_address
+from configs.environment import SettingsError, cluster_address, program_name
 from configs.settings import load_settings
 from db.errors import DatabaseError
 from deployments import cluster
@@ -21,7 +21,7 @@ from deployments.release import release
 
 def main() -> None:
     """Exits with a sentence when this machine would not agree with the others."""
-    parser = argparse.ArgumentParser(prog="python -m deployments.join", description=__doc__)
+    parser = argparse.ArgumentParser(prog=program_name("deployments.join"), description=__doc__)
     parser.add_argument("address", help="what `make run` with CLUSTER_ADDRESS prints")
     parser.add_argument("--num-cpus", type=int, help="CPU cores for Ray; all by default")
     options = parser.parse_args()

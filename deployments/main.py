@@ -20,6 +20,7 @@ from configs.environment import (
     check_ports,
     cluster_address,
     listens_everywhere,
+    program_name,
 )
 from configs.load import CONFIGS_DIR, load_yaml
 from configs.schema.platform import PlansConfig
@@ -38,7 +39,7 @@ READY_TIMEOUT_S = 180
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m deployments.main", description=__doc__)
+    parser = argparse.ArgumentParser(prog=program_name("deployments.main"), description=__doc__)
     parser.add_argument("--config", type=Path, default=CONFIGS_DIR / "serve_config.yaml")
     parser.add_argument("--num-cpus", type=int, help="CPU cores for Ray; all by default")
     arguments = parser.parse_args()

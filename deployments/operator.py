@@ -23,6 +23,7 @@ from pathlib import Path
 from email_validator import validate_email
 from sqlalchemy.exc import SQLAlchemyError
 
+from configs.environment import program_name
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from configs.settings import Settings, load_settings
@@ -67,7 +68,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m deployments.operator",
+        prog=program_name("deployments.operator"),
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,6 +1,8 @@
 """`antiphon login`, `models`, `voices`, `keys`, `usage`, `plans` and `webhooks`."""
 
+import os
 import time
+from base64 import b64encode
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -72,12 +74,12 @@ def voices() -> None:
 def list_voices(service: ServiceClient, language: str | None) -> None:
     """List the voices that can be named."""
     found = service.ask("GET", "/default-voices")
-    rows = [("NAME", "LANGUAGE", "GENDER", "ACCENT", "MODEL")]
+    rows = [("NAME", "LANGUAGE", "GENDER", "ACCENT", "MODEL", "ID")]
     for one in found["data"]:
         labels = one["labels"]
         if language in (None, labels["language"]):
             cells = (one["name"], labels["language_name"], labels["gender"], labels["accent"])
-            rows.append((*(cell or "" for cell in cells), one["model"]))
+            rows.append((*(cell or "" for cell in cells), one["model"], one["voice_id"]))
     service.show(found, table(rows))
 
 
@@ -164,7 +166,8 @@ def create_key(
 ) -> None:
     """Make a key, and print it this once."""
     until = expires.replace(tzinfo=UTC).isoformat() if expires else None
-    body = given(name=name, scopes=list(scopes) or None, expires_at=until)
+    named = ",".join(scopes).split(",") if scopes else None
+    body = given(name=name, scopes=named, expires_at=until)
     made = service.ask("POST", "/developer/api", json=body)
     service.show(made, made["key"])
 
@@ -227,15 +230,17 @@ def list_webhooks(service: ServiceClient) -> None:
 @webhooks.command("add")
 @click.argument("url")
 @click.argument("events", nargs=-1, required=True)
-@click.option("--secret", help="whsec_ and base64, which signs the messages.")
+@click.option("--secret", help="whsec_ and base64, which signs the messages; made by default.")
 @pass_service
 def add_webhook(
     service: ServiceClient, url: str, events: tuple[str, ...], secret: str | None
 ) -> None:
-    """Send messages about EVENTS, such as tts.completed, to an address."""
-    body = given(url=url, events=list(events), secret=secret or None)
+    """Send messages about EVENTS, such as tts.completed, to an address. Prints the id, and the
+    secret that signs them, this once."""
+    secret = secret or f"whsec_{b64encode(os.urandom(24)).decode()}"
+    body = {"url": url, "events": list(events), "secret": secret}
     made = service.ask("POST", "/webhooks", json=body)
-    service.show(made, made["id"])
+    service.show({**made, "secret": secret}, made["id"], secret)
 
 
 @webhooks.command("test")

@@ -57,7 +57,8 @@ def antiphon(context: click.Context, url: str | None, key: str | None, as_json: 
 
 def _runs(module: str, name: str, before: tuple[str, ...]) -> Callable[[tuple[str, ...]], None]:
     def run(arguments: tuple[str, ...]) -> None:
-        sys.argv = [f"antiphon {name}", *before, *arguments]
+        program = {"models.weights.__main__": "antiphon weights"}.get(module)
+        sys.argv = [program or ("antiphon" if before else f"antiphon {name}"), *before, *arguments]
         if name == "serve" and "--help" not in arguments:
             status = import_module("models.weights.__main__").main(["fetch"])
             if status:

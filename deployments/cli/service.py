@@ -52,6 +52,8 @@ class ServiceClient:
     def __init__(self, url: str | None, key: str | None, as_json: bool) -> None:
         known = stored() if url is None or key is None else {}
         self.url = (url or known.get("url") or DEFAULT_URL).rstrip("/")
+        if not self.url.startswith(("http://", "https://")):
+            raise click.UsageError(f"--url: {self.url} has to begin with http:// or https://")
         # A key is sent to no other service than the one that gave it.
         self.key = key or (known.get("key") if known.get("url") in (None, self.url) else None)
         self.as_json = as_json
@@ -66,7 +68,8 @@ class ServiceClient:
             if error.retry_after_s is not None:
                 message += f"; try again in {error.retry_after_s:g} s"
             if error.status == 401:
-                end(f"{message}; `antiphon login` or ANTIPHON_KEY gives one", REFUSED)
+                hint = "; `antiphon login` or ANTIPHON_KEY gives one" * ("key" in message)
+                end(message + hint, REFUSED)
             end(message, 1)
         except httpx.InvalidURL as error:
             raise click.UsageError(f"--url: {error}") from None

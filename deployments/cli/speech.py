@@ -101,12 +101,24 @@ def speak(
                 target.write(data)
 
 
+def complete_wav(file: Path) -> None:
+    """Writes the lengths into the header, which was sent before they were known."""
+    with file.open("r+b") as wav:
+        data, size = wav.read(4096).index(b"data") + 4, wav.seek(0, 2)
+        for at in (4, data):
+            wav.seek(at)
+            wav.write((size - at - 4).to_bytes(4, "little"))
+
+
 @contextmanager
 def opened(output: str | None) -> Iterator[IO[bytes]]:
     """The file, stdout, or the input of a player, which ends with the block."""
     if output is not None:
-        with click.open_file(output, "wb") as target:
+        # Opened by the first bytes: a request that fails leaves the file that is there.
+        with click.open_file(output, "wb", lazy=True) as target:
             yield target
+        if output.lower().endswith(".wav"):
+            complete_wav(Path(output))
         return
     with subprocess.Popen(
         program(PLAYERS, "play; -o writes a file"), stdin=subprocess.PIPE

@@ -13,7 +13,7 @@ from websockets.asyncio.client import ClientConnection
 from antiphon.client import given
 from antiphon.live import Address, opened
 from deployments.cli.service import ServiceClient, end, pass_service
-from deployments.cli.speech import PLAYERS, blocks, program
+from deployments.cli.speech import PLAYERS, RECORDERS, blocks, program
 
 RATE = 24_000  # Hz, of the session in both directions
 SILENCE = bytes(2 * RATE)  # a second, which ends the last turn of stdin
@@ -33,6 +33,9 @@ def talk(service: ServiceClient, instructions: str | None, voice: str | None, ra
     """
     output = given(voice=voice)
     audio = {"input": {"transcription": {"model": "whisper-1"}}, **given(output=output or None)}
+    if not raw:  # said before anything is opened
+        program(RECORDERS, "record; --raw reads stdin")
+        program(PLAYERS, "play; --raw writes to stdout")
     session = {"type": "realtime", **given(instructions=instructions), "audio": audio}
     asyncio.run(converse(service, session, raw))
 

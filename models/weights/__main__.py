@@ -6,7 +6,7 @@ from typing import get_args
 
 from tqdm import tqdm
 
-from configs.environment import SettingsError
+from configs.environment import SettingsError, program_name
 from configs.schema.catalogue import Profile
 from configs.settings import watermark_of, weights_dir
 from models.errors import EngineError
@@ -65,7 +65,7 @@ class TerminalProgress:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m models.weights", description=__doc__)
+    parser = argparse.ArgumentParser(prog=program_name("models.weights"), description=__doc__)
     parser.add_argument("command", nargs="?", default="fetch", choices=["fetch", "verify", "list"])
     parser.add_argument("names", nargs="*", help="artefacts; by default those of the profile")
     parser.add_argument("--profile", choices=get_args(Profile), default="cpu")

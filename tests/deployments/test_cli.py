@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import wave
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,13 @@ def test_a_text_is_spoken_into_a_file_whose_name_gives_the_format(
     for name, head in (("a.wav", b"RIFF"), ("a.flac", b"fLaC"), ("a.ogg", b"OggS")):
         shell.output("speak", "Good morning.", "-o", str(tmp_path / name))
         assert (tmp_path / name).read_bytes().startswith(head)
+    with wave.open(str(tmp_path / "a.wav")) as spoken:  # the header has the length
+        frames = len(spoken.readframes(10**7)) // 2
+        assert spoken.getnframes() == frames > 0
+    refused = shell.run("speak", "No.", "-o", str(tmp_path / "a.wav"), "--voice", "nobody")
+    assert refused.returncode == 1 and (tmp_path / "a.wav").stat().st_size > 44  # as it was
+    nowhere = shell.run("speak", "No.", "-o", str(tmp_path / "none" / "a.wav"))
+    assert nowhere.returncode == 1 and nowhere.stderr.count(b"\n") == 1
     piped = shell.run("speak", "-o", "-", "--format", "wav", given=b"From a pipe.")
     assert piped.stdout.startswith(b"RIFF") and piped.returncode == 0
 
@@ -155,7 +163,7 @@ def test_the_account_is_read_and_changed(shell: Shell) -> None:
     key = shell.json("keys", "create", "narrow", "--scope", "tts", "--expires", "2099-01-01")
     assert key["scopes"] == ["tts"] and "narrow" in shell.output("keys", "list")
     shell.output("keys", "delete", key["id"])
-    hook = shell.output("webhooks", "add", "https://hooks.example.com/", "tts.completed").strip()
+    hook = shell.output("webhooks", "add", "https://hooks.example.com/", "tts.completed").split()[0]
     assert hook in shell.output("webhooks", "list")
     shell.output("webhooks", "delete", hook)
 
@@ -190,12 +198,15 @@ def test_a_login_stores_a_key_that_only_the_user_can_read_and_only_that_service_
         (("--key", "sk_wrong", "usage"), 3, "wrong, revoked or expired"),
         (("--url", "http://127.0.0.1:9", "usage"), 4, "does not answer"),
         (("keys", "delete", "7"), 1, "no API key"),
+        (("--url", "127.0.0.1:9", "usage"), 2, "has to begin with http"),
+        (("talk",), 2, "is installed to record"),
         (("fly",), 2, "No such command"),
     ],
 )
 def test_a_failure_is_one_sentence_with_its_status(
     shell: Shell, arguments: tuple[str, ...], status: int, message: str
 ) -> None:
+    shell.environment["PATH"] = ""  # no program that records
     done = shell.run(*arguments)
     assert done.returncode == status, done.stderr
     assert message in done.stderr.decode() and "Traceback" not in done.stderr.decode()

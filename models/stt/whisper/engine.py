@@ -255,12 +255,16 @@ class WhisperEngine(STTEngine):
         states = self._view([job.states])
         alignment = self._whisper.find_alignment(tokenizer, [text], states, frames)[0]
         merge_punctuations(alignment, PREPENDED, APPENDED)
-        words = []
+        words: list[Word] = []
         for timing in alignment:
             if word := timing["word"].strip():
                 start = min(float(timing["start"]), duration_s)
                 end = min(max(float(timing["end"]), start), duration_s)
                 confidence = round(float(timing["probability"]), 4)
+                if words and _is_rest_of_number(words[-1].word, timing["word"]):
+                    before = words.pop()
+                    word, start = before.word + word, before.start
+                    confidence = min(before.confidence, confidence)
                 words.append(Word(word, round(start, 2), round(end, 2), confidence))
         return tuple(words)
 
@@ -360,6 +364,11 @@ class WhisperEngine(STTEngine):
                 language=language,
             )
         return self._tokenizers[language]
+
+
+def _is_rest_of_number(before: str, word: str) -> bool:
+    """Whether the tokenizer split a number at its point: "8" and ".30", without a space."""
+    return before[-1].isdigit() and word[0] in ".,:" and word[1:2].isdigit()
 
 
 def _is_audible(pcm: Pcm) -> bool:

@@ -20,7 +20,7 @@ from models.stt.base import (
     TranscriptionRequest,
 )
 from models.stt.whisper.encoder_window import WINDOW_S, WINDOW_STATES
-from models.stt.whisper.engine import DecodingJob, WhisperEngine
+from models.stt.whisper.engine import DecodingJob, WhisperEngine, _is_rest_of_number
 from models.stt.whisper.hallucination import Decoding
 from models.weights.store import WeightStore
 from tests.models.sounds import speak, wordless
@@ -265,3 +265,13 @@ def test_single_words_are_not_hallucinations(engine: WhisperEngine, weights: Wei
         pcm = speak(word, weights)
         heard = text_of(engine, pcm, language="en")  # with SSE4.1 alone "No." is Portuguese
         assert heard.lower().strip(".!, ") == word.lower().strip("."), word
+
+
+@pytest.mark.parametrize(
+    ("before", "word", "expected"),
+    [("8", ".30", True), ("1", ",500", True), ("8", ".", False), ("it", ".30", False)],
+)
+def test_a_number_that_the_tokenizer_splits_is_one_word(
+    before: str, word: str, expected: bool
+) -> None:
+    assert _is_rest_of_number(before, word) is expected
