@@ -26,7 +26,6 @@ from models.llm.base import (
 )
 from pipelines.billing.billing import Billing
 from pipelines.chat.history import (
-    ChatEncryption,
     ChatHistory,
     Retention,
     continued,
@@ -363,13 +362,13 @@ async def test_a_turn_decrypts_only_the_messages_that_may_fit_and_sends_the_same
     history, chat_id = history_of(database), uuid4()
     await history.save(WORKSPACE, chat_id, said[:-1], said[-1], "m", None, is_new=True)
     opened: list[str] = []
-    open_message = ChatEncryption.open_message
+    decrypt = Encryption.decrypt_text
 
     def counted(*arguments: Any) -> Any:
-        opened.append(arguments[3])
-        return open_message(*arguments)
+        opened.append(arguments[1])
+        return decrypt(*arguments)
 
-    monkeypatch.setattr(ChatEncryption, "open_message", counted)
+    monkeypatch.setattr(Encryption, "decrypt_text", counted)
     model = ScriptedModel(["good"], context_tokens=1000)
     await answer(pipeline_of(model), ChatRequest(WORKSPACE, prompt("next"), chat_id=chat_id))
     assert model.prompts == [continued(said, users("next"), 750)]
