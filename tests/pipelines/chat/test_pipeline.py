@@ -12,7 +12,7 @@ from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from db.accounts import User, Workspace, add_user
 from db.billing.ledger import open_account
-from db.chats import ChatEntry, append_to_chat, delete_chat, list_chats
+from db.chats import delete_chat, list_chats
 from db.database import Database
 from models.base import ModelInfo
 from models.errors import ContextLengthExceeded, EngineError, EngineLost
@@ -304,18 +304,6 @@ async def test_chats_are_encrypted_at_rest(pipeline_of: Make, database: Database
     stored = [chat.title, *(entry.content for entry in entries or [])]
     assert len(stored) == 3
     assert all(text.startswith("sealed:") and "ostrich" not in text for text in stored)
-
-
-async def test_chats_stored_before_encryption_can_be_read(database: Database) -> None:
-    user = User(id=WORKSPACE, email="a@example.com", password_hash="x")
-    workspace = Workspace(id=WORKSPACE, owner_id=WORKSPACE, name="w", plan="free")
-    await database.run(add_user, user, workspace)
-    chat_id = uuid4()
-    entry = ChatEntry(chat_id=chat_id, position=0, role="user", content="hi", extra={"name": "a"})
-    await database.run(append_to_chat, WORKSPACE, chat_id, [entry], "hi")
-    chat, entries, _ = await history_of(database).read(WORKSPACE, chat_id)
-    assert (chat.title, entries[0].content) == ("hi", "hi")
-    assert (await history_of(database).load(WORKSPACE, chat_id))[0].extra == {"name": "a"}
 
 
 async def test_an_error_mid_answer_is_raised_and_the_partial_answer_is_saved(
