@@ -23,7 +23,7 @@ class User(SQLModel, table=True):
     company: str = ""
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
     updated_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
-    # Tokens of before 0011, which have no session, are valid if they were issued later than this.
+    # Not used; a later release drops it, as gateways of the one before read it during an upgrade.
     tokens_since: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
 

@@ -14,7 +14,6 @@ class ClientSecret(SQLModel, table=True):
     """A secret with the session that it opens; only the HMAC of the secret is stored.
 
     `key_id` or `session_id` made it: a login session is deleted with its secrets, a key revoked.
-    Neither is set for a token of before sessions were kept.
     """
 
     __tablename__ = "client_secret"

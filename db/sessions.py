@@ -4,7 +4,7 @@ from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import BigInteger, ColumnElement, Index
-from sqlmodel import Field, Session, SQLModel, and_, col, delete, select, update
+from sqlmodel import Field, Session, SQLModel, col, delete, select, update
 
 from db.accounts import User, Workspace
 from db.database import UtcDateTime, change_rows, utc_now
@@ -38,15 +38,13 @@ def begin_session(session: Session, new: LoginSession) -> None:
 
 
 def owner_of_session(
-    session: Session, user_id: int, session_id: UUID | None
-) -> tuple[User, Workspace, LoginSession | None] | None:
-    """The user and workspace, and the session if the user has one of that id."""
-    mine = and_(col(LoginSession.user_id) == User.id, col(LoginSession.id) == session_id)
-    query = (
-        select(User, Workspace, LoginSession)
-        .join(Workspace, col(Workspace.owner_id) == User.id)
-        .outerjoin(LoginSession, mine)
-        .where(User.id == user_id)
+    session: Session, user_id: int, session_id: UUID
+) -> tuple[Workspace, LoginSession] | None:
+    """The user's workspace and the session, if the user has one of that id."""
+    query = select(Workspace, LoginSession).where(
+        LoginSession.id == session_id,
+        LoginSession.user_id == user_id,
+        LoginSession.user_id == Workspace.owner_id,
     )
     return session.exec(query).first()
 
@@ -73,7 +71,7 @@ def touch_session(session: Session, session_id: UUID, used_at: datetime) -> None
     change_rows(session, mine.values(last_used_at=used_at))
 
 
-def log_out(session: Session, user_id: int, session_id: UUID, now: datetime) -> None:
+def log_out(session: Session, user_id: int, session_id: UUID | None, now: datetime) -> None:
     """Ends a session by its own user, whose address stays known."""
     mine = update(LoginSession).where(*_live(user_id, session_id, now))
     change_rows(session, mine.values(expires_at=now))
@@ -85,17 +83,15 @@ def end_session(session: Session, user_id: int, session_id: UUID, now: datetime)
     return change_rows(session, mine) > 0
 
 
-def end_other_sessions(session: Session, user: User, kept: UUID | None, now: datetime) -> None:
-    """Deletes all sessions but one, and ends the tokens of before sessions were kept."""
-    user.tokens_since = now
-    session.add(user)
+def end_other_sessions(session: Session, user_id: int, kept: UUID | None) -> None:
+    """Deletes all sessions but one."""
     others = delete(LoginSession).where(
-        col(LoginSession.user_id) == user.id, col(LoginSession.id).is_distinct_from(kept)
+        col(LoginSession.user_id) == user_id, col(LoginSession.id).is_distinct_from(kept)
     )
     change_rows(session, others)
 
 
-def _live(user_id: int, session_id: UUID, now: datetime) -> tuple[ColumnElement[bool], ...]:
+def _live(user_id: int, session_id: UUID | None, now: datetime) -> tuple[ColumnElement[bool], ...]:
     """The condition that it is the user's session and has not ended."""
     row = LoginSession
     return col(row.user_id) == user_id, col(row.id) == session_id, col(row.expires_at) > now

@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from configs.environment import cores, is_loopback
+from configs.load import load_yaml
 
 if TYPE_CHECKING:
     import uvicorn
@@ -25,46 +27,10 @@ if TYPE_CHECKING:
 
 TESTED = {"ray": "2.60", "uvicorn": "0.54"}
 
-RAY_SWITCHES = {
-    # gRPC hops and one event loop per replica: a hop costs 0.8 ms in place of 2 ms.
-    "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
-    # The gateway has its own HTTP server; a second one in it would only take a port.
-    "RAY_SERVE_ENABLE_DIRECT_INGRESS": "0",
-    # Minutes of audio are sent in one message of a handle; the default is 4 MB.
-    "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(256 << 20),
-    # Requests to a machine whose cable was pulled fail, and are tried on another, after 5 s of
-    # unacknowledged bytes in place of 120 s; it is also TCP_USER_TIMEOUT of its sockets.
-    "RAY_grpc_client_keepalive_timeout_ms": "5000",
-    # With the default of 15 any other process of the machine could starve the replicas.
-    "RAY_worker_niceness": "0",
-    "RAY_USAGE_STATS_ENABLED": "0",
+RAY_SWITCHES: dict[str, str] = {
+    **load_yaml(dict[str, str], str(Path(__file__).with_name("ray_switches.yaml"))),
     # A replica requests a fraction of a core, for which Ray would limit OpenMP to one thread.
     "OMP_NUM_THREADS": str(cores()),
-    # Otherwise each thread of a process has its own heap. Measured: with 2 heaps per process the
-    # whole service under load takes 110 MB less, and the recogniser is as fast.
-    "MALLOC_ARENA_MAX": "2",
-    # Ray's own switch for the loopback, named after the systems whose firewalls would ask: GCS,
-    # raylet, workers, agents, metrics exporters and the dashboard then listen on 127.0.0.1 only.
-    # `keep_replica_on_loopback` does it for the server that Serve adds to each replica.
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-    # Only this machine's users reach Ray. `prepare_environment` sets `token` where others may come.
-    "RAY_AUTH_MODE": "disabled",
-    # At rest the service took 0.36 of a core. With these, without the processes that `node_options`
-    # leaves out, and with two small deployments fewer, it takes 0.20, and starts 4 s sooner. Ray
-    # alone, with nine empty replicas, takes 0.13: 0.5 % of each is a look for signals every 10 ms,
-    # for which there is no switch.
-    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",  # of 0.1: the controller took 7 %
-    "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "5000",  # of 100, in each replica
-    "REPORTER_UPDATE_INTERVAL_MS": "15000",  # of 5000: looks at each process for the dashboard
-    "EVENT_AGENT_REPORT_INTERVAL_SECONDS": "5",  # of 0.1
-    "RAY_DASHBOARD_AGGREGATOR_AGENT_CHECK_MAIN_THREAD_LIVENESS_INTERVAL_SECONDS": "5",  # of 0.1
-    "RAY_DASHBOARD_AGENT_CHECK_PARENT_INTERVAL_S": "2",  # of 0.4
-    "RAY_task_events_report_interval_ms": "5000",  # of 1000, in each process
-    "RAY_gcs_pull_resource_loads_period_milliseconds": "5000",  # of 1000
-    "RAY_raylet_check_gc_period_milliseconds": "1000",  # of 100
-    "RAY_raylet_report_resources_period_milliseconds": "500",  # of 100
-    "RAY_SERVE_LOG_TO_STDERR": "0",
-    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
 }
 """Environment variables of a Ray node. Serve reads them in each process that it starts;
 `serve_config.yaml` cannot set them. Ray ignores unknown variables."""

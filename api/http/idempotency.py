@@ -23,9 +23,8 @@ from pipelines.accounts.authentication import Principal
 from pipelines.billing.idempotency import (
     MAX_KEPT_BYTES,
     Claim,
-    FinishedRequest,
     IdempotencyStore,
-    StoredAnswer,
+    KeptAnswer,
 )
 from pipelines.billing.operation import Operation
 from pipelines.errors import StorageUnavailable
@@ -62,8 +61,10 @@ async def answer_once(
     body = _Body(request, principal, store.new_digest())
     claim = await store.claim(principal.workspace_id, _path_of(request), key)
     turn_of(request).leave()  # the body may arrive slowly
-    if isinstance(claim, FinishedRequest):
-        return await _replay(request, claim, body)
+    if not isinstance(claim, Claim):
+        await body.read_rest()
+        await turn_of(request).take()  # no model does it
+        return _replay(request, await store.open(claim, body.digest()))
     request.state.operation = Operation(principal.key_id, claim.operation)
     body.claim = claim
     try:
@@ -84,10 +85,7 @@ def _path_of(request: Request) -> str:
     return f"sha256:{hashlib.sha256(path.encode()).hexdigest()}"
 
 
-async def _replay(request: Request, finished: FinishedRequest, body: "_Body") -> Response:
-    await body.read_rest()
-    await turn_of(request).take()  # no model does it
-    kept = await finished.answer_to(body.digest())
+def _replay(request: Request, kept: KeptAnswer | None) -> Response:
     if kept is None:
         raise ApiError("idempotency_mismatch", MISMATCH)
     metrics.idempotent_replays.inc()
@@ -243,4 +241,4 @@ class _RecordedAnswer(Response):
     async def _keep(self) -> None:
         body = self._sent if self._keeps_body else None
         self._kept = True
-        await self._claim.finish(StoredAnswer(self._status, self._kept_headers, body))
+        await self._claim.finish(self._status, self._kept_headers, body)

@@ -89,6 +89,17 @@ class FileSource(StrictModel):
 Source = PackageSource | HubSource | UrlSource | FileSource
 
 
+class Conversion(StrictModel):
+    """The conversion of an artefact by `make weights`, for this service's runtimes.
+
+    `convert(folder)` of the module returns contents by file name.
+    """
+
+    module: str  # such as "models.weights.convert.perth"
+    version: int = Field(gt=0)  # a new number converts again; a cache can serve two releases
+    files: tuple[FileName, ...] = Field(min_length=1)
+
+
 class Artefact(StrictModel):
     """Files that belong together, such as a model and its vocabulary."""
 
@@ -97,8 +108,7 @@ class Artefact(StrictModel):
     homepage: str
     required: bool  # by the CPU profile; other artefacts are fetched by name
     required_on_gpu: bool = False  # by the GPU profile, in addition to the `required` ones
-    # The conversion of the files after the download; one of models/weights/store.py.
-    conversion: Literal["kokoro", "perth", "resemblyzer"] | None = None
+    conversion: Conversion | None = None  # of the files after the download
     # Empty if the catalogue does not list them: then the hub lists the files of the commit that the
     # only source names.
     files: dict[FileName, WeightFile] = {}

@@ -5,7 +5,7 @@ import logging
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Generic
 
@@ -118,13 +118,11 @@ class ModelDeployment(ABC, Generic[ModelT]):
 
     @contextmanager
     def serving(
-        self, caller: CallHeaders | str | None, operation: str, attributes: tracing.Attributes
+        self, caller: CallHeaders | None, operation: str, attributes: tracing.Attributes
     ) -> Iterator[ModelT]:
         """The engine for one request, in a span; its logs and spans are those of `caller`."""
-        if not isinstance(caller, Mapping):  # the bare id, of a gateway of the release before
-            caller = {} if caller is None else {"x-request-id": caller}
         # Not reset: Serve runs each request in a task of its own.
-        tracing.request_id.set(caller.get("x-request-id"))
+        tracing.request_id.set((caller or {}).get("x-request-id"))
         model = self._loaded[1].id if self._loaded is not None else ""
         named = {"gen_ai.operation.name": operation, "gen_ai.request.model": model}
         span = tracing.start(f"{operation} {model}", "SERVER", {**named, **attributes}, caller)

@@ -65,18 +65,14 @@ class VoiceJob:
     lease: str
 
 
+@dataclass(eq=False, repr=False)
 class VoiceJobClient:
     """The jobs of one service. Blocks in threads; every method raises JobsUnavailable."""
 
-    def __init__(self, service: str, module: str, cluster: str, variables: dict[str, str]) -> None:
-        """`service` is its id among services on the cluster, and `module` the program of a job.
-
-        `cluster` is the address of the cluster's GCS. The dashboard shows the `variables`.
-        """
-        self._service = service
-        self._module = module
-        self._cluster = cluster
-        self._variables = variables
+    _service: str  # its id among services on the cluster
+    _module: str  # the program of a job
+    _cluster: str  # the address of the cluster's GCS
+    _variables: dict[str, str]  # which the dashboard shows
 
     async def submit(self, claimed: Voice) -> VoiceJob:
         """The job's id contains the lease, since attempt numbers repeat after a release."""

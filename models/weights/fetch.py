@@ -16,14 +16,7 @@ from typing import Protocol
 from configs.schema.catalogue import Artefact
 from models.errors import WeightsCorrupt, WeightsMissing
 from models.weights.sources import Downloads, SourceFailed, list_files
-from models.weights.store import (
-    CONVERSIONS,
-    LISTING,
-    WeightStore,
-    delete_outdated,
-    mismatch,
-    write_whole,
-)
+from models.weights.store import LISTING, WeightStore, delete_outdated, mismatch, write_whole
 
 
 class FetchProgress(Protocol):
@@ -145,9 +138,9 @@ def _fetch_artefact(store: WeightStore, name: str, folder: Path, progress: Fetch
 
 def _convert(store: WeightStore, name: str) -> None:
     """Writes the missing files of the artefact's conversion, and deletes older versions."""
-    if not (paths := _unconverted(store, name)):
+    conversion = store.catalogue.artefacts[name].conversion
+    if conversion is None or not (paths := _unconverted(store, name)):
         return
-    conversion = CONVERSIONS[str(store.artefact(name).conversion)]
     made = import_module(conversion.module).convert(store.folder(name))
     for file, path in paths.items():
         store.store_converted(path, made[file])

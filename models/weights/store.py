@@ -13,7 +13,6 @@ import os
 import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from io import BufferedReader, BytesIO
 from pathlib import Path
 
@@ -28,31 +27,6 @@ logger = logging.getLogger(__name__)
 LISTING = TypeAdapter(dict[str, WeightFile])
 """The files of a commit of the model hub. Without hashes in the catalogue, the list of the first
 fetch is final: a commit cannot change."""
-
-
-@dataclass(frozen=True, slots=True)
-class Conversion:
-    """The conversion of an artefact by `make weights`, for this service's runtimes.
-
-    `convert(folder)` of the module returns contents by file name. File names include the version,
-    so that a cache can serve two releases at once.
-    """
-
-    module: str  # slow to import
-    version: int  # a new number converts again
-    files: tuple[str, ...]
-
-
-CONVERSIONS = {
-    "kokoro": Conversion(
-        "models.weights.convert.kokoro",
-        3,
-        ("plan.onnx", *(f"part{number}.onnx" for number in range(9))),
-    ),
-    "perth": Conversion("models.weights.convert.perth", 1, ("encoder.onnx", "decoder.onnx")),
-    "resemblyzer": Conversion("models.weights.convert.resemblyzer", 1, ("encoder.onnx",)),
-}
-"""Conversions by the name in `configs/catalogue.yaml` (`conversion` of an artefact)."""
 
 
 def load_catalogue() -> Catalogue:
@@ -182,9 +156,8 @@ class WeightStore:
 
     def conversion_paths(self, name: str) -> dict[str, Path]:
         """The paths of converted files, which may not exist; empty without a conversion."""
-        if (key := self.catalogue.artefacts[name].conversion) is None:
+        if (conversion := self.catalogue.artefacts[name].conversion) is None:
             return {}
-        conversion = CONVERSIONS[key]
         return {
             file: self.derived(name, f"v{conversion.version}-{file}") for file in conversion.files
         }

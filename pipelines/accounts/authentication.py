@@ -19,7 +19,7 @@ import jwt
 from sqlmodel import Session
 
 from configs.settings import Secrets
-from db.accounts import User, Workspace, key_by_digest, key_digests, note_refusal, touch_key
+from db.accounts import Workspace, key_by_digest, key_digests, note_refusal, touch_key
 from db.audit import audit
 from db.client_secrets import secret_by_digest, secret_digests
 from db.database import Database, utc_now
@@ -72,7 +72,7 @@ class Principal:
     key_id: int | None  # None for a token
     retention: str = "standard"  # or zero: no text and no audio is stored
     expires_at: datetime | None = None  # of the key; None for a key without an end, and for a token
-    session_id: UUID | None = None  # of a token that has a session
+    session_id: UUID | None = None  # of a token
     secret: bytes | None = None  # digest of a client secret; all else is that of its maker
     maker: "bytes | TokenClaims | None" = None  # of the secret: the digest of a key, or a token
 
@@ -122,9 +122,7 @@ class TokenClaims:
     """The user that a token stands for, and its session."""
 
     user_id: int
-    workspace_id: int
-    session_id: UUID | None = None  # None in tokens that were issued before sessions were kept
-    issued_at: int = 0  # Unix seconds, of a token without a session
+    session_id: UUID
 
 
 def token_key_id(key: str) -> str:
@@ -143,7 +141,6 @@ def issue_token(user_id: int, workspace_id: int, login: LoginSession, key: str) 
             "iat": login.created_at,
             "exp": login.expires_at,
             "jti": login.id.hex,
-            "sid": login.id.hex,  # tells it from a token of before sessions were kept
         },
         key,
         algorithm="HS256",
@@ -152,23 +149,12 @@ def issue_token(user_id: int, workspace_id: int, login: LoginSession, key: str) 
 
 
 def read_token(token: str, keys: Sequence[str]) -> TokenClaims | None:
-    """None for a token that is damaged, has expired, or was signed by none of `keys`.
-
-    A token without `kid` may be of any of them.
-    """
-    try:
-        kid = jwt.get_unverified_header(token).get("kid")
-    except jwt.InvalidTokenError:
-        return None
-    possible = (key for key in keys if kid is None or kid == token_key_id(key))
-    return next(filter(None, (_read_token(token, key) for key in possible)), None)
-
-
-def _read_token(token: str, key: str) -> TokenClaims | None:
+    """None for a token that is damaged, has expired, or was signed by none of `keys`."""
+    named = {token_key_id(key): key for key in keys}
     try:
         claims = jwt.decode(
             token,
-            key,
+            named[jwt.get_unverified_header(token)["kid"]],
             algorithms=["HS256"],
             audience=TOKEN_ISSUER,
             issuer=TOKEN_ISSUER,
@@ -178,10 +164,7 @@ def _read_token(token: str, key: str) -> TokenClaims | None:
                 "verify_iat": False,
             },
         )
-        user_id, workspace_id = int(claims["sub"]), int(claims["workspace"])
-        if "sid" in claims:
-            return TokenClaims(user_id, workspace_id, UUID(claims["sid"]))
-        return TokenClaims(user_id, workspace_id, issued_at=int(claims["iat"]))
+        return TokenClaims(int(claims["sub"]), UUID(claims["jti"]))
     except (jwt.InvalidTokenError, KeyError, TypeError, ValueError):
         return None
 
@@ -347,8 +330,9 @@ class Authenticator:
             if found is None or found[0].expires_at <= utc_now():
                 raise Unauthorized(UNKNOWN_SECRET)
         secret, workspace, key = found
-        issued_at = 0 if secret.session_id else int(secret.created_at.timestamp())
-        maker = key or TokenClaims(workspace.owner_id, workspace.id, secret.session_id, issued_at)
+        session_id = secret.session_id
+        maker = TokenClaims(workspace.owner_id, session_id) if session_id else key
+        assert maker is not None  # deleted with the secret
         principal = await self._principal_of(maker, _unlimited)
         scopes = principal.scopes.intersection(secret.scopes)
         return replace(principal, scopes=scopes, secret=digest, maker=maker)
@@ -386,26 +370,16 @@ class Authenticator:
             # What has ended stays so: it is looked up once, and live tokens are never locked out.
             if claims in self._ended:
                 raise TooManyUnknownKeys if is_limited else Unauthorized(UNAUTHORIZED)
-            arguments = (claims.user_id, claims.session_id)
-            found = await self._database.read(owner_of_session, *arguments)
-            if found is None or _has_ended(claims, found[0], found[2]):
+            found = await self._database.read(owner_of_session, claims.user_id, claims.session_id)
+            if found is None or found[1].expires_at <= utc_now():
                 if len(self._ended) >= MAX_REMEMBERED:
                     self._ended.clear()
                 self._ended.add(claims)
                 raise Unauthorized(UNAUTHORIZED)
-        (_, workspace, login), now = found, utc_now()
-        if login is not None and (
-            login.last_used_at is None or now - login.last_used_at > TOUCH_INTERVAL
-        ):
+        (workspace, login), now = found, utc_now()
+        if login.last_used_at is None or now - login.last_used_at > TOUCH_INTERVAL:
             self._tasks.start(self._touch(touch_session, login.id, now))
         return replace(_principal(workspace, ALL_SCOPES, None), session_id=claims.session_id)
-
-
-def _has_ended(claims: TokenClaims, user: User, login: LoginSession | None) -> bool:
-    if claims.session_id is None:
-        since = user.tokens_since
-        return since is not None and claims.issued_at <= since.timestamp()
-    return login is None or login.expires_at <= utc_now()
 
 
 def _principal(

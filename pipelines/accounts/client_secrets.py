@@ -40,22 +40,15 @@ class NewClientSecret:
     expires_at: datetime
 
 
+@dataclass(eq=False, repr=False)
 class ClientSecrets:
     """The secrets of all workspaces; `Authenticator` looks them up."""
 
-    def __init__(
-        self,
-        database: Database,
-        authenticator: Authenticator,
-        pepper: str,
-        encrypt: Cipher,
-        decrypt: Cipher,
-    ) -> None:
-        self._database = database
-        self._authenticator = authenticator
-        self._pepper = pepper
-        self._encrypt = encrypt
-        self._decrypt = decrypt
+    _database: Database
+    _authenticator: Authenticator
+    _pepper: str
+    _encrypt: Cipher
+    _decrypt: Cipher
 
     async def create(
         self,

@@ -174,12 +174,10 @@ class Accounts:
         self.authenticator.forget_tokens(principal.user_id)
 
     async def log_out(self, principal: Principal) -> None:
-        """Ends the caller's token; one without a session, with all others of that kind.
-
-        Raises InsufficientScope for an API key, or DatabaseUnavailable.
-        """
+        """Ends the caller's token. Raises InsufficientScope for a key, or DatabaseUnavailable."""
         _require_token(principal, "log out")
-        await self._database.run(_log_out, principal)
+        user_id, session_id = principal.user_id, principal.session_id
+        await self._database.run(sessions.log_out, user_id, session_id, utc_now())
         self.authenticator.forget_tokens(principal.user_id)
 
     async def update_profile(
@@ -353,7 +351,7 @@ def _set_password(
 ) -> User:
     user, now = _lock_user(session, user_id, verified), utc_now()
     user.password_hash, user.updated_at, user.email = password_hash, now, email or user.email
-    sessions.end_other_sessions(session, user, kept, now)
+    sessions.end_other_sessions(session, user_id, kept)
     audit(session, by[0], "password.changed", by[1], str(user_id))
     return user
 
@@ -365,17 +363,10 @@ def _end_session(session: Session, principal: Principal, session_id: UUID) -> No
 
 
 def _end_other_sessions(session: Session, principal: Principal) -> None:
-    user = _lock_user(session, principal.user_id)
-    sessions.end_other_sessions(session, user, principal.session_id, utc_now())
+    _lock_user(session, principal.user_id)
+    sessions.end_other_sessions(session, principal.user_id, principal.session_id)
     target = str(principal.user_id)
     audit(session, principal.workspace_id, "sessions.ended", principal.actor, target)
-
-
-def _log_out(session: Session, principal: Principal) -> None:
-    if principal.session_id is None:
-        _lock_user(session, principal.user_id).tokens_since = utc_now()
-    else:
-        sessions.log_out(session, principal.user_id, principal.session_id, utc_now())
 
 
 def _add_key_within_limit(session: Session, key: ApiKey, actor: str) -> None:

@@ -42,19 +42,15 @@ class WatermarkDetection:
         return max((one.likelihood for one in self.segments), default=0.0)
 
 
+@dataclass(eq=False, repr=False)
 class Watermarker:
     """Chooses the voices whose speech is marked, by the setting WATERMARK, and detects marks."""
 
-    def __init__(
-        self,
-        of: WatermarkOf = "off",
-        watermark: Watermark | None = None,
-        vad: VADEngine | None = None,
-    ) -> None:
-        """Without a watermark engine nothing is marked; `vad` finds speech for `detect`."""
-        self._of = of
-        self._watermark = watermark
-        self._vad = vad
+    _of: WatermarkOf = "off"
+    _watermark: Watermark | None = None  # without one nothing is marked
+    _vad: VADEngine | None = None  # finds speech for `detect`
+
+    def __post_init__(self) -> None:
         # One thread: a long file takes a core for 20 s, also after its client has disconnected.
         self._threads = DeadlineScheduler(1, "verify")
 

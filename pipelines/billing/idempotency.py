@@ -43,15 +43,6 @@ _IN_ROW, _IN_FILE = b"r", b"f"
 
 
 @dataclass(frozen=True, slots=True)
-class StoredAnswer:
-    """A response to store. `body` None: it is not stored."""
-
-    status: int
-    headers: list[list[str]]
-    body: TemporaryFile | None
-
-
-@dataclass(frozen=True, slots=True)
 class KeptAnswer:
     """A stored response that is read piece by piece: one of a quarter of an hour has 58 MB."""
 
@@ -82,11 +73,14 @@ class Claim:
         been charged, died with a body of another digest. Raises DatabaseUnavailable."""
         return await self._answers.bind(self._row, digest)
 
-    async def finish(self, answer: StoredAnswer) -> None:
-        """Stores the response. A failure is logged, not raised: the work is done already."""
+    async def finish(
+        self, status: int, headers: list[list[str]], body: TemporaryFile | None
+    ) -> None:
+        """Stores the response; None for a body that is not stored. A failure is logged, not raised:
+        the work is done already."""
         self._renewing.cancel()
         try:
-            await self._answers.keep(self._row, answer)
+            await self._answers.keep(self._row, status, headers, body)
         except Exception:  # the work is done: an unstored response must not fail it
             logger.exception("answer_not_kept")
 
@@ -94,23 +88,6 @@ class Claim:
         """Lets the next request with the key run; also when the caller is cancelled."""
         self._renewing.cancel()
         await self._answers.release(self._row)
-
-
-@dataclass(frozen=True, slots=True)
-class FinishedRequest:
-    """A request that has a response already."""
-
-    answers: "IdempotencyStore"
-    row: IdempotentAnswer
-
-    async def answer_to(self, digest: bytes) -> KeptAnswer | None:
-        """The stored response; None when the body had another digest.
-
-        Raises AnswerNotKept, StorageUnavailable or DatabaseUnavailable.
-        """
-        if not hmac.compare_digest(self.row.body_digest or b"", digest):
-            return None
-        return await self.answers.open(self.row)
 
 
 class IdempotencyStore:
@@ -132,8 +109,11 @@ class IdempotencyStore:
         self._limits = limits or SharedLimits()
         self._releasing = TaskSet()
 
-    async def claim(self, workspace_id: int, path: str, key: str) -> Claim | FinishedRequest:
-        """Raises RequestRunning or DatabaseUnavailable."""
+    async def claim(self, workspace_id: int, path: str, key: str) -> Claim | IdempotentAnswer:
+        """A claim, or the row of a request that has a response already, for `open`.
+
+        Raises RequestRunning or DatabaseUnavailable.
+        """
         lease, now = secrets.token_hex(16), utc_now()
         times = (now, now + LEASE, now + KEPT_FOR)
         try:
@@ -144,7 +124,7 @@ class IdempotencyStore:
             return Claim(self, row)
         if row.status is None:
             raise RequestRunning
-        return FinishedRequest(self, row)
+        return row
 
     def new_digest(self) -> "hmac.HMAC":
         """A digest for the bodies of requests, to find a key that is reused for another request."""
@@ -154,9 +134,15 @@ class IdempotencyStore:
         """As `Claim.bind`."""
         return await self._database.run(bind_answer, row, digest)
 
-    async def keep(self, row: IdempotentAnswer, answer: StoredAnswer) -> None:
+    async def keep(
+        self,
+        row: IdempotentAnswer,
+        status: int,
+        headers: list[list[str]],
+        body: TemporaryFile | None,
+    ) -> None:
         """Raises StorageUnavailable or DatabaseUnavailable."""
-        body, kept = answer.body, None
+        kept = None
         if body is not None and await self._has_room(row.workspace_id, body.size):
             if body.size <= ROW_BYTES:
                 content = _IN_ROW + b"".join(body.blocks(ROW_BYTES))
@@ -166,7 +152,7 @@ class IdempotencyStore:
                 )
                 content = _IN_FILE + file_id.encode()
             kept = self._encryption.encrypt(content, _about(row))
-        await self._database.run(finish_answer, row, answer.status, answer.headers, kept)
+        await self._database.run(finish_answer, row, status, headers, kept)
 
     async def _has_room(self, workspace_id: int, size: int) -> bool:
         if size > MAX_KEPT_BYTES:
@@ -174,8 +160,13 @@ class IdempotencyStore:
         key = f"answer-bytes:{workspace_id}"
         return (await self._limits.hit(key, MAX_DAILY_BYTES, DAY_S, size)).allowed
 
-    async def open(self, row: IdempotentAnswer) -> KeptAnswer:
-        """The stored response of a finished row. Raises as `FinishedRequest.answer_to`."""
+    async def open(self, row: IdempotentAnswer, digest: bytes) -> KeptAnswer | None:
+        """The stored response of a finished row; None when the body had another digest.
+
+        Raises AnswerNotKept, StorageUnavailable or DatabaseUnavailable.
+        """
+        if not hmac.compare_digest(row.body_digest or b"", digest):
+            return None
         assert row.status is not None
         if row.body is None:
             raise AnswerNotKept

@@ -28,7 +28,7 @@ from db.chats import (
 from db.database import Database
 from models.llm.base import ChatMessage, Role, TokenUsage
 from pipelines.errors import ChatNotFound, InvalidRequest, PlanRequired
-from pipelines.storage.encryption import MARK, Encryption
+from pipelines.storage.encryption import Encryption
 from pipelines.tasks import TtlCache
 
 TITLE_LENGTH = 80
@@ -43,49 +43,16 @@ MB = 1_000_000
 M = TypeVar("M", ChatMessage, ChatEntry)
 
 
-class ChatEncryption:
-    """Encrypts messages and titles at rest, bound to their workspace and chat."""
-
-    def __init__(self, encryption: Encryption) -> None:
-        self._encryption = encryption
-
-    def seal_message(
-        self, workspace_id: int, chat_id: UUID, content: str, extra: dict[str, Any]
-    ) -> str:
-        """Encrypts text and extras together."""
-        plain = json.dumps([content, extra], ensure_ascii=False)
-        return self._encryption.encrypt_text(plain, _about(workspace_id, chat_id))
-
-    def open_message(
-        self, workspace_id: int, chat_id: UUID, stored: str, extra: dict[str, Any]
-    ) -> tuple[str, dict[str, Any]]:
-        """Text and extras; `extra` is stored beside a text that is not encrypted.
-
-        Raises DecryptionError.
-        """
-        if not stored.startswith(MARK):
-            return stored, extra
-        opened: tuple[str, dict[str, Any]]
-        opened = tuple(
-            json.loads(self._encryption.decrypt_text(stored, _about(workspace_id, chat_id)))
-        )
-        return opened
-
-    def seal_title(self, workspace_id: int, chat_id: UUID, title: str) -> str:
-        return self._encryption.encrypt_text(title, _about(workspace_id, chat_id, "title"))
-
-    def open_title(self, workspace_id: int, chat_id: UUID, stored: str) -> str:
-        """Raises DecryptionError."""
-        return self._encryption.decrypt_text(stored, _about(workspace_id, chat_id, "title"))
-
-
 class ChatHistory:
     """Reads and extends the saved chats of a workspace. Methods raise DatabaseUnavailable.
-    Threads decrypt: a full chat takes some 30 ms."""
+
+    Messages and titles are encrypted, bound to their workspace and chat. Threads decrypt: a full
+    chat takes some 30 ms.
+    """
 
     def __init__(self, database: Database, encryption: Encryption, plans: PlansConfig) -> None:
         self._database = database
-        self._encryption = ChatEncryption(encryption)
+        self._encryption = encryption
         self._plans = plans
         # Counting takes 3 ms for 10,000 chats, which are 40 MB at least.
         self._used: TtlCache[int, int] = TtlCache(lambda used: min(60.0, used / (5 * MB)), 10_000)
@@ -155,17 +122,13 @@ class ChatHistory:
     def _open(self, chat: Chat, entries: list[ChatEntry]) -> None:
         self._open_title(chat)
         for entry in entries:
-            entry.content, entry.extra = self._encryption.open_message(
-                chat.workspace_id, chat.id, entry.content, entry.extra
-            )
+            entry.content, entry.extra = self._open_message(chat, entry)
 
     def _open_newest(
         self, chat: Chat, entries: list[ChatEntry], budget_tokens: int | None
     ) -> tuple[ChatMessage, ...]:
         def opened(entry: ChatEntry) -> ChatMessage:
-            stored = (entry.content, entry.extra)
-            texts = self._encryption.open_message(chat.workspace_id, chat.id, *stored)
-            return ChatMessage(cast(Role, entry.role), *texts)
+            return ChatMessage(cast(Role, entry.role), *self._open_message(chat, entry))
 
         if budget_tokens is None:
             return tuple(map(opened, entries))
@@ -181,7 +144,14 @@ class ChatHistory:
         return (*map(opened, _instructions(entries)), *reversed(newest))
 
     def _open_title(self, chat: Chat) -> None:
-        chat.title = self._encryption.open_title(chat.workspace_id, chat.id, chat.title)
+        about = chat_about(chat.workspace_id, chat.id, "title")
+        chat.title = self._encryption.decrypt_text(chat.title, about)
+
+    def _open_message(self, chat: Chat, entry: ChatEntry) -> tuple[str, dict[str, Any]]:
+        """The text and the extras, which are encrypted together."""
+        about = chat_about(chat.workspace_id, chat.id)
+        text, extra = json.loads(self._encryption.decrypt_text(entry.content, about))
+        return text, extra
 
     async def save(
         self,
@@ -201,7 +171,7 @@ class ChatHistory:
             entries[-1].prompt_tokens = usage.prompt_tokens
             entries[-1].completion_tokens = usage.completion_tokens
         self._seal(workspace_id, chat_id, entries)
-        title = self._encryption.seal_title(workspace_id, chat_id, _title(said)) if is_new else None
+        title = self._seal_title(workspace_id, chat_id, said) if is_new else None
         await self._database.run(append_to_chat, workspace_id, chat_id, entries, title)
 
     async def save_conversation(
@@ -213,7 +183,7 @@ class ChatHistory:
         for entry in entries:
             entry.model = model if entry.role == "assistant" else None
         await asyncio.to_thread(self._seal, workspace_id, chat_id, entries)
-        title = self._encryption.seal_title(workspace_id, chat_id, _title(messages))
+        title = self._seal_title(workspace_id, chat_id, messages)
 
         def append(session: Session) -> bool:
             workspace = session.get(Workspace, workspace_id)
@@ -226,10 +196,13 @@ class ChatHistory:
 
     def _seal(self, workspace_id: int, chat_id: UUID, entries: Sequence[ChatEntry]) -> None:
         for entry in entries:
-            entry.content = self._encryption.seal_message(
-                workspace_id, chat_id, entry.content, entry.extra
-            )
-            entry.extra = {}
+            plain = json.dumps([entry.content, entry.extra], ensure_ascii=False)
+            about = chat_about(workspace_id, chat_id)
+            entry.content, entry.extra = self._encryption.encrypt_text(plain, about), {}
+
+    def _seal_title(self, workspace_id: int, chat_id: UUID, said: Sequence[ChatMessage]) -> str:
+        about = chat_about(workspace_id, chat_id, "title")
+        return self._encryption.encrypt_text(_title(said), about)
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,5 +330,6 @@ def _storable(text: str) -> str:
     return text.replace("\0", "")
 
 
-def _about(workspace_id: int, chat_id: UUID, what: str = "message") -> str:
+def chat_about(workspace_id: int, chat_id: UUID, what: str = "message") -> str:
+    """The associated data of its messages, or of its title."""
     return f"chat:{workspace_id}:{chat_id}:{what}"

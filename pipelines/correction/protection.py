@@ -5,49 +5,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pydantic import TypeAdapter
+
+from configs.load import load_yaml
 from pipelines.correction.edits import Edit, without_overlaps
 
-_FENCE = r"(?ms:^[ \t]*(?P<mark>```+|~~~+).*?(?:^[ \t]*(?P=mark)[`~]*[ \t]*$|\Z))"
-# In the order in which they are tried at one place.
-_PATTERNS: tuple[tuple[str, str], ...] = (
-    ("code", _FENCE),
-    ("code", r"(?P<ticks>`{1,3})(?!`)[^`\n]{1,500}(?P=ticks)"),
-    ("url", r"\b(?:[a-z][a-z0-9+.-]{1,15}://|www\.)[^\s<>\"'`]{1,2000}[^\s<>\"'`.,;:!?)\]}]"),
-    ("email", r"\b[\w.+%-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}\b"),
-    (
-        "url",
-        r"\b(?:[a-z0-9-]{1,63}\.){1,4}"
-        r"(?:com|org|net|io|dev|edu|gov|co|uk|de|fr|app|ai|info|eu)\b(?:/[^\s<>\"'`]{0,500}[\w/])?",
-    ),
-    ("placeholder", r"\{\{[^{}\n]{1,100}\}\}|\$?\{[^{}\n]{0,100}\}|%\([^()\n]{1,60}\)[sdfr]"),
-    ("placeholder", r"(?<!\w)%[sdfi]\b|<[A-Za-z/!][^<>\n]{0,200}>|\[[A-Z][A-Z0-9_ ]{1,60}\]"),
-    ("path", r"(?<![\w/])(?:~|\.{1,2})?(?:/[\w.@+-]{1,100}){2,40}/?"),
-    ("path", r"\b[A-Za-z]:\\[\w.@+ \\-]{1,300}[\w.]"),
-    ("path", r"(?<![\w/])(?:~|\.{1,2})/[\w.@+-]{1,100}"),
-    (
-        "path",
-        r"\b[\w-]{1,100}\.(?:py|js|ts|json|ya?ml|toml|md|txt|csv|pdf|docx?|xlsx?|pptx?|png|jpe?g"
-        r"|gif|svg|zip|gz|tar|html?|css|sh|cfg|ini|log|sql|rs|go|java|cpp|exe|mp3|mp4|wav)\b",
-    ),
-    ("mention", r"(?<![\w@])@\w[\w.-]{0,60}\w|(?<![\w@])@\w"),
-    ("tag", r"(?<![\w#&])#\w{1,100}"),
-    # Everything with a digit: numbers, dates, times, prices, versions, units, identifiers.
-    (
-        "number",
-        r"(?<![\w'’])[$€£¥₹+−-]{0,2}(?=[\w'’]{0,40}\d)[\w'’]{1,60}"
-        r"(?:[%‰°€£$¥]|[.,:/−–-](?=\w)[\w'’]{1,60}){0,20}",
-    ),
-    (
-        "identifier",
-        r"\b(?=[^\W_A-Z]{0,40}[a-z][^\W_A-Z]{0,40}[A-Z])\w{1,100}\b|\b(?=[^\W_]{0,60}_)\w{1,200}\b"
-        r"|\b[A-Za-z]\w{0,60}\(\)|\b[A-Z]{2,20}s?\b",
-    ),
-    (
-        "emoji",
-        r"[\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\u200d\ufe0f\U000e0020-\U000e007f]+",
-    ),
-    ("emoji", r"(?<!\S)[:;=8][-'^]?[()\[\]DPpOo/\\|*3](?!\w)|<3"),
-)
+_PATTERNS = load_yaml(TypeAdapter(tuple[tuple[str, str], ...]), "protected_texts")
 _ANY = re.compile("|".join(f"(?P<p{i}>{pattern})" for i, (_, pattern) in enumerate(_PATTERNS)))
 _NAME = re.compile(r"(?<![\w'’-])[^\W\d_a-zß-öø-ÿ][^\W\d_]{0,60}(?:['’-][^\W\d_]{1,60}){0,4}")
 _BEGINS = re.compile(r"(?:^|[.!?:…]['\")\]”’]*\s|\n|[\"“(\[*>•–—-]\s?)\s*$")

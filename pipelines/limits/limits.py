@@ -26,6 +26,7 @@ WINDOW_S, HOUR_S = 60, 3600
 LEASE_S = 30.0  # the leases of a dead process expire after this
 RENEW_S = 10.0
 PROBE_S = 1.0
+TELL_S = 0.2  # so much later a second gateway learns what the first has counted alone
 LOCAL = "twin"  # the label of this process's own tables in metrics
 MAX_WINDOWS = 200_000  # clients can use many addresses; the oldest windows are dropped first
 SWEEP_S = 10.0
@@ -165,13 +166,10 @@ class LimitStore(ABC):
 
     backend: str  # for metrics
     gateways = 1  # the known number of processes that count there
+    is_alone = False  # this process decides short windows itself, and tells the store afterwards
 
     def __init__(self) -> None:
         self._name = secrets.token_hex(8)  # of this process
-
-    def here(self, hit: Hit) -> RateWindow | None:
-        """Decides locally where this process may; None where it must ask the store."""
-        return None
 
     @abstractmethod
     async def hits(self, hits: list[Hit]) -> list[RateWindow]:
@@ -194,7 +192,8 @@ class LimitStore(ABC):
 class SharedLimits:
     """The rate limits and leases of a process. Its methods never fail.
 
-    Hits that arrive during a call to the store are sent together in the next call. A store that
+    Hits that arrive during a call to the store are sent together in the next call. A process that
+    is alone decides the windows of a minute before it sends them. A store that
     fails several times in a row is not called again until a probe succeeds; meanwhile the tables of
     this process decide, with its share of each limit. Without a store they always decide.
     """
@@ -215,6 +214,7 @@ class SharedLimits:
         self.degraded = False  # the store is lost: the tables of this process decide
         self._waiting: list[tuple[Hit, asyncio.Future[RateWindow]]] = []
         self._asking: asyncio.Task[None] | None = None
+        self._told: list[Hit] = []
         self._renewing: asyncio.Task[None] | None = None
         self._tasks = TaskSet()
         self._held: dict[str, set[str]] = defaultdict(set)
@@ -235,8 +235,13 @@ class SharedLimits:
         began = time.perf_counter()
         hit = Hit(key, limit, window_s, cost)
         backend = LOCAL if self._store is None else self._store.backend
-        window = self._windows.hit(hit) if self._store is None else self._store.here(hit)
-        if window is None:
+        window: RateWindow | None
+        if self._store is None:
+            window = self._windows.hit(hit)
+        elif self._store.is_alone and window_s <= WINDOW_S and not self.degraded:
+            window = self._windows.hit(hit)
+            self._tell(hit)
+        else:
             window = await self._ask(hit)
         if window is None:
             backend, window = LOCAL, self._decide_locally(hit)
@@ -288,6 +293,7 @@ class SharedLimits:
 
     async def close(self) -> None:
         """Ends the background tasks."""
+        self._told.clear()
         await self._tasks.close()
         if self._store is not None:
             await self._store.close()
@@ -297,14 +303,29 @@ class SharedLimits:
         if self.degraded:
             return None
         self._keep_renewing()
+        try:
+            return await self._put(hit)
+        except StoreLost:
+            return None
+
+    def _put(self, hit: Hit) -> "asyncio.Future[RateWindow]":
+        """Sends it with the next call to the store."""
         future: asyncio.Future[RateWindow] = asyncio.get_running_loop().create_future()
         self._waiting.append((hit, future))
         if self._asking is None or self._asking.done():
             self._asking = self._tasks.start(self._ask_all(), "count hits", detached=True)
-        try:
-            return await future
-        except StoreLost:
-            return None
+        return future
+
+    def _tell(self, hit: Hit) -> None:
+        """Sends a hit that was decided here within TELL_S, since calls cost more than counting."""
+        if not self._told:
+            asyncio.get_running_loop().call_later(TELL_S, self._put_told)
+        self._told.append(hit)
+
+    def _put_told(self) -> None:
+        told, self._told = self._told, []
+        for hit in told:
+            self._put(hit).cancel()  # nothing waits for the answer
 
     async def _ask_all(self) -> None:
         assert self._store is not None
@@ -321,8 +342,8 @@ class SharedLimits:
                 raise
             self._failures = 0
             for (hit, future), window in zip(batch, windows, strict=True):
-                self._learn(hit, window)
                 if not future.done():
+                    self._learn(hit, window)
                     future.set_result(window)
 
     def _give_up(self, batch: list[tuple[Hit, asyncio.Future[RateWindow]]]) -> None:

@@ -4,6 +4,7 @@ over."""
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -41,22 +42,15 @@ DAYS_CHECKED_EVERY_S = 3600.0  # data kept for days is many rows to check
 MAX_ROUNDS = 100  # batches of one chore in one run; the others follow in the next run
 
 
+@dataclass(eq=False, repr=False)
 class Housekeeper:
     """Every chore may run in several processes at once, and be killed at any point."""
 
-    def __init__(
-        self,
-        database: Database,
-        files: Files,
-        retention: RetentionConfig,
-        voices: VoiceQueue | None = None,
-    ) -> None:
-        """Without `voices` hopeless custom voices are not failed."""
-        self._database = database
-        self._voices = voices
-        self._files = files
-        self._retention = retention
-        self._daily_due = 0.0  # monotonic seconds
+    _database: Database
+    _files: Files
+    _retention: RetentionConfig
+    _voices: VoiceQueue | None = None  # without it hopeless custom voices are not failed
+    _daily_due: float = 0.0  # monotonic seconds
 
     async def run_once(self) -> dict[str, int]:
         """How many rows or files each chore changed. A failed one is logged and tried again."""

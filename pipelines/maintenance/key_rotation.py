@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement
-from sqlmodel import Session, col, select
+from sqlmodel import Session, SQLModel, col, select
 
 from db.chats import Chat, entries_of
 from db.database import Database
 from db.files import StoredFile
 from db.webhooks import Event, Webhook, body_about
-from pipelines.chat.history import ChatEncryption
+from pipelines.chat.history import chat_about
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.webhooks.registration import secret_about
@@ -39,7 +39,6 @@ class Rotation:
     def __init__(self, database: Database, encryption: Encryption, files: Files) -> None:
         self._database = database
         self._encryption = encryption
-        self._chats = ChatEncryption(encryption)
         self._files = files
 
     async def run(self) -> Rotated:
@@ -87,19 +86,11 @@ class Rotation:
         return in_row
 
     def _rotate_chat(self, session: Session, chat: Chat) -> bool:
-        changed = False
-        encryption, workspace_id = self._chats, chat.workspace_id
-        if not self._encryption.is_newest_text(chat.title):
-            title = encryption.open_title(workspace_id, chat.id, chat.title)
-            chat.title = encryption.seal_title(workspace_id, chat.id, title)
-            changed = True
+        owner = (chat.workspace_id, chat.id)
+        changed = [self._rotate_text(chat, "title", chat_about(*owner, "title"))]
         for entry in entries_of(session, chat.id):
-            if not self._encryption.is_newest_text(entry.content):
-                opened = encryption.open_message(workspace_id, chat.id, entry.content, entry.extra)
-                entry.content = encryption.seal_message(workspace_id, chat.id, *opened)
-                entry.extra = {}
-                changed = True
-        return changed
+            changed.append(self._rotate_text(entry, "content", chat_about(*owner)))
+        return any(changed)
 
     def _rotate_webhook(self, _session: Session, webhook: Webhook) -> bool:
         before = (webhook.secret, webhook.old_secret)
@@ -110,9 +101,10 @@ class Rotation:
         return (webhook.secret, webhook.old_secret) != before
 
     def _rotate_event(self, _session: Session, event: Event) -> bool:
-        if event.body is None or self._encryption.is_newest_text(event.body):
-            return False
         about = body_about(event.workspace_id, event.id)
-        body = self._encryption.decrypt_text(event.body, about)
-        event.body = self._encryption.encrypt_text(body, about)
-        return True
+        return event.body is not None and self._rotate_text(event, "body", about)
+
+    def _rotate_text(self, row: SQLModel, column: str, about: str) -> bool:
+        before = getattr(row, column)
+        setattr(row, column, self._encryption.rotate_text(before, about))
+        return getattr(row, column) is not before

@@ -17,8 +17,7 @@ HEADER_BYTES = len(VERSION) + KEY_ID_BYTES
 OVERHEAD_BYTES = HEADER_BYTES + NONCE_BYTES + TAG_BYTES
 """Additional bytes of encrypted data."""
 MARK = "sealed:"
-"""Prefix of encrypted values in a column of text; texts stored before encryption existed have none.
-"""
+"""Prefix of encrypted values in a column of text."""
 
 
 class DecryptionError(Exception):
@@ -72,14 +71,14 @@ class Encryption:
         return MARK + base64.b64encode(self.encrypt(text.encode(), associated_data)).decode()
 
     def decrypt_text(self, stored: str, associated_data: str) -> str:
-        """The text of `encrypt_text`; a text without MARK unchanged. Raises DecryptionError."""
-        if not stored.startswith(MARK):
-            return stored
+        """The text of `encrypt_text`. Raises DecryptionError."""
         return self.decrypt(_decode(stored), associated_data).decode()
 
-    def is_newest_text(self, stored: str) -> bool:
-        """As `is_newest`, of a column of text."""
-        return stored.startswith(MARK) and self.is_newest(_decode(stored))
+    def rotate_text(self, stored: str, associated_data: str) -> str:
+        """As `rotate`, for a column of text."""
+        if self.is_newest(_decode(stored)):
+            return stored
+        return self.encrypt_text(self.decrypt_text(stored, associated_data), associated_data)
 
 
 def _decode(stored: str) -> bytes:

@@ -9,36 +9,19 @@ Measured on 2 cores: the small n-gram models take 14 MB and load in 0.1 s; the f
 from collections import Counter
 from collections.abc import Set
 from functools import lru_cache
+from pathlib import Path
 
 from lingua import Language, LanguageDetector, LanguageDetectorBuilder
+from pydantic import TypeAdapter
+
+from configs.load import load_yaml
 
 SAMPLE_CHARACTERS = 1000  # enough to decide; keeps 5,000 characters as cheap as 1,000
 FALLBACK = "en"
 
-# First and last code point of a script, and its languages; the first is the usual one.
-_SCRIPTS: tuple[tuple[int, int, tuple[str, ...]], ...] = (
-    (0x0370, 0x03FF, ("el",)),
-    (0x0400, 0x052F, ("ru", "uk", "bg", "sr", "mk", "be", "kk", "mn")),
-    (0x0530, 0x058F, ("hy",)),
-    (0x0590, 0x05FF, ("he",)),
-    (0x0600, 0x06FF, ("ar", "fa", "ur")),
-    (0x0750, 0x077F, ("ar", "fa", "ur")),
-    (0x0900, 0x097F, ("hi", "mr", "ne")),
-    (0x0980, 0x09FF, ("bn", "as")),
-    (0x0A00, 0x0A7F, ("pa",)),
-    (0x0A80, 0x0AFF, ("gu",)),
-    (0x0B00, 0x0B7F, ("or",)),
-    (0x0B80, 0x0BFF, ("ta",)),
-    (0x0C00, 0x0C7F, ("te",)),
-    (0x0C80, 0x0CFF, ("kn",)),
-    (0x0D00, 0x0D7F, ("ml",)),
-    (0x0D80, 0x0DFF, ("si",)),
-    (0x0E00, 0x0E7F, ("th",)),
-    (0x10A0, 0x10FF, ("ka",)),
-    (0x1200, 0x137F, ("am",)),
-    (0x3040, 0x30FF, ("ja",)),
-    (0x3400, 0x9FFF, ("zh", "ja")),
-    (0xAC00, 0xD7AF, ("ko",)),
+_SCRIPTS = load_yaml(
+    TypeAdapter(tuple[tuple[int, int, tuple[str, ...]], ...]),
+    str(Path(__file__).with_name("scripts.yaml")),
 )
 _LATIN: tuple[str, ...] = ()
 

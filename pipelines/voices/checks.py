@@ -70,21 +70,14 @@ class _Analysed:
     opening: Pcm
 
 
+@dataclass(eq=False, repr=False)
 class SampleChecker:
     """Checks files one after the other; blocking work runs in threads."""
 
-    def __init__(
-        self,
-        decoder: AudioDecoder,
-        vad: VADEngine,
-        encoder: Callable[[], SpeakerEncoder],
-        rules: SampleRules,
-    ) -> None:
-        """`encoder` is called in a thread; the first call may load the engine."""
-        self._decoder = decoder
-        self._vad = vad
-        self._encoder = encoder
-        self._rules = rules
+    _decoder: AudioDecoder
+    _vad: VADEngine
+    _encoder: Callable[[], SpeakerEncoder]  # called in a thread; the first call may load the engine
+    _rules: SampleRules
 
     async def check(self, files: Sequence[SampleFile], owner: Owner = "") -> CheckedSamples:
         """Owners take turns (`AudioDecoder.decode`).

@@ -6,9 +6,12 @@ Against server-side request forgery (SSRF): requests of the service into its own
 import re
 from collections.abc import Collection, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from pathlib import Path
 
+from pydantic import TypeAdapter
 from yarl import URL
 
+from configs.load import load_yaml
 from pipelines.errors import InvalidUrl
 
 Network = IPv4Network | IPv6Network
@@ -16,36 +19,10 @@ Network = IPv4Network | IPv6Network
 MAX_URL_CHARACTERS = 2048
 LOW_PORTS = (443, 8443)  # and those from 1024
 
-_CLOSED_IPV4 = [
-    ip_network(network)
-    for network in (
-        "0.0.0.0/8",
-        "10.0.0.0/8",
-        "100.64.0.0/10",  # shared by the customers of a carrier
-        "127.0.0.0/8",
-        "169.254.0.0/16",  # link-local, where clouds have their metadata
-        "172.16.0.0/12",
-        "192.0.0.0/24",
-        "192.0.2.0/24",  # documentation
-        "192.88.99.0/24",  # relays of 6to4
-        "192.168.0.0/16",
-        "198.18.0.0/15",  # benchmarks
-        "198.51.100.0/24",  # documentation
-        "203.0.113.0/24",  # documentation
-        "224.0.0.0/4",  # multicast
-        "240.0.0.0/4",  # reserved, and broadcast
-    )
-]
-_OPEN_IPV6 = ip_network("2000::/3")  # NAT64, local and multicast addresses lie outside
-_CLOSED_IPV6 = [
-    ip_network(network)
-    for network in (
-        "2001::/23",  # protocols, among them Teredo
-        "2001:db8::/32",  # documentation
-        "2002::/16",  # 6to4
-        "3fff::/20",  # documentation
-    )
-]
+_CLOSED = load_yaml(
+    TypeAdapter(tuple[Network, ...]), str(Path(__file__).with_name("closed_networks.yaml"))
+)
+_OPEN_IPV6 = ip_network("2000::/3")
 
 _LAST_LABEL_IS_NUMBER = re.compile(r"(?:^|\.)(?:\d+|0x[0-9a-f]*)$")
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
@@ -59,9 +36,8 @@ def may_dial(address: IPv4Address | IPv6Address, allowed: Sequence[Network]) -> 
         address = address.ipv4_mapped
     if any(address in network for network in allowed):
         return True
-    if isinstance(address, IPv4Address):
-        return not any(address in network for network in _CLOSED_IPV4)
-    return address in _OPEN_IPV6 and not any(address in network for network in _CLOSED_IPV6)
+    is_open = isinstance(address, IPv4Address) or address in _OPEN_IPV6
+    return is_open and not any(address in network for network in _CLOSED)
 
 
 def check_url(text: str, own_hosts: Collection[str], allowed: Sequence[Network]) -> None:

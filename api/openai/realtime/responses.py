@@ -2,6 +2,7 @@
 rely on."""
 
 import asyncio
+from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
 from math import ceil
@@ -11,7 +12,7 @@ from api.http.errors import CODED
 from api.openai.realtime import server_events
 from api.openai.realtime.faults import as_fault
 from api.openai.realtime.response_object import RealtimeResponse, RealtimeUsage
-from api.openai.realtime.server_events import PartEvents, new_id
+from api.openai.realtime.server_events import content_part, new_id
 from api.openai.realtime.wire import to_wire
 from api.sockets.kernel.conversation import SessionEnded
 from models.llm.base import FinishReason
@@ -67,7 +68,7 @@ class ActiveResponse:
         self._work: asyncio.Task[None] | None = None
         self.answer: Answer | None = None
         self._message: Item | None = None
-        self._part: PartEvents | None = None
+        self._place: tuple[str, str, int, int] | None = None  # of the message's part
         self._calls: dict[int, tuple[Item, tuple[str, str, int, str]]] = {}  # and its place
         self._items: list[Item] = []  # by output index
 
@@ -128,32 +129,34 @@ class ActiveResponse:
     async def _show(self, piece: AnswerPiece) -> None:
         match piece:
             case AnswerText(text):
-                events, part = await self._open_message()
+                place, part = await self._open_message()
                 part.text += text
-                speaks = self._view.speaks
-                await self._send(
-                    events.transcript_delta(text) if speaks else events.text_delta(text)
-                )
+                event = server_events.text_delta
+                if self._view.speaks:
+                    event = server_events.transcript_delta
+                await self._send(event(*place, text))
             case AnswerAudio(data, _, words):
-                events, part = await self._open_message()
+                place, part = await self._open_message()
                 part.words += words
                 # Rounded up, as clients do that truncate the answer at the end of what came.
                 part.audio_ms = ceil(self.playback.sent_s * 1000)
-                await self._send(events.audio_delta(data))
+                delta = b64encode(data).decode("ascii")
+                await self._send(server_events.audio_delta(*place, delta))
             case AnswerCall(delta):
                 await self._call(delta)
 
-    async def _open_message(self) -> tuple[PartEvents, Part]:
-        if self._message is None or self._part is None:
+    async def _open_message(self) -> tuple[tuple[str, str, int, int], Part]:
+        if self._message is None or self._place is None:
             part = Part("output_audio" if self._view.speaks else "output_text")
             self.spoken = part
             item = Item(new_id("item"), "message", "assistant", [], "in_progress")
             index = await self._open(item)
             item.parts.append(part)
             self._message = item
-            self._part = PartEvents(self.response.id, item.id, index)
-            await self._send(self._part.part_added(self._view.speaks))
-        return self._part, self._message.parts[0]
+            self._place = (self.response.id, item.id, index, 0)
+            opened = content_part(self._view.speaks, "")
+            await self._send(server_events.part_added(*self._place, opened))
+        return self._place, self._message.parts[0]
 
     async def _open(self, item: Item) -> int:
         index = len(self._items)
@@ -189,8 +192,8 @@ class ActiveResponse:
         whole = self.response.status == "completed"
         for index, item in enumerate(self._items):
             item.status = "completed" if whole else "incomplete"
-            if item is self._message and self._part is not None:
-                await self._end_message(self._part, item.parts[0])
+            if item is self._message and self._place is not None:
+                await self._end_message(self._place, item.parts[0])
             for call, place in self._calls.values():
                 if call is item:
                     done = server_events.arguments_done(*place, item.name, item.arguments)
@@ -210,13 +213,14 @@ class ActiveResponse:
         played_ms = round(self.playback.played_s * 1000)
         self.spoken.cut(min(played_ms, self.spoken.audio_ms) if is_lost else self.spoken.audio_ms)
 
-    async def _end_message(self, events: PartEvents, part: Part) -> None:
+    async def _end_message(self, place: tuple[str, str, int, int], part: Part) -> None:
         if self._view.speaks:
-            await self._send(events.audio_done())
-            await self._send(events.transcript_done(part.text))
+            await self._send(server_events.audio_done(*place))
+            await self._send(server_events.transcript_done(*place, part.text))
         else:
-            await self._send(events.text_done(part.text))
-        await self._send(events.part_done(self._view.speaks, part.text))
+            await self._send(server_events.text_done(*place, part.text))
+        ended = content_part(self._view.speaks, part.text)
+        await self._send(server_events.part_done(*place, ended))
 
     def _set_status(self, finished: FinishReason | None) -> None:
         if self._reason is not None:

@@ -6,7 +6,6 @@ always the first key, and `event_id` the second: `beta.to_beta` relies on it.
 """
 
 import secrets
-from base64 import b64encode
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -69,6 +68,15 @@ _CALL = ("response_id", "item_id", "output_index", "call_id")  # where a functio
 arguments_delta = _plain("response.function_call_arguments.delta", *_CALL, "delta")
 # `arguments` is the whole JSON text.
 arguments_done = _plain("response.function_call_arguments.done", *_CALL, "name", "arguments")
+_PART = ("response_id", "item_id", "output_index", "content_index")  # where a part of content is
+part_added = _plain("response.content_part.added", *_PART, "part")
+part_done = _plain("response.content_part.done", *_PART, "part")
+audio_delta = _plain("response.output_audio.delta", *_PART, "delta")  # base64
+audio_done = _plain("response.output_audio.done", *_PART)
+transcript_delta = _plain("response.output_audio_transcript.delta", *_PART, "delta")
+transcript_done = _plain("response.output_audio_transcript.done", *_PART, "transcript")
+text_delta = _plain("response.output_text.delta", *_PART, "delta")
+text_done = _plain("response.output_text.done", *_PART, "text")
 
 
 def transcription_delta(item_id: str, delta: str) -> str:
@@ -97,59 +105,15 @@ def rate_limits_updated(limit: int, remaining: int, reset_s: float) -> str:
     return _frame("rate_limits.updated", rate_limits=[{"name": "requests", **left}])
 
 
-class PartEvents:
-    """The events of one content part of a response. What they have in common is rendered once."""
-
-    def __init__(
-        self, response_id: str, item_id: str, output_index: int, content_index: int = 0
-    ) -> None:
-        where = {"response_id": response_id, "item_id": item_id}
-        where_json = json_text(
-            {**where, "output_index": output_index, "content_index": content_index}
-        )
-        self._where = where_json[1:-1]
-
-    def part_added(self, is_audio: bool) -> str:
-        return self._event("response.content_part.added", f',"part":{_part(is_audio, "")}')
-
-    def part_done(self, is_audio: bool, text: str) -> str:
-        """`text` is the whole text, or the transcript."""
-        return self._event("response.content_part.done", f',"part":{_part(is_audio, text)}')
-
-    def audio_delta(self, audio: bytes) -> str:
-        delta = b64encode(audio).decode("ascii")
-        return self._event("response.output_audio.delta", f',"delta":"{delta}"')
-
-    def audio_done(self) -> str:
-        return self._event("response.output_audio.done", "")
-
-    def transcript_delta(self, delta: str) -> str:
-        return self._event("response.output_audio_transcript.delta", f',"delta":{json_text(delta)}')
-
-    def transcript_done(self, transcript: str) -> str:
-        rest = f',"transcript":{json_text(transcript)}'
-        return self._event("response.output_audio_transcript.done", rest)
-
-    def text_delta(self, delta: str) -> str:
-        return self._event("response.output_text.delta", f',"delta":{json_text(delta)}')
-
-    def text_done(self, text: str) -> str:
-        return self._event("response.output_text.done", f',"text":{json_text(text)}')
-
-    def _event(self, kind: str, rest: str) -> str:
-        return f'{{"type":"{kind}","event_id":"{new_id("event")}",{self._where}{rest}}}'
+def content_part(is_audio: bool, text: str) -> dict[str, str]:
+    """Of audio with its transcript. A part is `text` or `audio` in GA too, that of an item not."""
+    return {"type": "audio", "transcript": text} if is_audio else {"type": "text", "text": text}
 
 
 def _transcription(step: str, item_id: str, **fields: Any) -> str:
     """Of the item's only part, as an utterance has."""
     kind = f"conversation.item.input_audio_transcription.{step}"
     return _frame(kind, item_id=item_id, content_index=0, **fields)
-
-
-def _part(is_audio: bool, text: str) -> str:
-    """Parts are `text` or `audio` in GA too, unlike the content of items."""
-    part = {"type": "audio", "transcript": text} if is_audio else {"type": "text", "text": text}
-    return json_text(part)
 
 
 def _frame(kind: str, **fields: Any) -> str:

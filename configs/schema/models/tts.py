@@ -6,31 +6,14 @@ from pydantic import Field
 
 from configs.schema.base import ModelConfig, StrictModel
 
-Category = Literal[
-    "Entertainment/TV",
-    "IVR/Call Center",
-    "Finance/Banking",
-    "Conversational",
-    "Medical/Healthcare",
-    "Religious/Spiritual",
-    "Corporate/Business",
-    "Government/Public Sector",
-    "Social Media",
-    "Documentary",
-    "Travel/Tourism",
-    "Kids/Children",
-    "Legal",
-    "Audiobook",
-    "Gaming",
-    "Podcast",
-    "Advertisement",
-    "E-Learning",
-    "News/Journalism",
-    "Sports",
-    "Animation",
-    "Professional Cloning",
-]
-"""The use cases of voices in the voice list."""
+_CATEGORIES = (
+    "Entertainment/TV|IVR/Call Center|Finance/Banking|Conversational|Medical/Healthcare"
+    "|Religious/Spiritual|Corporate/Business|Government/Public Sector|Social Media"
+    "|Documentary|Travel/Tourism|Kids/Children|Legal|Audiobook|Gaming|Podcast|Advertisement"
+    "|E-Learning|News/Journalism|Sports|Animation|Professional Cloning"
+)
+Category = Annotated[str, Field(pattern=f"^({_CATEGORIES})$")]
+"""A use case of a voice in the voice list."""
 
 
 class VoiceConfig(StrictModel):

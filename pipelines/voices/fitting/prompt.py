@@ -193,21 +193,14 @@ class PromptFit:
         )
 
 
+@dataclass(eq=False, repr=False)
 class PromptTrials:
     """The engines of a worker process; created once, and used by one thread."""
 
-    def __init__(
-        self,
-        engine: TTSEngine | None,
-        raters: SpeechRaters,
-        encoder: SpeakerEncoder,
-        target: PromptTarget,
-    ) -> None:
-        """Without an engine the recordings themselves are compared."""
-        self._engine = engine
-        self._raters = raters
-        self._encoder = encoder
-        self._target = target
+    _engine: TTSEngine | None  # without one the recordings themselves are compared
+    _raters: SpeechRaters
+    _encoder: SpeakerEncoder
+    _target: PromptTarget
 
     def run(self, trial: PromptTrial) -> PromptOutcome:
         """Blocking: some seconds, plus the synthesis of the sentences.

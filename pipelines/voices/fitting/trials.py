@@ -156,21 +156,15 @@ def words_of(text: str, language: str) -> list[str]:
     return kept.split()
 
 
+@dataclass(eq=False, repr=False)
 class Trials:
     """The engines of a worker process; created once, and used by one thread."""
 
-    def __init__(
-        self,
-        engine: TTSEngine,
-        encoder: SpeakerEncoder,
-        target: Target,
-        load_raters: Callable[[], SpeechRaters] = load_speech_raters,
-    ) -> None:
-        """`load_raters` is called when the first trial is to be rated, and takes seconds."""
-        self._engine = engine
-        self._encoder = encoder
-        self._target = target
-        self._load_raters = load_raters
+    _engine: TTSEngine
+    _encoder: SpeakerEncoder
+    _target: Target
+    # Called when the first trial is to be rated; takes seconds.
+    _load_raters: Callable[[], SpeechRaters] = load_speech_raters
 
     @cached_property
     def _raters(self) -> SpeechRaters:

@@ -17,7 +17,6 @@ from pipelines.accounts.authentication import Principal
 from pipelines.accounts.client_secrets import ClientSecrets
 from pipelines.accounts.service import Accounts
 from pipelines.errors import InsufficientScope, TooManyClientSecrets, Unauthorized
-from tests.clock import WallClock
 from tests.pipelines.accounts.test_keys import accounts_of
 
 SCOPES: tuple[Any, ...] = ("stt", "tts", "chat")
@@ -126,19 +125,6 @@ async def test_secrets_are_deleted_with_the_session_or_the_account_that_made_the
     assert await tenant.count() == 1
     await database.run(delete_user, tenant.owner.user_id)
     assert await tenant.count() == 0
-
-
-async def test_the_secret_of_a_token_without_a_session_ends_with_all_tokens_of_its_kind(
-    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = WallClock(monkeypatch)
-    owner = await signed_up(tenant)
-    secret = await tenant.create(replace(owner, session_id=None))
-    assert (await tenant.use(secret)).workspace_id == owner.workspace_id
-    clock.ahead = timedelta(seconds=2)
-    await tenant.accounts.end_other_sessions(owner)
-    with pytest.raises(Unauthorized):
-        await tenant.use(secret)
 
 
 async def test_a_secret_never_acts_as_its_key_on_accounts(tenant: Tenant) -> None:

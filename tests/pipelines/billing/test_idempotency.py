@@ -15,9 +15,7 @@ from pipelines.billing.idempotency import (
     LEASE,
     ROW_BYTES,
     Claim,
-    FinishedRequest,
     IdempotencyStore,
-    StoredAnswer,
 )
 from pipelines.errors import AnswerNotKept, RequestRunning
 from pipelines.storage.files import PIECE_BYTES
@@ -38,7 +36,7 @@ async def workspace_id(database: Database) -> int:
     return await add_workspace(database)
 
 
-async def claim(store: IdempotencyStore, workspace_id: int) -> Claim | FinishedRequest | None:
+async def claim(store: IdempotencyStore, workspace_id: int) -> Claim | IdempotentAnswer | None:
     """None while another request runs with the same key."""
     try:
         return await store.claim(workspace_id, "/tts-synthesize", "key")
@@ -62,17 +60,16 @@ async def test_a_stored_response_is_returned_for_the_same_request_body_only(
 ) -> None:
     got = await claim(store, workspace_id)
     assert isinstance(got, Claim)
-    answer = StoredAnswer(200, HEADERS, written(b"a" * size))
     assert await got.bind(b"digest")
-    await got.finish(answer)
+    await got.finish(200, HEADERS, written(b"a" * size))
     kept = await claim(store, workspace_id)
-    assert isinstance(kept, FinishedRequest)
-    again = await kept.answer_to(b"digest")
+    assert isinstance(kept, IdempotentAnswer)
+    again = await store.open(kept, b"digest")
     assert again is not None and (again.status, again.headers) == (200, HEADERS)
     pieces = [piece async for piece in again.body]
     assert b"".join(pieces) == b"a" * size and again.size == size
     assert max(map(len, pieces)) <= PIECE_BYTES
-    assert await kept.answer_to(b"other") is None
+    assert await store.open(kept, b"other") is None
 
 
 async def test_the_claim_of_a_dead_process_passes_to_one_other_request(
@@ -85,13 +82,13 @@ async def test_the_claim_of_a_dead_process_passes_to_one_other_request(
     [next_one] = [one for one in claims if one is not None]
     assert isinstance(next_one, Claim)
     assert next_one.operation == dead.operation  # so that it is not charged twice
-    await dead.finish(StoredAnswer(200, HEADERS, written(b"late")))
+    await dead.finish(200, HEADERS, written(b"late"))
     assert await claim(store, workspace_id) is None
     assert await next_one.bind(b"digest")
-    await next_one.finish(StoredAnswer(200, HEADERS, written(b"in time")))
+    await next_one.finish(200, HEADERS, written(b"in time"))
     kept = await claim(store, workspace_id)
-    assert isinstance(kept, FinishedRequest)
-    answer = await kept.answer_to(b"digest")
+    assert isinstance(kept, IdempotentAnswer)
+    answer = await store.open(kept, b"digest")
     assert answer is not None and [piece async for piece in answer.body] == [b"in time"]
 
 
@@ -117,14 +114,14 @@ async def test_beyond_the_bytes_of_a_day_only_the_completion_is_stored(
     for key in ("one", "two", "three"):
         got = await store.claim(workspace_id, "/tts-synthesize", key)
         assert isinstance(got, Claim) and await got.bind(b"digest")
-        await got.finish(StoredAnswer(200, HEADERS, written(b"a" * 10)))
+        await got.finish(200, HEADERS, written(b"a" * 10))
         kept = await store.claim(workspace_id, "/tts-synthesize", key)
-        assert isinstance(kept, FinishedRequest)
+        assert isinstance(kept, IdempotentAnswer)
         if key == "three":
             with pytest.raises(AnswerNotKept):
-                await kept.answer_to(b"digest")
+                await store.open(kept, b"digest")
         else:
-            assert await kept.answer_to(b"digest") is not None
+            assert await store.open(kept, b"digest") is not None
 
 
 async def test_expired_keys_are_deleted_in_batches(database: Database, workspace_id: int) -> None:

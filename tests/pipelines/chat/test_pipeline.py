@@ -12,7 +12,7 @@ from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from db.accounts import User, Workspace, add_user
 from db.billing.ledger import open_account
-from db.chats import ChatEntry, append_to_chat, delete_chat, list_chats
+from db.chats import delete_chat, list_chats
 from db.database import Database
 from models.base import ModelInfo
 from models.errors import ContextLengthExceeded, EngineError, EngineLost
@@ -26,7 +26,6 @@ from models.llm.base import (
 )
 from pipelines.billing.billing import Billing
 from pipelines.chat.history import (
-    ChatEncryption,
     ChatHistory,
     Retention,
     continued,
@@ -307,18 +306,6 @@ async def test_chats_are_encrypted_at_rest(pipeline_of: Make, database: Database
     assert all(text.startswith("sealed:") and "ostrich" not in text for text in stored)
 
 
-async def test_chats_stored_before_encryption_can_be_read(database: Database) -> None:
-    user = User(id=WORKSPACE, email="a@example.com", password_hash="x")
-    workspace = Workspace(id=WORKSPACE, owner_id=WORKSPACE, name="w", plan="free")
-    await database.run(add_user, user, workspace)
-    chat_id = uuid4()
-    entry = ChatEntry(chat_id=chat_id, position=0, role="user", content="hi", extra={"name": "a"})
-    await database.run(append_to_chat, WORKSPACE, chat_id, [entry], "hi")
-    chat, entries, _ = await history_of(database).read(WORKSPACE, chat_id)
-    assert (chat.title, entries[0].content) == ("hi", "hi")
-    assert (await history_of(database).load(WORKSPACE, chat_id))[0].extra == {"name": "a"}
-
-
 async def test_an_error_mid_answer_is_raised_and_the_partial_answer_is_saved(
     pipeline_of: Make, database: Database
 ) -> None:
@@ -363,13 +350,13 @@ async def test_a_turn_decrypts_only_the_messages_that_may_fit_and_sends_the_same
     history, chat_id = history_of(database), uuid4()
     await history.save(WORKSPACE, chat_id, said[:-1], said[-1], "m", None, is_new=True)
     opened: list[str] = []
-    open_message = ChatEncryption.open_message
+    decrypt = Encryption.decrypt_text
 
     def counted(*arguments: Any) -> Any:
-        opened.append(arguments[3])
-        return open_message(*arguments)
+        opened.append(arguments[1])
+        return decrypt(*arguments)
 
-    monkeypatch.setattr(ChatEncryption, "open_message", counted)
+    monkeypatch.setattr(Encryption, "decrypt_text", counted)
     model = ScriptedModel(["good"], context_tokens=1000)
     await answer(pipeline_of(model), ChatRequest(WORKSPACE, prompt("next"), chat_id=chat_id))
     assert model.prompts == [continued(said, users("next"), 750)]

@@ -1,4 +1,4 @@
-"""Rate limits without Redis: one process counts, gateways spend the blocks that it grants."""
+"""Rate limits without Redis: one process counts, and a gateway that is alone counts by itself."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -39,15 +39,16 @@ async def gateway(wire: Wire) -> AsyncIterator[SharedLimits]:
         await limits.close()
 
 
-@pytest.fixture(autouse=True)
-def lone_gateways_get_blocks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gateway is known to be the only one at once, and tells the counter soon."""
     monkeypatch.setattr("pipelines.limits.cluster.SETTLE_S", 0.0)
+    monkeypatch.setattr("pipelines.limits.limits.TELL_S", 0.01)
 
 
-async def test_a_gateway_calls_the_counter_for_every_hit_until_it_is_known_to_be_the_only_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("pipelines.limits.cluster.SETTLE_S", 60.0)
+async def test_a_gateway_calls_the_counter_for_every_hit_until_it_is_known_to_be_the_only_one() -> (
+    None
+):
     wire = Wire()
     async with gateway(wire) as one:
         windows = [await one.hit("w", 100) for _ in range(10)]
@@ -61,7 +62,11 @@ async def until_registered(wire: Wire, gateways: int) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_a_gateway_admits_exactly_the_limit_and_counts_down() -> None:
+@pytest.mark.parametrize("settle_s", [0.0, 60.0])
+async def test_a_gateway_admits_exactly_the_limit_and_counts_down(
+    monkeypatch: pytest.MonkeyPatch, settle_s: float
+) -> None:
+    monkeypatch.setattr("pipelines.limits.cluster.SETTLE_S", settle_s)
     async with gateway(Wire()) as one:
         windows = [await one.hit("w", 30) for _ in range(40)]
     assert [window.allowed for window in windows] == [True] * 30 + [False] * 10
@@ -69,7 +74,8 @@ async def test_a_gateway_admits_exactly_the_limit_and_counts_down() -> None:
     assert len({window.reset_at for window in windows}) == 1
 
 
-async def test_a_lone_gateway_decides_most_hits_without_a_call() -> None:
+@pytest.mark.usefixtures("quick")
+async def test_a_lone_gateway_decides_without_waiting_for_a_call() -> None:
     wire = Wire()
     async with gateway(wire) as one:
         for _ in range(900):
@@ -77,10 +83,65 @@ async def test_a_lone_gateway_decides_most_hits_without_a_call() -> None:
     assert wire.calls.count("hits") < 25
 
 
-async def test_a_hit_of_a_higher_cost_takes_no_block_which_it_could_not_spend() -> None:
-    async with gateway(Wire()) as one:
-        windows = [await one.hit("bytes", 1000, cost=100) for _ in range(11)]
+@pytest.mark.usefixtures("quick")
+async def test_a_lone_gateway_asks_for_windows_of_more_than_a_minute() -> None:
+    wire = Wire()
+    async with gateway(wire) as one:
+        windows = [await one.hit("bytes", 1000, 3600, cost=100) for _ in range(11)]
     assert [window.remaining for window in windows] == [*range(900, -1, -100), 0]
+    assert wire.calls.count("hits") == 11
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_second_gateway_knows_what_the_first_has_counted_alone() -> None:
+    wire = Wire()
+    async with gateway(wire) as first:
+        assert all([(await first.hit("w", 50)).allowed for _ in range(30)])
+        await asyncio.sleep(0.1)
+        async with gateway(wire) as second:
+            second.start()
+            await until_registered(wire, 2)
+            await first.hit("x", 50)
+            await asyncio.sleep(0.1)  # the first learns that it is no longer alone
+            both = (first, second)
+            answers = await asyncio.gather(*(one.hit("w", 50) for _ in range(30) for one in both))
+    assert sum(one.allowed for one in answers) == 20
+
+
+@pytest.mark.usefixtures("quick")
+async def test_an_idle_gateway_learns_of_a_second_one_as_it_renews(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pipelines.limits.limits.RENEW_S", 0.02)
+    wire = Wire()
+    async with gateway(wire) as first:
+        for _ in range(2):
+            await first.hit("x", 50)  # the second is decided alone
+        async with gateway(wire) as second:
+            second.start()
+            assert all([(await second.hit("w", 50)).allowed for _ in range(50)])
+            await asyncio.sleep(0.1)
+            assert not (await first.hit("w", 50)).allowed
+
+
+async def test_a_gateway_whose_peer_has_left_still_asks_until_shared_windows_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wire = Wire()
+    async with gateway(wire) as first:
+        async with gateway(wire) as second:
+            assert all([(await second.hit("w", 50)).allowed for _ in range(25)])
+            assert all([(await first.hit("w", 50)).allowed for _ in range(20)])
+        assert sum([(await first.hit("w", 50)).allowed for _ in range(20)]) == 5
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_lone_gateway_without_the_counter_keeps_its_count() -> None:
+    wire = Wire()
+    async with gateway(wire) as one:
+        assert all([(await one.hit("w", 50)).allowed for _ in range(30)])
+        wire.cut = True
+        assert sum([(await one.hit("w", 50)).allowed for _ in range(30)]) == 20
 
 
 async def test_two_gateways_together_admit_exactly_the_limit() -> None:
@@ -112,22 +173,6 @@ async def test_one_of_several_gateways_calls_the_counter_for_every_hit() -> None
         await first.hit("w", 1001)
         window = await second.hit("w", 1001)
     assert window.remaining == 999
-
-
-async def test_a_gateway_returns_its_unspent_block_when_it_closes() -> None:
-    wire = Wire()
-    async with gateway(wire) as one:
-        assert (await one.hit("w", 100)).allowed
-    async with gateway(wire) as other:
-        assert (await other.hit("w", 100)).remaining == 98
-        assert (await other.hit("w", 100, cost=-1)).allowed
-
-
-async def test_a_block_granted_for_one_limit_is_not_spent_for_another_limit() -> None:
-    async with gateway(Wire()) as one:
-        assert (await one.hit("w", 100)).remaining == 99
-        assert (await one.hit("w", 10)).allowed is False  # 1 hit and a block of 49 are counted
-        assert (await one.hit("w", 100)).remaining == 98
 
 
 async def test_concurrent_hits_are_sent_to_the_counter_in_batches() -> None:

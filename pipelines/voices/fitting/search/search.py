@@ -120,19 +120,9 @@ class Search:
         self._population = max(generation, MIN_POPULATION)
         self._seed = seed
         self.state = state or self._start(mixtures, speaker.spectrum.astype(np.float64))
-        try:
-            self._evolution(np.random.default_rng(0))
-        except (KeyError, ValueError):  # state of another search: a new evolution at its centre
-            self._store(self._new_evolution(self.state.centre, STEP, np.random.default_rng(0)))
-
-    def _new_evolution(self, mean: Vectors, step: float, draw: np.random.Generator) -> Evolution:
-        return Evolution.begin(self._space, mean, step, self._population, _seed_of(draw))
 
     def _evolution(self, draw: np.random.Generator) -> Evolution:
-        """With steps of at least STEP: predictions shrink a population that should still vary.
-
-        Raises KeyError or ValueError.
-        """
+        """With steps of at least STEP: predictions shrink a population that should still vary."""
         state, seed = self.state.evolution, _seed_of(draw)
         return Evolution.resume(self._space, state, self._population, seed, STEP)
 
@@ -143,7 +133,8 @@ class Search:
         surrogate = Surrogate(self._prior, own=False)
         best = np.argsort(-(mixtures.embeddings @ self._target))[:PRIOR_STARTS]
         begin = self._space.point(self._prior.styles[best]).mean(axis=0)
-        evolution = self._new_evolution(begin, FIRST_STEP, np.random.default_rng(self._seed))
+        seed = _seed_of(np.random.default_rng(self._seed))
+        evolution = Evolution.begin(self._space, begin, FIRST_STEP, self._population, seed)
         costs = self._objective.predicted_costs(surrogate, begin, FIRST_REACH)
         evolution.evolve(costs, FIRST_PREDICTED_GENERATIONS)
         centre = evolution.mean

@@ -11,7 +11,7 @@ from sqlmodel import Session, col, update
 
 from api.services import Services
 from db.chats import CHAT_BYTES, MESSAGE_BYTES, Chat, ChatEntry, bytes_of_chats
-from pipelines.chat.history import ChatEncryption
+from pipelines.storage.encryption import Encryption
 from tests.api.money import Books
 
 Headers = dict[str, str]
@@ -33,14 +33,15 @@ def post(client: httpx.AsyncClient, auth: Headers) -> Callable[..., Any]:
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that were decrypted."""
     texts: list[str] = []
-    open_message = ChatEncryption.open_message
+    decrypt = Encryption.decrypt_text
 
-    def counting(*values: Any) -> Any:
-        text, extra = open_message(*values)
-        texts.append(text)
-        return text, extra
+    def counting(encryption: Encryption, stored: str, about: str) -> str:
+        plain = decrypt(encryption, stored, about)
+        if about.endswith(":message"):
+            texts.append(json.loads(plain)[0])
+        return plain
 
-    monkeypatch.setattr(ChatEncryption, "open_message", counting)
+    monkeypatch.setattr(Encryption, "decrypt_text", counting)
     return texts
 
 

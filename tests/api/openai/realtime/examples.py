@@ -70,7 +70,7 @@ def ended_responses() -> list[RealtimeResponse]:
     return [completed, cancelled, cut, failed]
 
 
-_PART = events.PartEvents("resp_1", 'item_"2', 0, 1)
+_PART = ("resp_1", 'item_"2', 0, 1)
 _CALL = ("resp_1", "item_4", 1, "call_1")
 
 FRAMES: list[str] = [
@@ -99,14 +99,14 @@ FRAMES: list[str] = [
     *(events.response_done(one.as_json()) for one in ended_responses()),
     events.output_item_added("resp_1", 0, ANSWER),
     events.output_item_done("resp_1", 1, CALL),
-    _PART.part_added(is_audio=True),
-    _PART.part_done(is_audio=False, text="Hi."),
-    _PART.audio_delta(b"\0\1\2\3"),
-    _PART.audio_done(),
-    _PART.transcript_delta('"Hé'),
-    _PART.transcript_done('"Hé!"'),
-    _PART.text_delta("\n"),
-    _PART.text_done("\n!"),
+    events.part_added(*_PART, events.content_part(True, "")),
+    events.part_done(*_PART, events.content_part(False, "Hi.")),
+    events.audio_delta(*_PART, "AAECAw=="),
+    events.audio_done(*_PART),
+    events.transcript_delta(*_PART, '"Hé'),
+    events.transcript_done(*_PART, '"Hé!"'),
+    events.text_delta(*_PART, "\n"),
+    events.text_done(*_PART, "\n!"),
     events.arguments_delta(*_CALL, '{"a"'),
     events.arguments_done(*_CALL, "add", '{"a":1}'),
     events.rate_limits_updated(100, 50, 1.5),

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from api.openai.realtime.beta import from_beta, is_beta, to_beta
 from api.openai.realtime.client_events import CreateResponse, UpdateSession, parse_client_event
-from api.openai.realtime.server_events import PartEvents, session_created, session_updated
+from api.openai.realtime.server_events import session_created, session_updated, text_delta
 from api.openai.realtime.session_object import RealtimeSession, merged
 from tests.api.openai.realtime.examples import FRAMES, SESSION, TRANSCRIPTION
 from tests.api.openai.realtime.test_server_events import unknown_fields
@@ -113,7 +113,7 @@ def test_a_response_has_flat_options() -> None:
 
 
 def test_a_text_that_names_an_event_is_not_translated() -> None:
-    delta = PartEvents("resp_1", "item_1", 0).text_delta("response.output_text.delta")
+    delta = text_delta("resp_1", "item_1", 0, 0, "response.output_text.delta")
     translated = to_beta(delta)
     assert translated is not None
     event = json.loads(translated)

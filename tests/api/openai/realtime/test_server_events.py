@@ -12,7 +12,7 @@ from openai.types.realtime.realtime_transcription_session_create_response import
 )
 from pydantic import BaseModel, TypeAdapter
 
-from api.openai.realtime.server_events import PartEvents, new_id
+from api.openai.realtime.server_events import new_id
 from tests.api.openai.realtime.examples import FRAMES, SESSION, TRANSCRIPTION
 
 _KNOWN: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
@@ -71,16 +71,3 @@ def test_ids_are_random_and_have_21_characters_behind_the_prefix() -> None:
     ids = {new_id("item") for _ in range(1000)}
     assert len(ids) == 1000
     assert {len(one) for one in ids} == {len("item_") + 21}
-
-
-def test_an_audio_delta_holds_base64() -> None:
-    event = json.loads(PartEvents("resp_1", "item_1", 2).audio_delta(b"\xff\x00\x01"))
-    del event["event_id"]
-    assert event == {
-        "type": "response.output_audio.delta",
-        "response_id": "resp_1",
-        "item_id": "item_1",
-        "output_index": 2,
-        "content_index": 0,
-        "delta": "/wAB",
-    }

@@ -1,7 +1,5 @@
 """A voice fit from its start to its result, with synthetic outcomes and no engine."""
 
-import io
-import json
 import random
 
 import numpy as np
@@ -189,31 +187,3 @@ def test_a_fit_succeeds_when_some_trials_have_no_speech() -> None:
             object.__setattr__(outcome, "embeddings", np.zeros_like(outcome.embeddings))
         one.observe(outcomes)
     assert isinstance(one.result(), FittedVoice)
-
-
-def test_a_checkpoint_of_a_former_version_with_a_formant_warp_is_resumed() -> None:
-    """It has a candidate with a warp; the resumed fit makes a voice pack without one."""
-    one = fit(SHORT)
-    while not one._progress.choice:
-        one.observe([outcome_of(trial) for trial in one.next_trials()])
-    with np.load(io.BytesIO(one.checkpoint())) as parts:
-        every = dict(parts)
-    progress = json.loads(every["progress"].tobytes())
-    for candidate in progress["candidates"]:
-        candidate["warp"] = 1.0
-    warped = progress["candidates"][0] | {"name": "formants 1.1", "warp": 1.1}
-    progress |= {
-        "warped": warped,
-        "looked": True,
-        "with_warp": progress["choice"]["style 1, filter 1"],
-    }
-    every["progress"] = np.frombuffer(json.dumps(progress).encode(), np.uint8)
-    target = io.BytesIO()
-    np.savez(target, **every)
-    searched, state = read_checkpoint(target.getvalue(), FitProgress, prior().space.size)
-    again = fit(SHORT, searched=searched, progress=state)
-    run_fit(again)
-    voice = again.result()
-    assert isinstance(voice, FittedVoice)
-    assert voice.report is not None
-    assert read_pack(voice.pack)

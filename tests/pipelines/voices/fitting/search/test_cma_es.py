@@ -81,14 +81,6 @@ def test_an_evolution_resumed_twice_with_one_seed_asks_for_equal_points() -> Non
     assert not np.array_equal(again.ask(), Evolution.resume(SPACE, one.state(), 16, seed=5).ask())
 
 
-def test_resuming_an_evolution_of_another_space_is_refused() -> None:
-    state = evolution().state()
-    with pytest.raises(ValueError, match="another space"):
-        Evolution.resume(SPACE, {**state, "1_mean": np.zeros(3)}, 16, seed=1)
-    with pytest.raises(KeyError):
-        Evolution.resume(SPACE, {}, 16, seed=1)
-
-
 def test_a_fit_resumed_from_a_checkpoint_repeats_the_lost_trials() -> None:
     first = fit(SHORT)
     for _ in range(2):
@@ -101,19 +93,6 @@ def test_a_fit_resumed_from_a_checkpoint_repeats_the_lost_trials() -> None:
         assert (one.number, one.text) == (other.number, other.text)
         assert one.filters == other.filters
         np.testing.assert_array_equal(np.array(one.style), np.array(other.style))
-
-
-def test_a_checkpoint_without_an_evolution_is_resumed_at_its_centre() -> None:
-    """Former versions wrote such checkpoints, of a search by the surrogate alone."""
-    first = fit(SHORT)
-    first.observe([outcome_of(trial) for trial in first.next_trials()])
-    searched, progress = read_checkpoint(first.checkpoint(), FitProgress, SPACE.size)
-    searched.evolution = {}
-    second = fit(SHORT, searched=searched, progress=progress)
-    assert np.array(second.next_trials()[0].style) == pytest.approx(
-        np.array(first.next_trials()[0].style), abs=1e-6
-    )
-    second.observe([outcome_of(trial) for trial in second.next_trials()])
 
 
 def test_each_trial_of_a_generation_has_a_different_sentence() -> None:
