@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from configs.settings import SignUpPolicy
-from tests.api.local_server import Server, local_settings, serve_services
+from tests.api.local_server import OPERATOR_TOKEN, Server, local_settings, serve_services
 from tests.api.local_services import local_services
 from tests.clients.browser import Page, open_url
 from tests.clients.console_page import (
@@ -133,6 +133,13 @@ def test_credit_moves_after_work_and_webhooks_are_made_tested_and_deleted(page: 
     assert row == ["Speech", "10 characters", "1", "0.00015 USD"]
     wait_until(page, "!at('.busy')")
     assert run(page, "document.activeElement.id") == "refresh-usage"  # the focus is kept
+    for width, units in ((390, 340), (1280, 640)):
+        page.command(
+            "Emulation.setDeviceMetricsOverride",
+            **{"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False},
+        )
+        box = f"at('.chart svg').getAttribute('viewBox').startsWith('0 0 {units} ')"
+        wait_until(page, box)  # drawn again, so that its text keeps its size
     fill(page, By="key")
     wait_until(page, "rows('main')[0]?.startsWith('Log-ins and tokens')")
 
@@ -145,6 +152,52 @@ def test_credit_moves_after_work_and_webhooks_are_made_tested_and_deleted(page: 
     sign_out(page)
     for word in ("hooks.example.com", "0.00015", "4.99", "Free"):
         assert run(page, f"document.body.innerHTML.includes('{word}')") is False, word
+
+
+def test_credit_and_plan_that_an_operator_changes_are_shown(
+    tone_server: Server, page: Page
+) -> None:
+    sign_up(page, "stale@example.com")
+    token = log_in_by_api(tone_server, "stale@example.com")
+    workspace = httpx.get(f"{tone_server.url}/auth/workspace", headers=bearer(token)).json()["id"]
+
+    def change(part: str, **json: str | float) -> None:
+        url = f"{tone_server.url}/operator/workspaces/{workspace}/{part}"
+        httpx.post(url, headers=bearer(OPERATOR_TOKEN), json=json).raise_for_status()
+
+    go(page, "account/overview")
+    wait_until(page, "at('#plan').textContent.startsWith('Free')")
+    change("credit", usd=2.5)
+    change("plan", plan_id="pro", billing_cycle="monthly")
+    run(page, "(at('.credit').click(), true)")  # a link to the page that is shown
+    wait_until(page, "at('#credit').textContent === '7.50 USD'")
+    wait_until(page, "at('#plan').textContent.startsWith('Pro')")
+    change("credit", usd=1)
+    page.call("(() => { document.dispatchEvent(new Event('visibilitychange')); })")
+    wait_until(page, "at('#credit').textContent === '8.50 USD'")
+    for path in ("account/audit", "account/keys"):
+        change("credit", usd=1)
+        credit = float(run(page, "at('.credit strong').textContent").split()[0])
+        go(page, path)
+        wait_until(page, f"at('.credit strong').textContent === '{credit + 1:.2f} USD'")
+    go(page, "account/audit")
+    wait_until(page, "rows('main').some((one) => one.endsWith('2.50 USD'))")
+
+
+def test_the_profile_is_shown_and_a_cleared_field_is_emptied(
+    tone_server: Server, page: Page
+) -> None:
+    sign_up(page, "profile@example.com")
+    headers = bearer(log_in_by_api(tone_server, "profile@example.com"))
+    url, profile = f"{tone_server.url}/auth/profile", {"name": "Ada", "company": "Engines"}
+    httpx.put(url, headers=headers, json=profile).raise_for_status()
+    go(page, "account/settings")
+    wait_until(page, "labelled('Company')?.value === 'Engines' && labelled('Name').value === 'Ada'")
+    fill(page, Company="")
+    run(page, "(labelled('Company').form.requestSubmit(), true)")
+    wait_until(page, "said() === 'Saved: Ada, –.'")
+    shown = httpx.put(url, headers=headers, json={}).json()
+    assert [shown["name"], shown["company"]] == ["Ada", ""]
 
 
 def test_the_page_lists_and_ends_sessions_and_changes_the_password(
@@ -230,6 +283,21 @@ def test_a_key_is_made_with_scopes_and_an_end_and_deleted_by_its_name(page: Page
     press(page, "Create API key")
     wait_until(page, "rows('#keys').length === 1 && at('.secret')")
     assert run(page, "rows('#keys')[0].split('\\t')[2]") == "tts"
+    assert run(page, "[labelled('All scopes').checked, labelled('Name').value]") == [True, ""]
+    html = "document.documentElement.innerHTML"
+    for path in ("account/audit", "speak"):
+        go(page, "account/keys")
+        fill(page, Name=f"before {path}")
+        press(page, "Create API key")
+        made = wait_until(page, "at('.secret code')?.textContent")
+        go(page, path)
+        wait_until(page, f"!{html}.includes('{made}')")  # shown once
+    go(page, "account/keys")
+    wait_until(page, "rows('#keys').length === 3")
+    for name in ("before account/audit", "before speak"):
+        press(page, f"Delete the key {name}")
+        press(page, "Delete")
+        wait_until(page, f"said() === 'The key {name} is deleted.'")
     press(page, "Delete the key server")
     press(page, "Delete")
     wait_until(page, "said() === 'The key server is deleted.'")

@@ -49,7 +49,8 @@ def test_without_a_workspace_only_the_operators_page_is_shown(
 
 def test_a_wrong_token_is_refused_and_not_kept(page: Page) -> None:
     open_page(page, "wrong")
-    assert "token is missing or wrong" in wait_until(page, "failed()")
+    at_the_field = """labelled("Operator's token").closest('form').querySelector('.failed p')"""
+    wait_until(page, f"{at_the_field}?.innerText.includes('token is missing or wrong')")
     assert kept(page)[0] == 0
 
 
@@ -107,3 +108,10 @@ def test_a_configuration_is_checked_and_deployed_after_a_question(operator: Page
     run(operator, f"fill('{label}', 'wrong: yes')")
     press(operator, "Check")
     assert "no configuration of Ray Serve" in wait_until(operator, "failed()")
+    run(operator, f"fill('{label}', 'applications: broken')")
+    run(operator, "(scrollTo(0, document.body.scrollHeight), true)")
+    press(operator, "Check")
+    wait_until(operator, "failed() === 'It cannot be deployed.'")
+    assert run(operator, "at('pre').innerText") == "svc/broken: its weights are missing"
+    box = run(operator, "(({top, bottom}) => [top, bottom])(at('pre').getBoundingClientRect())")
+    assert 0 <= box[0] and box[1] <= run(operator, "innerHeight")

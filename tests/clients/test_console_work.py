@@ -84,6 +84,42 @@ def test_a_long_text_is_neither_cut_nor_sent(signed_in: Page) -> None:
     assert run(signed_in, POSTED) == 0
 
 
+@pytest.mark.parametrize(
+    ("status", "offered"),
+    [(0, True), (400, False), (402, True), (403, False), (409, True), (429, True), (503, True)],
+)
+def test_a_repetition_is_offered_only_where_it_may_help(
+    signed_in: Page, status: int, offered: bool
+) -> None:
+    signed_in.call(
+        """((status) => {
+            const said = JSON.stringify({error: 'some_code', message: 'Not now.'});
+            window.fetch = async () => new Response(said, {status}); // 0 is no status: it throws
+        })""",
+        status,
+    )
+    fill(signed_in, Text="Once.")
+    press(signed_in, "Make a file")
+    wait_until(signed_in, "failed()")
+    assert run(signed_in, "Boolean(button('Try again'))") is offered
+
+
+def test_languages_are_in_the_order_of_their_names_and_models_are_those_of_the_service(
+    signed_in: Page,
+) -> None:
+    texts = "[...at('main select[name={}]').options].map((one) => one.text)"
+    for path in ("listen", "voices"):
+        go(signed_in, path)
+        wait_until(signed_in, "at('main select[name=language]')?.options.length > 5")
+        named = run(signed_in, texts.format("language"))[1:]
+        assert named == sorted(named)
+    for path in ("talk", "chat"):
+        go(signed_in, path)
+        wait_until(signed_in, "at('main select[name=model]')?.options.length > 1")
+        default, *models = run(signed_in, texts.format("model"))
+        assert default == f"Default: {models[0]}" and "gpt" not in "".join(models)
+
+
 def test_previews_and_the_history_are_played_again_without_a_request(signed_in: Page) -> None:
     record_requests(signed_in)
     press(signed_in, "Preview Bass")
@@ -166,6 +202,7 @@ def test_a_wrong_file_fails_in_its_own_row_and_others_go_on(signed_in: Page) -> 
     )
     signed_in.call(ADD.replace(".voices", ".listen"), 3)
     wait_until(signed_in, "at('.queue-row .failed')")
+    assert run(signed_in, "Boolean(button('Try again'))") is False  # it stays unreadable
     wait_until(signed_in, "button('Show the transcript of 0.wav')")
 
 

@@ -30,7 +30,7 @@ OPERATIONS = [
 
 @dataclass
 class Control:
-    """Refuses what is no configuration; keeps what it deployed."""
+    """Refuses what is no configuration, fails at what is broken; keeps what it deployed."""
 
     links: dict[str, str] = field(default_factory=lambda: {"ray": "http://127.0.0.1:8265"})
     deployed: list[str] = field(default_factory=list)
@@ -41,6 +41,8 @@ class Control:
     async def deploy(self, config: str, *, only_check: bool) -> tuple[bool, str]:
         if "applications" not in config:
             raise InvalidRequest("the configuration holds no configuration of Ray Serve")
+        if "broken" in config:
+            return False, "svc/broken: its weights are missing"
         self.deployed += [config] * (not only_check)
         return True, "nothing changes"
 

@@ -2,11 +2,13 @@
 import { h } from "./ui.js";
 import { svg } from "./icons.js";
 
-const width = () => (innerWidth < 640 ? 340 : 640); // units; text keeps its size on phones
+const narrow = matchMedia("(max-width: 639px)");
+const width = () => (narrow.matches ? 340 : 640); // units; text keeps its size on phones
+narrow.addEventListener("change", () => document.querySelectorAll(".chart").forEach((one) => one.replaceWith(one.draw())));
 
-function frame(title, height, ...content) {
+function frame(draw, title, height, ...content) {
   const picture = svg("svg", { viewBox: `0 0 ${width()} ${height}`, role: "img", "aria-label": title }, ...content);
-  return h("figure.chart", h("figcaption.hint", title), picture);
+  return Object.assign(h("figure.chart", h("figcaption.hint", title), picture), { draw });
 }
 
 const label = (x, y, text, anchor = "start") => {
@@ -16,7 +18,7 @@ const label = (x, y, text, anchor = "start") => {
 };
 
 // Bars by day; each day is {label, parts: [[class, value]]}.
-export function barChart(title, days, show) {
+export function barChart(name, days, show) {
   const WIDTH = width();
   const [height, left, bottom, top] = [200, 62, 24, 12];
   const sums = days.map((one) => one.parts.reduce((sum, [, value]) => sum + value, 0));
@@ -43,7 +45,7 @@ export function barChart(title, days, show) {
     const every = Math.ceil(days.length / (WIDTH / 90));
     if (at % every === 0) drawn.push(label(left + (at + 0.5) * step, height - 6, one.label, "middle"));
   });
-  return frame(title, height, ...drawn);
+  return frame(() => barChart(name, days, show), name, height, ...drawn);
 }
 
 // Lines over one axis. `lines` are [class, [[x, y], …]], `ticks` [[x, text], …].
@@ -65,7 +67,7 @@ export function lineChart(title, lines, { ticks = [], from = 0 } = {}) {
   for (const [kind, all] of lines) {
     drawn.push(svg("path", { class: `line ${kind}`, d: all.map(([x, y], at) => `${at ? "L" : "M"}${atX(x).toFixed(1)} ${atY(y).toFixed(1)}`).join("") }));
   }
-  return frame(title, height, ...drawn);
+  return frame(() => lineChart(title, lines, { ticks, from }), title, height, ...drawn);
 }
 
 // Likeness of a few, as bars from 0 to 1: [name, value, class].
@@ -78,7 +80,7 @@ export function rankChart(title, rows, show) {
     const width = Math.max(0, value) * (WIDTH - left - 60);
     return [label(left - 8, y + 15, name.length > left / 7 ? `${name.slice(0, left / 7 - 1)}…` : name, "end"), svg("rect", { x: left, y: y + 4, width, height: 15, rx: 3, class: `bar-part ${kind}` }), label(left + width + 6, y + 15, show(value))];
   });
-  return frame(title, rows.length * size, ...drawn);
+  return frame(() => rankChart(title, rows, show), title, rows.length * size, ...drawn);
 }
 
 export const chartKey = (items) => h("p.chart-key", items.map(([kind, text]) => h("span.key-item", { class: kind }, text)));

@@ -43,11 +43,17 @@ function makeFrame() {
     h("header.bar", h("a.brand", { href: `#/${panelNames()[0]}`, "aria-label": about.brand }, logo(), h("span", about.brand)), isUser && meter,
       h("nav", { "aria-label": t("nav.label") }, h("ul", links)),
       h("div.bar-end", page("guide", "help"), page("docs", "book"), h("p.who", { title: name }, name), !isUser && logIn, leave)),
-    h("div.main-wrap", h("p.offline", { role: "alert", hidden: navigator.onLine }, icon("warn"), t("offline.banner")), main));
+    h("div.main-wrap", h("p.offline", { role: "alert", hidden: navigator.onLine }, icon("warn"), t("error.offline")), main));
   made.main = main;
   made.showCredit = (value) => { credit.textContent = value === null ? "–" : usd(value, 5); };
   made.showCredit(session.credit);
   return made;
+}
+
+// The panel that was chosen is shown no more: it is silent, and takes back what it shows only once.
+function hide() {
+  hush();
+  panels.get(chosen)?.hide?.();
 }
 
 async function showPanel({ name, rest }) {
@@ -60,7 +66,7 @@ async function showPanel({ name, rest }) {
     else link.removeAttribute("aria-current");
   }
   document.title = t("title", { panel: t(`nav.${name}`), brand: about.brand });
-  if (chosen !== name) hush();
+  if (chosen !== name) hide();
   chosen = name;
   let panel = panels.get(name);
   if (!panel) {
@@ -167,7 +173,7 @@ export async function signOut() {
 on("expired", () => {
   kept = session.workspace;
   closeSockets();
-  hush();
+  hide();
   document.querySelectorAll("dialog").forEach((one) => one.close());
   drop();
   showEnter({ expired: true });

@@ -12,5 +12,10 @@ export const go = (path) => {
   else location.hash = hash;
 };
 
-export const listen = () =>
+export function listen() {
   addEventListener("hashchange", () => location.hash.startsWith("#/") && emit("route", route()));
+  // A link to the page that is shown changes no hash, and shows it again.
+  addEventListener("click", ({ target }) => {
+    if (target.closest?.("a[href]")?.getAttribute("href") === location.hash) emit("route", route());
+  });
+}

@@ -70,6 +70,7 @@ export function field(label, control, { hint, kind = "" } = {}) {
 
 export function check(label, properties = {}) {
   const box = h("input", { type: "checkbox", id: newId("check"), ...properties });
+  box.defaultChecked = box.checked; // what a reset of its form goes back to
   const made = h("div.check", box, h("label", { htmlFor: box.id }, label));
   made.box = box;
   return made;
@@ -115,7 +116,7 @@ export function status() {
     clear();
     said.textContent = text;
   };
-  // `retry` is offered, at once or when the time that the service asked for is over.
+  // `retry` is offered where it may help, at once or when the time that the service asked for is over.
   made.fail = (error, retry) => {
     if (aborted(error) || error?.isEnd) return clear();
     clear();
@@ -124,10 +125,12 @@ export function status() {
     failed.append(icon("warn"), h("p", sentence(error.message)));
     const help = helpFor(error);
     if (help) failed.append(help);
-    const again = retry && button(t("action.retry"), () => { clear(); retry(); }, { icon: "refresh", kind: "small" });
+    const again = retry && mayHelp(error) && button(t("action.retry"), () => { clear(); retry(); }, { icon: "refresh", kind: "small" });
     if (error.wait) countDown(error.wait, failed, again);
     else if (again) failed.append(again);
   };
+  // Takes back a failure whose work has succeeded since.
+  made.recover = () => failed.hidden || clear();
   const countDown = (seconds, place, again) => {
     const line = h("p.wait", { "aria-live": "off" });
     place.append(line);
@@ -144,6 +147,11 @@ export function status() {
   };
   return made;
 }
+
+// Whether the same request may succeed later: no answer came, the service is busy or broken, another
+// request was in the way, or credit was missing. A socket that is closed with 1008 refuses for good.
+const LATER = [0, 402, 408, 409, 429];
+const mayHelp = ({ status = 0, isExplained }) => !isExplained && (LATER.includes(status) || (status >= 500 && status !== 1008));
 
 function helpFor(error) {
   if (error.code === "insufficient_credit" || error.code === "insufficient_quota") {

@@ -1,5 +1,6 @@
 // What panels ask for more than once: voices, models, languages, credit.
 import { ask, list } from "./api.js";
+import { t } from "./i18n.js";
 import { emit, noteCredit, session } from "./session.js";
 
 const kept = new Map();
@@ -15,8 +16,17 @@ function once(name, work) {
 }
 
 export const voices = () => once("voices", () => list("/default-voices", "data"));
-export const languages = () => once("languages", () => list("/stt/languages", "languages"));
-export const models = () => once("models", () => list("/models", "data"));
+export const byName = (one, other) => one.name.localeCompare(other.name);
+export const languages = () => once("languages", async () => (await list("/stt/languages", "languages")).sort(byName));
+
+// Adds the chat models to a list whose first choice leaves it to the service, and names the model that
+// this choice means. Only OpenAI's list says which it is: the one that stands for their voice agent.
+export async function fillModels(box) {
+  const all = await once("models", () => list("/openai/v1/models", "data"));
+  const usual = all.find((one) => one.aliases.includes("gpt-realtime"));
+  if (usual) box.options[0].textContent = t("model.default", { model: usual.id });
+  box.append(...all.filter((one) => one.kind === "chat").map((one) => new Option(one.id, one.id)));
+}
 
 export const forget = (...names) => (names.length ? names.forEach((name) => kept.delete(name)) : kept.clear());
 

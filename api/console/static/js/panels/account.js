@@ -2,6 +2,7 @@
 import { codeButton } from "../code.js";
 import { t } from "../i18n.js";
 import { h, panelHead, tabs } from "../ui.js";
+import { refreshCredit } from "../work.js";
 import { audit } from "./account/audit.js";
 import { keys } from "./account/keys.js";
 import { overview } from "./account/overview.js";
@@ -30,13 +31,26 @@ export default function makeAccount() {
   const parts = tabs(t("account.parts"), Object.keys(PARTS).map((name) => [name, t(`account.${name}`), () => part(name)]), (name) => {
     if (!isReady) return;
     history.replaceState(null, "", `#/account/${name}`);
+    for (const [other, one] of made) if (other !== name) one.hide?.();
     part(name).show();
+    if (name !== "overview") refreshCredit(0); // which the overview does with its usage
   });
   isReady = true;
   const element = h("div.panel.account", panelHead(t("nav.account"), t("account.lead"), codeButton(() => REQUESTS[parts.chosen]())), parts);
+  // An operator, or another tab, may have changed credit and plan meanwhile.
+  const look = () => {
+    if (document.hidden || !element.checkVisibility()) return;
+    if (parts.chosen === "overview") part("overview").show();
+    else refreshCredit(0);
+  };
+  document.addEventListener("visibilitychange", look);
   return {
     element,
+    hide: () => made.forEach((one) => one.hide?.()),
     show: ([name]) => parts.choose(PARTS[name] ? name : parts.chosen || "overview"),
-    leave: () => made.forEach((one) => one.leave?.()),
+    leave: () => {
+      document.removeEventListener("visibilitychange", look);
+      made.forEach((one) => one.leave?.());
+    },
   };
 }

@@ -15,6 +15,7 @@ function password(properties) {
 
 export default function makeEnter({ enter, enterAsOperator, logo, expired, discard }) {
   const place = status();
+  const tokenPlace = status();
 
   const account = async (path, json) => {
     const { user, token } = await ask(path, { method: "POST", json, open: true });
@@ -52,12 +53,12 @@ export default function makeEnter({ enter, enterAsOperator, logo, expired, disca
 
   const withToken = () => {
     const token = h("input", { type: "password", name: "token", autocomplete: "off", required: true });
-    const made = form(place, () => enterAsOperator(token.value.trim()),
-      field(t("enter.token"), token, { hint: t("enter.token_hint") }), submitButton(t("enter.go_token"), { class: "button main wide" }));
+    const made = form(tokenPlace, () => enterAsOperator(token.value.trim()),
+      field(t("enter.token"), token, { hint: t("enter.token_hint") }), tokenPlace, submitButton(t("enter.go_token"), { class: "button main wide" }));
     operator.replaceWith(made);
     token.focus();
   };
-  const operator = button(t("enter.operator"), act(place, () => (operatorToken() ? enterAsOperator(operatorToken()) : withToken())), { kind: "quiet small" });
+  const operator = button(t("enter.operator"), act(tokenPlace, () => (operatorToken() ? enterAsOperator(operatorToken()) : withToken())), { kind: "quiet small" });
 
   const isOpen = about.sign_up !== "closed";
   const modes = tabs(t("enter.modes"), [
@@ -83,6 +84,6 @@ export default function makeEnter({ enter, enterAsOperator, logo, expired, disca
       place,
       h("p.hint", isOpen ? credit : t("enter.closed")),
       h("p.hint", t("enter.tab")),
-      about.operator && operator));
+      about.operator && [operator, tokenPlace]));
   return { element, focus: () => heading.focus({ preventScroll: true }) };
 }

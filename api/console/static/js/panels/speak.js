@@ -71,7 +71,7 @@ export default function makeSpeak() {
       if (!wished.text.trim()) throw explained(t("speak.empty"));
       await busy(pressed, () => work(wished));
     } catch (error) {
-      place.fail(error, error.isExplained ? undefined : () => run(pressed, work));
+      place.fail(error, () => run(pressed, work));
       if (error.isExplained) text.focus();
     }
   };

@@ -7,10 +7,10 @@ import { t, usd } from "../i18n.js";
 import { icon } from "../icons.js";
 import { on, price } from "../session.js";
 import { button, card, explained, field, form, h, panelHead, select, setButton, status } from "../ui.js";
-import { languages, models, refreshCredit, voices } from "../work.js";
+import { fillModels, languages, refreshCredit, voices } from "../work.js";
 import { sessionOf, talk } from "./talk/agent.js";
 
-const MODELS = ["gpt-realtime-mini", "gpt-realtime"]; // with Fast and with Quality voices
+const USUAL = "gpt-realtime-mini"; // stands for the default model, with Fast voices
 const SAMPLE = [{
   type: "function", name: "weather", description: "The weather of a city now",
   parameters: { type: "object", properties: { city: { type: "string" } }, required: ["city"] },
@@ -30,7 +30,7 @@ export default function makeTalk() {
   const place = status();
   const instructions = h("textarea", { rows: 3, maxLength: 20000, name: "instructions", value: t("talk.instructions_default") });
   const voice = select([["alloy", t("talk.voice_auto")]], { name: "voice" });
-  const model = select(MODELS.map((one) => [one, one]), { name: "model" });
+  const model = select([[USUAL, t("chat.model_default")]], { name: "model" });
   const turns = select([["semantic", t("talk.turns.semantic")], ["server", t("talk.turns.server")]], { name: "turns" });
   const language = select([["", t("listen.detect")]]);
   const tools = h("textarea.code", { rows: 6, name: "tools", spellcheck: false, placeholder: "[ ]" });
@@ -118,7 +118,7 @@ export default function makeTalk() {
       await call.done;
       place.say(t("talk.ended"));
     } catch (error) {
-      place.fail(error, error.isExplained ? undefined : run);
+      place.fail(error, run);
     } finally {
       call = null;
       start.classList.remove("recording");
@@ -134,14 +134,14 @@ export default function makeTalk() {
     const before = voice.value;
     const groups = new Map();
     for (const one of all) groups.set(one.labels.language_name, [...(groups.get(one.labels.language_name) || []), one]);
-    voice.replaceChildren(new Option(t("talk.voice_auto"), "alloy"), ...[...groups].map(([name, members]) =>
+    voice.replaceChildren(new Option(t("talk.voice_auto"), "alloy"), ...[...groups].sort(([one], [other]) => one.localeCompare(other)).map(([name, members]) =>
       h("optgroup", { label: name }, members.map((one) => new Option(one.name, one.voice_id)))));
     voice.value = [...voice.options].some((one) => one.value === before) ? before : "alloy";
   };
   voices().then(fillVoices, () => {});
   const stopListening = on("voices", fillVoices);
   languages().then((all) => language.append(...all.map((one) => new Option(one.name, one.code))), () => {});
-  models().then((all) => model.append(...all.filter((one) => one.kind === "chat").map((one) => new Option(one.id, one.id))), () => {});
+  fillModels(model).catch(() => {});
 
   const requests = () => {
     const session = sessionOf(wish());

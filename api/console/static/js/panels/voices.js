@@ -5,7 +5,7 @@ import { number, t, usd } from "../i18n.js";
 import { go } from "../router.js";
 import { about, on, price } from "../session.js";
 import { act, button, card, confirmed, explained, field, form, h, panelHead, select, status, submitButton } from "../ui.js";
-import { languages, refreshCredit, voicesChanged } from "../work.js";
+import { byName, languages, refreshCredit, voicesChanged } from "../work.js";
 import { recordings } from "./voices/recordings.js";
 import { showReport } from "./voices/report.js";
 
@@ -19,7 +19,7 @@ export default function makeVoices() {
   const none = h("p.empty", t("own.none"));
   const name = h("input", { name: "name", maxLength: 200, required: true, autocomplete: "off" });
   const description = h("input", { name: "description", maxLength: 1000, autocomplete: "off" });
-  const language = select([["", t("own.language_auto")], ["en-GB", t("own.british")]], { name: "language" });
+  const language = select([["", t("own.language_auto")]], { name: "language" });
   const gender = select([["neutral", t("voices.neutral")], ["female", t("voices.female")], ["male", t("voices.male")]], { name: "gender" });
   const consent = h("textarea", { name: "consent", rows: 2, maxLength: 2000, required: about.consent === "attest" });
   const takes = recordings();
@@ -139,7 +139,7 @@ export default function makeVoices() {
     // Goes on while another panel is open, so that a voice is in Speak as soon as it is ready.
     if (voices.some((one) => one.status === "processing")) next = setTimeout(look, isShown ? LOOK_MS : 3 * LOOK_MS);
   };
-  languages().then((all) => language.append(...all.map((one) => new Option(one.name, one.code))), () => {});
+  languages().then((all) => language.append(...[...all, { code: "en-GB", name: t("own.british") }].sort(byName).map((one) => new Option(one.name, one.code))), () => {});
   const stopListening = on("route", ({ name: panel }) => { isShown = panel === "voices"; });
 
   const requests = () => [{ title: t("own.make"), path: "/voices", form: fields(), files: takes.names().map((one) => ["files", one]) }];

@@ -1,7 +1,13 @@
 // The audit log of the workspace.
 import { ask } from "../../api.js";
-import { moment, t } from "../../i18n.js";
+import { moment, t, usd } from "../../i18n.js";
+import { micro } from "../../session.js";
 import { act, button, card, h, status, table } from "../../ui.js";
+
+// "plan: pro, billing cycle: monthly"; amounts in USD.
+const detail = ([name, value]) => (name === "micro_usd" ? usd(micro(value), 6)
+  : `${name.replaceAll("_", " ")}: ${[value].flat().map((one) => (one instanceof Object ? JSON.stringify(one) : one)).join(", ")}`);
+const shortened = (text) => h("span.cut-short", { title: text }, text);
 
 export function audit() {
   const place = status();
@@ -15,7 +21,7 @@ export function audit() {
     page = wanted;
     entries = page === 1 ? found.data : [...entries, ...found.data];
     rows.replaceChildren(table(t("audit.title"), [t("audit.action"), t("audit.time"), t("audit.actor"), t("audit.target"), t("audit.details")],
-      entries.map((one) => [one.action, moment(one.created_at), one.actor, one.target, h("code", { title: one.digest }, Object.keys(one.details).length ? JSON.stringify(one.details) : "")])));
+      entries.map((one) => [one.action, h("span.time", moment(one.created_at)), shortened(one.actor), shortened(one.target), h("span", { title: one.digest }, Object.entries(one.details).map(detail).join("; "))])));
     more.hidden = page >= found.pagination.pages;
   };
   const made = card(t("audit.title"), h("p.hint", t("audit.about")), place, rows, more);

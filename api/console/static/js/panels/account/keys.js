@@ -54,6 +54,7 @@ export function keys() {
   submitButton(t("keys.go"), { id: "create-key" }), place, fresh);
 
   const made = h("div.stack", card(t("keys.make"), h("p.hint", t("keys.about")), make), card(t("keys.title"), listed, rows));
+  made.hide = () => fresh.replaceChildren(); // shown once
   made.show = () => load().catch((error) => listed.fail(error, made.show));
   return made;
 }

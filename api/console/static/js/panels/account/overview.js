@@ -67,10 +67,10 @@ function usageCard() {
       barChart(t("usage.chart"), byDay, (value) => number(value, 4)),
       chartKey([...keys]),
       table(t(`usage.table.${group.value}`), [t(`usage.of.${group.value}`), t("usage.amount"), t("usage.requests"), t("usage.cost")],
-        order.map((of) => [nameOf(of), amounts(sums.get(of).units), number(sums.get(of).requests), usd(sums.get(of).cost)])),
+        order.map((of) => [nameOf(of), amounts(sums.get(of).units), number(sums.get(of).requests), usd(sums.get(of).cost, 5)])),
     ] : [h("p.empty", t("usage.none"))]));
   };
-  const show = () => load().catch((error) => place.fail(error, show));
+  const show = () => load().then(place.recover, (error) => place.fail(error, show));
   const csv = () => {
     const lines = ["date,kind,key_id,units,unit,requests,cost_usd", ...shown.map((one) => [one.date, one.kind, one.key_id || "", one.units, one.unit, one.requests, one.cost].join(","))];
     download(new Blob([`${lines.join("\n")}\n`], { type: "text/csv" }), "usage.csv");
@@ -124,7 +124,7 @@ function planCard() {
     place.say(t("plan.changed", { name: answer.subscription.plan.name }));
     await load();
   };
-  const show = () => load().catch((error) => place.fail(error, show));
+  const show = () => load().then(place.recover, (error) => place.fail(error, show));
   const made = card(t("plan.title"), now, place, all);
   made.show = show;
   return made;

@@ -2,22 +2,24 @@
 import { ask } from "../../api.js";
 import { day, moment, t } from "../../i18n.js";
 import { credential, emit, isKey, session } from "../../session.js";
-import { act, button, card, confirmed, explained, field, form, h, select, status, submitButton, table } from "../../ui.js";
+import { act, button, card, confirmed, field, form, h, select, status, submitButton, table } from "../../ui.js";
 
 function profileCard() {
   const place = status();
-  const name = h("input", { name: "name", maxLength: 200, autocomplete: "name", value: session.user?.name || "" });
+  const name = h("input", { name: "name", maxLength: 200, autocomplete: "name" });
   const company = h("input", { name: "company", maxLength: 200, autocomplete: "organization" });
-  const save = form(place, async () => {
-    const json = {};
-    if (name.value.trim()) json.name = name.value.trim();
-    if (company.value.trim()) json.company = company.value.trim();
-    if (!Object.keys(json).length) throw explained(t("settings.profile_nothing"));
+  const put = async (json) => {
     const saved = await ask("/auth/profile", { method: "PUT", json });
-    name.value = saved.name;
-    company.value = saved.company;
+    name.value = name.defaultValue = saved.name;
+    company.value = company.defaultValue = saved.company;
+    return saved;
+  };
+  // Sends what was changed; without a change the service only says what is there.
+  const save = form(place, async () => {
+    const saved = await put(Object.fromEntries([name, company].filter((one) => one.value !== one.defaultValue).map((one) => [one.name, one.value.trim()])));
     place.say(t("settings.profile_saved", { name: saved.name || "–", company: saved.company || "–" }));
-  }, h("div.fields", field(t("settings.name"), name), field(t("settings.company"), company)), h("p.hint", t("settings.profile_about")), submitButton(t("action.save")), place);
+  }, h("div.fields", field(t("settings.name"), name), field(t("settings.company"), company)), submitButton(t("action.save")), place);
+  put({}).catch((error) => place.fail(error));
   return card(t("settings.profile"), save);
 }
 

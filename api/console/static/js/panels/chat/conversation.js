@@ -143,7 +143,7 @@ export function conversation() {
         message.value = content;
       }
       none.hidden = log.childElementCount > 0;
-      place.fail(error, error instanceof ApiError ? submit : undefined);
+      place.fail(error, submit);
     }
   };
 

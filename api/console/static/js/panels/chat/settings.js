@@ -1,7 +1,7 @@
 // What a chat sends besides its messages.
 import { t, number } from "../../i18n.js";
 import { button, card, check, explained, field, h, range, select } from "../../ui.js";
-import { models } from "../../work.js";
+import { fillModels } from "../../work.js";
 
 const TOOLS = [{ name: "weather", description: "The weather of a city", parameters: { type: "object", properties: { city: { type: "string" } }, required: ["city"] } }];
 const SCHEMA = { type: "object", properties: { name: { type: "string", maxLength: 40 }, reason: { type: "string", maxLength: 120 } }, required: ["name", "reason"] };
@@ -11,10 +11,10 @@ export function chatSettings({ saves }) {
   const system = h("textarea", { rows: 3, name: "system" });
   const temperature = range(t("chat.temperature"), { min: -0.05, max: 2, step: 0.05, value: -0.05, show: (value) => (value < 0 ? t("chat.temperature_default") : number(value, 2)) });
   const most = h("input", { type: "number", min: 1, max: 4096, step: 1, value: 400, inputMode: "numeric" });
-  const tools = h("textarea.code", { rows: 4, spellcheck: false, name: "tools" });
-  const schema = h("textarea.code", { rows: 4, spellcheck: false, name: "schema" });
+  const tools = h("textarea.code", { rows: 10, spellcheck: false, name: "tools" });
+  const schema = h("textarea.code", { rows: 10, spellcheck: false, name: "schema" });
   const save = check(t("chat.save"), { checked: saves, disabled: !saves });
-  models().then((all) => model.append(...all.filter((one) => one.kind === "chat").map((one) => new Option(one.id, one.id))), () => {});
+  fillModels(model).catch(() => {});
 
   const read = (box, label) => {
     if (!box.value.trim()) return null;

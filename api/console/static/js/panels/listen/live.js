@@ -92,7 +92,7 @@ export function liveListening({ language }) {
     try {
       await listen((end) => { stop = end; });
     } catch (error) {
-      place.fail(error, error.isExplained ? undefined : run);
+      place.fail(error, run);
     } finally {
       stop = null;
       start.classList.remove("recording");

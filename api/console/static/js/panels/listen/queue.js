@@ -62,7 +62,7 @@ export function fileQueue({ options, onshow, onremove }) {
     };
     item.fail = (error) => {
       item.set("failed", "");
-      place.fail(error, error.isExplained ? undefined : () => {
+      place.fail(error, () => {
         item.control = new AbortController();
         item.set("waiting", t("listen.waiting"));
         work();

@@ -1,7 +1,7 @@
 // The configuration that runs, checked and deployed.
 import { askAsOperator } from "../../api.js";
 import { t } from "../../i18n.js";
-import { act, button, card, confirmed, field, h, status } from "../../ui.js";
+import { act, button, card, confirmed, explained, field, h, status } from "../../ui.js";
 
 export function models() {
   const place = status();
@@ -13,21 +13,28 @@ export function models() {
     output.hidden = true;
     place.clear();
   };
-  const send = async (isDry) => {
+  const send = (isDry) => act(place, async () => {
     output.hidden = true;
     if (!isDry && !(await confirmed(t("operator.deploy"), t("operator.deploy_ask"), t("operator.deploy")))) return;
     place.say(t(isDry ? "operator.checking" : "operator.deploying"));
     const answer = await askAsOperator("deploy", { method: "POST", json: { config: text.value, dry_run: isDry } });
-    place.say(t(answer.ok ? (isDry ? "operator.checked" : "operator.ok") : "operator.failed"));
     output.textContent = answer.output;
     output.hidden = false;
+    if (!answer.ok) throw explained(t(isDry ? "operator.unchecked" : "operator.failed"));
+    place.say(t(isDry ? "operator.checked" : "operator.ok"));
+  });
+  // The outcome is above the configuration, beside the buttons, and is seen from wherever one is pressed.
+  const outcome = h("div.stack", place, output);
+  const seen = (work) => async (...pressed) => {
+    await work(...pressed);
+    outcome.scrollIntoView({ block: "nearest" });
   };
-  const made = card(t("operator.models"), field(t("operator.config"), text, { hint: t("operator.config_about") }),
+  const made = card(t("operator.models"), h("p.hint", t("operator.config_about")),
     h("div.actions",
-      button(t("operator.check"), act(place, () => send(true)), { icon: "check" }),
-      button(t("operator.deploy"), act(place, () => send(false)), { kind: "danger", icon: "upload" }),
+      button(t("operator.check"), seen(send(true)), { icon: "check" }),
+      button(t("operator.deploy"), seen(send(false)), { kind: "danger", icon: "upload" }),
       button(t("operator.reload"), act(place, load), { kind: "quiet", icon: "refresh" })),
-    place, output);
+    outcome, field(t("operator.config"), text));
   made.show = () => text.value || load().catch((error) => place.fail(error, made.show));
   return made;
 }

@@ -130,11 +130,9 @@ export default {
   "hooks.verify_about": "Messages follow Standard Webhooks, so the libraries standardwebhooks and svix check them. By hand, in Python:",
 
   "settings.profile": "Profile",
-  "settings.profile_about": "A field that is left empty keeps what is there.",
   "settings.name": "Name",
   "settings.company": "Company",
   "settings.profile_saved": "Saved: {name}, {company}.",
-  "settings.profile_nothing": "Fill in a field to change it.",
   "settings.workspace": "Workspace",
   "settings.workspace_name": "Name of the workspace",
   "settings.retention": "Retention",

@@ -51,7 +51,7 @@ export default {
   "correct.over": "{n} characters: at most {most} are taken. Shorten the text.",
   "correct.context": "Kind of text",
   "correct.context.none": "Any",
-  "correct.context.email": "E-mail",
+  "correct.context.email": "Email",
   "correct.context.chat": "Chat",
   "correct.context.document": "Document",
   "correct.context.message": "Message",

@@ -65,5 +65,6 @@ export default {
   "operator.outcome": "What changes",
   "operator.ok": "It is deployed.",
   "operator.checked": "It can be deployed.",
+  "operator.unchecked": "It cannot be deployed.",
   "operator.failed": "It did not succeed; the previous models serve.",
 };
