@@ -70,14 +70,14 @@ def go(page: Page, path: str) -> None:
 
 def sign_up(page: Page, email: str) -> None:
     press(page, "Sign up")
-    fill(page, **{"Email": email, "Password": PASSWORD})
+    fill(page, Email=email, Password=PASSWORD)
     press(page, "Make my account")
     wait_until(page, "at('.frame')")
 
 
 def log_in(page: Page, email: str) -> None:
     press(page, "Log in")
-    fill(page, **{"Email": email, "Password": PASSWORD})
+    fill(page, Email=email, Password=PASSWORD)
     run(page, "(all('form button[type=submit]')[0].click(), true)")
     wait_until(page, "at('.frame')")
 

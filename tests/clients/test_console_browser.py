@@ -136,7 +136,10 @@ def test_credit_moves_after_work_and_webhooks_are_made_tested_and_deleted(page: 
     for width, units in ((390, 340), (1280, 640)):
         page.command(
             "Emulation.setDeviceMetricsOverride",
-            **{"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False},
+            width=width,
+            height=800,
+            deviceScaleFactor=1,
+            mobile=False,
         )
         box = f"at('.chart svg').getAttribute('viewBox').startsWith('0 0 {units} ')"
         wait_until(page, box)  # drawn again, so that its text keeps its size
