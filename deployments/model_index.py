@@ -88,9 +88,8 @@ class ClusterReports(OwnReports):
     """The metrics of this replica and, through ModelIndex, of all others."""
 
     def __init__(self, models_app: str, deployment: str, replica: str) -> None:
-        super().__init__(deployment, replica)
-        self.node = ray.util.get_node_ip_address()
-        self.missing = missing_switches()
+        node = ray.util.get_node_ip_address()
+        super().__init__(Report(deployment, replica, 0, {}, node=node, missing=missing_switches()))
         self.model: ModelInfo | None = None  # of a replica of a model
         self._index = ModelIndexHandle(models_app)
         self._taking = asyncio.Lock()  # keeps reports in order
@@ -123,7 +122,8 @@ class ClusterReports(OwnReports):
 
     async def _take(self) -> Report:
         async with self._taking:
-            self.release = self.release or await asyncio.to_thread(release)
+            digest = self.process.release or await asyncio.to_thread(release)
+            self.process = replace(self.process, release=digest)
             return await asyncio.to_thread(self.take)
 
 

@@ -8,7 +8,7 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from prometheus_client import CollectorRegistry, Gauge, Metric, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -43,13 +43,8 @@ class Report:
 class OwnReports:
     """The source of a page's reports: only this process."""
 
-    deployment: str = "local"
-    replica: str = "local"
+    process: Report = Report("local", "local", 0, {})  # what each report says beside the metrics
     source: Collector = REGISTRY
-    problem: str = ""
-    node: str = ""
-    release: str = ""
-    missing: tuple[str, ...] = ()
     _sequence: Iterator[int] = field(default_factory=itertools.count)
 
     def take(self) -> Report:
@@ -58,21 +53,12 @@ class OwnReports:
         Each series gets the labels `deployment` and `replica`.
         """
         sequence = next(self._sequence)
-        origin = {"deployment": self.deployment, "replica": self.replica}
+        origin = {"deployment": self.process.deployment, "replica": self.process.replica}
         source = _LabelledCollector(self.source, origin)
         text = openmetrics.generate_latest(source).decode()  # type: ignore[no-untyped-call]
         text = text.removesuffix("# EOF\n")
         families = dict(_family(block) for block in text.removeprefix(_HELP).split(f"\n{_HELP}"))
-        return Report(
-            self.deployment,
-            self.replica,
-            sequence,
-            families,
-            problem=self.problem,
-            node=self.node,
-            release=self.release,
-            missing=self.missing,
-        )
+        return replace(self.process, sequence=sequence, families=families)
 
     async def all(self) -> list[Report]:
         """One report per process that reported lately, including this one. Never fails."""

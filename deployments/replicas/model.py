@@ -7,6 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Generic
 
 from pydantic import ValidationError
@@ -77,7 +78,8 @@ class ModelDeployment(ABC, Generic[ModelT]):
             metrics.model_swap_failed.clear()
             metrics.model_swap_failed.labels(wanted).set(bool(problem))
             if self._reports is not None:
-                self._reports.problem, self._reports.model = problem, self._loaded[1]
+                self._reports.process = replace(self._reports.process, problem=problem)
+                self._reports.model = self._loaded[1]
                 await self._reports.send()
 
     def _load_wanted(self, user_config: dict[str, Any]) -> tuple[ModelT, ModelInfo]:

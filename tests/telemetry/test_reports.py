@@ -26,7 +26,7 @@ def report(replica: str, value: float) -> Report:
     Counter("pieces_total", "Pieces\nof cake", ["kind"], registry=registry).labels("a").inc(value)
     Histogram("took_seconds", "Time", registry=registry, buckets=(1, 2)).observe(value)
     Histogram("never_seconds", "Time", registry=registry)
-    return OwnReports("Model", replica, registry).take()
+    return OwnReports(Report("Model", replica, 0, {}), registry).take()
 
 
 def test_series_of_two_processes_differ_in_the_replica_label() -> None:
@@ -53,7 +53,7 @@ def test_a_pickled_report_renders_the_same_page() -> None:
 
 
 def test_reports_of_one_process_have_increasing_sequence_numbers() -> None:
-    own = OwnReports("Model", "one")
+    own = OwnReports(Report("Model", "one", 0, {}))
     assert own.take().sequence < own.take().sequence
 
 
