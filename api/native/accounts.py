@@ -200,6 +200,11 @@ async def end_session(session_id: str, principal: PrincipalDep, platform: Platfo
     return Done(message="the session has ended")
 
 
+@account.get("/auth/profile", summary="Name, company and address of the user")
+async def read_profile(principal: PrincipalDep, platform: PlatformDep) -> ProfileUser:
+    return ProfileUser.model_validate(await platform.accounts.profile(principal))
+
+
 @account.put("/auth/profile", summary="Change name or company")
 async def update_profile(
     body: Profile, principal: PrincipalDep, platform: PlatformDep

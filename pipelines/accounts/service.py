@@ -188,10 +188,16 @@ class Accounts:
             _change, principal, User, principal.user_id, name=name, company=company
         )
 
+    async def profile(self, principal: Principal) -> User:
+        """The user who calls. Raises as `update_workspace`."""
+        return await self._existing(User, principal.user_id)
+
     async def workspace(self, principal: Principal) -> Workspace:
         """The workspace of the caller. Raises as `update_workspace`."""
-        found = await self._database.get(Workspace, principal.workspace_id)
-        if found is None:
+        return await self._existing(Workspace, principal.workspace_id)
+
+    async def _existing(self, model: type[accounts.Row], identity: int) -> accounts.Row:
+        if (found := await self._database.get(model, identity)) is None:
             raise Unauthorized(UNAUTHORIZED)
         return found
 

@@ -13,15 +13,16 @@ from sqlmodel import Session, select, update
 from configs.settings import load_settings
 from db.database import Database, utc_now
 from db.migrate import upgrade
-from db.webhooks import Delivery, NewEvent, add_event
+from db.webhooks import Delivery, EncryptText, NewEvent, add_event
 from pipelines.accounts.authentication import ALL_SCOPES, Principal
 from pipelines.storage.encryption import Encryption
 from pipelines.webhooks.registration import Webhooks
 from tests.db.test_chats import add_workspace
-from tests.db.test_webhooks import plain
 from tests.deployments.conftest import TestCluster, actor_pid, worker_app
 from tests.patience import PATIENCE_S
 from tests.pipelines.webhooks.receivers import Authority, receiver
+
+Outbox = tuple[Database, Webhooks, Principal, EncryptText]
 
 pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
 
@@ -34,7 +35,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def outbox(
     ray_cluster: TestCluster, authority: Authority, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[tuple[Database, Webhooks, Principal]]:
+) -> AsyncIterator[Outbox]:
     """The database of a running worker, and a workspace in it."""
     folder: Path = tmp_path_factory.mktemp("worker")
     environment = {
@@ -49,18 +50,17 @@ async def outbox(
         settings = load_settings()
     upgrade(settings.database_url)
     database = Database(settings.database_url)
-    webhooks = Webhooks(database, Encryption(settings.secrets.data_keys), settings)
+    encryption = Encryption(settings.secrets.data_keys)
+    webhooks = Webhooks(database, encryption, settings)
     principal = Principal(1, await add_workspace(database), "w", "free", ALL_SCOPES, None)
     app = worker_app(environment)
     async with ray_cluster.with_app(app):
-        yield database, webhooks, principal
+        yield database, webhooks, principal, encryption.encrypt_text
     database.close()
 
 
-async def test_a_webhook_is_delivered_within_a_second(
-    outbox: tuple[Database, Webhooks, Principal], authority: Authority
-) -> None:
-    database, webhooks, principal = outbox
+async def test_a_webhook_is_delivered_within_a_second(outbox: Outbox, authority: Authority) -> None:
+    database, webhooks, principal, encrypt = outbox
     async with receiver(authority) as hook:
         webhook = await webhooks.register(principal, hook.url, ["voice.ready"], "a test secret")
         clock = asyncio.get_running_loop().time
@@ -68,22 +68,21 @@ async def test_a_webhook_is_delivered_within_a_second(
         for count in range(1, 6):
             began = clock()
             event = NewEvent("voice.ready", {"n": count})
-            await database.run(add_event, principal.workspace_id, event, plain)
+            await database.run(add_event, principal.workspace_id, event, encrypt)
             lags.append((await hook.until(count))[-1].at - began)
         await webhooks.delete(principal, webhook.id)
     assert sorted(lags)[2] < 1, lags
 
 
 async def test_a_worker_killed_during_deliveries_loses_no_event(
-    outbox: tuple[Database, Webhooks, Principal], authority: Authority
+    outbox: Outbox, authority: Authority
 ) -> None:
-    database, webhooks, principal = outbox
-
+    database, webhooks, principal, encrypt = outbox
     async with receiver(authority, 500) as hook:
         await webhooks.register(principal, hook.url, ["tts.failed"])
         event = NewEvent("tts.failed", {"id": "t"})
         ids = {
-            await database.run(add_event, principal.workspace_id, event, plain) for _ in range(20)
+            await database.run(add_event, principal.workspace_id, event, encrypt) for _ in range(20)
         }
         await hook.until(3)
         os.kill(await actor_pid("worker#Worker#"), signal.SIGKILL)

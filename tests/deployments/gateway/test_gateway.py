@@ -114,10 +114,10 @@ async def test_no_speech_request_fails_during_a_model_swap(
     running = [asyncio.create_task(load()) for _ in range(2)]
     options = gateway.options("TTSFast")
     try:
-        for model in (TONE_LOW, TONE):
+        for model, listed in ((TONE_LOW, "svc/tts-tone-low"), (TONE, "svc/tts-tone")):
             options["user_config"] = {"model": model}
             await asyncio.to_thread(gateway.deploy)
-            await until_listed(client, "svc/" + model.replace("/", "-").replace("_", "-"))
+            await until_listed(client, listed)
     finally:
         stop.set()
     assert min(await asyncio.gather(*running)) > 5

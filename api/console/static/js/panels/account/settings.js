@@ -8,18 +8,17 @@ function profileCard() {
   const place = status();
   const name = h("input", { name: "name", maxLength: 200, autocomplete: "name" });
   const company = h("input", { name: "company", maxLength: 200, autocomplete: "organization" });
-  const put = async (json) => {
-    const saved = await ask("/auth/profile", { method: "PUT", json });
+  const fill = (saved) => {
     name.value = name.defaultValue = saved.name;
     company.value = company.defaultValue = saved.company;
-    return saved;
   };
-  // Sends what was changed; without a change the service only says what is there.
   const save = form(place, async () => {
-    const saved = await put(Object.fromEntries([name, company].filter((one) => one.value !== one.defaultValue).map((one) => [one.name, one.value.trim()])));
+    const json = Object.fromEntries([name, company].filter((one) => one.value !== one.defaultValue).map((one) => [one.name, one.value.trim()]));
+    const saved = await ask("/auth/profile", { method: "PUT", json });
+    fill(saved);
     place.say(t("settings.profile_saved", { name: saved.name || "–", company: saved.company || "–" }));
   }, h("div.fields", field(t("settings.name"), name), field(t("settings.company"), company)), submitButton(t("action.save")), place);
-  put({}).catch((error) => place.fail(error));
+  ask("/auth/profile").then(fill).catch((error) => place.fail(error));
   return card(t("settings.profile"), save);
 }
 
