@@ -41,12 +41,14 @@ class Heard:
 
 
 async def speak_or_again(tts: Any, text: str) -> Heard:
-    """LiveKit's decoder failed in one of some twenty runs, at a first packet, not yet explained."""
-    try:
-        return await speak(tts, text)
-    except ValueError:
-        logging.exception("the decoder failed, and is tried once more")
-        return await speak(tts, text)
+    """LiveKit's decoder failed in one of some twenty runs, at a first packet, not yet explained:
+    more often while all cores are busy, also twice in a row."""
+    for _ in range(3):
+        try:
+            return await speak(tts, text)
+        except ValueError:
+            logging.exception("the decoder failed, and is tried again")
+    return await speak(tts, text)
 
 
 async def speak(tts: Any, text: str, step: int = 7) -> Heard:

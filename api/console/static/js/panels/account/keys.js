@@ -18,8 +18,11 @@ export function keys() {
   const rows = h("div", { id: "keys" });
   all.box.addEventListener("change", () => { some.hidden = all.box.checked; });
 
+  let asked = 0;
   const load = async () => {
+    const number = (asked += 1);
     const { keys: found } = await ask("/developer/api");
+    if (number !== asked) return; // an older answer that came late
     rows.replaceChildren(found.length
       ? table(t("keys.title"), [t("keys.name"), t("keys.key"), t("keys.scopes"), t("keys.created"), t("keys.used"), t("keys.expires"), ""],
           found.map((key) => [
