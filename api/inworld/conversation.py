@@ -28,7 +28,6 @@ from api.services import Services
 from api.sockets.kernel.conversation import ClientFault, Conversation, parse_event
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.events import shown
-from pipelines.billing.operation import Operation
 from pipelines.text.segmentation import finished
 from pipelines.tts.session import (
     MAX_CONTEXTS,
@@ -207,10 +206,9 @@ class InworldConversation(Conversation):
         await self._session.send(context_event(context_id, "contextUpdated", made))
 
     async def _voice(self, create: Create, context_id: str) -> ContextVoice:
-        principal = self._session.principal
-        payer = Operation(principal.key_id)
+        workspace_id, payer = self._session.principal.workspace_id, self._session.payer
         try:
-            return await open_voice(create, self._synthesis, principal.workspace_id, payer)
+            return await open_voice(create, self._synthesis, workspace_id, payer)
         except CODED as error:
             answer = to_api_error(error)
             raise _fault(answer.message, code_of(answer.status), context_id) from None

@@ -99,6 +99,8 @@ def speak(
                 piece, model=model, voice=voice, speed=speed, response_format=form or "mp3"
             ):
                 target.write(data)
+    if form == "wav" and output not in (None, "-"):
+        complete_wav(Path(str(output)))
 
 
 def complete_wav(file: Path) -> None:
@@ -117,8 +119,6 @@ def opened(output: str | None) -> Iterator[IO[bytes]]:
         # Opened by the first bytes: a request that fails leaves the file that is there.
         with click.open_file(output, "wb", lazy=True) as target:
             yield target
-        if output.lower().endswith(".wav"):
-            complete_wav(Path(output))
         return
     with subprocess.Popen(
         program(PLAYERS, "play; -o writes a file"), stdin=subprocess.PIPE

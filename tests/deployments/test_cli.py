@@ -76,10 +76,14 @@ def test_a_text_is_spoken_into_a_file_whose_name_gives_the_format(
     with wave.open(str(tmp_path / "a.wav")) as spoken:  # the header has the length
         frames = len(spoken.readframes(10**7)) // 2
         assert spoken.getnframes() == frames > 0
-    refused = shell.run("speak", "No.", "-o", str(tmp_path / "a.wav"), "--voice", "nobody")
+    refused = shell.run("speak", "No.", "-o", str(tmp_path / "a.wav"), "--voice", "Missing")
     assert refused.returncode == 1 and (tmp_path / "a.wav").stat().st_size > 44  # as it was
     nowhere = shell.run("speak", "No.", "-o", str(tmp_path / "none" / "a.wav"))
     assert nowhere.returncode == 1 and nowhere.stderr.count(b"\n") == 1
+    for name, form in (("mp3.wav", "mp3"), ("plain", "wav")):  # the format decides, not the name
+        shell.output("speak", "Good morning.", "-o", str(tmp_path / name), "--format", form)
+    with wave.open(str(tmp_path / "plain")) as spoken:
+        assert spoken.getnframes() == len(spoken.readframes(10**7)) // 2
     piped = shell.run("speak", "-o", "-", "--format", "wav", given=b"From a pipe.")
     assert piped.stdout.startswith(b"RIFF") and piped.returncode == 0
 

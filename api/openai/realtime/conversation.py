@@ -63,7 +63,6 @@ from pipelines.agents.items import (
 )
 from pipelines.agents.session_record import SessionRecord
 from pipelines.audio.encode.formats import open_encoder
-from pipelines.billing.operation import Operation
 from pipelines.chat.pipeline import ChatRequest, Completion
 from pipelines.tts.pipeline import SpeechRequest
 from pipelines.tts.session import ContextVoice
@@ -171,9 +170,6 @@ class RealtimeConversation:
     @property
     def workspace_id(self) -> int:
         return self._socket.principal.workspace_id
-
-    def _payer(self) -> Operation:
-        return Operation(self._socket.principal.key_id)
 
     async def send(self, frame: str) -> None:
         if self._is_beta:
@@ -400,7 +396,7 @@ class RealtimeConversation:
             generation,
             self._chat_model,
             save_chat=False,
-            operation=self._payer(),
+            operation=self._socket.payer,
             history=history,
             retention=view.truncation.as_retention(),
         )
@@ -422,7 +418,7 @@ class RealtimeConversation:
         """Raises ApiError, EngineError, PipelineError or DatabaseError."""
         output, voice = view.audio.output, await self._voice_of(view)
         synthesis = self._services.speech.synthesis
-        async with hold_speech(synthesis, self.workspace_id, self._payer()) as held:
+        async with hold_speech(synthesis, self.workspace_id, self._socket.payer) as held:
             context = ContextVoice(
                 held,
                 self.workspace_id,

@@ -21,7 +21,6 @@ from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, TranscriptionReque
 from pipelines.agents.items import Part
 from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate, decode_bytes
 from pipelines.audio.noise_reduction import NoiseReducer
-from pipelines.billing.operation import Operation
 from pipelines.errors import InsufficientCredit, InvalidRequest
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.endpointing import ManualTurns, SemanticTurns, SilenceTurns, TurnPolicy
@@ -179,17 +178,15 @@ class InputListener:
         if part.audio_ms > MOST_ITEM_MS:
             message = f"the audio of an item is at most {MOST_ITEM_MS // 1000} s"
             raise RealtimeFault("invalid_value", message, param="item.content")
-        payer, languages = self._socket.principal, self._languages
+        owner, languages = self._socket.principal.workspace_id, self._languages
         request = TranscriptionRequest(
             pcm=pcm,
             language=languages[0] if len(languages) == 1 else None,
             languages=languages,
             options=DecodingOptions(initial_prompt=self._expected),
-            owner=str(payer.workspace_id),
+            owner=str(owner),
         )
-        charge = await self._billing.hold(
-            payer.workspace_id, "stt", part.audio_ms, Operation(payer.key_id)
-        )
+        charge = await self._billing.hold(owner, "stt", part.audio_ms, self._socket.payer)
         async with charge:
             transcript = await self._listening.transcriber.transcribe(request)
             await charge.capture_delivered(part.audio_ms)

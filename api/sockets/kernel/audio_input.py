@@ -14,7 +14,6 @@ from models.stt.base import STT_SAMPLE_RATE
 from pipelines.audio.decode.stream import LiveAudio, LiveEncoding, LiveSampleRate
 from pipelines.billing.audio_meter import AudioMeter
 from pipelines.billing.billing import Billing
-from pipelines.billing.operation import Operation
 
 # Reading stops for at most so long: pongs are not read either, and time out at 10.
 PUSH_BACK_S = 8.0
@@ -68,8 +67,8 @@ class AudioInput:
     """The audio of one session, from its bytes to `inbox`."""
 
     def __init__(self, session: SocketSession, billing: Billing, limits: ListeningLimits) -> None:
-        self.inbox, principal = AudioInbox(limits.backlog_s), session.principal
-        self.meter = AudioMeter(billing, principal.workspace_id, Operation(principal.key_id))
+        self.inbox = AudioInbox(limits.backlog_s)
+        self.meter = AudioMeter(billing, session.principal.workspace_id, session.payer)
         self._session = session
         self._limits = limits
         self._audio = LiveAudio()

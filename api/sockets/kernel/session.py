@@ -12,6 +12,7 @@ from api.sockets.kernel.conversation import ClientFault, Conversation, SessionEn
 from api.sockets.kernel.queue import BoundedQueue
 from configs.schema.platform import SocketLimits
 from pipelines.accounts.authentication import Principal, Scope
+from pipelines.billing.operation import Operation
 from pipelines.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
@@ -112,6 +113,11 @@ class SocketSession:
         self._loop = asyncio.get_running_loop()
         self._conversation: Conversation = make(self)
         self._window_limit = limits.messages_per_s * limits.flood_window_s
+
+    @property
+    def payer(self) -> Operation:
+        """What pays for the work of the session."""
+        return Operation(self.principal.key_id)
 
     @property
     def waiting_bytes(self) -> int:

@@ -25,7 +25,6 @@ from api.sockets.tts.events import (
     tts_error,
 )
 from pipelines.audio.encode.formats import AudioEncoding, open_socket_encoder, usable_pair
-from pipelines.billing.operation import Operation
 from pipelines.tts.pipeline import SpeechRequest
 from pipelines.tts.session import (
     MAX_CONTEXTS,
@@ -92,7 +91,7 @@ class TtsConversation(Conversation):
             stability=message.stability,
             timings=message.timestamps,
         )
-        workspace_id, key_id = self._session.principal.workspace_id, self._session.principal.key_id
+        workspace_id = self._session.principal.workspace_id
         directory = self._synthesis.pipeline.directory
         try:
             voice = await directory.find_named(message.voice_id or "", workspace_id)
@@ -104,7 +103,7 @@ class TtsConversation(Conversation):
             voice,
             style,
             partial(open_socket_encoder, encoding, sample_rate_hz),
-            operation=Operation(key_id),
+            operation=self._session.payer,
             boost_volume=message.boost_volume,
             slow_encoder=encoding == "OGG_OPUS",
         )

@@ -16,6 +16,9 @@ export class ApiError extends Error {
   }
 }
 
+// Also on pages without https, where crypto.randomUUID is missing.
+export const newId = () => [...crypto.getRandomValues(new Uint8Array(16))].join("-");
+
 export const aborted = (error) => error?.name === "AbortError";
 
 // Options are those of fetch, and `json`, the body. Sends the credential unless `open`.
@@ -64,7 +67,7 @@ async function failure(status, headers, text, isOwn) {
 // A form with its progress, 0 to 1, which fetch does not report. Without a network it waits, says so by
 // `onWait`, and is sent again: with the same Idempotency-Key, so that nothing is done or charged twice.
 export async function upload(path, form, { onProgress = () => {}, onWait = () => {}, signal } = {}) {
-  const once = [...crypto.getRandomValues(new Uint8Array(16))].join("-");
+  const once = newId();
   for (let tries = 0; ; tries += 1) {
     try {
       return await send(path, form, once, onProgress, signal);

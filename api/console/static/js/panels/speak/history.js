@@ -1,4 +1,5 @@
 // The speech that was made, kept in this browser.
+import { newId } from "../../api.js";
 import { day, clock, t, usd } from "../../i18n.js";
 import { clear, history, put, remove } from "../../store.js";
 import { button, card, confirmed, download, fileName, h, iconButton } from "../../ui.js";
@@ -32,7 +33,7 @@ export function speechHistory({ onplay }) {
     wipe.hidden = !all.length;
   };
   made.add = async (item) => {
-    await put("speech", { id: crypto.randomUUID?.() || `${Date.now()}-${Math.random()}`, at: Date.now(), ...item });
+    await put("speech", { id: newId(), at: Date.now(), ...item });
     await made.draw();
   };
   made.draw();
