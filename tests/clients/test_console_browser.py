@@ -288,10 +288,11 @@ def test_a_key_is_made_with_scopes_and_an_end_and_deleted_by_its_name(page: Page
     assert run(page, "rows('#keys')[0].split('\\t')[2]") == "tts"
     assert run(page, "[labelled('All scopes').checked, labelled('Name').value]") == [True, ""]
     html = "document.documentElement.innerHTML"
-    for path in ("account/audit", "speak"):
+    for number, path in enumerate(("account/audit", "speak"), start=2):
         go(page, "account/keys")
         fill(page, Name=f"before {path}")
         press(page, "Create API key")
+        wait_until(page, f"rows('#keys').length === {number}")  # no secret of the key before it
         made = wait_until(page, "at('.secret code')?.textContent")
         go(page, path)
         wait_until(page, f"!{html}.includes('{made}')")  # shown once
