@@ -72,5 +72,10 @@ def gateway_services(
     services = build_services(settings, models, limits=limits)
     own = services.infrastructure
     control = ServeControl() if reports and settings.operator_token else None
-    own = replace(own, differences=directory.differences, cluster=control)
-    return replace(services, infrastructure=replace(own, reports=reports or own.reports))
+    shared = replace(
+        own,
+        reports=reports or own.reports,
+        differences=directory.differences,
+        cluster=control,
+    )
+    return replace(services, infrastructure=shared)

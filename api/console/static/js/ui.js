@@ -327,6 +327,29 @@ export function tabs(label, entries, onchoose = () => {}) {
   return made;
 }
 
+// The parts of a panel, each made by `makers` when it is first chosen; the address names the chosen one.
+export function panelParts(panel, makers, onchoose = () => {}) {
+  const made = new Map();
+  const part = (name) => {
+    if (!made.has(name)) made.set(name, makers[name]());
+    return made.get(name);
+  };
+  const names = Object.keys(makers);
+  const element = tabs(t(`${panel}.parts`), names.map((name) => [name, t(`${panel}.${name}`), () => part(name)]), (name) => {
+    history.replaceState(null, "", `#/${panel}/${name}`);
+    for (const [other, one] of made) if (other !== name) one.hide?.();
+    part(name).show();
+    onchoose(name);
+  });
+  return {
+    element,
+    part,
+    show: ([name]) => element.choose(makers[name] ? name : element.chosen || names[0]),
+    hide: () => made.forEach((one) => one.hide?.()),
+    leave: () => made.forEach((one) => one.leave?.()),
+  };
+}
+
 export const card = (title, ...children) => {
   const heading = h("h2", { id: newId("card") }, title);
   return h("section.card", { "aria-labelledby": heading.id }, heading, ...children);

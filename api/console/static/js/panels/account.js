@@ -1,7 +1,7 @@
 // Account: parts that are made when they are first shown.
 import { codeButton } from "../code.js";
 import { t } from "../i18n.js";
-import { h, panelHead, tabs } from "../ui.js";
+import { h, panelHead, panelParts } from "../ui.js";
 import { refreshCredit } from "../work.js";
 import { audit } from "./account/audit.js";
 import { keys } from "./account/keys.js";
@@ -22,35 +22,24 @@ const REQUESTS = {
 };
 
 export default function makeAccount() {
-  const made = new Map();
-  const part = (name) => {
-    if (!made.has(name)) made.set(name, PARTS[name]());
-    return made.get(name);
-  };
-  let isReady = false;
-  const parts = tabs(t("account.parts"), Object.keys(PARTS).map((name) => [name, t(`account.${name}`), () => part(name)]), (name) => {
-    if (!isReady) return;
-    history.replaceState(null, "", `#/account/${name}`);
-    for (const [other, one] of made) if (other !== name) one.hide?.();
-    part(name).show();
+  const parts = panelParts("account", PARTS, (name) => {
     if (name !== "overview") refreshCredit(0); // which the overview does with its usage
   });
-  isReady = true;
-  const element = h("div.panel.account", panelHead(t("nav.account"), t("account.lead"), codeButton(() => REQUESTS[parts.chosen]())), parts);
+  const code = codeButton(() => REQUESTS[parts.element.chosen]());
+  const element = h("div.panel.account", panelHead(t("nav.account"), t("account.lead"), code), parts.element);
   // An operator, or another tab, may have changed credit and plan meanwhile.
   const look = () => {
     if (document.hidden || !element.checkVisibility()) return;
-    if (parts.chosen === "overview") part("overview").show();
+    if (parts.element.chosen === "overview") parts.part("overview").show();
     else refreshCredit(0);
   };
   document.addEventListener("visibilitychange", look);
   return {
+    ...parts,
     element,
-    hide: () => made.forEach((one) => one.hide?.()),
-    show: ([name]) => parts.choose(PARTS[name] ? name : parts.chosen || "overview"),
     leave: () => {
       document.removeEventListener("visibilitychange", look);
-      made.forEach((one) => one.leave?.());
+      parts.leave();
     },
   };
 }
