@@ -20,6 +20,7 @@ from benchmarks.hardware import hardware, versions
 from benchmarks.plans import verdict
 from db.billing import ledger
 from db.database import random_id
+from pipelines.billing.operation import Operation
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 
@@ -52,7 +53,7 @@ async def measure(folder: Path, database_url: str | None) -> None:
         await services.infrastructure.limits.hit(f"workspace:{workspace}", MANY)
 
     async def pay() -> None:
-        hold = await services.platform.billing.hold(workspace, "tts", 100)
+        hold = await services.platform.billing.hold(workspace, "tts", 100, Operation())
         await hold.capture(90)
 
     async def both() -> None:

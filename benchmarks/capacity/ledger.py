@@ -29,6 +29,7 @@ from db.billing import ledger
 from db.billing.tables import LedgerEntry
 from db.database import Database
 from pipelines.billing.billing import Billing
+from pipelines.billing.operation import Operation
 from tests.migrated import migrate
 from tests.servers import Server, postgres
 
@@ -85,7 +86,7 @@ async def _write(url: str, workspaces: int, seconds: float, ready: Barrier) -> W
     async def one() -> None:
         while (began := time.monotonic()) < until:
             try:
-                charge = await billing.hold(random.randint(1, workspaces), "tts", HELD)
+                charge = await billing.hold(random.randint(1, workspaces), "tts", HELD, Operation())
                 await charge.capture(CAPTURED)
             except Exception as error:  # counted, whatever it is
                 written.errors[type(error).__name__] += 1

@@ -225,7 +225,7 @@ class Billing:
         workspace_id: int,
         service: Service,
         units: int,
-        operation: Operation | None = None,
+        operation: Operation,
     ) -> None:
         """Before work that is needed to know its price: `units` are the least that it can cost.
 
@@ -234,10 +234,8 @@ class Billing:
         """
         if await self.credit(workspace_id) >= (least := self.cost(service, units)):
             return
-        if (
-            operation is None
-            or operation.name is None
-            or not await self._database.read(ledger.has_paid, workspace_id, operation.first_hold)
+        if operation.name is None or not await self._database.read(
+            ledger.has_paid, workspace_id, operation.first_hold
         ):
             raise self._refusal(service, least)
 
@@ -252,7 +250,7 @@ class Billing:
         workspace_id: int,
         service: Service,
         units: int,
-        operation: Operation | None = None,
+        operation: Operation,
         *,
         failed: FailureEvent | None = None,
     ) -> Charge:
@@ -261,7 +259,6 @@ class Billing:
         The `operation` pays, and makes the hold idempotent where it has a name; `failed` makes the
         event of a failure of the work. Raises InsufficientCredit or DatabaseUnavailable.
         """
-        operation = operation or Operation()
         charge = Charge(self, workspace_id, service, units, operation.next_hold(), failed)
         if not units and failed is None:  # nothing to charge and no event: the ledger gets no rows
             charge.is_settled = True
@@ -321,23 +318,26 @@ class Billing:
 
     @asynccontextmanager
     async def counted_failure(
-        self, workspace_id: int, service: Service, units: int
+        self, workspace_id: int, service: Service, units: int, operation: Operation
     ) -> AsyncIterator[None]:
         """Around work that precedes its hold, such as decoding. When its caller leaves it, or it
         fails by the caller's own act, it counts as an answer that was left: as often, `units` are
-        charged in the background."""
+        charged in the background, to the payer of the `operation`."""
         try:
             yield
         except BaseException as error:
             if not isinstance(error, Exception) or public_error(error)[0] not in SERVICE_FAULTS:
-                self._tasks.start(self._charge_failure(workspace_id, service, units))
+                payer = Operation(operation.key_id)  # its name is that of the work's own holds
+                self._tasks.start(self._charge_failure(workspace_id, service, units, payer))
             raise
 
-    async def _charge_failure(self, workspace_id: int, service: Service, units: int) -> None:
+    async def _charge_failure(
+        self, workspace_id: int, service: Service, units: int, payer: Operation
+    ) -> None:
         if await self._count_abandoned(workspace_id, service):
             return
         try:
-            charge = await self.hold(workspace_id, service, units)
+            charge = await self.hold(workspace_id, service, units, payer)
         except (InsufficientCredit, DatabaseUnavailable):
             return  # the next request needs credit before its work
         await charge.capture_delivered(units)

@@ -48,7 +48,8 @@ class PaidTranscription:
         """
         await self.check_credit(workspace_id, operation)
         async with self.events.recording(workspace_id, "stt.failed"):
-            return await self.pipeline.open(path, asked, workspace_id, self._counted(workspace_id))
+            counted = self._counted(workspace_id, operation)
+            return await self.pipeline.open(path, asked, workspace_id, counted)
 
     async def check_credit(self, workspace_id: int, operation: Operation) -> None:
         """Before a file is decoded. Raises InsufficientCredit or DatabaseUnavailable."""
@@ -109,7 +110,7 @@ class PaidTranscription:
         """
         await self.check_credit(workspace_id, operation)
         watermarks.check_on()
-        async with self._counted(workspace_id):
+        async with self._counted(workspace_id, operation):
             audio = await decoder.decode(path, owner=workspace_id)
         async with await self._charge(workspace_id, operation, audio.duration_s) as charge:
             found = await watermarks.detect(audio, str(workspace_id))
@@ -123,7 +124,8 @@ class PaidTranscription:
         duration_s: float,
         failed: FailureEvent | None = None,
     ) -> Charge:
-        async with self._counted(workspace_id):  # without the credit it was decoded for nothing
+        # Without the credit it was decoded for nothing.
+        async with self._counted(workspace_id, operation):
             charge = await self.billing.hold(
                 workspace_id,
                 "stt",
@@ -134,8 +136,10 @@ class PaidTranscription:
         charge.made = charge.units  # it is decoded, and worked on for some seconds
         return charge
 
-    def _counted(self, workspace_id: int) -> AbstractAsyncContextManager[None]:
-        return self.billing.counted_failure(workspace_id, "stt", LEAST_MS)
+    def _counted(
+        self, workspace_id: int, operation: Operation
+    ) -> AbstractAsyncContextManager[None]:
+        return self.billing.counted_failure(workspace_id, "stt", LEAST_MS, operation)
 
 
 def _milliseconds(seconds: float) -> int:

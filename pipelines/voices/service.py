@@ -141,7 +141,8 @@ class CustomVoices:
         await self._database.read(self._check_room, principal.workspace_id)
         language = None if new.language is None else await self._known_language(new.language)
         least_ms = round(self.rules.min_total_seconds * 1000)
-        async with self._billing.counted_failure(principal.workspace_id, "stt", least_ms):
+        counted = self._billing.counted_failure
+        async with counted(principal.workspace_id, "stt", least_ms, operation):
             return await self._create(principal, new, files, operation, sentence, language)
 
     async def _create(

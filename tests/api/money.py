@@ -20,7 +20,7 @@ class Books:
 
     services: Services
     workspace_id: int
-    key_id: int | None = None  # of the API key that pays
+    key_id: int | None = None  # of the API key that pays; None for a token
 
     async def kinds(self) -> list[str]:
         """Of the ledger entries without grants and adjustments, after all settlements."""
@@ -36,6 +36,7 @@ class Books:
         assert await self.services.infrastructure.database.read(_open_holds) == 0
         assert await self.services.infrastructure.database.read(discrepancies) == []
         assert {one.service for one in entries} <= {service}
+        assert {one.key_id for one in entries} <= {self.key_id or 0}
         return sum(one.units for one in entries), -sum(one.amount for one in entries)
 
     async def set_credit(self, micro_usd: int) -> None:
@@ -65,7 +66,7 @@ async def books_of(services: Services, auth: dict[str, str]) -> Books:
     """Of the workspace that the key in the headers belongs to."""
     credential = auth["Authorization"].removeprefix("Bearer ")
     principal = await services.platform.accounts.authenticator.authenticate(credential)
-    return Books(services, principal.workspace_id)
+    return Books(services, principal.workspace_id, principal.key_id)
 
 
 def _entries(session: Session, workspace_id: int) -> list[LedgerEntry]:

@@ -11,6 +11,7 @@ import pytest
 from api.services import Services
 from configs.load import load_yaml
 from configs.schema.platform import RetentionConfig
+from pipelines.billing.operation import Operation
 from pipelines.maintenance.housekeeping import Housekeeper
 from tests.api.money import books_of
 from tests.clock import WallClock
@@ -69,8 +70,9 @@ async def test_a_hold_is_captured_once_when_the_clock_jumps_before_it(
     auth: Headers, services: Services, clock: WallClock, jump: timedelta
 ) -> None:
     books = await books_of(services, auth)
-    hold = await services.platform.billing.hold(books.workspace_id, "tts", 100)
-    left = await services.platform.billing.hold(books.workspace_id, "tts", 100)
+    payer = Operation(books.key_id)
+    hold = await services.platform.billing.hold(books.workspace_id, "tts", 100, payer)
+    left = await services.platform.billing.hold(books.workspace_id, "tts", 100, payer)
     clock.ahead += jump
     await housekeeper(services).run_once()
     assert await hold.capture(70) == 70 * 15

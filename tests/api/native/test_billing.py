@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 from api.services import Services
 from db.database import utc_now
 from pipelines.accounts.authentication import Principal
+from pipelines.billing.operation import Operation
 from tests.clock import WallClock
 
 Headers = dict[str, str]
@@ -85,10 +86,11 @@ async def test_usage_is_summed_by_service_and_day(
 ) -> None:
     WallClock(monkeypatch).set_to_noon()
     caller = await workspace_of(services, other_auth)
+    hold = services.platform.billing.hold
     for service, units in [("tts", 100), ("tts", 20), ("stt", 2500), ("chat", 7)]:
-        hold = await services.platform.billing.hold(caller.workspace_id, service, units)  # type: ignore[arg-type]
-        await hold.capture(units)
-    await services.platform.billing.hold(caller.workspace_id, "voice", 1)  # held, not captured
+        held = await hold(caller.workspace_id, service, units, Operation())  # type: ignore[arg-type]
+        await held.capture(units)
+    await hold(caller.workspace_id, "voice", 1, Operation())  # held, not captured
     answer = await client.get("/billing/usage", headers=other_auth)
     assert answer.status_code == 200
     today = f"{utc_now():%Y-%m-%d}"
@@ -111,7 +113,8 @@ async def test_usage_of_other_days_and_workspaces_is_not_shown(
 ) -> None:
     WallClock(monkeypatch).set_to_noon()
     caller = await workspace_of(services, auth)
-    await (await services.platform.billing.hold(caller.workspace_id, "tts", 5)).capture(5)
+    held = await services.platform.billing.hold(caller.workspace_id, "tts", 5, Operation())
+    await held.capture(5)
     elsewhere = await client.get("/billing/usage", headers=other_auth)
     assert elsewhere.json() == {"usage": [], "total_cost": 0.0, "credit_balance": 5.0}
     before = {"from": "2026-01-01", "to": "2026-01-31"}
@@ -157,7 +160,7 @@ async def test_sockets_announce_the_credit_balance_without_held_credit(
     auth: Headers, services: Services, app: object
 ) -> None:
     caller = await workspace_of(services, auth)
-    hold = await services.platform.billing.hold(caller.workspace_id, "tts", 1000)
+    hold = await services.platform.billing.hold(caller.workspace_id, "tts", 1000, Operation())
     assert hold.micro_usd == 15_000
     with TestClient(app).websocket_connect("/ws/tts", headers=auth) as socket:  # type: ignore[arg-type]
         socket.receive_json()

@@ -115,7 +115,7 @@ async def call(server: SocketServer, **parameters: str) -> AsyncIterator[Call]:
 async def books(plain: Services, server: SocketServer) -> Books:
     key = server.key
     principal = await plain.platform.accounts.authenticator.authenticate(key)
-    made = Books(plain, principal.workspace_id)
+    made = Books(plain, principal.workspace_id, principal.key_id)
     await made.add_webhook("agent.session.completed")
     return made
 

@@ -109,7 +109,7 @@ def test_micro_usd_are_converted_to_usd_with_six_decimals() -> None:
 
 
 async def test_a_capture_charges_no_more_than_was_held_and_only_once(bills: Billing) -> None:
-    hold = await bills.hold(WORKSPACE, "tts", 100)
+    hold = await bills.hold(WORKSPACE, "tts", 100, Operation())
     assert hold.micro_usd == 1500
     assert await bills.credit(WORKSPACE) == CREDIT - 1500
     assert await hold.capture(1000) == 1500
@@ -120,9 +120,9 @@ async def test_a_capture_charges_no_more_than_was_held_and_only_once(bills: Bill
 
 async def test_a_hold_that_exceeds_the_credit_is_refused(bills: Billing) -> None:
     with pytest.raises(InsufficientCredit, match=r"may cost 6\.000000 USD"):
-        await bills.hold(WORKSPACE, "voice", 6)
+        await bills.hold(WORKSPACE, "voice", 6, Operation())
     with pytest.raises(InsufficientCredit):
-        await bills.hold(404, "tts", 1)  # a workspace without an account
+        await bills.hold(404, "tts", 1, Operation())  # a workspace without an account
     assert await bills.credit(WORKSPACE) == CREDIT
 
 
@@ -134,14 +134,14 @@ async def test_refusals_for_insufficient_credit_are_counted_in_a_metric(bills: B
 
     before = refusals()
     with pytest.raises(InsufficientCredit):
-        await bills.hold(WORKSPACE, "voice", 6)
-    await bills.hold(WORKSPACE, "voice", 1)
+        await bills.hold(WORKSPACE, "voice", 6, Operation())
+    await bills.hold(WORKSPACE, "voice", 1, Operation())
     assert refusals() == before + 1
 
 
 async def test_usage_is_recorded_also_when_prices_are_zero(database: FlakyDatabase) -> None:
     free = Prices(chat_token=0, tts_character=0, stt_second=0, custom_voice=0)
-    hold = await Billing(database, free, plain).hold(WORKSPACE, "chat", 50)
+    hold = await Billing(database, free, plain).hold(WORKSPACE, "chat", 50, Operation())
     assert await hold.capture(40) == 0
     now = utc_now()
     days = await database.read(ledger.usage, WORKSPACE, now - timedelta(1), now + timedelta(1))
@@ -152,7 +152,7 @@ async def test_a_hold_is_released_when_its_caller_is_cancelled_meanwhile(
     bills: Billing, database: FlakyDatabase
 ) -> None:
     database.gate = threading.Event()
-    holding = asyncio.create_task(bills.hold(WORKSPACE, "tts", 100))
+    holding = asyncio.create_task(bills.hold(WORKSPACE, "tts", 100, Operation()))
     await asyncio.sleep(0.05)
     holding.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -165,7 +165,7 @@ async def test_a_hold_is_released_when_its_caller_is_cancelled_meanwhile(
 async def test_a_capture_is_completed_when_its_caller_is_cancelled_meanwhile(
     bills: Billing, database: FlakyDatabase
 ) -> None:
-    hold = await bills.hold(WORKSPACE, "tts", 100)
+    hold = await bills.hold(WORKSPACE, "tts", 100, Operation())
     database.gate = threading.Event()
     capturing = asyncio.create_task(hold.capture(10))
     await asyncio.sleep(0.05)
@@ -181,7 +181,7 @@ async def test_a_capture_is_completed_when_its_caller_is_cancelled_meanwhile(
 async def test_a_capture_whose_commit_response_was_lost_is_refunded_on_release(
     bills: Billing, database: FlakyDatabase
 ) -> None:
-    hold = await bills.hold(WORKSPACE, "tts", 100)
+    hold = await bills.hold(WORKSPACE, "tts", 100, Operation())
     database.lost_responses = 1
     with pytest.raises(DatabaseUnavailable):
         await hold.capture(100)
@@ -193,7 +193,7 @@ async def test_a_capture_whose_commit_response_was_lost_is_refunded_on_release(
 async def test_a_capture_retried_after_a_lost_commit_response_charges_once(
     bills: Billing, database: FlakyDatabase
 ) -> None:
-    hold = await bills.hold(WORKSPACE, "tts", 100)
+    hold = await bills.hold(WORKSPACE, "tts", 100, Operation())
     database.lost_responses = 1
     with pytest.raises(DatabaseUnavailable):
         await hold.capture(10)
@@ -201,7 +201,7 @@ async def test_a_capture_retried_after_a_lost_commit_response_charges_once(
     assert await kinds(database) == ["hold", "capture"]
 
 
-@pytest.mark.parametrize("operation", [None, Operation(name="request")])
+@pytest.mark.parametrize("operation", [Operation(), Operation(name="request")])
 async def test_a_hold_with_a_lost_commit_response_is_released_for_a_cancelled_caller(
     bills: Billing, database: FlakyDatabase, operation: Operation
 ) -> None:
@@ -218,7 +218,7 @@ async def test_a_hold_with_a_lost_commit_response_is_released_for_a_cancelled_ca
 async def test_a_capture_with_a_lost_commit_response_is_settled_for_a_cancelled_caller(
     bills: Billing, database: FlakyDatabase
 ) -> None:
-    hold = await bills.hold(WORKSPACE, "tts", 100)
+    hold = await bills.hold(WORKSPACE, "tts", 100, Operation())
     database.gate, database.lost_responses = threading.Event(), 1
     capturing = asyncio.create_task(hold.capture(10))
     await asyncio.sleep(0.05)
@@ -250,23 +250,23 @@ async def test_a_charge_is_refunded_when_the_repeated_request_fails(
 async def test_credit_is_checked_before_the_work_except_for_a_request_that_was_charged_or_died(
     bills: Billing,
 ) -> None:
-    spent = await bills.hold(WORKSPACE, "voice", 4)
+    spent = await bills.hold(WORKSPACE, "voice", 4, Operation())
     held = await bills.hold(WORKSPACE, "stt", 9_999_990, operation=Operation(name="died"))
-    await bills.check_credit(WORKSPACE, "stt", 10)
-    for operation in (None, Operation(name="new")):
+    await bills.check_credit(WORKSPACE, "stt", 10, Operation())
+    for operation in (Operation(), Operation(name="new")):
         with pytest.raises(InsufficientCredit, match=r"0\.000002 USD"):
             await bills.check_credit(WORKSPACE, "stt", 20, operation)
     await bills.check_credit(WORKSPACE, "stt", 20, Operation(name="died"))
     await held.capture(9_999_990)
     await bills.check_credit(WORKSPACE, "stt", 20, Operation(name="died"))
     await spent.release()
-    await bills.check_credit(WORKSPACE, "stt", 20)
+    await bills.check_credit(WORKSPACE, "stt", 20, Operation())
 
 
 async def test_settlements_are_retried_until_the_database_is_back(
     bills: Billing, database: FlakyDatabase
 ) -> None:
-    kept, returned = [await bills.hold(WORKSPACE, "tts", 100) for _ in range(2)]
+    kept, returned = [await bills.hold(WORKSPACE, "tts", 100, Operation()) for _ in range(2)]
     database.down = True
     kept.used = 20
     kept.leave()
@@ -283,7 +283,7 @@ async def test_unsettled_holds_expire_when_the_database_stays_down(
 ) -> None:
     monkeypatch.setattr(billing, "HOLD", timedelta())
     monkeypatch.setattr(billing, "SETTLE_WITHIN_S", 0.2)
-    hold = await bills.hold(WORKSPACE, "tts", 100)
+    hold = await bills.hold(WORKSPACE, "tts", 100, Operation())
     database.down = True
     hold.used = 20
     hold.leave()
@@ -303,7 +303,7 @@ async def test_an_open_charge_keeps_its_credit_held_however_long_its_stream_last
     bills: Billing, database: FlakyDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(billing, "RENEW_AFTER_S", 0.02)
-    charge = await bills.hold(WORKSPACE, "tts", 100)
+    charge = await bills.hold(WORKSPACE, "tts", 100, Operation())
     first = await expires_at(database)
     async with asyncio.timeout(PATIENCE_S):
         while await expires_at(database) <= first + timedelta(seconds=0.1):
@@ -317,7 +317,7 @@ async def test_renewals_go_on_after_an_outage_and_end_with_the_last_open_charge(
     bills: Billing, database: FlakyDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(billing, "RENEW_AFTER_S", 0.02)
-    charge = await bills.hold(WORKSPACE, "tts", 100)
+    charge = await bills.hold(WORKSPACE, "tts", 100, Operation())
     database.down = True
     await asyncio.sleep(0.1)
     database.down = False
@@ -335,7 +335,7 @@ async def test_renewals_go_on_after_an_outage_and_end_with_the_last_open_charge(
 async def test_the_hold_of_a_charge_that_nothing_refers_to_is_not_renewed(
     bills: Billing, database: FlakyDatabase
 ) -> None:
-    await bills.hold(WORKSPACE, "tts", 100)
+    await bills.hold(WORKSPACE, "tts", 100, Operation())
     gc.collect()
     assert not await bills._renew()
 
@@ -354,7 +354,7 @@ async def test_work_that_fails_costs_what_was_delivered_unless_the_service_faile
     bills: Billing, error: Exception, charged: int
 ) -> None:
     with pytest.raises(type(error)):
-        async with await bills.hold(WORKSPACE, "tts", 100) as charge:
+        async with await bills.hold(WORKSPACE, "tts", 100, Operation()) as charge:
             charge.used = 40
             raise error
     assert await bills.credit(WORKSPACE) == CREDIT - charged
@@ -362,7 +362,7 @@ async def test_work_that_fails_costs_what_was_delivered_unless_the_service_faile
 
 async def test_an_error_before_anything_was_delivered_costs_nothing(bills: Billing) -> None:
     with pytest.raises(VoiceNotFound):
-        async with await bills.hold(WORKSPACE, "tts", 100):
+        async with await bills.hold(WORKSPACE, "tts", 100, Operation()):
             raise VoiceNotFound("there is no such voice")
     assert await bills.credit(WORKSPACE) == CREDIT
 
@@ -370,7 +370,7 @@ async def test_an_error_before_anything_was_delivered_costs_nothing(bills: Billi
 async def test_work_without_units_adds_no_rows_to_the_ledger(
     bills: Billing, database: FlakyDatabase
 ) -> None:
-    async with await bills.hold(WORKSPACE, "chat", 0) as charge:
+    async with await bills.hold(WORKSPACE, "chat", 0, Operation()) as charge:
         assert await charge.capture(0) == 0
     assert await kinds(database) == []
 
@@ -381,7 +381,7 @@ async def test_a_capture_whose_event_cannot_be_written_charges_nothing(
     def fail(*_: object) -> None:
         raise ValueError("an event that is no JSON")
 
-    hold = await bills.hold(WORKSPACE, "tts", 100)
+    hold = await bills.hold(WORKSPACE, "tts", 100, Operation())
     monkeypatch.setattr(billing, "add_event", fail)
     with pytest.raises(ValueError, match="no JSON"):
         await hold.capture(10, NewEvent("tts.completed", {}))

@@ -13,6 +13,7 @@ from db.billing.tables import LedgerEntry
 from db.database import Database, make_engine
 from pipelines.billing import turns
 from pipelines.billing.billing import Billing
+from pipelines.billing.operation import Operation
 from tests.patience import PATIENCE_S
 
 BUSY, OTHER = 1, 2
@@ -33,7 +34,7 @@ async def test_64_writers_of_one_workspace_are_each_charged_once(
     async def write(one: Billing) -> int:
         charged = 0
         for _ in range(2):
-            charge = await one.hold(BUSY, "tts", 100)
+            charge = await one.hold(BUSY, "tts", 100, Operation())
             charged += await charge.capture(90)
         return charged
 
@@ -58,10 +59,12 @@ async def test_a_workspace_whose_account_is_locked_leaves_connections_to_others(
     engine = make_engine(database_url)
     with Session(engine) as session:
         assert ledger.lock_account(session, BUSY)
-        waiting = [asyncio.create_task(service.hold(BUSY, "tts", 1)) for _ in range(20)]
+        waiting = [
+            asyncio.create_task(service.hold(BUSY, "tts", 1, Operation())) for _ in range(20)
+        ]
         await asyncio.sleep(0.1)
         async with asyncio.timeout(PATIENCE_S / 2):
-            await (await service.hold(OTHER, "tts", 1)).capture(1)
+            await (await service.hold(OTHER, "tts", 1, Operation())).capture(1)
         assert not any(one.done() for one in waiting)
     engine.dispose()
     for charge in await asyncio.gather(*waiting):
@@ -78,7 +81,7 @@ async def test_charges_do_not_wait_longer_than_a_moment_for_their_turn(
     service = gateway(database)
     held = service._turns
     async with held.of(BUSY), held.of(BUSY), held.of(BUSY):
-        await (await service.hold(BUSY, "tts", 1)).capture(1)
+        await (await service.hold(BUSY, "tts", 1, Operation())).capture(1)
     gc.collect()
     assert not held._turns
     assert await database.read(ledger.credit_of, BUSY) < CREDIT

@@ -18,6 +18,7 @@ from db.database import Database, utc_now
 from db.webhooks import NewEvent, Webhook
 from pipelines.accounts.authentication import ALL_SCOPES, Principal
 from pipelines.billing.billing import Billing
+from pipelines.billing.operation import Operation
 from pipelines.maintenance import erasure
 from pipelines.maintenance.erasure import erase_rows
 from tests.db.test_chats import add_workspace
@@ -43,7 +44,7 @@ class Account:
         self.owner = Principal(user_id, workspace_id, "w", "free", ALL_SCOPES, None)
 
     async def capture(self) -> int:
-        charge = await self.billing.hold(self.workspace_id, "tts", 100)
+        charge = await self.billing.hold(self.workspace_id, "tts", 100, Operation())
         return await charge.capture(100, NewEvent("tts.completed", {}))
 
     async def erase(self) -> None:

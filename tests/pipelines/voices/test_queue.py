@@ -142,7 +142,7 @@ async def test_a_voice_deleted_while_published_costs_its_price_only_if_published
         voice = await backend.add()
         work = await backend.queue.claim()
         assert work is not None and work.id == voice.id
-        hold = await backend.billing.hold(backend.principal.workspace_id, "tts", 10)
+        hold = await backend.billing.hold(backend.principal.workspace_id, "tts", 10, Operation())
         # Other work of the workspace that takes the same locks.
         others = (hold.capture(10), backend.queue.renew(work, 0.5))
         done, gone, *_ = await asyncio.gather(

@@ -353,7 +353,8 @@ async def test_a_stream_that_is_left_costs_the_share_of_the_price_that_was_sent(
     synthesis = replace(services.speech.synthesis, pipeline=speech)
     text = f"{CODE} {CODE} {CODE}"
     request = SpeechRequest(text, workspace_id=books.workspace_id)
-    plan, first, rest = await synthesis.start_stream(request, books.workspace_id, Operation())
+    payer = Operation(books.key_id)
+    plan, first, rest = await synthesis.start_stream(request, books.workspace_id, payer)
     await rest.aclose()
     units, _ = await books.charged("tts")
     assert 0 < units <= synthesis.characters(plan) / 2
