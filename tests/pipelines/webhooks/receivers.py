@@ -106,4 +106,11 @@ async def receiver(
     try:
         yield made
     finally:
+        transports = [connection.transport for connection in server.connections]
         await runner.cleanup()
+        # It closes them, but TLS then waits for an answer, and a stopped or killed sender has none:
+        # a loop that ends meanwhile would warn of transports left open.
+        for transport in transports:
+            if transport is not None:
+                transport.abort()
+        await asyncio.sleep(0)
