@@ -1,0 +1,124 @@
+"""The written forms of `cases/`, and how many of them are spoken as a standard asks.
+
+Each line of a file has a class, a written form and its spoken one: `(a|b)` are spoken forms that
+the standard allows alike, and `[a]` may be left out. They were written from grammars and standards
+before the normaliser was run on them. In each class the first, third, … case is held out: those were
+never looked at while rules were written. Run as a module it prints a table, and with the argument
+`failures` the tuned cases that fail.
+"""
+
+import re
+import sys
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from pipelines.text.normalisation.normaliser import normalise
+from pipelines.text.segmentation import clean
+
+CASES = Path(__file__).parent / "cases"
+LANGUAGES = sorted(path.stem for path in CASES.glob("*.tsv"))
+_GROUP = re.compile(r"\(([^()\[\]]*)\)|\[([^()\[\]]*)\]")  # an innermost one
+# Spellings that are equal, and endings that only differ by case: (pattern, what it becomes).
+_EQUAL_SPELLINGS = {
+    "ar": [("[\u064b-\u0652]", ""), ("ائة", "ئة"), ("ائت", "ئت"), (r"(?<=[ا-ي]{3})(ون|ان)\b", "ين"),
+           (r"\bو\s+", "و")],
+    "bn": [("লক্ষ", "লাখ"), (r"\s*(শত|শো|শ)\b", "শো"), ("(পনে|ষো|বা|তে|সতে|আঠা)(র|ল)ো", r"\1\2")],
+    "hi": [("ँ", "ं"), ("़", ""), ("\u200d", ""), (r"रुपये|रूपये|रूपए", "रुपए"), ("छः", "छह")],
+}  # fmt: skip
+
+
+class Case(NamedTuple):
+    language: str
+    kind: str
+    written: str
+    spoken: str
+    held_out: bool
+
+
+@cache
+def cases(language: str) -> tuple[Case, ...]:
+    counted: dict[str, int] = defaultdict(int)
+    found = []
+    for line in (CASES / f"{language}.tsv").read_text(encoding="utf-8").splitlines():
+        kind, written, spoken = line.split("\t")
+        found.append(Case(language, kind, written, spoken, counted[kind] % 2 == 0))
+        counted[kind] += 1
+    return tuple(found)
+
+
+def is_right(case: Case) -> bool:
+    said = _plain(normalise(clean(case.written), case.language), case.language)
+    return any(said == _plain(spoken, case.language) for spoken in _expand(case.spoken))
+
+
+@cache
+def _expand(spoken: str) -> tuple[str, ...]:
+    """All spoken forms that a line allows."""
+    group = _GROUP.search(spoken)
+    if group is None:
+        return (spoken,)
+    options = [*group[1].split("|")] if group[1] is not None else ["", group[2]]
+    before, after = spoken[: group.start()], spoken[group.end() :]
+    return tuple(form for option in options for form in _expand(before + option + after))
+
+
+def _plain(text: str, language: str) -> str:
+    """Lower-case words with one space between them, without marks."""
+    text = unicodedata.normalize("NFC", text).casefold()
+    for pattern, equal in _EQUAL_SPELLINGS.get(language, []):
+        text = re.sub(pattern, equal, text)
+    text = "".join(
+        character if unicodedata.category(character)[0] in "LMN" or character == "'" else " "
+        for character in text
+    )
+    return ("" if language in ("zh", "ja") else " ").join(text.split())
+
+
+def scores(language: str) -> Iterator[tuple[str, bool, int, int]]:
+    """Of each class and half: whether it is held out, the cases that are right, and all."""
+    counts: dict[tuple[str, bool], list[int]] = {}
+    for case in cases(language):
+        count = counts.setdefault((case.kind, case.held_out), [0, 0])
+        count[0] += is_right(case)
+        count[1] += 1
+    for (kind, held_out), (right, total) in counts.items():
+        yield kind, held_out, right, total
+
+
+def shares(language: str) -> dict[bool, float]:
+    """The share of right cases, in per cent, of the tuned (False) and the held-out half (True)."""
+    sums = {False: [0, 0], True: [0, 0]}
+    for _, held_out, right, total in scores(language):
+        sums[held_out][0] += right
+        sums[held_out][1] += total
+    return {half: 100 * right / total for half, (right, total) in sums.items()}
+
+
+def main() -> None:
+    if sys.argv[1:] == ["failures"]:
+        for language in LANGUAGES:
+            for case in cases(language):
+                if not case.held_out and not is_right(case):
+                    said = normalise(clean(case.written), language)
+                    print(f"{language} {case.kind}: {case.written} -> {said} | {case.spoken}")
+        return
+    kinds = list(dict.fromkeys(case.kind for case in cases("en")))
+    rows = {language: {(k, h): (r, t) for k, h, r, t in scores(language)} for language in LANGUAGES}
+    print("| class |", " | ".join(LANGUAGES), "|")
+    print("|---|" + "---|" * len(LANGUAGES))
+    for kind in kinds:
+        cells = []
+        for language in LANGUAGES:
+            parts = [rows[language].get((kind, held_out)) for held_out in (False, True)]
+            cells.append(", ".join(f"{part[0]}/{part[1]}" for part in parts if part))
+        print(f"| {kind} |", " | ".join(cells), "|")
+    for held_out, name in ((False, "tuned"), (True, "held out")):
+        print(f"| {name} |", " | ".join(f"{shares(one)[held_out]:.0f} %" for one in LANGUAGES), "|")
+
+
+if __name__ == "__main__":
+    main()
