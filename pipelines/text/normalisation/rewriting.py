@@ -1,0 +1,68 @@
+"""Written forms that are read by rule, such as chess moves, Roman numerals and abbreviations.
+
+The rules are those of `configs/readings/`, in one expression a language, so that a text is scanned
+once: the classifier and verbaliser of P. Ebden and R. Sproat, "The Kestrel TTS text normalization
+system" (2014), as rewriting.
+"""
+
+import re
+from functools import lru_cache
+
+from configs.schema.readings import FIRST, SLOT
+from pipelines.text.normalisation.number_words import NumberWords, words_for
+
+_UNSPACED = frozenset({"zh", "ja"})  # a number may follow a letter
+# A place that is not inside a word; the signs of Indic scripts are no letters for `re`.
+_START, _IN_LATIN = r"(?!(?<=[\w\u0900-\u0dff])[\w\u0900-\u0dff])", r"(?!(?<=[A-Za-z\d.])[A-Za-z\d])"
+_GROUP = re.compile(r"(?<!\\)\((?!\?)")
+
+
+class Rewriter:
+    """Rewrites the written forms of one language; the digits that are left are read afterwards."""
+
+    def __init__(self, language: str) -> None:
+        self._words = words_for(language)
+        known = self._words.own.abbreviations
+        forms = {*known, *(form[0].upper() + form[1:] for form in known if len(form) > 3)}
+        self._spoken = {form: known.get(form) or known[form[0].lower() + form[1:]] for form in forms}
+        readings = self._words.readings
+        self._rules: list[tuple[re.Pattern[str], str]] = []
+        finds = []
+        for first, rules in readings.rules.items():
+            compiled = [(re.compile(readings.expand(rule.find)), rule.say) for rule in rules]
+            self._rules += compiled
+            # The empty group at the end of each tells which one matched.
+            alternatives = (f"(?:{_GROUP.sub('(?:', rule.pattern)})()" for rule, _ in compiled)
+            if rules:
+                finds.append(f"(?={FIRST[first]})(?:{'|'.join(alternatives)})")
+        if forms:
+            longest_first = sorted(map(re.escape, forms), key=len, reverse=True)
+            finds.append(rf"(?<!\.)(?:{'|'.join(longest_first)})(?![\w\u0900-\u0dff])")
+        start = _IN_LATIN if language in _UNSPACED else _START
+        self._any = re.compile(f"{start}(?:{'|'.join(finds)})")
+
+    def rewrite(self, text: str) -> str:
+        return self._any.sub(self._read, text)
+
+    def _read(self, found: re.Match[str]) -> str:
+        if found.lastindex is None:
+            words = self._spoken[found[0]]
+            # A full stop that also ends the sentence is kept.
+            at_end = found[0].endswith(".") and found.end() == len(found.string)
+            return words + "." if at_end else words
+        rule, say = self._rules[found.lastindex - 1]
+        match = rule.match(found.string, found.start())
+        return SLOT.sub(lambda slot: self._fill(slot, match), say) if match else found[0]
+
+    def _fill(self, slot: re.Match[str], match: re.Match[str]) -> str:
+        value = match[int(slot[1])] or ""
+        for kind in slot[2].split(":")[1:]:
+            table = self._words.readings.tables.get(kind)
+            value = self._words.read(value, kind) if table is None else table.get(value, "")
+        return value
+
+
+@lru_cache(maxsize=64)
+def rewriter(language: str) -> Rewriter:
+    """The rules of an ISO 639-1 code, compiled; 30 ms for the first call of English."""
+    return Rewriter(language)
