@@ -79,14 +79,14 @@ _ANY = _FILES.pop("any")
 
 
 def readings(language: str) -> Readings:
-    """The readings of an ISO 639 code, with those of every language at the end."""
+    """The readings of an ISO 639 code, those of every language first."""
     own = _FILES.get(language, Readings())
     return own.model_copy(
         update={
             "sets": _ANY.sets | own.sets,
             "tables": _ANY.tables | own.tables,
             "rules": {
-                first: own.rules.get(first, ()) + _ANY.rules.get(first, ()) for first in FIRST
+                first: _ANY.rules.get(first, ()) + own.rules.get(first, ()) for first in FIRST
             },
         }
     )

@@ -30,6 +30,7 @@ _JOINERS = frozenset("\u200c\u200d")  # they join or separate letters of Indic s
 _OPENING = ("Ps", "Pi")  # Unicode categories
 # A longer run is no word that needs a timestamp, and segmenting it only costs time.
 LONGEST_RUN = 400
+_LOOKALIKES = frozenset("℃℉￥￡￠％＋－＝／＠")  # signs that are read as the ordinary ones
 _NARROW_SPACES = frozenset("\u00a0\u202f")  # they group digits, which normalisation parses
 
 # Abbreviations that end no sentence before a lower-case letter; else they may end one.
@@ -86,6 +87,8 @@ def _clean_character(character: str) -> str:
     category = unicodedata.category(character)
     if character == "\n" or character in _NARROW_SPACES:
         return character
+    if character in _LOOKALIKES:
+        return unicodedata.normalize("NFKC", character)
     if category in ("Zs", "Cc") or (category == "So" and character not in "°№"):
         return " "
     if category in ("Cf", "Cs", "Co", "Cn"):

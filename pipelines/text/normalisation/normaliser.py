@@ -7,6 +7,7 @@ in the length of the text, whatever the text.
 import re
 import unicodedata
 
+from configs.schema.readings import KINDS
 from pipelines.text.normalisation.number_words import NumberWords, words_for
 from pipelines.text.normalisation.rewriting import rewriter
 
@@ -68,7 +69,7 @@ _MONEY_SCALE = re.compile(r" ?(thousand|million|billion|trillion|crore|lakh)s?\b
 _CURRENCY_NAME_AFTER = re.compile(r"[ \u00a0\u202f]?([\w\u0900-\u097f]{2,12})(?![\w\u0900-\u097f])")
 _CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:([{_SYMBOLS}]|zł\b)|({_CODES})\b)")
 _UNIT_AFTER = re.compile(
-    r"[ \u00a0\u202f]?([^\W\d_]{1,12}(?:/[^\W\d_]{1,4})?[²³]?|[%٪°′][CF]?)(?!\w)"
+    r"[ \u00a0\u202f]?((?:[^\W\d_]|[\u0900-\u0dff]){1,12}(?:/[^\W\d_]{1,4})?[²³]?|[%٪°′][CF]?)(?![\w\u0900-\u0dff])"
 )
 _ORDINAL_SIGN = re.compile(r"[ºª]")
 _ORDINAL_AFTER = {
@@ -79,7 +80,7 @@ _ORDINAL_AFTER = {
 }
 _DECADE_AFTER = re.compile(r"['’]?s\b")
 _DOT_MONTH_AFTER = re.compile(r"\. ?(?=(\w{1,12}))")
-_RANGE_AFTER = re.compile(r"[-–—](?=[$€£¥₹]?\d)")
+_RANGE_AFTER = re.compile(r"[-–—~〜～](?=[$€£¥₹]?\d)")
 _FRACTION_AFTER = re.compile(r"/(\d{1,4})(?![\w/]|[.,]\d)")
 _MONTH_BEFORE = re.compile(r"\b([A-Z][a-z]{2,8})\.? $")
 _VULGAR_FRACTION = re.compile(r"[¼-¾⅐-⅞]")
@@ -108,9 +109,18 @@ def normalise(text: str, language: str) -> str:
         said, position = _say(match, words)
         if (to := words.mark("to")) and (joined := _RANGE_AFTER.match(text, position)):
             said, position = f"{said} {to}", joined.end()
-        spoken.append(f" {said} ")
+        is_address = match.lastgroup in ("email", "url")
+        spoken.append(said.replace(" ", "") if words.joined and not is_address else f" {said} ")
     spoken.append(text[position:])
     return _say_symbols("".join(spoken), words)
+
+
+def read_as(text: str, kind: str, language: str) -> str:
+    """`text` in words as one kind: "characters", "digits", "cardinal", "ordinal", "year", "month" or
+    "telephone"; "date", "time", "currency", "unit" and any other as `normalise` recognises it."""
+    if kind in KINDS - {"lower", "roman"}:
+        return words_for(language).read(text, kind)
+    return normalise(text, language)
 
 
 def _ascii_digits(text: str) -> str:
@@ -181,7 +191,7 @@ def _say_time(match: re.Match[str], words: NumberWords) -> str:
     said = [words.hour(hour)]
     between = words.own.after_hour
     if words.language == "fr":
-        between = words.count(str(hour), "duration-hour").removeprefix(said[0]).strip()
+        between = words.count(str(hour), "duration-hour").rpartition(" ")[2]
     if between and (minute or words.language in ("de", "nl", "fr")):
         said.append(between)
     if minute:
@@ -256,8 +266,8 @@ def _say_ordinal(number: int, text: str, end: int, words: NumberWords) -> tuple[
     pattern = _ORDINAL_AFTER.get(language)
     if pattern and (mark := pattern.match(text, end)):
         ordinal = words.ordinal(number)
-        if mark[0] == "ª" and ordinal.endswith("o"):
-            ordinal = f"{ordinal[:-1]}a"
+        if mark[0] == "ª":
+            ordinal = re.sub(r"o\b", "a", ordinal)
         return ordinal, mark.end()
     if language in ("de", "pl") and number <= 31:
         dot = _DOT_MONTH_AFTER.match(text, end)

@@ -53,6 +53,7 @@ class NumberWords:
         self.language = language
         self.own = language_words(language)
         self.readings = readings(language)
+        self.joined = language in ("zh", "ja")  # written without spaces between words
         self._name = _NUM2WORDS_NAMES.get(language, language)
         self.spells = self._name in CONVERTER_CLASSES or self.readings.numerals is not None
         try:
@@ -271,8 +272,9 @@ def _from_numerals(number: int, numerals: Numerals) -> str:
         skipped = numerals.joined and below * 10 < scale
         return spoken + gap + (words[0] if skipped else "") + say(below)
 
-    ten = words[1] + numerals.scales.get(10, " ")  # in Chinese 10 is said, not 1 times 10
     spoken = say(number)
+    # In Chinese 10 is said, not 1 times 10.
+    ten = words[1] + numerals.scales.get(10, "\0")
     return spoken.removeprefix(words[1]) if spoken.startswith(ten) else spoken
 
 
@@ -310,7 +312,8 @@ def _unit_abbreviations(locale: Locale) -> dict[str, str]:
         pattern = format_unit(count, unit, width, locale=source, numbering_system="latn")
         mark = unicodedata.normalize("NFC", _NUMBER_IN_PATTERN.sub("", pattern))
         mark = mark.strip(" .\u00a0\u202f\u200e\u200f")
-        if mark and mark not in (unit, "#"):
+        # Those in Indic scripts are also words: "से" is seconds and "to".
+        if mark and mark not in (unit, "#") and not "\u0900" <= mark[0] < "\u0e00":
             found.setdefault(mark, unit)
     percent = "concentr-percent"
     return found | {"%": percent, "٪": percent, "°": "angle-degree"}

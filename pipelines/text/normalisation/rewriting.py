@@ -11,8 +11,7 @@ from functools import lru_cache
 from configs.schema.readings import FIRST, SLOT
 from pipelines.text.normalisation.number_words import NumberWords, words_for
 
-_UNSPACED = frozenset({"zh", "ja"})  # a number may follow a letter
-# A place that is not inside a word; the signs of Indic scripts are no letters for `re`.
+# A place that is not inside a word, or of Latin letters where words are joined; the signs of Indic scripts are no letters for `re`.
 _START, _IN_LATIN = r"(?!(?<=[\w\u0900-\u0dff])[\w\u0900-\u0dff])", r"(?!(?<=[A-Za-z\d.])[A-Za-z\d])"
 _GROUP = re.compile(r"(?<!\\)\((?!\?)")
 
@@ -38,7 +37,7 @@ class Rewriter:
         if forms:
             longest_first = sorted(map(re.escape, forms), key=len, reverse=True)
             finds.append(rf"(?<!\.)(?:{'|'.join(longest_first)})(?![\w\u0900-\u0dff])")
-        start = _IN_LATIN if language in _UNSPACED else _START
+        start = _IN_LATIN if self._words.joined else _START
         self._any = re.compile(f"{start}(?:{'|'.join(finds)})")
 
     def rewrite(self, text: str) -> str:
@@ -52,13 +51,14 @@ class Rewriter:
             return words + "." if at_end else words
         rule, say = self._rules[found.lastindex - 1]
         match = rule.match(found.string, found.start())
-        return SLOT.sub(lambda slot: self._fill(slot, match), say) if match else found[0]
+        said = SLOT.sub(lambda slot: self._fill(slot, match), say) if match else found[0]
+        return said.replace(" ", "") if self._words.joined else said
 
     def _fill(self, slot: re.Match[str], match: re.Match[str]) -> str:
         value = match[int(slot[1])] or ""
         for kind in slot[2].split(":")[1:]:
             table = self._words.readings.tables.get(kind)
-            value = self._words.read(value, kind) if table is None else table.get(value, "")
+            value = self._words.read(value, kind) if table is None else table.get(value, value)
         return value
 
 

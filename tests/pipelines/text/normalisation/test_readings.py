@@ -1,0 +1,130 @@
+"""Written forms are spoken as standards ask, and the caller's words stay aligned with them."""
+
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from configs.schema.readings import Readings, readings
+from pipelines.text.chunking import read_chunks
+from pipelines.text.normalisation.normaliser import normalise, read_as
+from pipelines.text.normalisation.rewriting import rewriter
+from pipelines.text.segmentation import is_speakable, spans
+from tests.cpu_time import cpu_units
+from tests.pipelines.text.normalisation.score import LANGUAGES, cases, is_right, shares
+
+# Per cent of right cases: the tuned and the held-out half, a little below what was measured.
+REACHED = {
+    "ar": (98, 90), "bn": (98, 98), "de": (98, 98), "en": (98, 96), "es": (98, 95), "fr": (98, 98),
+    "hi": (98, 95), "ja": (98, 98), "pt": (98, 98), "zh": (98, 98),
+}  # fmt: skip
+FOLDER = Path(__file__).parents[4] / "configs" / "readings"
+ALL = [case for language in LANGUAGES for case in cases(language)]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_as_many_forms_are_read_as_before(language: str) -> None:
+    tuned, held_out = REACHED[language]
+    failures = [case for case in cases(language) if not case.held_out and not is_right(case)]
+    reached = shares(language)  # those of the held-out half are not shown, only counted
+    assert reached[False] >= tuned and reached[True] >= held_out, failures
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_no_form_that_is_plain_text_is_changed(language: str) -> None:
+    wrong = [case for case in cases(language) if case.kind == "negative" and not is_right(case)]
+    assert not wrong
+
+
+def test_the_table_has_enough_cases_of_each_language() -> None:
+    assert len(LANGUAGES) == 10
+    positive = [case for case in ALL if case.kind != "negative"]
+    assert len([case for case in positive if case.language == "en"]) >= 150
+    for language in LANGUAGES:
+        assert len([case for case in positive if case.language == language]) >= 30
+    assert len(ALL) - len(positive) >= 40
+
+
+@given(st.sampled_from(ALL), st.booleans(), st.integers(0, 3))
+def test_the_callers_words_stay_aligned_around_each_form(case, before: bool, after: int) -> None:
+    """Each word of the caller has a span, in order, and plain words around have their own."""
+    joined = case.language in ("zh", "ja")
+    plain = "我" if joined else "omega"
+    text = f"{plain} " * before + case.written + f" {plain}" * after
+    chunks = read_chunks(
+        text, languages=frozenset({case.language}), language=case.language, words=True
+    )
+    position, said = 0, []
+    for chunk in chunks:
+        spoken = 0
+        for word in chunk.words:
+            assert text[word.start : word.end] == word.word
+            assert position <= word.start < word.end
+            assert spoken <= word.spoken_start < word.spoken_end <= len(chunk.text)
+            position, spoken = word.end, word.spoken_end
+            said.append((word.word, chunk.text[word.spoken_start : word.spoken_end]))
+    written = [text[start:end] for start, end in spans(text) if is_speakable(text[start:end])]
+    assert [word for word, _ in said if is_speakable(word)] == written
+    if before:
+        assert said[0] == (plain, plain)
+    for word, sound in said[len(said) - after :]:
+        assert word == plain and plain in sound
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "spoken"),
+    [
+        ("characters", "B2b", "B two B"),
+        ("digits", "1 204", "one two zero four"),
+        ("cardinal", "0012", "twelve"),
+        ("cardinal", "1,234", "one thousand two hundred and thirty-four"),
+        ("ordinal", "21", "twenty-first"),
+        ("ordinal", "9" * 5000, " ".join(["nine"] * 5000)),
+        ("date", "2024-03-05", "March fifth twenty twenty-four"),
+        ("time", "14:05", "fourteen oh five"),
+        ("telephone", "+1 212 555", "plus one, two one two, five five five"),
+        ("currency", "$3.50", "three dollars and fifty cents"),
+        ("unit", "5 kg", "five kilograms"),
+        ("year", "1905", "nineteen oh-five"),
+        ("cardinal", "none", "zero"),
+    ],
+)
+def test_a_text_is_read_as_the_kind_that_is_asked_for(kind: str, text: str, spoken: str) -> None:
+    assert read_as(text, kind, "en") == spoken
+
+
+@given(st.text(max_size=30), st.sampled_from(["cardinal", "ordinal", "year", "month", "roman", "date",
+       "digits", "characters", "telephone"]), st.sampled_from(LANGUAGES))  # fmt: skip
+def test_any_text_is_read_as_any_kind(text: str, kind: str, language: str) -> None:
+    read_as(text, kind, language)
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
+def test_rules_compile_and_are_in_composed_form(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert unicodedata.is_normalized("NFC", text)  # as cleaned text is
+    rewriter(path.stem)
+
+
+def test_a_rule_with_an_unknown_kind_is_refused() -> None:
+    rule = {"find": "(x)", "say": "{1:unknown}"}
+    with pytest.raises(ValueError, match="no kind or table unknown"):
+        Readings.model_validate({"rules": {"small": [rule]}})
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize(
+    "unit",
+    ["1.", "1-", "1 ", "12 Main ", "Louis X", "IVX", "Jan ", "Mon-", "v1.", "O-", "#a", "R$ 1", "1/2 ",
+     "1'", "a@b ", "e4 ", "₹1 ", "第I", "الـ", "König I", "1:0", "King A", "am 1. "],
+)  # fmt: skip
+def test_rewriting_takes_linear_time(unit: str, language: str) -> None:
+    text = (unit * 20_000)[:20_000]
+    assert cpu_units(lambda: normalise(text, language)) < 150
+
+
+def test_readings_of_an_unlisted_language_are_those_of_every_language() -> None:
+    assert readings("xx").units == {}
+    assert normalise("2024-03-05T14:30Z", "xx")
