@@ -36,7 +36,14 @@ _CURRENCIES = {
 _CODES = "USD|EUR|GBP|JPY|INR|CHF|CNY|PLN|BRL|AUD|CAD|KRW|RUB|SAR|AED|MXN|NZD|SEK|NOK|DKK"
 _SYMBOLS = "".join(symbol for symbol in _CURRENCIES if len(symbol) == 1)
 _DOLLARS = "|".join(re.escape(symbol) for symbol in _CURRENCIES if symbol.endswith("$"))
-_SCALES = {"k": "thousand", "m": "million", "mn": "million", "b": "billion", "bn": "billion"}
+_SCALES = {
+    "k": "thousand",
+    "m": "million",
+    "mn": "million",
+    "b": "billion",
+    "bn": "billion",
+    "tn": "trillion",
+}
 
 _TOKEN = re.compile(
     rf"""
@@ -65,11 +72,14 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _SPACED_GROUPS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?!\d)")
-_MONEY_SCALE = re.compile(r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kK]|[mMbB]n?)\b")
+_MONEY_SCALE = re.compile(
+    r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kK]|[mMbB]n?|tn)\b"
+)
 _CURRENCY_NAME_AFTER = re.compile(r"[ \u00a0\u202f]?([\w\u0900-\u097f]{2,12})(?![\w\u0900-\u097f])")
 _CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:([{_SYMBOLS}]|zł\b)|({_CODES})\b)")
 _UNIT_AFTER = re.compile(
-    r"[ \u00a0\u202f]?((?:[^\W\d_]|[\u0900-\u0dff]){1,12}(?:/[^\W\d_]{1,4})?[²³]?|[%٪°′][CF]?)(?![\w\u0900-\u0dff])"
+    r"[ \u00a0\u202f]?((?:[^\W\d_\u3040-\u9fff]|[\u0900-\u0dff]){1,12}(?:/[^\W\d_]{1,4})?[²³]?"
+    r"|[%٪°′][CF]?)(?![^\W\u3040-\u9fff]|[\u0900-\u0dff])"
 )
 _ORDINAL_SIGN = re.compile(r"[ºª]")
 _ORDINAL_AFTER = {
@@ -109,6 +119,8 @@ def normalise(text: str, language: str) -> str:
         said, position = _say(match, words)
         if (to := words.mark("to")) and (joined := _RANGE_AFTER.match(text, position)):
             said, position = f"{said} {to}", joined.end()
+        elif text[position : position + 1] == "-" and text[position + 1 : position + 2].isalpha():
+            position += 1  # as in "5-star"
         is_address = match.lastgroup in ("email", "url")
         spoken.append(said.replace(" ", "") if words.joined and not is_address else f" {said} ")
     spoken.append(text[position:])
@@ -116,8 +128,9 @@ def normalise(text: str, language: str) -> str:
 
 
 def read_as(text: str, kind: str, language: str) -> str:
-    """`text` in words as one kind: "characters", "digits", "cardinal", "ordinal", "year", "month" or
-    "telephone"; "date", "time", "currency", "unit" and any other as `normalise` recognises it."""
+    """`text` in words as a kind: "characters", "digits", "cardinal", "ordinal", "year", "month",
+    "telephone"; "date", "time", "currency", "unit" and any other as `normalise` recognises it.
+    """
     if kind in KINDS - {"lower", "roman"}:
         return words_for(language).read(text, kind)
     return normalise(text, language)

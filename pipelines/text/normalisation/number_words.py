@@ -95,6 +95,8 @@ class NumberWords:
         match kind:
             case "cardinal":
                 return self.integer(number)
+            case "counted":
+                return self._before_noun(self.integer(number))
             case "ordinal":
                 return self.ordinal(int(number))
             case "year":
@@ -108,7 +110,9 @@ class NumberWords:
                 return str(wide.get(int(number[:2]), number))
             case "roman":
                 values = [_ROMAN.get(letter, 0) for letter in text.upper()]
-                signed = (a if a >= b else -a for a, b in zip(values, [*values[1:], 0], strict=True))
+                signed = (
+                    a if a >= b else -a for a, b in zip(values, [*values[1:], 0], strict=True)
+                )
                 return str(sum(signed))
             case "telephone":
                 return self.telephone(text)
@@ -233,10 +237,15 @@ class NumberWords:
             return f"{self.own.one or self.integer('1')} {one}"
         return f"{self.integer(str(count))} {several}"
 
+    def _before_noun(self, number: str) -> str:
+        """ "veintiún" for "veintiuno"."""
+        before, space, last = number.rpartition(" ")
+        return before + space + self.readings.tables.get("before_noun", {}).get(last, last)
+
     def _fill(self, pattern: str, value: int | Decimal, number: str) -> str:
         """`pattern` with the digits of `value` in it replaced by the words of `number`."""
         digits = format_decimal(value, locale=self.locale, numbering_system="latn")
-        words = self.decimal(number)
+        words = self._before_noun(self.decimal(number))
         return pattern.replace(digits, f" {words} ").strip() if digits in pattern else pattern
 
     def _spell(self, number: int, kind: str) -> str | None:

@@ -1,10 +1,10 @@
 """The written forms of `cases/`, and how many of them are spoken as a standard asks.
 
 Each line of a file has a class, a written form and its spoken one: `(a|b)` are spoken forms that
-the standard allows alike, and `[a]` or `[a|b]` may be left out. They were written from grammars and standards
-before the normaliser was run on them. In each class the first, third, … case is held out: those were
-never looked at while rules were written. Run as a module it prints a table, and with the argument
-`failures` the tuned cases that fail.
+the standard allows alike, and `[a]` or `[a|b]` may be left out. They were written from grammars
+and standards before the normaliser was run on them. In each class the first, third, … case is held
+out: while rules were written only their number of right ones was looked at. Run as a module it
+writes a table, and with the argument `failures` the tuned cases that fail.
 """
 
 import re
@@ -99,27 +99,26 @@ def shares(language: str) -> dict[bool, float]:
     return {half: 100 * right / total for half, (right, total) in sums.items()}
 
 
-def main() -> None:
-    if sys.argv[1:] == ["failures"]:
-        for language in LANGUAGES:
-            for case in cases(language):
-                if not case.held_out and not is_right(case):
-                    said = normalise(clean(case.written), language)
-                    print(f"{language} {case.kind}: {case.written} -> {said} | {case.spoken}")
-        return
-    kinds = list(dict.fromkeys(case.kind for case in cases("en")))
-    rows = {language: {(k, h): (r, t) for k, h, r, t in scores(language)} for language in LANGUAGES}
-    print("| class |", " | ".join(LANGUAGES), "|")
-    print("|---|" + "---|" * len(LANGUAGES))
-    for kind in kinds:
-        cells = []
-        for language in LANGUAGES:
-            parts = [rows[language].get((kind, held_out)) for held_out in (False, True)]
-            cells.append(", ".join(f"{part[0]}/{part[1]}" for part in parts if part))
-        print(f"| {kind} |", " | ".join(cells), "|")
-    for held_out, name in ((False, "tuned"), (True, "held out")):
-        print(f"| {name} |", " | ".join(f"{shares(one)[held_out]:.0f} %" for one in LANGUAGES), "|")
+def _failures() -> Iterator[str]:
+    for language in LANGUAGES:
+        for case in cases(language):
+            if not case.held_out and not is_right(case):
+                said = normalise(clean(case.written), language)
+                yield f"{language} {case.kind}: {case.written} -> {said} | {case.spoken}"
+
+
+def _table() -> Iterator[str]:
+    """Right and all cases of each class, tuned and held out, and the shares of both halves."""
+    rows = {one: {(kind, half): (r, t) for kind, half, r, t in scores(one)} for one in LANGUAGES}
+    yield f"| class | {' | '.join(LANGUAGES)} |"
+    yield "|---|" + "---|" * len(LANGUAGES)
+    for kind in dict.fromkeys(case.kind for case in cases("en")):
+        counts = [[rows[one].get((kind, half)) for half in (False, True)] for one in LANGUAGES]
+        cells = (", ".join(f"{count[0]}/{count[1]}" for count in both if count) for both in counts)
+        yield f"| {kind} | {' | '.join(cells)} |"
+    for half, name in ((False, "tuned"), (True, "held out")):
+        yield f"| {name} | {' | '.join(f'{shares(one)[half]:.0f} %' for one in LANGUAGES)} |"
 
 
 if __name__ == "__main__":
-    main()
+    sys.stdout.writelines(f"{line}\n" for line in (_failures() if sys.argv[1:] else _table()))
