@@ -150,7 +150,8 @@ class NumberWords:
     def fraction(self, above: str, below: str) -> str:
         """`above` and `below` in ASCII digits, `above` perhaps with a sign."""
         forms = self.readings.fractions.get(int(below)) or self.readings.fraction
-        if not forms or not 1 < int(below) <= 100 or int(above) >= int(below):  # as in "24/7"
+        is_part = len(above) <= 3 and int(above) < int(below) <= 100  # unlike "24/7"
+        if not forms or not is_part or below == "1":
             return f"{self.decimal(above)} {self.integer(below)}"
         one, _, several = forms.partition("|")
         form = several if several and above != "1" else one
@@ -161,9 +162,10 @@ class NumberWords:
         return self.readings.tables.get("hour", {}).get(str(hour)) or self.integer(str(hour))
 
     def year(self, year: int) -> str:
-        if (hundred := self.readings.century_years) and 1100 <= year < 2000 and year % 100:
+        if (hundred := self.readings.century_years) and 1100 <= year < 2000:
             above, below = divmod(year, 100)
-            return f"{self.integer(str(above))}{hundred}{self.integer(str(below))}"
+            spoken = self.integer(str(above)) + hundred
+            return spoken + self.integer(str(below)) if below else spoken.rstrip()
         # Only these languages read a year differently from a number.
         kind = "year" if self.language in ("en", "de", "nl") else "cardinal"
         return self._spell(year, kind) or str(year)
@@ -238,7 +240,7 @@ class NumberWords:
         return f"{self.integer(str(count))} {several}"
 
     def _before_noun(self, number: str) -> str:
-        """ "veintiún" for "veintiuno"."""
+        """A number before a noun, such as "veintiún" for "veintiuno"."""
         before, space, last = number.rpartition(" ")
         return before + space + self.readings.tables.get("before_noun", {}).get(last, last)
 

@@ -14,8 +14,7 @@ from pipelines.text.normalisation.number_words import words_for
 
 # A place that is not inside a word. The vowel signs of Indic scripts are no letters for `re`. Where
 # words are joined, only Latin letters and digits make a word.
-_START = r"(?!(?<=[\w\u0900-\u0dff])[\w\u0900-\u0dff])"
-_START_JOINED = r"(?!(?<=[A-Za-z\d.])[A-Za-z\d])"
+_START, _START_JOINED = r"(?<![\w\u0900-\u0dff])", r"(?<![A-Za-z\d.])"
 _GROUP = re.compile(r"(?<!\\)\((?!\?)")
 _compiled = lru_cache(maxsize=None)(re.compile)  # a rule by itself, when it first matches
 
@@ -32,18 +31,22 @@ class FormRewriter:
         }
         readings = self._words.readings
         self._rules: list[tuple[str, str]] = []
-        finds = []
+        finds, signs = [], "(?!)"
         for first, rules in filter(itemgetter(1), readings.rules.items()):
             own = [(readings.expand(rule.find), rule.say) for rule in rules]
             self._rules += own
             # The empty group at the end of each tells which one matched.
             alternatives = (f"(?:{_GROUP.sub('(?:', find)})()" for find, _ in own)
-            finds.append(f"(?={FIRST[first]})(?:{'|'.join(alternatives)})")
+            form = f"(?={FIRST[first]})(?:{'|'.join(alternatives)})"
+            if first == "sign":
+                signs = form
+            else:
+                finds.append(form)
         if forms:
             longest_first = sorted(map(re.escape, forms), key=len, reverse=True)
             finds.append(rf"(?<!\.)(?:{'|'.join(longest_first)})(?![\w\u0900-\u0dff])")
         start = _START_JOINED if self._words.joined else _START
-        self._any = re.compile(f"{start}(?:{'|'.join(finds)})")
+        self._any = re.compile(f"{start}(?:{'|'.join(finds)})|{signs}")
 
     def rewrite(self, text: str) -> str:
         return self._any.sub(self._read, text)

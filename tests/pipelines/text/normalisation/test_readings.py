@@ -124,6 +124,14 @@ def test_rewriting_takes_linear_time(unit: str, language: str) -> None:
     assert cpu_units(lambda: normalise(text, language)) < 150
 
 
+@pytest.mark.parametrize(
+    "form", ["{}/5", "1/{}", "{} 1/2", "{}th", "No. {}", "v{}.1", "$1-{}", "{}年"]
+)
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_any_length_of_a_number_in_a_form_is_read(form: str, language: str) -> None:
+    normalise(form.format("9" * 5000), language)
+
+
 def test_readings_of_an_unlisted_language_are_those_of_every_language() -> None:
     assert readings("xx").units == {}
     assert normalise("2024-03-05T14:30Z", "xx")
