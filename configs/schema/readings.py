@@ -41,7 +41,7 @@ Spoken = Annotated[str, Field(pattern=r"^[a-z]+-[a-z-]+$|^[^|]+\|[^|]+$")]
 
 
 class ReadingRule(StrictModel):
-    """A reading rule: a written form, as a regular expression that matches a bounded number of characters."""
+    """A reading rule: a written form, as an expression for a bounded number of characters."""
 
     find: str
     say: str  # its reading; slots are the groups of `find`, read as a kind or looked up in a table

@@ -149,6 +149,8 @@ class NumberWords:
 
     def fraction(self, above: str, below: str) -> str:
         """`above` and `below` in ASCII digits, `above` perhaps with a sign."""
+        if above.startswith("-"):
+            return self._minus + self.fraction(above[1:], below)
         forms = self.readings.fractions.get(int(below)) or self.readings.fraction
         is_part = len(above) <= 3 and int(above) < int(below) <= 100  # unlike "24/7"
         if not forms or not is_part or below == "1":
