@@ -83,7 +83,7 @@ _UNIT_AFTER = re.compile(
 )
 _ORDINAL_SIGN = re.compile(r"[ºª]")
 _ORDINAL_AFTER = {
-    "en": re.compile(r"(?:st|nd|rd|th)\b"),
+    "en": re.compile(r"(?:st|nd|rd|th|ST|ND|RD|TH)\b"),
     "fr": re.compile(r"(?:er|re|e|ème|eme)\b"),
     "nl": re.compile(r"(?:e|ste|de)\b"),
     **dict.fromkeys(("es", "it", "pt"), _ORDINAL_SIGN),

@@ -127,8 +127,7 @@ def _table() -> Iterator[str]:
         yield f"| {kind} | {' | '.join(cells)} |"
     for half, name in ((False, "tuned"), (True, "held out")):
         yield f"| {name} | {' | '.join(f'{shares(one)[half]:.0f} %' for one in LANGUAGES)} |"
-    counts = [unseen(one) for one in LANGUAGES]
-    yield f"| unseen | {' | '.join(f'{right}/{total}' for right, total in counts)} |"
+    yield f"| unseen | {' | '.join('%d/%d' % unseen(one) for one in LANGUAGES)} |"
 
 
 if __name__ == "__main__":
