@@ -15,7 +15,7 @@ from pipelines.text.segmentation import is_speakable, spans
 from tests.cpu_time import cpu_units
 from tests.pipelines.text.normalisation.score import (
     LANGUAGES,
-    Case,
+    UNSEEN,
     cases,
     is_right,
     shares,
@@ -59,17 +59,9 @@ def test_the_table_has_enough_cases_of_each_language() -> None:
     assert len(ALL) - len(positive) >= 40
 
 
-@given(st.sampled_from(ALL), st.booleans(), st.integers(0, 3))
-def test_the_callers_words_stay_aligned_around_each_form(
-    case: Case, before: bool, after: int
-) -> None:
-    """Each word of the caller has a span, in order, and plain words around have their own."""
-    joined = case.language in ("zh", "ja")
-    plain = "我" if joined else "omega"
-    text = f"{plain} " * before + case.written + f" {plain}" * after
-    chunks = read_chunks(
-        text, languages=frozenset({case.language}), language=case.language, words=True
-    )
+def _aligned(text: str, language: str) -> list[tuple[str, str]]:
+    """Each of the caller's words with what says it; they are in order, complete and disjoint."""
+    chunks = read_chunks(text, languages=frozenset({language}), language=language, words=True)
     position, said = 0, []
     for chunk in chunks:
         spoken = 0
@@ -81,8 +73,28 @@ def test_the_callers_words_stay_aligned_around_each_form(
             said.append((one.word, chunk.text[one.spoken_start : one.spoken_end]))
     written = [text[start:end] for start, end in spans(text) if is_speakable(text[start:end])]
     assert [word for word, _ in said if is_speakable(word)] == written
-    assert said[:before] == [(plain, plain)] * before
-    assert said[len(said) - after :] == [(plain, plain)] * after
+    return said
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize(("before", "after"), [(0, 1), (1, 0), (1, 1), (1, 2)])
+def test_plain_words_around_each_form_stay_aligned_with_themselves(
+    language: str, before: int, after: int
+) -> None:
+    plain = "我" if language in ("zh", "ja") else "omega"
+    for case in cases(language) + cases(language, UNSEEN):
+        said = _aligned(f"{plain} " * before + case.written + f" {plain}" * after, language)
+        assert said[:before] == [(plain, plain)] * before, case
+        assert said[len(said) - after :] == [(plain, plain)] * after, case
+
+
+@given(st.data(), st.sampled_from(LANGUAGES))
+def test_the_callers_words_stay_aligned_in_any_row_of_forms(
+    data: st.DataObject, language: str
+) -> None:
+    rows = st.lists(st.sampled_from(cases(language)), min_size=2, max_size=12)
+    marks = st.sampled_from([" ", ", ", ". ", " – ", "\n", " (", "; "])
+    _aligned("".join(data.draw(marks) + case.written for case in data.draw(rows)), language)
 
 
 @pytest.mark.parametrize(
