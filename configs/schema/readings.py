@@ -93,6 +93,7 @@ _FILES = {
     for path in (CONFIGS_DIR / "readings").glob("*.yaml")
 }
 _ANY = _FILES.pop("any")
+READ_LANGUAGES = frozenset(_FILES)  # those with rules of their own
 
 
 def readings(language: str) -> Readings:

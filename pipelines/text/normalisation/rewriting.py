@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 from operator import itemgetter
 
-from configs.schema.readings import FIRST, SLOT
+from configs.schema.readings import FIRST, READ_LANGUAGES, SLOT
 from pipelines.text.normalisation.number_words import words_for
 
 # A place that is not inside a word. The vowel signs of Indic scripts are no letters for `re`. Where
@@ -74,3 +74,9 @@ class FormRewriter:
 def rewriter(language: str) -> FormRewriter:
     """The rules of an ISO 639-1 code, compiled; 15 ms for the first call of English."""
     return FormRewriter(language)
+
+
+def compile_rules() -> None:
+    """Compiles the rules of all languages in advance; blocking, 0.15 s."""
+    for language in READ_LANGUAGES:
+        rewriter(language)
