@@ -8,7 +8,7 @@ from configs.load import load_yaml
 from configs.schema.base import StrictModel
 
 Words = Annotated[frozenset[str], BeforeValidator(str.split)]
-Mark = Annotated[str, Field(pattern=r"^([.@/+=]|to)$")]
+Mark = Annotated[str, Field(pattern=r"^([.@/+=_:#-]|to)$")]
 
 
 class CurrencyNames(StrictModel):
@@ -39,6 +39,7 @@ class LanguageWords(StrictModel):
     # cuts, and the commonest others. None of them is also a word that ends sentences.
     goes_on: Words = frozenset()
     goes_on_before_number: Words = frozenset()  # the same only before a number: "No." is an answer
+    before_ordinal: Words = frozenset()  # words after which "3." is an ordinal and ends no sentence
     abbreviations: dict[str, str] = {}  # their spoken form; only unambiguous ones
     marks: dict[Mark, str] = {}  # their spoken form
     # Words that num2words lacks or has worse:

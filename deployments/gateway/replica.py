@@ -148,7 +148,10 @@ async def drain_sockets(sockets: "SocketRegistry") -> None:
 
 async def warm_up(services: "Services") -> None:
     """Loads in advance what the first request of each kind would otherwise wait for."""
+    from pipelines.text.normalisation.rewriting import compile_rules
+
     await _warm_up_planning(services)
+    await asyncio.to_thread(compile_rules)
     await services.speech.decoder.start()
     await services.chat.correction.warm_up()
     logger.info("gateway_warm")

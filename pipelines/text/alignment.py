@@ -80,17 +80,21 @@ def _groups(heard: Sequence[Unit], keys: Sequence[str], language: str) -> list[_
     present = set(keys)
     alone: list[str] = []
     unit_of: list[int] = []
+    as_written: set[int] = set()  # units that are spoken as they are, and as nothing more
     for index, unit in enumerate(heard):
         key = _key(unit.clean_text)
         said = [key]
-        if key not in present or not key.isalpha():
+        if key not in present or not key.isalpha() or unit.clean_text[0] in "#@":
             words = _alone(unit.clean_text[:LONGEST_RUN], language)
             said = [_key(words[start:end]) for start, end in spans(words)]
+        else:
+            as_written.add(index)
         alone += said
         unit_of += [index] * len(said)
     owners: list[int | None] = [None] * len(keys)  # the unit that each token belongs to; in order
     for block in SequenceMatcher(None, alone, keys, autojunk=False).get_matching_blocks():
         owners[block.b : block.b + block.size] = unit_of[block.a : block.a + block.size]
+    as_written.add(len(heard))  # the end
     groups: list[_Group] = []
     next_unit = 0
     loose: list[int] = []
@@ -103,7 +107,8 @@ def _groups(heard: Sequence[Unit], keys: Sequence[str], language: str) -> list[_
         if between.units and between.tokens:
             groups.append(between)
             between = _Group([], [])
-        elif groups:  # spoken with the unit before, as in "15:30 Uhr"
+        elif groups and (groups[-1].units[-1] not in as_written or owner in as_written):
+            # spoken with the unit before, as in "15:30 Uhr", but with the next in "paid CHF 30"
             groups[-1].units += between.units
             groups[-1].tokens += between.tokens
             between = _Group([], [])

@@ -30,6 +30,7 @@ _JOINERS = frozenset("\u200c\u200d")  # they join or separate letters of Indic s
 _OPENING = ("Ps", "Pi")  # Unicode categories
 # A longer run is no word that needs a timestamp, and segmenting it only costs time.
 LONGEST_RUN = 400
+_LOOKALIKES = frozenset("℃℉￥￡￠％＋－＝／＠")  # signs that are read as the ordinary ones
 _NARROW_SPACES = frozenset("\u00a0\u202f")  # they group digits, which normalisation parses
 
 # Abbreviations that end no sentence before a lower-case letter; else they may end one.
@@ -47,6 +48,7 @@ _WIDE_OPEN = frozenset("「『“（《")
 _WIDE_CLOSE = frozenset("」』”）》")
 _LAST_WORD = re.compile(r"(?:^|[\s(\[\"'“‘«„])([^\s(\[\"'“‘«„]{1,12})\.$")
 _INITIAL = re.compile(r"^(?:[^\W\d_]\.-?)*[^\W\d_]$")
+_SHORT = re.compile(r"[^\W\d_][\u0900-\u0dff]{0,3}\.")
 _ENUMERATOR = re.compile(r"^[(]?(?:\d{1,3}|[A-Za-z])[.)]$")
 _ADDRESS = re.compile(r"://|www\.|@|\w/\w")
 _SPACE = re.compile(r"\s")
@@ -86,6 +88,8 @@ def _clean_character(character: str) -> str:
     category = unicodedata.category(character)
     if character == "\n" or character in _NARROW_SPACES:
         return character
+    if character in _LOOKALIKES:
+        return unicodedata.normalize("NFKC", character)
     if category in ("Zs", "Cc") or (category == "So" and character not in "°№"):
         return " "
     if category in ("Cf", "Cs", "Co", "Cn"):
@@ -336,6 +340,8 @@ def _is_one_sentence(
     known = language_words(language)
     if key in (known.goes_on or language_words("en").goes_on):
         return True
+    if word.isdecimal() and known.before_ordinal:
+        return paragraph[max(start, end - 40) : end].lower().split()[-2:][0] in known.before_ordinal
     if following.isdigit():
         return key in known.goes_on_before_number or (
             word[0].isupper() and key in _NO_END_BEFORE_SMALL
@@ -346,9 +352,14 @@ def _is_one_sentence(
 
 
 def _inside_word(paragraph: str, position: int) -> bool:
-    """Whether a boundary without a space lies in an address, a file name or a hyphenated name."""
-    if paragraph[position] in "-_/@":
+    """Whether a boundary without a space lies in an address, a file name, a hyphenated name, a
+    number or an abbreviation."""
+    if paragraph[position] in "-_/@ºª":
         return True
+    if paragraph[position].isdecimal() and paragraph[position - 2 : position - 1].isdecimal():
+        return True  # "৩.১৪"
     before = _SPACE.split(paragraph[max(0, position - 80) : position])[-1]
     after = _SPACE.split(paragraph[position : position + 80], maxsplit=1)[0]
+    if _SHORT.match(after) and _SHORT.fullmatch(before):
+        return True  # "a.C.", "कि.मी."
     return _ADDRESS.search(before + after) is not None

@@ -6,14 +6,21 @@ in the length of the text, whatever the text.
 
 import re
 import unicodedata
-from functools import lru_cache
 
-from configs.schema.languages import language_words
+from configs.schema.readings import KINDS
 from pipelines.text.normalisation.number_words import NumberWords, words_for
+from pipelines.text.normalisation.rewriting import rewriter
 
 _CURRENCIES = {
     "R$": "BRL",
     "US$": "USD",
+    "C$": "CAD",
+    "CA$": "CAD",
+    "A$": "AUD",
+    "AU$": "AUD",
+    "NZ$": "NZD",
+    "HK$": "HKD",
+    "MX$": "MXN",
     "zł": "PLN",
     "$": "USD",
     "€": "EUR",
@@ -22,59 +29,71 @@ _CURRENCIES = {
     "₹": "INR",
     "₩": "KRW",
     "₽": "RUB",
+    "৳": "BDT",
+    "₺": "TRY",
+    "₴": "UAH",
 }
-_CODES = "USD|EUR|GBP|JPY|INR|CHF|CNY|PLN|BRL|AUD|CAD|KRW|RUB|SAR|AED"
+_CODES = "USD|EUR|GBP|JPY|INR|CHF|CNY|PLN|BRL|AUD|CAD|KRW|RUB|SAR|AED|MXN|NZD|SEK|NOK|DKK"
 _SYMBOLS = "".join(symbol for symbol in _CURRENCIES if len(symbol) == 1)
-_SCALES = {"k": "thousand", "m": "million", "mn": "million", "b": "billion", "bn": "billion"}
+_DOLLARS = "|".join(re.escape(symbol) for symbol in _CURRENCIES if symbol.endswith("$"))
+_SCALES = {
+    "k": "thousand",
+    "m": "million",
+    "mn": "million",
+    "b": "billion",
+    "bn": "billion",
+    "tn": "trillion",
+}
 
 _TOKEN = re.compile(
     rf"""
-    (?P<email>(?<![\w.+@-])[\w.+-]{{1,64}}@[\w-]{{1,63}}(?:\.[\w-]{{1,63}}){{1,4}})
+    (?P<email>(?<![\w.+@-])[\w.+-]{{1,64}}+@[\w-]{{1,63}}(?:\.[\w-]{{1,63}}){{1,4}})
   | (?P<url>(?<!\w)(?:(?:https?://|www\.)[^\s<>"]{{1,2000}}
-      | (?<![.@-])(?:[A-Za-z0-9-]{{1,40}}\.){{1,3}}(?:com|org|net|edu|gov|io|ai|dev|app)
-        (?![\w-])(?:/[^\s<>"]{{0,500}})?))
-  | (?P<iso>(?<![\w.,-])(?P<iso_y>\d{{4}})-(?P<iso_m>\d{{2}})-(?P<iso_d>\d{{2}})(?![\w-]))
+      | (?<![.@-])(?:(?:[A-Za-z0-9-]{{1,40}}+\.){{1,3}}(?:com|org|net|edu|gov|io|ai|dev|app)
+        (?![\w-])|localhost(?=:\d))(?:[:/][^\s<>"]{{0,500}})?))
+  | (?=[\d+(−{_SYMBOLS}A-Z-])(?:  # the others begin with one of these
+    (?P<iso>(?<![\w.,-])(?P<iso_y>\d{{4}})-(?P<iso_m>\d{{2}})-(?P<iso_d>\d{{2}})(?![\w-]))
   | (?P<date>(?<![\w.,/-])(?P<d1>\d{{1,2}})(?P<sep>[./-])(?P<d2>\d{{1,2}})(?P=sep)
       (?P<d3>\d{{4}}|\d{{2}})(?![\w/-]|[.,]\d))
   | (?P<time>(?<![\w.,:])(?P<hour>\d{{1,2}})[:h](?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d))?
       (?![\w:])(?:[ ]?(?P<half>[AaPp])\.?[Mm]\b\.?)?)
   | (?P<clock>(?<![\w.,:])(?P<clock_hour>1[0-2]|[1-9])[ ]?(?P<clock_half>[AaPp])\.?[Mm]\b\.?)
   | (?P<phone>(?<![\w.,])(?:\+\d{{1,3}}[ .-]?)?(?:\(\d{{2,4}}\)[ .-]?)
-      \d{{2,4}}(?:[ .-]\d{{2,4}}){{1,4}}(?!\w)
-      | (?<![\w.,])\+\d{{1,3}}(?:[ .-]?\d{{2,4}}){{2,5}}(?!\w)
+      \d{{2,5}}(?:[ .-]\d{{2,4}}){{1,4}}(?!\w)
+      | (?<![\w.,])\+\d{{1,3}}(?:[ .-]?\d{{1,8}}){{1,6}}(?!\w)
       | (?<![\w.,-])\d{{3}}[.-]\d{{3}}[.-]\d{{4}}(?![\w-])
       | (?<![\w.,-])\d{{3}}-\d{{4}}(?![\w-])
+      | (?<![\w.,-])0\d{{1,4}}(?:[ /-]\d{{3,8}}){{1,3}}(?![\w-])
       | (?<![\w.,])0\d(?:[ ]\d{{2}}){{4}}(?!\w))
   | (?P<number>(?P<sign>(?<![\w)\]])[-−+](?=[\d{_SYMBOLS}]))?
-      (?P<symbol>(?:(?<!\w)(?:R\$|US\$|{_CODES})|[{_SYMBOLS}])[ \u00a0\u202f]?(?=\d))?
-      (?P<digits>\d++(?:[.,'’\u00a0\u202f]\d++)*+))
+      (?P<symbol>(?:(?<!\w)(?:{_DOLLARS}|{_CODES})|[{_SYMBOLS}])[ \u00a0\u202f]?(?=\d))?
+      (?P<digits>\d++(?:[.,'’\u00a0\u202f]\d++)*+)))
     """,
     re.VERBOSE,
 )
 _SPACED_GROUPS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3})+(?!\d)")
-_MONEY_SCALE = re.compile(r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kK]|[mMbB]n?)\b")
+_MONEY_SCALE = re.compile(
+    r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kK]|[mMbB]n?|tn)\b"
+)
 _CURRENCY_NAME_AFTER = re.compile(r"[ \u00a0\u202f]?([\w\u0900-\u097f]{2,12})(?![\w\u0900-\u097f])")
 _CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:([{_SYMBOLS}]|zł\b)|({_CODES})\b)")
 _UNIT_AFTER = re.compile(
-    r"[ \u00a0\u202f]?([^\W\d_]{1,12}(?:/[^\W\d_]{1,4})?[²³]?|[%٪°′][CF]?)(?!\w)"
+    r"[ \u00a0\u202f]?((?:[^\W\d_\u3040-\u9fff]|[\u0900-\u0dff]){1,12}(?:/[^\W\d_]{1,4})?[²³]?"
+    r"|[%٪°′][CF]?)(?![^\W\u3040-\u9fff]|[\u0900-\u0dff])"
 )
 _ORDINAL_SIGN = re.compile(r"[ºª]")
 _ORDINAL_AFTER = {
-    "en": re.compile(r"(?:st|nd|rd|th)\b"),
+    "en": re.compile(r"(?:st|nd|rd|th|ST|ND|RD|TH)\b"),
     "fr": re.compile(r"(?:er|re|e|ème|eme)\b"),
     "nl": re.compile(r"(?:e|ste|de)\b"),
     **dict.fromkeys(("es", "it", "pt"), _ORDINAL_SIGN),
 }
 _DECADE_AFTER = re.compile(r"['’]?s\b")
 _DOT_MONTH_AFTER = re.compile(r"\. ?(?=(\w{1,12}))")
-_RANGE_AFTER = re.compile(r"[-–—](?=[$€£¥₹]?\d)")
+_RANGE_AFTER = re.compile(r"[-–—~〜～](?=[$€£¥₹]?\d)")
 _FRACTION_AFTER = re.compile(r"/(\d{1,4})(?![\w/]|[.,]\d)")
 _MONTH_BEFORE = re.compile(r"\b([A-Z][a-z]{2,8})\.? $")
-_PLAIN_FRACTIONS = {"2": "half", "4": "quarter"}  # the English ordinals are not used for these
 _VULGAR_FRACTION = re.compile(r"[¼-¾⅐-⅞]")
-_SAINT = re.compile(r"\bSt\. (?=[A-Z])")
-_STREET = re.compile(r"(?<=[a-z] )St\.(?= |,|$)")
-_NUMBER_SIGN = re.compile(r"\bNo\. ?(?=\d)")
 _SPACES = re.compile(r"[ \u00a0\u202f]+")
 _SPACE_BEFORE_MARK = re.compile(r" +(?=[,.;:!?…،؟।)])")
 _UNSAID = re.compile(r"[*_#~^|\\<>{}\[\]`•·§¶†‡]+")
@@ -89,7 +108,7 @@ def normalise(text: str, language: str) -> str:
     text = _ascii_digits(text)
     if words.group_mark.isspace():
         text = _SPACED_GROUPS.sub(lambda match: match[0].replace(" ", "\u202f"), text)
-    text = _expand_abbreviations(text, language)
+    text = rewriter(language).rewrite(text)
     spoken: list[str] = []
     position = 0
     while match := _TOKEN.search(text, position):
@@ -100,9 +119,21 @@ def normalise(text: str, language: str) -> str:
         said, position = _say(match, words)
         if (to := words.mark("to")) and (joined := _RANGE_AFTER.match(text, position)):
             said, position = f"{said} {to}", joined.end()
-        spoken.append(f" {said} ")
+        elif text[position : position + 1] == "-" and text[position + 1 : position + 2].isalpha():
+            position += 1  # as in "5-star"
+        is_address = match.lastgroup in ("email", "url")
+        spoken.append(said.replace(" ", "") if words.joined and not is_address else f" {said} ")
     spoken.append(text[position:])
     return _say_symbols("".join(spoken), words)
+
+
+def read_as(text: str, kind: str, language: str) -> str:
+    """`text` in words as a kind: "characters", "digits", "cardinal", "ordinal", "year", "month",
+    "telephone"; "date", "time", "currency", "unit" and any other as `normalise` recognises it.
+    """
+    if kind in KINDS - {"lower", "roman"}:
+        return words_for(language).read(text, kind)
+    return normalise(text, language)
 
 
 def _ascii_digits(text: str) -> str:
@@ -118,32 +149,6 @@ def _ascii_digits(text: str) -> str:
     )
 
 
-def _expand_abbreviations(text: str, language: str) -> str:
-    """A full stop that also ends the sentence is kept."""
-    if language == "en":
-        # "Baker St. John's house" is read as a saint: a name follows more often than a sentence.
-        text = _SAINT.sub("Saint ", text)
-        text = _STREET.sub("Street", text)
-        text = _NUMBER_SIGN.sub("number ", text)
-    spoken = language_words(language).abbreviations
-
-    def expand(match: re.Match[str]) -> str:
-        found = match[0]
-        words = spoken.get(found) or spoken[found[0].lower() + found[1:]]
-        at_end = found.endswith(".") and match.end() == len(match.string)
-        return words + "." if at_end else words
-
-    return _abbreviations(language).sub(expand, text) if spoken else text
-
-
-@lru_cache(maxsize=64)
-def _abbreviations(language: str) -> re.Pattern[str]:
-    known = language_words(language).abbreviations
-    forms = {*known, *(form[0].upper() + form[1:] for form in known if len(form) > 3)}
-    longest_first = sorted(forms, key=len, reverse=True)
-    return re.compile(rf"(?<![\w.])(?:{'|'.join(map(re.escape, longest_first))})(?!\w)")
-
-
 def _say(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
     """A token in words, and the position after it."""
     kind = match.lastgroup  # of groups in each other the outer one ends last
@@ -153,9 +158,9 @@ def _say(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
         return _say_number(match, words)
     end = match.end()
     if kind in ("iso", "date"):
-        return _say_date(match, words) or _say_groups(match[0], words), end
+        return _say_date(match, words) or words.telephone(match[0]), end
     if kind == "phone":
-        return _say_groups(match[0], words), end
+        return words.telephone(match[0]), end
     again = f" {words.own.after_hour}"  # as in "15:30 Uhr"
     if words.own.after_hour and match.string.startswith(again, end):
         end += len(again)
@@ -167,10 +172,11 @@ def _say_address(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
     end = match.start() + len(address)
     spoken = re.sub(r"^https?://", "", address)
     spoken = spoken.rstrip("/")
-    for mark in ".@/":
-        word = words.mark(mark) or words_for("en").mark(mark)
-        spoken = spoken.replace(mark, f" {word} ")
-    spoken = re.sub(r"[^\w\s'-]|_", " ", spoken)
+    for mark in ".@/_-:#=":
+        if mark in spoken:
+            word = words.mark(mark) or words_for("en").mark(mark)
+            spoken = spoken.replace(mark, f" {word} ")
+    spoken = re.sub(r"[^\w\s'\u0900-\u0dff]|_", " ", spoken)
     return re.sub(r"\d+", lambda digits: f" {words.integer(digits[0])} ", spoken), end
 
 
@@ -194,11 +200,11 @@ def _say_time(match: re.Match[str], words: NumberWords) -> str:
     minute = int(match["minute"] or 0)
     half = match["half"] or match["clock_half"]
     if hour > 24:
-        return _say_groups(match[0], words)
-    said = [words.integer(str(hour))]
+        return words.telephone(match[0])
+    said = [words.hour(hour)]
     between = words.own.after_hour
     if words.language == "fr":
-        between = words.count(str(hour), "duration-hour").removeprefix(said[0]).strip()
+        between = words.count(str(hour), "duration-hour").rpartition(" ")[2]
     if between and (minute or words.language in ("de", "nl", "fr")):
         said.append(between)
     if minute:
@@ -211,12 +217,6 @@ def _say_time(match: re.Match[str], words: NumberWords) -> str:
     if half:
         said.append(f"{half.upper()} M")
     return " ".join(filter(None, said))
-
-
-def _say_groups(text: str, words: NumberWords) -> str:
-    """Digit by digit, with a comma between groups for a pause: phone numbers and the like."""
-    plus = f"{words.mark('+')} " if text.startswith("+") else ""
-    return plus + ", ".join(words.digits(group) for group in re.findall(r"\d+", text))
 
 
 def _say_number(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
@@ -233,9 +233,10 @@ def _say_number(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
     if before := _MONTH_BEFORE.search(text, max(0, match.start() - 12), match.start()):
         is_day = number.isdecimal() and 1 <= int(number[:9]) <= 31 and words.language == "en"
         if is_day and before[1].lower() in words.months:
-            return words.ordinal(int(number)), end
+            suffix = _ORDINAL_AFTER["en"].match(text, end)
+            return words.ordinal(int(number)), suffix.end() if suffix else end
     if (fraction := _FRACTION_AFTER.match(text, end)) and number.isdecimal() and not currency:
-        return _say_fraction(sign + number, fraction[1], words), fraction.end()
+        return words.fraction(sign + number, fraction[1]), fraction.end()
     said, end = _say_counted(sign + number, currency, text, end, words)
     return plus + said, end
 
@@ -260,8 +261,7 @@ def _say_counted(
                 return words.money(number, code), after.end()
     whole = number.isdecimal()
     if whole and len(number) <= 9:
-        ordinal = _say_ordinal(int(number), text, end, words)
-        if ordinal:
+        if ordinal := _say_ordinal(int(number), text, end, words):
             return ordinal
     if words.language == "en" and whole and len(number) in (2, 4) and number.endswith("0"):
         if decade := _DECADE_AFTER.match(text, end):
@@ -279,24 +279,14 @@ def _say_ordinal(number: int, text: str, end: int, words: NumberWords) -> tuple[
     pattern = _ORDINAL_AFTER.get(language)
     if pattern and (mark := pattern.match(text, end)):
         ordinal = words.ordinal(number)
-        if mark[0] == "ª" and ordinal.endswith("o"):
-            ordinal = f"{ordinal[:-1]}a"
+        if mark[0] == "ª":
+            ordinal = re.sub(r"o\b", "a", ordinal)
         return ordinal, mark.end()
     if language in ("de", "pl") and number <= 31:
         dot = _DOT_MONTH_AFTER.match(text, end)
         if dot and dot[1].lower() in words.months:
             return words.ordinal(number), dot.end()
     return None
-
-
-def _say_fraction(numerator: str, denominator: str, words: NumberWords) -> str:
-    above = words.decimal(numerator)
-    known = words.language == "en" and 1 < int(denominator) <= 100 and len(numerator) <= 2
-    if not known or int(numerator) >= int(denominator):  # as in "24/7"
-        return f"{above} {words.integer(denominator)}"
-    below = _PLAIN_FRACTIONS.get(denominator) or words.ordinal(int(denominator))
-    several = "" if numerator == "1" else "s"
-    return f"{above} {below}{several}".replace("halfs", "halves")
 
 
 def _parse(digits: str, words: NumberWords) -> str | None:

@@ -18,6 +18,7 @@ from babel.units import format_unit
 from num2words import CONVERTER_CLASSES, num2words
 
 from configs.schema.languages import language_words
+from configs.schema.readings import Numerals, readings
 
 LONGEST_NUMBER = 15  # digits; people read longer ones digit by digit
 LONGEST_AMOUNT = 24  # digits before the point: the precision of decimals is 28
@@ -37,6 +38,7 @@ _UNITS = (
     "energy-kilowatt-hour electric-volt duration-hour duration-minute duration-second "
     "duration-millisecond angle-degree concentr-percent graphics-pixel"
 ).split()
+_ROMAN = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
 _WIDTHS: tuple[Literal["short", "narrow"], ...] = ("short", "narrow")
 _NUMBER_IN_PATTERN = re.compile(r"[\d\u0660-\u0669\u0966-\u096f]+")
 
@@ -50,8 +52,10 @@ class NumberWords:
     def __init__(self, language: str) -> None:
         self.language = language
         self.own = language_words(language)
+        self.readings = readings(language)
+        self.joined = language in ("zh", "ja")  # written without spaces between words
         self._name = _NUM2WORDS_NAMES.get(language, language)
-        self.spells = self._name in CONVERTER_CLASSES
+        self.spells = self._name in CONVERTER_CLASSES or self.readings.numerals is not None
         try:
             self.locale = Locale.parse(language)
         except (UnknownLocaleError, ValueError):
@@ -59,7 +63,7 @@ class NumberWords:
         symbols = self.locale.number_symbols.get("latn", {})
         self.decimal_mark: str = symbols.get("decimal", ".")
         self.group_mark: str = symbols.get("group", ",")
-        self.units = _unit_abbreviations(self.locale)
+        self.units = _unit_abbreviations(self.locale) | self.readings.units
         self._marks = {unit: mark for mark, unit in reversed(self.units.items())}
         self._minus = f"{self.own.minus or self._word('negword', '-')} " if self.spells else "-"
         self.months = {
@@ -83,6 +87,42 @@ class NumberWords:
             return self.digits(digits)
         return self._spell(int(digits), "cardinal") or digits
 
+    def read(self, text: str, kind: str) -> str:
+        """`text` as one of `KINDS`, whatever is in it; "roman" becomes digits, the others words."""
+        number = "".join(str(int(one)) for one in text if one.isdecimal()).lstrip("0") or "0"
+        if kind in ("cardinal", "ordinal", "year") and len(number) > LONGEST_NUMBER:
+            return self.digits(number)
+        match kind:
+            case "cardinal":
+                return self.integer(number)
+            case "counted":
+                return self._before_noun(self.integer(number))
+            case "ordinal":
+                return self.ordinal(int(number))
+            case "year":
+                return self.year(int(number))
+            case "digits":
+                return " ".join(map(self.digits, filter(str.isdecimal, text)))
+            case "characters":
+                return " ".join(self.digits(c) if c.isdecimal() else c.upper() for c in text)
+            case "month":
+                wide = self.locale.months["format"]["wide"]
+                return str(wide.get(int(number[:2]), number))
+            case "roman":
+                values = [_ROMAN.get(letter, 0) for letter in text.upper()]
+                signed = (
+                    a if a >= b else -a for a, b in zip(values, [*values[1:], 0], strict=True)
+                )
+                return str(sum(signed))
+            case "telephone":
+                return self.telephone(text)
+        return text.lower()
+
+    def telephone(self, text: str) -> str:
+        """Digit by digit, with a comma between groups for a pause."""
+        plus = f"{self.mark('+')} " if text.startswith("+") else ""
+        return plus + ", ".join(self.digits(group) for group in re.findall(r"\d+", text))
+
     def digits(self, digits: str) -> str:
         return " ".join(self._spell(int(digit), "cardinal") or digit for digit in digits)
 
@@ -101,16 +141,42 @@ class NumberWords:
         return f"{sign}{spoken} {point} {self.digits(fraction)}"
 
     def ordinal(self, number: int) -> str:
+        if irregular := self.readings.ordinals.get(number):
+            return irregular
+        if form := self.readings.ordinal:
+            return form.format(n=self.integer(str(number)))
         return self._spell(number, "ordinal") or str(number)
 
+    def fraction(self, above: str, below: str) -> str:
+        """`above` and `below` in ASCII digits, `above` perhaps with a sign."""
+        if above.startswith("-"):
+            return self._minus + self.fraction(above[1:], below)
+        forms = self.readings.fractions.get(int(below)) or self.readings.fraction
+        is_part = len(above) <= 3 and int(above) < int(below) <= 100  # unlike "24/7"
+        if not forms or not is_part or below == "1":
+            return f"{self.decimal(above)} {self.integer(below)}"
+        one, _, several = forms.partition("|")
+        form = several if several and above != "1" else one
+        slots = {"n": self.decimal(above), "d": self.integer(below)}
+        return form.format(**slots, th=self.ordinal(int(below)))
+
+    def hour(self, hour: int) -> str:
+        return self.readings.tables.get("hour", {}).get(str(hour)) or self.integer(str(hour))
+
     def year(self, year: int) -> str:
+        if (hundred := self.readings.century_years) and 1100 <= year < 2000:
+            above, below = divmod(year, 100)
+            spoken = self.integer(str(above)) + hundred
+            return spoken + self.integer(str(below)) if below else spoken.rstrip()
         # Only these languages read a year differently from a number.
         kind = "year" if self.language in ("en", "de", "nl") else "cardinal"
         return self._spell(year, kind) or str(year)
 
     def count(self, number: str, unit: str) -> str:
-        """`number` of the CLDR unit `unit`, such as "length-meter"."""
+        """`number` of the CLDR unit `unit`, such as "length-meter", or of "one|several"."""
         value = _plural_value(number)
+        if "|" in unit:
+            return f"{self.decimal(number)} {unit.split('|')[value != 1]}"
         pattern = format_unit(value, unit, locale=self.locale, numbering_system="latn")
         if unit in pattern:  # the CLDR of this language lacks it
             return f"{self.decimal(number)} {self._marks.get(unit, '')}".strip()
@@ -142,16 +208,17 @@ class NumberWords:
         elif not self.spells:
             return format_date(date, "d MMMM y" if year else "d MMMM", locale=self.locale)
         else:
-            spoken = self._day_and_month(date)
+            spoken = self._day_and_month(date, bool(year))
         return f"{spoken} {self.year(year)}" if year else spoken
 
-    def _day_and_month(self, date: datetime.date) -> str:
+    def _day_and_month(self, date: datetime.date, with_year: bool) -> str:
         pattern = format_date(date, "long", locale=self.locale)
         pattern = pattern.replace(str(date.year), "").strip(" ,.")
         ordinal = self.language in ("de", "pl") or (self.language == "fr" and date.day == 1)
         spoken = self.ordinal(date.day) if ordinal else self.integer(str(date.day))
         words = _NUMBER_IN_PATTERN.sub(spoken, pattern, count=1).replace(f"{spoken}.", spoken)
-        return words.removesuffix(" de")  # followed by the year in Spanish and Portuguese
+        # Followed by the year in Spanish and Portuguese, which "de" precedes.
+        return words if with_year else words.removesuffix(" de")
 
     def _amount(self, amount: Decimal, currency: str) -> tuple[str, str] | None:
         """The units and the hundredths of an amount; None where their names are not known."""
@@ -174,14 +241,21 @@ class NumberWords:
             return f"{self.own.one or self.integer('1')} {one}"
         return f"{self.integer(str(count))} {several}"
 
+    def _before_noun(self, number: str) -> str:
+        """A number before a noun, such as "veintiún" for "veintiuno"."""
+        before, space, last = number.rpartition(" ")
+        return before + space + self.readings.tables.get("before_noun", {}).get(last, last)
+
     def _fill(self, pattern: str, value: int | Decimal, number: str) -> str:
         """`pattern` with the digits of `value` in it replaced by the words of `number`."""
         digits = format_decimal(value, locale=self.locale, numbering_system="latn")
-        words = self.decimal(number)
+        words = self._before_noun(self.decimal(number))
         return pattern.replace(digits, f" {words} ").strip() if digits in pattern else pattern
 
     def _spell(self, number: int, kind: str) -> str | None:
         """The result of num2words; None where it has none, or one that is not words."""
+        if self.readings.numerals:
+            return _from_numerals(number, self.readings.numerals)
         if not self.spells:
             return None
         spoken = _in_words(number, self._name, kind)
@@ -194,6 +268,27 @@ class NumberWords:
         """A word of num2words' converter."""
         word = getattr(CONVERTER_CLASSES.get(self._name), attribute, None)
         return word.strip() if isinstance(word, str) and word.strip() else default
+
+
+def _from_numerals(number: int, numerals: Numerals) -> str:
+    """A cardinal of a positional system: the words of its scales, largest first."""
+    words, gap = numerals.words, "" if numerals.joined else " "
+
+    def say(rest: int) -> str:
+        if rest < len(words):
+            return words[rest]
+        scale = max(one for one in numerals.scales if one <= rest)
+        above, below = divmod(rest, scale)
+        spoken = say(above) + gap + numerals.scales[scale]
+        if not below:
+            return spoken
+        skipped = numerals.joined and below * 10 < scale
+        return spoken + gap + (words[0] if skipped else "") + say(below)
+
+    spoken = say(number)
+    # In Chinese 10 is said, not 1 times 10.
+    ten = words[1] + numerals.scales.get(10, "\0")
+    return spoken.removeprefix(words[1]) if spoken.startswith(ten) else spoken
 
 
 @lru_cache(maxsize=8192)  # num2words takes 20 µs, and numbers recur
@@ -230,7 +325,8 @@ def _unit_abbreviations(locale: Locale) -> dict[str, str]:
         pattern = format_unit(count, unit, width, locale=source, numbering_system="latn")
         mark = unicodedata.normalize("NFC", _NUMBER_IN_PATTERN.sub("", pattern))
         mark = mark.strip(" .\u00a0\u202f\u200e\u200f")
-        if mark and mark not in (unit, "#"):
+        # Those in Indic scripts are also words: "से" is seconds and "to".
+        if mark and mark not in (unit, "#") and not "\u0900" <= mark[0] < "\u0e00":
             found.setdefault(mark, unit)
     percent = "concentr-percent"
     return found | {"%": percent, "٪": percent, "°": "angle-degree"}

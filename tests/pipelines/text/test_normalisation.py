@@ -42,7 +42,7 @@ ENGLISH = [
 ]  # fmt: skip
 OTHERS = [
     ("de", "1.234,56 €", "eintausendzweihundertvierunddreißig Euro und sechsundfünfzig Cent"),
-    ("de", "z.B. am 5. März", "zum Beispiel am fünfte März"),
+    ("de", "z.B. am 5. März", "zum Beispiel am fünften März"),
     ("de", "um 15:30 Uhr", "um fünfzehn Uhr dreißig"),
     ("fr", "3,50 € et 50 %", "trois euros et cinquante centimes et cinquante pour cent"),
     ("fr", "1 234 500 habitants", "un million deux cent trente-quatre mille cinq cents habitants"),
@@ -69,8 +69,8 @@ OTHERS = [
     ("nl", "12,50 euro", "twaalf euro en vijftig cent"),
     ("pl", "12,50 złotych i 2,22 zł", "dwanaście złotych i pięćdziesiąt groszy i dwa złote i "
      "dwadzieścia dwa grosze"),
-    ("hi", "12.50 रुपये", "12 रुपए और 50 पैसे"),
-    ("hi", "₹500 और १२३", "500 रुपए और 123"),
+    ("hi", "12.50 रुपये", "बारह रुपए और पचास पैसे"),
+    ("hi", "₹500 और १२३", "पाँच सौ रुपए और एक सौ तेईस"),
     ("ar", "١٢٣", "مائة و ثلاثة و عشرون"),
     ("ta", "20%", "20 சதவீதம்"),
 ]  # fmt: skip

@@ -1,0 +1,161 @@
+"""Written forms are spoken as standards ask, and the caller's words stay aligned with them."""
+
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from configs.schema.readings import KINDS, Readings, readings
+from pipelines.text.chunking import read_chunks
+from pipelines.text.normalisation.normaliser import normalise, read_as
+from pipelines.text.normalisation.rewriting import rewriter
+from pipelines.text.segmentation import is_speakable, spans
+from tests.cpu_time import cpu_units
+from tests.pipelines.text.normalisation.score import (
+    LANGUAGES,
+    UNSEEN,
+    cases,
+    is_right,
+    shares,
+    unseen,
+)
+
+# Per cent of right cases: the tuned and the held-out half, a little below what was measured.
+REACHED = {
+    "ar": (98, 90), "bn": (98, 98), "de": (98, 98), "en": (98, 96), "es": (98, 95), "fr": (98, 98),
+    "hi": (98, 95), "ja": (98, 98), "pt": (98, 98), "zh": (98, 98),
+}  # fmt: skip
+FOLDER = Path(__file__).parents[4] / "configs" / "readings"
+ALL = [case for language in LANGUAGES for case in cases(language)]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_as_many_forms_are_read_as_before(language: str) -> None:
+    tuned, held_out = REACHED[language]
+    failures = [case for case in cases(language) if not case.held_out and not is_right(case)]
+    reached = shares(language)  # those of the held-out half are not shown, only counted
+    assert reached[False] >= tuned and reached[True] >= held_out, failures
+
+
+def test_most_forms_are_read_that_no_rule_was_written_for() -> None:
+    right, total = (sum(counts) for counts in zip(*map(unseen, LANGUAGES), strict=True))
+    assert right >= 0.88 * total
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_no_form_that_is_plain_text_is_changed(language: str) -> None:
+    wrong = [case for case in cases(language) if case.kind == "negative" and not is_right(case)]
+    assert not wrong
+
+
+def test_the_table_has_enough_cases_of_each_language() -> None:
+    assert len(LANGUAGES) == 10
+    positive = [case for case in ALL if case.kind != "negative"]
+    assert len([case for case in positive if case.language == "en"]) >= 150
+    for language in LANGUAGES:
+        assert len([case for case in positive if case.language == language]) >= 30
+    assert len(ALL) - len(positive) >= 40
+
+
+def _aligned(text: str, language: str) -> list[tuple[str, str]]:
+    """Each of the caller's words with what says it; they are in order, complete and disjoint."""
+    chunks = read_chunks(text, languages=frozenset({language}), language=language, words=True)
+    position, said = 0, []
+    for chunk in chunks:
+        spoken = 0
+        for one in chunk.words:
+            assert text[one.start : one.end] == one.word
+            assert position <= one.start < one.end
+            assert spoken <= one.spoken_start < one.spoken_end <= len(chunk.text)
+            position, spoken = one.end, one.spoken_end
+            said.append((one.word, chunk.text[one.spoken_start : one.spoken_end]))
+    written = [text[start:end] for start, end in spans(text) if is_speakable(text[start:end])]
+    assert [word for word, _ in said if is_speakable(word)] == written
+    return said
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize(("before", "after"), [(0, 1), (1, 0), (1, 1), (1, 2)])
+def test_plain_words_around_each_form_stay_aligned_with_themselves(
+    language: str, before: int, after: int
+) -> None:
+    plain = "我" if language in ("zh", "ja") else "omega"
+    for case in cases(language) + cases(language, UNSEEN):
+        said = _aligned(f"{plain} " * before + case.written + f" {plain}" * after, language)
+        assert said[:before] == [(plain, plain)] * before, case
+        assert said[len(said) - after :] == [(plain, plain)] * after, case
+
+
+@given(st.data(), st.sampled_from(LANGUAGES))
+def test_the_callers_words_stay_aligned_in_any_row_of_forms(
+    data: st.DataObject, language: str
+) -> None:
+    rows = st.lists(st.sampled_from(cases(language)), min_size=2, max_size=12)
+    marks = st.sampled_from([" ", ", ", ". ", " – ", "\n", " (", "; "])
+    _aligned("".join(data.draw(marks) + case.written for case in data.draw(rows)), language)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "spoken"),
+    [
+        ("characters", "B2b", "B two B"),
+        ("digits", "1 204", "one two zero four"),
+        ("cardinal", "0012", "twelve"),
+        ("cardinal", "1,234", "one thousand two hundred and thirty-four"),
+        ("ordinal", "21", "twenty-first"),
+        ("ordinal", "9" * 5000, " ".join(["nine"] * 5000)),
+        ("date", "2024-03-05", "March fifth twenty twenty-four"),
+        ("time", "14:05", "fourteen oh five"),
+        ("telephone", "+1 212 555", "plus one, two one two, five five five"),
+        ("currency", "$3.50", "three dollars and fifty cents"),
+        ("unit", "5 kg", "five kilograms"),
+        ("year", "1905", "nineteen oh-five"),
+        ("cardinal", "none", "zero"),
+    ],
+)
+def test_a_text_is_read_as_the_kind_that_is_asked_for(kind: str, text: str, spoken: str) -> None:
+    assert read_as(text, kind, "en") == spoken
+
+
+@given(st.text(max_size=30), st.sampled_from(sorted(KINDS)), st.sampled_from(LANGUAGES))
+def test_any_text_is_read_as_any_kind(text: str, kind: str, language: str) -> None:
+    read_as(text, kind, language)
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
+def test_rules_compile_and_are_in_composed_form(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert unicodedata.is_normalized("NFC", text)  # as cleaned text is
+    rewriter(path.stem)
+
+
+def test_a_rule_with_an_unknown_kind_is_refused() -> None:
+    rule = {"find": "(x)", "say": "{1:unknown}"}
+    with pytest.raises(ValueError, match="no kind or table unknown"):
+        Readings.model_validate({"rules": {"small": [rule]}})
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize(
+    "unit",
+    ["1.", "1-", "1 ", "12 Main ", "Louis X", "IVX", "Jan ", "Mon-", "v1.", "O-", "#a", "R$ 1",
+     "1/2 ", "1'", "a@b ", "e4 ", "₹1 ", "第I", "الـ", "König I", "1:0", "King A", "am 1. "],
+)  # fmt: skip
+def test_rewriting_takes_linear_time(unit: str, language: str) -> None:
+    text = (unit * 20_000)[:20_000]
+    assert cpu_units(lambda: normalise(text, language)) < 150
+
+
+@pytest.mark.parametrize(
+    "form", ["{}/5", "1/{}", "{} 1/2", "{}th", "No. {}", "v{}.1", "$1-{}", "{}年"]
+)
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_any_length_of_a_number_in_a_form_is_read(form: str, language: str) -> None:
+    normalise(form.format("9" * 5000), language)
+
+
+def test_readings_of_an_unlisted_language_are_those_of_every_language() -> None:
+    assert readings("xx").units == {}
+    assert normalise("2024-03-05T14:30Z", "xx")
