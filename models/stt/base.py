@@ -41,6 +41,9 @@ class TranscriptionRequest:
     urgency: int = FINAL
     owner: str = ""  # the tenant: replicas share their time fairly between tenants
     is_live: bool = False  # of a session; the speech of files leaves a slot to other tenants
+    # Stretches (start, end), in samples, where someone speaks: those without a word are decoded
+    # again. Empty: not looked after.
+    speech: tuple[tuple[int, int], ...] = ()
     retry_within_s: float | None = None  # until then a doubtful text is decoded again; None: always
     # Windows (start, end), in samples, of which the replica adds the speaker embeddings.
     voice_windows: tuple[tuple[int, int], ...] = ()
@@ -62,6 +65,15 @@ class Segment:
     avg_logprob: float
     no_speech_prob: float
     words: tuple[Word, ...] = ()
+
+    def shifted(self, seconds: float) -> "Segment":
+        """The segment with `seconds` added to its times."""
+        words = [
+            replace(one, start=round(one.start + seconds, 2), end=round(one.end + seconds, 2))
+            for one in self.words
+        ]
+        start, end = self.start + seconds, self.end + seconds
+        return replace(self, start=start, end=end, words=tuple(words))
 
 
 @dataclass(frozen=True, slots=True)

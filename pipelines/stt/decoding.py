@@ -18,6 +18,7 @@ from models.stt.base import (
     Transcript,
     TranscriptionRequest,
 )
+from pipelines.audio.segments import Spans
 from pipelines.ports import STTModel
 from pipelines.stt.endpointing import LikelyEnd, TurnPolicy, UtteranceEnded
 from pipelines.stt.file import FALLBACK_LANGUAGE
@@ -52,6 +53,7 @@ class LiveUtterance:
 
     sentence_id: int
     speech_start: int
+    speech: Spans = ()  # in it, as far as it is to be decoded
     likely_end: LikelyEnd | None = None  # after which there was no speech
     task: asyncio.Task[Transcript] | None = None  # decodes the utterance, perhaps speculatively
     interim: asyncio.Task[None] | None = None
@@ -149,6 +151,10 @@ class UtteranceDecoder:
                 words=asked.words and urgency != INTERIM,
             ),
             urgency=urgency,
+            # A voice agent waits for no times of words, unless speech may be missed at a pause.
+            speech=utterance.speech
+            if urgency != INTERIM and (asked.words or len(utterance.speech) > 1)
+            else (),
             owner=asked.owner,
             is_live=True,
             retry_within_s=wanted_in_s + self._limits.retry_within_s,

@@ -27,7 +27,7 @@ from models.stt.base import (
 )
 from models.vad.base import VADEngine
 from pipelines.audio.decode.decoder import AudioDecoder
-from pipelines.audio.segments import SpeechSegment, find_speech_segments
+from pipelines.audio.segments import Spans, SpeechSegment, find_speech_segments, spans_of
 from pipelines.errors import InvalidRequest
 from pipelines.fair_queuing import Owner
 from pipelines.ports import STTModel
@@ -35,7 +35,6 @@ from pipelines.scheduling import DeadlineScheduler
 from pipelines.stt.diarization import (
     SpeakerUtterance,
     WindowEmbeddings,
-    Windows,
     cluster_speakers,
     voice_windows,
 )
@@ -182,9 +181,10 @@ class TranscriptionPipeline:
                     separator = separator_of(language)
                     text = separator.join(segment.text for segment in transcript.segments)
                     yield HeardText(separator + text if segments else text, end_s)
-                segments += [shift(segment, start_s) for segment in transcript.segments]
+                segments += [segment.shifted(start_s) for segment in transcript.segments]
                 if transcript.voices is not None and len(transcript.voices):
-                    places.append(np.array(decoding.speech[span]) / STT_SAMPLE_RATE + start_s)
+                    windows = voice_windows(decoding.speech[span])
+                    places.append(np.array(windows) / STT_SAMPLE_RATE + start_s)
                     embeddings.append(transcript.voices)
         utterances = None
         if recording.request.speakers:
@@ -215,13 +215,11 @@ class TranscriptionPipeline:
             min_speech_ms=profile.min_speech_ms,
             min_silence_ms=profile.min_silence_ms,
         )
-        windows = {
-            segment: voice_windows(probabilities, self._vad.capabilities.frame_samples, segment)
-            if recording.request.speakers
-            else ()
+        spans = {
+            segment: spans_of(probabilities, self._vad.capabilities.frame_samples, segment)
             for segment in speech
         }
-        return _FileDecoding(self._transcriber, pcm, recording, windows)
+        return _FileDecoding(self._transcriber, pcm, recording, spans)
 
 
 @dataclass(slots=True)
@@ -231,7 +229,7 @@ class _FileDecoding:
     transcriber: STTModel
     pcm: Pcm  # of the recording, filtered
     recording: DecodedRecording
-    speech: Mapping[SpeechSegment, Windows]  # in order; with windows for speaker embeddings
+    speech: Mapping[SpeechSegment, Spans]  # in order; with the stretches where someone speaks
 
     async def transcripts(self) -> AsyncGenerator[tuple[SpeechSegment, str, Transcript], None]:
         """A transcript for each segment in order, with the language as far as it is known.
@@ -281,7 +279,8 @@ class _FileDecoding:
                 ),
                 urgency=urgency,
                 owner=self.recording.owner,
-                voice_windows=self.speech[segment],
+                speech=self.speech[segment],
+                voice_windows=voice_windows(self.speech[segment]) if request.speakers else (),
             )
         )
 
@@ -327,19 +326,6 @@ def text_of(transcript: Transcript) -> str:
     """The text of all segments."""
     texts = (segment.text for segment in transcript.segments)
     return separator_of(transcript.language).join(texts)
-
-
-def shift(segment: Segment, offset_s: float) -> Segment:
-    """The segment with `offset_s` added to its times."""
-    return replace(
-        segment,
-        start=segment.start + offset_s,
-        end=segment.end + offset_s,
-        words=tuple(
-            replace(word, start=round(word.start + offset_s, 2), end=round(word.end + offset_s, 2))
-            for word in segment.words
-        ),
-    )
 
 
 def confidence_of(segments: Sequence[Segment]) -> float:

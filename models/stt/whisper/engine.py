@@ -23,6 +23,7 @@ from faster_whisper.transcribe import (
 from configs.schema.models.stt import WhisperConfig, WhisperGuards
 from models.audio import Pcm
 from models.errors import InvalidEngineRequest, UnsupportedLanguage
+from models.stt import coverage
 from models.stt.base import (
     INTERIM,
     SPECULATIVE,
@@ -141,6 +142,24 @@ class WhisperEngine(STTEngine):
     def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
         for request in requests:
             self._check(request)
+        transcripts = self._transcribe(requests)
+        for index, request in enumerate(requests):
+            if request.speech:
+                transcripts[index] = self._with_missed(request, transcripts[index])
+        return transcripts
+
+    def _with_missed(self, request: TranscriptionRequest, whole: Transcript) -> Transcript:
+        """The transcript, with the speech that it missed."""
+        words = coverage.words_of([whole])
+        if (at := coverage.cut_at(request, words)) is None:
+            return whole
+        parts = coverage.cut(request, at, whole.language)
+        heard = self._transcribe(parts)
+        if len(coverage.words_of(heard)) <= len(words):
+            return whole
+        return coverage.join(whole, list(map(self._with_missed, parts, heard)), at)
+
+    def _transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
         began = time.monotonic()
         transcripts = [  # the result of silence
             Transcript(request.language or (request.languages or ("en",))[0], 0.0)
@@ -233,7 +252,7 @@ class WhisperEngine(STTEngine):
         if not decoding.text or self._guards.is_hallucination(decoding, job.request.options):
             return Transcript(job.language, job.probability)
         words: tuple[Word, ...] = ()
-        if job.request.options.words:
+        if job.request.options.words or job.request.speech:
             words = self._align_words(job, decoding)
         segment = Segment(
             text=decoding.text,
