@@ -20,6 +20,7 @@ from models.stt.base import (
 )
 from pipelines.audio.segments import Spans
 from pipelines.ports import STTModel
+from pipelines.stt.committed import CommittedText
 from pipelines.stt.endpointing import LikelyEnd, TurnPolicy, UtteranceEnded
 from pipelines.stt.file import FALLBACK_LANGUAGE
 from pipelines.tasks import TaskSet
@@ -58,6 +59,7 @@ class LiveUtterance:
     task: asyncio.Task[Transcript] | None = None  # decodes the utterance, perhaps speculatively
     interim: asyncio.Task[None] | None = None
     interim_at: int = 0  # position of the last interim's audio
+    committed: CommittedText = field(default_factory=CommittedText)
     span: "tracing.Span | None" = field(default_factory=partial(tracing.start, "utterance"))
 
     def resume(self) -> None:

@@ -36,6 +36,7 @@ from pipelines.stt.events import (
     LiveEvent,
     LiveSpeechStarted,
     LiveSpeechStopped,
+    LiveTranscript,
     SpeechResumed,
     live_transcript,
 )
@@ -300,8 +301,15 @@ class LiveSession:
             latency_s=latency_s,
             cut=event.cut,
         )
-        metrics.stt_utterances.labels("text" if final.text else "empty").inc()
-        await self._emit(final)
+        await self._emit_revised(ended.utterance, final)
+
+    async def _emit_revised(self, utterance: LiveUtterance, heard: LiveTranscript) -> None:
+        """An agent waits for the text of its turns, so that none is committed before."""
+        if self._options.turns is None:
+            heard = utterance.committed.revise(heard)
+        if heard.final:
+            metrics.stt_utterances.labels("text" if heard.text else "empty").inc()
+        await self._emit(heard)
 
     def _begin_interim(self) -> None:
         """At most one in flight, and none while an earlier text or a likely end is decoded."""
@@ -335,7 +343,7 @@ class LiveSession:
                     samples=samples,
                     latency_s=self._clock() - since,
                 )
-                await self._emit(interim)
+                await self._emit_revised(utterance, interim)
         except EngineError as error:  # the final follows, or reports the failure
             logger.debug("interim_failed", extra={"code": error.code})
         finally:  # after it was emitted: no other begins while the client does not read

@@ -244,6 +244,8 @@ class SttConversation:
         return stt_event(
             "transcription",
             text=heard.text,
+            committed=heard.committed,
+            tentative=heard.text.removeprefix(heard.committed),
             confidence=round(heard.confidence, 4),
             language=heard.language,
             language_name=heard.language.upper(),

@@ -154,6 +154,36 @@ async def test_interims_come_at_their_interval_before_the_final(model: FakeTrans
     assert durations == sorted(durations)
 
 
+async def test_finals_begin_with_the_committed_text_of_their_interims(
+    model: FakeTranscriber,
+) -> None:
+    def answer(number: int, request: TranscriptionRequest) -> Transcript:
+        text = (
+            f"It was {'said' * (number > 1)} {number}" if request.urgency == INTERIM else "Is wet"
+        )
+        return transcript(number, request, text)
+
+    model.answer = answer
+    async with listening(model, SessionOptions(interim_ms=300)) as live:
+        await live.hear(loud(2), quiet(1))
+        commits = [event.committed for event in live.interims]
+        assert commits[:4] == ["", "It was", "It was", "It was said"]
+        (final,) = live.finals
+        assert final.text.startswith(commits[-1])
+        assert final.committed == final.text
+
+
+async def test_a_rejected_utterance_has_its_committed_text(model: FakeTranscriber) -> None:
+    def answer(number: int, request: TranscriptionRequest) -> Transcript:
+        heard = transcript(number, request, "It was there")
+        return heard if request.urgency == INTERIM else replace(heard, segments=())
+
+    model.answer = answer
+    async with listening(model, SessionOptions(interim_ms=300)) as live:
+        await live.hear(loud(2), quiet(1))
+        assert [final.text for final in live.finals] == ["It was"]
+
+
 async def test_a_late_interim_is_dropped(model: FakeTranscriber) -> None:
     model.gate.clear()
     async with listening(model, SessionOptions(interim_ms=300)) as live:

@@ -86,6 +86,8 @@ async def test_a_final_has_every_field_of_the_protocol(client: SttClient) -> Non
     assert final == {
         "type": "transcription",
         "text": "text 0",
+        "committed": "text 0",
+        "tentative": "",
         "confidence": 0.9048,
         "language": "en",
         "language_name": "EN",
@@ -173,6 +175,9 @@ async def test_interims_precede_their_final_and_are_at_least_300_ms_apart(
     assert 3 <= len(texts) <= 6  # 100 ms was raised to 300
     assert {text["sentence_id"] for text in texts} == {1}
     assert not any(text["is_final"] or text["speech_final"] for text in texts[:-1])
+    assert all(text["committed"] + text["tentative"] == text["text"] for text in texts)
+    assert texts[-2]["committed"] == "text"  # the numbers of the fake's texts differ
+    assert texts[-1]["text"].startswith("text")
 
 
 async def test_config_changes_languages_and_mode(client: SttClient, fake: FakeTranscriber) -> None:
