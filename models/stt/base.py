@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from models.audio import Pcm
 from models.base import Engine
+from models.errors import InvalidEngineRequest
 from models.speaker.base import Embeddings, SpeakerEncoder
 
 STT_SAMPLE_RATE = 16_000  # Hz; the input of every engine
@@ -22,10 +23,12 @@ class DecodingOptions:
     """Decoding options, from a profile of `configs/stt`."""
 
     beam_size: int = 1
-    initial_prompt: str | None = None  # terms to expect
+    initial_prompt: str | None = None  # the text before, or terms to expect
+    terms: tuple[str, ...] = ()  # names and rare words, as they are to be written
     no_speech_threshold: float = 0.6  # 0 to 1
     log_prob_threshold: float = -1.0
     words: bool = False  # word timestamps
+    translate: bool = False  # to English; needs the capability
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,13 @@ class STTCapabilities:
     languages: tuple[str, ...]  # ISO 639-1 codes
     max_concurrency: int = 1  # calls that run in parallel; more would only wait
     max_batch_size: int = 1  # requests per call
+    translates: bool = False  # to English
     device: str = "cpu"
+
+    def check(self, request: TranscriptionRequest) -> None:
+        """Raises InvalidEngineRequest for a translation that the engine cannot make."""
+        if request.options.translate and not self.translates:
+            raise InvalidEngineRequest("model: this model does not translate, it transcribes")
 
 
 class STTEngine(Engine, ABC):
@@ -118,5 +127,5 @@ class STTEngine(Engine, ABC):
     def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
         """Decodes a micro-batch of requests, in order; blocking.
 
-        Raises UnsupportedLanguage.
+        Raises UnsupportedLanguage or, if it cannot translate, InvalidEngineRequest.
         """

@@ -23,6 +23,7 @@ from pipelines.ports import STTModel
 from pipelines.stt.committed import CommittedText
 from pipelines.stt.endpointing import LikelyEnd, TurnPolicy, UtteranceEnded
 from pipelines.stt.file import FALLBACK_LANGUAGE
+from pipelines.stt.formatting import TranscriptStyle, formatted
 from pipelines.tasks import TaskSet
 from telemetry import tracing
 
@@ -38,6 +39,8 @@ class SessionOptions:
 
     languages: tuple[str, ...] = ()  # codes of the engine; empty detects
     initial_prompt: str | None = None  # terms to expect
+    keyterms: tuple[str, ...] = ()  # names and rare words, as they are to be written
+    form: TranscriptStyle = TranscriptStyle()
     utterance_end_ms: int = 500
     interim_ms: int | Callable[[], int] | None = None  # None: no interims
     words: bool = True  # of finals, with their times and confidence; without, texts come sooner
@@ -149,6 +152,7 @@ class UtteranceDecoder:
             expected_times=self._expected_times,
             options=DecodingOptions(
                 initial_prompt=sounds or asked.initial_prompt,
+                terms=asked.keyterms,
                 no_speech_threshold=asked.no_speech_threshold,
                 words=asked.words and urgency != INTERIM,
             ),
@@ -186,6 +190,9 @@ class UtteranceDecoder:
     async def _transcribe(self, request: TranscriptionRequest) -> Transcript:
         try:
             async with asyncio.timeout(self._limits.decode_timeout_s):
-                return await self._transcriber.transcribe(request)
+                transcript = await self._transcriber.transcribe(request)
         except TimeoutError:
             raise EngineLost("the recogniser did not answer in time") from None
+        if self._options.form == TranscriptStyle():
+            return transcript
+        return await asyncio.to_thread(formatted, transcript, self._options.form)

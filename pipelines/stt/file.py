@@ -38,6 +38,7 @@ from pipelines.stt.diarization import (
     cluster_speakers,
     voice_windows,
 )
+from pipelines.stt.formatting import TranscriptStyle, formatted
 from pipelines.text.language_names import LanguageNames, engine_codes, iso_code, name_language
 
 IN_FLIGHT = 2  # concurrent calls of one file to the engine; other segments wait here
@@ -45,6 +46,7 @@ MIN_FILTER_SAMPLES = 64  # a filter needs some signal to settle in
 FILTER_BLOCK = 1 << 18  # samples
 UNSPACED_LANGUAGES = frozenset({"zh", "yue", "ja", "th", "lo", "my"})
 FALLBACK_LANGUAGE = "en"  # of a file without speech
+TRANSLATION = "en"  # the language that speech is translated to
 PROMPT_CHARACTERS = 700  # about as much as an engine uses
 
 
@@ -56,8 +58,11 @@ class FileRequest:
     languages: tuple[str, ...] = ()  # when not empty, detection chooses among these
     profile: ProfileName = "general"
     words: bool = False
+    translate: bool = False  # to English, if the model can
     speakers: bool = False  # diarization; it needs the words
     prompt: str = ""  # names and terms to expect, or the text before; only its end is used
+    keyterms: tuple[str, ...] = ()  # names and rare words, as they are to be written
+    form: TranscriptStyle = TranscriptStyle()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,7 @@ class FileTranscript:
     """The text of a file. Times are seconds from its start."""
 
     text: str
-    language: str  # the code that was used
+    language: str  # the code that was used; of a translation TRANSLATION
     confidence: float  # 0 to 1
     duration_s: float
     segments: tuple[Segment, ...]
@@ -176,6 +181,7 @@ class TranscriptionPipeline:
         places, embeddings = [np.zeros((0, 2))], [np.zeros((0, EMBEDDING_SIZE), np.float32)]
         async with aclosing(decoding.transcripts()) as heard:
             async for span, language, transcript in heard:
+                language = TRANSLATION if recording.request.translate else language
                 start_s, end_s = span.start / STT_SAMPLE_RATE, span.end / STT_SAMPLE_RATE
                 if transcript.segments:
                     separator = separator_of(language)
@@ -267,7 +273,7 @@ class _FileDecoding:
         request, profile = self.recording.request, self.recording.profile
         terms = ", ".join(profile.terms.get(language or "", ()))
         prompt = request.prompt[-PROMPT_CHARACTERS:]
-        return await self.transcriber.transcribe(
+        transcript = await self.transcriber.transcribe(
             TranscriptionRequest(
                 pcm=self.pcm[segment.start : segment.end],
                 language=language,
@@ -275,14 +281,18 @@ class _FileDecoding:
                 options=DecodingOptions(
                     beam_size=profile.beam_size,
                     initial_prompt=" ".join(filter(None, (terms, prompt))) or None,
+                    terms=request.keyterms,
                     words=request.words or request.speakers,
+                    translate=request.translate,
                 ),
                 urgency=urgency,
                 owner=self.recording.owner,
-                speech=self.speech[segment],
+                # The order of the words of a translation is not that of the speech.
+                speech=() if request.translate else self.speech[segment],
                 voice_windows=voice_windows(self.speech[segment]) if request.speakers else (),
             )
         )
+        return await asyncio.to_thread(formatted, transcript, request.form)
 
 
 def band_passed(pcm: Pcm, band_hz: tuple[float, float]) -> Pcm:
@@ -310,11 +320,6 @@ def known_language(language: str, known: Sequence[str], field: str) -> str:
         if candidate in known:
             return candidate
     raise InvalidRequest(f"{field}: {language[:40]!r} is not supported; see /stt/languages")
-
-
-def expected_text(keywords: Sequence[str], prompt: str) -> str:
-    """What a recogniser is given as the text before the speech: keywords and a prompt."""
-    return " ".join(filter(None, (", ".join(keywords), prompt.strip())))
 
 
 def separator_of(language: str) -> str:

@@ -3,13 +3,16 @@
 import asyncio
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 from fastapi import FastAPI
 
-from models.stt.base import STT_SAMPLE_RATE
+from api.services import Services
+from models.base import ModelInfo
+from models.stt.base import STT_SAMPLE_RATE, Segment, Transcript, TranscriptionRequest, Word
 from pipelines.stt.file import DecodedRecording
 from tests.api.disconnects import send_and_disconnect
 from tests.hostile.audio_files import encode, wav
@@ -19,7 +22,7 @@ SCRIPT = "the quick brown fox"
 
 
 async def send(
-    client: httpx.AsyncClient, auth: Headers, data: bytes, name: str = "a.wav", **fields: str
+    client: httpx.AsyncClient, auth: Headers, data: bytes, name: str = "a.wav", **fields: Any
 ) -> httpx.Response:
     return await client.post("/stt", headers=auth, files={"audio": (name, data)}, data=fields)
 
@@ -123,13 +126,19 @@ async def test_silence_has_no_utterances(client: httpx.AsyncClient, auth: Header
         ({"timestamps": "perhaps"}, "timestamps"),
         ({"speaker_labels": "perhaps"}, "speaker_labels"),
         ({"response_format": "xml"}, "response_format"),
+        ({"numerals": "perhaps"}, "numerals"),
+        ({"punctuate": "2"}, "punctuate"),
+        ({"profanity_filter": "x"}, "profanity_filter"),
+        ({"keyterms": ["x" * 101]}, "keyterms"),
+        ({"keyterms": ["x"] * 101}, "keyterms"),
+        ({"keyterms[]": ["x", ""]}, "keyterms"),
     ],
 )
 async def test_an_invalid_field_is_named_in_the_error(
     client: httpx.AsyncClient,
     auth: Headers,
     speech_wav: bytes,
-    fields: dict[str, str],
+    fields: dict[str, Any],
     named: str,
 ) -> None:
     answer = await send(client, auth, speech_wav, **fields)
@@ -154,6 +163,63 @@ async def test_invalid_and_oversized_audio_is_refused(
 ) -> None:
     answer = await send(client, auth, data)
     assert (answer.status_code, answer.json()["error"]) == (400, error)
+
+
+class Swearing:
+    """Hears the same in any audio."""
+
+    def __init__(self) -> None:
+        self.asked: list[TranscriptionRequest] = []
+
+    async def describe(self) -> ModelInfo:
+        return ModelInfo("svc/fake", "stt", "fake", "us", 0, languages=("en",))
+
+    async def transcribe(self, request: TranscriptionRequest) -> Transcript:
+        self.asked.append(request)
+        said = "Shit, it costs nine hundred euros."
+        words = [Word(word, at / 9, (at + 1) / 9, 0.9) for at, word in enumerate(said.split())]
+        timed = tuple(words) if request.options.words else ()
+        return Transcript("en", 0.9, (Segment(said, 0.0, 0.7, -0.1, 0.0, timed),))
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({}, "Shit, it costs nine hundred euros."),
+        ({"numerals": "true"}, "Shit, it costs 900 euros."),
+        ({"profanity_filter": "1", "punctuate": "true"}, "S***, it costs nine hundred euros."),
+        ({"punctuate": "false"}, "shit it costs nine hundred euros"),
+    ],
+)
+async def test_options_change_how_the_text_is_written(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    services: Services,
+    speech_wav: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+    fields: dict[str, str],
+    text: str,
+) -> None:
+    pipeline = services.speech.transcription.pipeline
+    monkeypatch.setattr(pipeline, "_transcriber", Swearing())
+    body = (await send(client, auth, speech_wav, timestamps="true", **fields)).json()
+    assert body["text"] == " ".join(word["word"] for word in body["words"]) == text
+
+
+async def test_key_terms_reach_the_engine_without_spaces(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    services: Services,
+    speech_wav: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hearing = Swearing()
+    monkeypatch.setattr(services.speech.transcription.pipeline, "_transcriber", hearing)
+    for name in ("keyterms", "keyterms[]"):
+        answer = await send(client, auth, speech_wav, **{name: [" Kaczmarek ", "Łódź"]})
+        assert answer.status_code == 200, answer.text
+        assert "x-ignored-fields" not in answer.headers
+    assert {asked.options.terms for asked in hearing.asked} == {("Kaczmarek", "Łódź")}
 
 
 async def test_a_form_without_audio_is_refused(client: httpx.AsyncClient, auth: Headers) -> None:

@@ -180,6 +180,26 @@ async def test_interims_precede_their_final_and_are_at_least_300_ms_apart(
     assert texts[-1]["text"].startswith("text")
 
 
+async def test_key_terms_and_the_format_of_the_text_are_those_of_start(
+    client: SttClient, fake: FakeTranscriber
+) -> None:
+    fake.answer = lambda number, asked: transcript(number, asked, "Shit, nine hundred.")
+    for wrong in (["x" * 101], [""], ["x"] * 101, "x"):
+        refused = await client.start(keyterms=wrong)
+        assert refused["type"] == "error" and "keyterms" in refused["error"]
+    await client.start(
+        continuous_mode=True,
+        keyterms=[" Kaczmarek "],
+        numerals=True,
+        profanity_filter=True,
+        punctuate=False,
+    )
+    await client.send_pcm(quiet(0.5), loud(1), quiet(1))
+    (final,) = finals(await client.receive_until("transcription"))
+    assert final["text"] == "s*** 900"
+    assert {asked.options.terms for asked in fake.requests} == {("Kaczmarek",)}
+
+
 async def test_config_changes_languages_and_mode(client: SttClient, fake: FakeTranscriber) -> None:
     await client.start(["de"])
     await client.send({"type": "config", "languages": ["en", "jv"]})
