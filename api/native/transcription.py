@@ -24,7 +24,14 @@ LIMITS = UploadLimits(max_fields=200)  # each key term is a field
 
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
-_SWITCHES = ("timestamps", "speaker_labels", "profanity_filter", "numerals", "punctuate")
+_SWITCHES = (
+    "timestamps",
+    "speaker_labels",
+    "profanity_filter",
+    "numerals",
+    "punctuate",
+    "multichannel",
+)
 
 ResponseFormat = Literal["json", "srt", "vtt", "text"]
 
@@ -57,7 +64,7 @@ class TranscriptionResult(BaseModel):
         default=None, description="Only when `timestamps` is true."
     )
     utterances: list[SpokenUtterance] | None = Field(
-        default=None, description="Only when `speaker_labels` is true."
+        default=None, description="Only when `speaker_labels` or `multichannel` is true."
     )
 
 
@@ -82,6 +89,10 @@ class TranscriptionFields(BaseModel):
     timestamps: bool = Field(default=False, description="Adds `words`.")
     speaker_labels: bool = Field(
         default=False, description="Adds `utterances`, and `speaker` in each word."
+    )
+    multichannel: bool = Field(
+        default=False,
+        description="Two channels are the speakers A and B of `utterances`; each is charged.",
     )
     keyterms: KeyTerms = []
     profanity_filter: bool = Field(default=False, description="Masks swear words: `s***`.")
@@ -138,6 +149,7 @@ async def transcribe(
             profile=fields.model,
             words=fields.timestamps or fields.response_format in ("srt", "vtt"),
             speakers=fields.speaker_labels,
+            multichannel=fields.multichannel,
             keyterms=tuple(fields.keyterms),
             form=TranscriptStyle(fields.numerals, fields.profanity_filter, fields.punctuate),
         )

@@ -7,7 +7,7 @@ windows while the groups are alike. The words then take the cheapest path throug
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count, groupby, islice, product
+from itertools import count, groupby, islice, pairwise, product
 from string import ascii_uppercase
 
 import numpy as np
@@ -30,6 +30,7 @@ CHANGE_COST = 0.12  # of another speaker within speech, in seconds of full dissi
 PAUSE_CHANGE_COST = 0.02  # the same after a pause
 FULL_PAUSE_S = 0.3  # a longer pause makes a change no likelier
 GRID_S = 0.1
+TURN_PAUSE_S = 0.5  # of a speaker with a channel of their own
 ROUNDS = 3  # of assigning words and averaging embeddings in turn
 
 Scores = NDArray[np.float64]
@@ -91,6 +92,19 @@ def cluster_speakers(
             )
         )
     return tuple(utterances)
+
+
+def turns_of(speaker: str, words: Sequence[Word], separator: str) -> Iterator[SpeakerUtterance]:
+    """The speech of one speaker, a turn up to each pause of TURN_PAUSE_S."""
+    ends = [
+        at
+        for at, (word, after) in enumerate(pairwise(words), 1)
+        if after.start - word.end > TURN_PAUSE_S
+    ]
+    for first, last in pairwise([0, *ends, len(words)] if words else []):
+        said = tuple(words[first:last])
+        text = separator.join(word.word for word in said)
+        yield SpeakerUtterance(speaker, said[0].start, said[-1].end, text, said)
 
 
 def speaker_name(number: int) -> str:

@@ -36,6 +36,8 @@ from pipelines.stt.diarization import (
     SpeakerUtterance,
     WindowEmbeddings,
     cluster_speakers,
+    speaker_name,
+    turns_of,
     voice_windows,
 )
 from pipelines.stt.formatting import TranscriptStyle, formatted
@@ -60,6 +62,7 @@ class FileRequest:
     words: bool = False
     translate: bool = False  # to English, if the model can
     speakers: bool = False  # diarization; it needs the words
+    multichannel: bool = False  # the first two channels are two speakers
     prompt: str = ""  # names and terms to expect, or the text before; only its end is used
     keyterms: tuple[str, ...] = ()  # names and rare words, as they are to be written
     form: TranscriptStyle = TranscriptStyle()
@@ -105,6 +108,12 @@ class DecodedRecording:
     request: FileRequest  # with the engine's codes of languages
     profile: DecodingProfile
     owner: str = ""  # the tenant
+    second: Pcm | None = None  # the other channel
+
+    @property
+    def transcribed_s(self) -> float:
+        """Of all channels."""
+        return self.duration_s * (1 if self.second is None else 2)
 
 
 class TranscriptionPipeline:
@@ -146,18 +155,26 @@ class TranscriptionPipeline:
             known = await self._known()
             language = None if language is None else known_language(language, known, "language")
             languages = tuple(known_language(one, known, "languages") for one in languages)
+        second, first_channel = None, 0 if request.multichannel else None
         async with decoding or nullcontext():
-            audio = await self._decoder.decode(path, owner=owner)
+            audio = await self._decoder.decode(path, owner=owner, channel=first_channel)
+            if request.multichannel:
+                second = (await self._decoder.decode(path, owner=owner, channel=1)).pcm
         return DecodedRecording(
             audio.pcm,
             audio.duration_s,
             replace(request, language=language, languages=languages),
             self.profiles[request.profile],
             str(owner),
+            second,
         )
 
     async def transcribe(self, recording: DecodedRecording) -> FileTranscript:
         """The text of a recording. Raises EngineError; cancelling stops the work."""
+        if recording.second is not None:
+            both = (recording.pcm, recording.second)
+            channels = [replace(recording, pcm=pcm, second=None) for pcm in both]
+            return _in_turns([await self.transcribe(one) for one in channels])
         async with aclosing(self.stream(recording)) as heard:
             async for item in heard:
                 if isinstance(item, FileTranscript):
@@ -282,7 +299,7 @@ class _FileDecoding:
                     beam_size=profile.beam_size,
                     initial_prompt=" ".join(filter(None, (terms, prompt))) or None,
                     terms=request.keyterms,
-                    words=request.words or request.speakers,
+                    words=request.words or request.speakers or request.multichannel,
                     translate=request.translate,
                 ),
                 urgency=urgency,
@@ -293,6 +310,28 @@ class _FileDecoding:
             )
         )
         return await asyncio.to_thread(formatted, transcript, request.form)
+
+
+def _in_turns(channels: Sequence[FileTranscript]) -> FileTranscript:
+    """One transcript of the speakers of several channels."""
+    heard = next((one for one in channels if one.segments), channels[0])
+    separator = separator_of(heard.language)
+    turns = [
+        turn
+        for number, one in enumerate(channels)
+        for turn in turns_of(speaker_name(number), one.words, separator)
+    ]
+    turns.sort(key=lambda turn: turn.start)
+    segments = sorted(
+        (one for each in channels for one in each.segments), key=lambda one: one.start
+    )
+    return replace(
+        heard,
+        text=separator.join(turn.text for turn in turns),
+        confidence=confidence_of(segments),
+        segments=tuple(segments),
+        utterances=tuple(turns),
+    )
 
 
 def band_passed(pcm: Pcm, band_hz: tuple[float, float]) -> Pcm:

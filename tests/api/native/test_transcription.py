@@ -15,6 +15,7 @@ from models.base import ModelInfo
 from models.stt.base import STT_SAMPLE_RATE, Segment, Transcript, TranscriptionRequest, Word
 from pipelines.stt.file import DecodedRecording
 from tests.api.disconnects import send_and_disconnect
+from tests.api.money import Books
 from tests.hostile.audio_files import encode, wav
 
 Headers = dict[str, str]
@@ -271,3 +272,48 @@ async def test_a_disconnect_during_the_upload_leaves_no_temporary_file(
     sent = httpx.Request("POST", "http://test/stt", files={"audio": b"RIFF"}, headers=auth)
     assert await send_and_disconnect(app, sent) == 499
     assert not list(tmp_path.glob("antiphon-upload-*"))
+
+
+def stereo(left: np.ndarray, right: np.ndarray) -> bytes:
+    both = np.stack([left, right], axis=1) * 32767
+    return wav(both.astype("<i2").tobytes(), rate=STT_SAMPLE_RATE, channels=2)
+
+
+async def test_two_channels_are_two_speakers(
+    client: httpx.AsyncClient, auth: Headers, books: Books, speech: np.ndarray
+) -> None:
+    quiet = np.zeros(len(speech) + STT_SAMPLE_RATE, np.float32)
+    one, other = np.concatenate([speech, quiet]), np.concatenate([quiet, speech])
+    for left, right, speakers in ((one, other, ["A", "B"]), (other, one, ["B", "A"])):
+        sent = stereo(left, right)
+        body = (await send(client, auth, sent, multichannel="true", timestamps="true")).json()
+        assert [turn["speaker"] for turn in body["utterances"]] == speakers
+        assert [turn["text"] for turn in body["utterances"]] == [SCRIPT, SCRIPT]
+        assert body["text"] == f"{SCRIPT} {SCRIPT}"
+        starts = [turn["start"] for turn in body["utterances"]]
+        assert starts[0] < 1 < len(speech) / STT_SAMPLE_RATE < starts[1]
+        assert [word["speaker"] for word in body["words"]] == [
+            speaker for speaker in speakers for _ in SCRIPT.split()
+        ]
+    seconds = len(one) / STT_SAMPLE_RATE
+    assert body["duration"] == pytest.approx(seconds, abs=0.01)
+    assert (await books.charged("stt"))[0] == pytest.approx(2 * 2 * seconds * 1000, abs=8)
+
+
+async def test_one_silent_channel_has_no_speaker(
+    client: httpx.AsyncClient, auth: Headers, speech: np.ndarray
+) -> None:
+    quiet = np.zeros(len(speech), np.float32)
+    body = (await send(client, auth, stereo(quiet, speech), multichannel="1")).json()
+    assert [turn["speaker"] for turn in body["utterances"]] == ["B"]
+    body = (await send(client, auth, stereo(quiet, quiet), multichannel="1")).json()
+    assert (body["text"], body["utterances"]) == ("", [])
+
+
+async def test_multichannel_needs_two_channels(
+    client: httpx.AsyncClient, auth: Headers, books: Books, speech_wav: bytes
+) -> None:
+    answer = await send(client, auth, speech_wav, multichannel="true")
+    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_audio")
+    assert "two" in answer.json()["message"]
+    assert await books.charged("stt") == (0, 0)
