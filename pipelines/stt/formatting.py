@@ -5,11 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from num2words import CONVERTER_CLASSES, num2words
-
 from configs.load import load_yaml
 from configs.schema.transcription import ProfanityConfig
 from models.stt.base import Segment, Transcript, Word
+from pipelines.text.normalisation.number_words import NumberWords
 
 MOST = 10_000  # numbers below it are known as words
 SMALL = 10  # numbers below it stay words where they stand alone
@@ -28,8 +27,8 @@ class TranscriptStyle:
 
 
 def formatted(transcript: Transcript, form: TranscriptStyle) -> Transcript:
-    """The transcript in that format, for languages with spaces between words; may take 0.2 s at the
-    first number of a language."""
+    """The transcript in that format, for languages with spaces between words; may take a second
+    at the first text of a language."""
     if form == TranscriptStyle():
         return transcript
     segments = [_formatted(one, transcript.language, form) for one in transcript.segments]
@@ -84,18 +83,12 @@ def _plain(words: Sequence[Word]) -> str:
 
 @cache
 def _numbers(language: str) -> dict[str, int]:
-    if language not in CONVERTER_CLASSES:
+    words = NumberWords(language)
+    if not words.spells:
         return {}
-    names = {_name(number, language, "cardinal"): number for number in range(MOST)}
-    return {_name(year, language, "year"): year for year in range(1100, 2100)} | names
-
-
-def _name(number: int, language: str, to: str) -> str:
-    try:
-        text = str(num2words(number, lang=language, to=to))
-    except NotImplementedError:  # the year as a number
-        text = str(num2words(number, lang=language))
-    return _plain([Word(text.replace(",", ""), 0, 0, 0)])
+    names = {words.year(year): year for year in range(1100, 2100)}
+    names |= {words.integer(str(number)): number for number in range(MOST)}
+    return {_plain([Word(name, 0, 0, 0)]): number for name, number in names.items()}
 
 
 @cache

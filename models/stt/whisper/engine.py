@@ -275,7 +275,7 @@ class WhisperEngine(STTEngine):
         terms = key_terms.likely_terms(decoding.text, options.terms)
         if not terms or key_terms.count(decoding.text, terms) == len(terms):
             return decoding
-        prompt = " ".join(filter(None, (options.initial_prompt, ", ".join(terms))))
+        prompt = f"{', '.join(terms)}. {options.initial_prompt or ''}"
         request = replace(job.request, options=replace(options, initial_prompt=prompt))
         again = self._decode([replace(job, request=request)])[0]
         more = key_terms.count(again.text, terms) > key_terms.count(decoding.text, terms)

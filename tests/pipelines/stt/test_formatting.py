@@ -53,6 +53,7 @@ def test_numbers_are_written_in_digits(said: str, text: str) -> None:
         ("fr", "un livre de quatre-vingt-dix pages", "un livre de 90 pages"),
         ("es", "una casa con treinta y dos ventanas", "una casa con 32 ventanas"),
         ("xx", "zwölf", "zwölf"),
+        ("vi", "hai mươi ba", "23"),
     ],
 )
 def test_numbers_of_other_languages_are_known(language: str, said: str, text: str) -> None:
