@@ -15,6 +15,7 @@ from models.errors import EngineLost, UnsupportedLanguage
 from models.stt.base import FINAL, INTERIM, SPECULATIVE, Transcript, TranscriptionRequest
 from pipelines.errors import InvalidRequest
 from pipelines.stt.decoding import SessionOptions
+from pipelines.stt.endpointing import SilenceTurns
 from pipelines.stt.events import (
     FailedUtterance,
     LiveEvent,
@@ -104,6 +105,28 @@ async def test_the_speculative_transcript_becomes_the_final(model: FakeTranscrib
         assert final.duration_s == pytest.approx(1, abs=0.07)
         assert final.confidence == pytest.approx(np.exp(-0.1))
         assert final.words[0].start == pytest.approx(1, abs=0.04)  # after 0.3 s of pre-roll
+
+
+async def test_the_recogniser_knows_where_someone_speaks(model: FakeTranscriber) -> None:
+    options = SessionOptions(utterance_end_ms=1000, interim_ms=300)
+    async with listening(model, options) as live:
+        await live.hear(quiet(1), loud(1), quiet(0.6), loud(2), quiet(1.5))
+    by_urgency = {request.urgency: request for request in model.requests}
+    assert by_urgency[INTERIM].speech == ()
+    asked = by_urgency[SPECULATIVE]
+    spans_s = [(start / 16_000, end / 16_000) for start, end in asked.speech]
+    assert spans_s == [pytest.approx((0.3, 1.3), abs=0.05), pytest.approx((1.9, 3.9), abs=0.05)]
+    assert asked.speech[-1][1] <= len(asked.pcm)
+
+
+@pytest.mark.parametrize(("pause_s", "spans"), [(0.1, 0), (0.6, 2)])
+async def test_an_agent_looks_for_missed_speech_only_at_pauses(
+    model: FakeTranscriber, pause_s: float, spans: int
+) -> None:
+    options = SessionOptions(words=False, turns=SilenceTurns(silence_ms=1000))
+    async with listening(model, options) as live:
+        await live.hear(quiet(1), loud(1), quiet(pause_s), loud(1), quiet(1.5))
+    assert len(model.requests[-1].speech) == spans
 
 
 async def test_speculative_requests_may_retry_until_the_endpoint(model: FakeTranscriber) -> None:
