@@ -217,7 +217,7 @@ def _melody(samples: int, draw: random.Random) -> Pcm:
     """Chords of plucked notes, of a level of 1."""
     note_s = 0.5
     time_s = np.arange(round(note_s * STT_SAMPLE_RATE)) / STT_SAMPLE_RATE
-    notes = []
+    notes: list[Pcm] = []
     while sum(map(len, notes)) < samples:
         root = draw.choice((110.0, 130.8, 146.8, 164.8))
         chord = [root, root * 1.26, root * 1.5, root * draw.choice((2, 3, 4))]

@@ -161,6 +161,14 @@ class WhisperEngine(STTEngine):
             return whole
         return coverage.join(whole, list(map(self._with_missed, parts, heard)), at)
 
+    def _in_parts(self, job: DecodingJob) -> Transcript | None:
+        """A text that repeats itself is often that of speech that does: shorter parts do not, and
+        take less time than more tries. None for speech without a pause."""
+        if len(job.request.speech) < 2 or (at := coverage.cut_at(job.request, ())) is None:
+            return None
+        parts = self.transcribe(coverage.cut(job.request, at, job.language))
+        return coverage.join(Transcript(job.language, job.probability), parts, at)
+
     def _transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
         began = time.monotonic()
         transcripts = [  # the result of silence
@@ -248,6 +256,8 @@ class WhisperEngine(STTEngine):
             if job.interim or (doubtful and silence):
                 # For an interim a second decoding would come too late, and silence needs none.
                 return Transcript(job.language, job.probability)
+            if self._guards.is_runaway(decoding) and (parts := self._in_parts(job)) is not None:
+                return parts
             if self._is_decoded_again(job, decoding):
                 padding_s = self._config.retry_padding_s
                 job.states = self._window.encode(job.request.pcm, padding_s)

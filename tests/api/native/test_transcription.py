@@ -217,7 +217,8 @@ async def test_key_terms_reach_the_engine_without_spaces(
     hearing = Swearing()
     monkeypatch.setattr(services.speech.transcription.pipeline, "_transcriber", hearing)
     for name in ("keyterms", "keyterms[]"):
-        answer = await send(client, auth, speech_wav, **{name: [" Kaczmarek ", "Łódź"]})
+        terms: dict[str, Any] = {name: [" Kaczmarek ", "Łódź"]}
+        answer = await send(client, auth, speech_wav, **terms)
         assert answer.status_code == 200, answer.text
         assert "x-ignored-fields" not in answer.headers
     assert {asked.options.terms for asked in hearing.asked} == {("Kaczmarek", "Łódź")}

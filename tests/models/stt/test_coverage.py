@@ -10,6 +10,7 @@ from models.errors import WeightsMissing
 from models.registry import STT, VAD, load, load_model
 from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest, Word
 from models.stt.coverage import cut, cut_at
+from models.stt.whisper.engine import WhisperEngine
 from models.weights.store import WeightStore
 from pipelines.audio.segments import SpeechSegment, spans_of
 from tests.models.sounds import speak
@@ -67,9 +68,8 @@ def test_missed_speech_is_cut_at_a_pause(heard: list[Word], at: float) -> None:
 
 
 def test_long_numbers_and_words_are_not_missed_speech() -> None:
-    asked = request(6, (0, 6))
-    assert cut_s(asked, words((0, 6), text="1,234,567,890")) is None
-    assert cut_s(asked, words((0, 4.5), text="Donaudampfschifffahrtsgesellschaftskapitän")) is None
+    for word in ("1,234,567", "Donaudampfschifffahrtsgesellschaftskapitän"):
+        assert cut_s(request(4.5, (0, 4.5)), words((0, 4.5), text=word)) is None
 
 
 def test_missed_speech_without_a_pause_is_cut_where_it_begins() -> None:
@@ -107,7 +107,30 @@ def test_repeated_sentences_are_all_in_the_text(weights: WeightStore) -> None:
     assert times == sorted(times)
     assert times[-1] < len(pcm) / STT_SAMPLE_RATE
     plain = engine.transcribe([TranscriptionRequest(pcm, "en")])[0]
-    assert len(plain.segments[0].text) < len(text), "what a single decoding loses"
+    alone = sum(len(segment.text) for segment in plain.segments)
+    assert alone < len(text), "what a single decoding loses"
+
+
+@pytest.mark.weights
+def test_a_text_that_repeats_itself_is_decoded_in_parts(
+    weights: WeightStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        engine, _ = load_model(STT, "stt/whisper_base", weights)
+    except WeightsMissing as error:
+        pytest.skip(str(error))
+    assert isinstance(engine, WhisperEngine)
+    sentence = speak("The ferry was late because of the fog.", weights)
+    pause = STT_SAMPLE_RATE // 4
+    ends = [(at + 1) * (len(sentence) + pause) for at in range(8)]
+    speech = tuple((end - len(sentence) - pause, end - pause) for end in ends)
+    request = TranscriptionRequest(_joined([sentence] * 8), "en", speech=speech)
+    again = []
+    monkeypatch.setattr(engine, "_decode_again", again.append)
+    heard = engine.transcribe([request])[0]
+    text = " ".join(segment.text for segment in heard.segments).lower()
+    assert text.count("ferry was late") == 8
+    assert again == [], "more tries of the whole take longer"
 
 
 def _joined(parts: Sequence[Pcm]) -> Pcm:
