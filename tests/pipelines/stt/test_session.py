@@ -16,16 +16,8 @@ from models.stt.base import FINAL, INTERIM, SPECULATIVE, Transcript, Transcripti
 from pipelines.errors import InvalidRequest
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.endpointing import SilenceTurns
-from pipelines.stt.events import (
-    FailedUtterance,
-    LiveEvent,
-    LiveSpeechStarted,
-    LiveTranscript,
-)
-from pipelines.stt.session import (
-    LiveSession,
-    LiveTranscriptionPipeline,
-)
+from pipelines.stt.events import FailedUtterance, LiveEvent, LiveSpeechStarted, LiveTranscript
+from pipelines.stt.session import LiveSession, LiveTranscriptionPipeline
 from tests.pipelines.stt.listening_doubles import (
     FakeTranscriber,
     LoudnessVAD,
