@@ -22,6 +22,7 @@ import jiwer
 import numpy as np
 import yaml
 from faster_whisper import WhisperModel
+from numpy.typing import NDArray
 
 from benchmarks.hardware import hardware
 from benchmarks.stt.diarization import SUFFIXES, read_pcm, trimmed
@@ -217,7 +218,7 @@ def _melody(samples: int, draw: random.Random) -> Pcm:
     """Chords of plucked notes, of a level of 1."""
     note_s = 0.5
     time_s = np.arange(round(note_s * STT_SAMPLE_RATE)) / STT_SAMPLE_RATE
-    notes: list[Pcm] = []
+    notes: list[NDArray[np.floating]] = []
     while sum(map(len, notes)) < samples:
         root = draw.choice((110.0, 130.8, 146.8, 164.8))
         chord = [root, root * 1.26, root * 1.5, root * draw.choice((2, 3, 4))]

@@ -125,7 +125,7 @@ def test_a_text_that_repeats_itself_is_decoded_in_parts(
     ends = [(at + 1) * (len(sentence) + pause) for at in range(8)]
     speech = tuple((end - len(sentence) - pause, end - pause) for end in ends)
     request = TranscriptionRequest(_joined([sentence] * 8), "en", speech=speech)
-    again = []
+    again: list[object] = []
     monkeypatch.setattr(engine, "_decode_again", again.append)
     heard = engine.transcribe([request])[0]
     text = " ".join(segment.text for segment in heard.segments).lower()
