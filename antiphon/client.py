@@ -154,7 +154,7 @@ def _transcribe(
     language: str | None = None,
     timestamps: bool = False,
     speaker_labels: bool = False,
-    **fields: str,
+    **fields: str | list[str],
 ) -> Request[TranscriptionResult]:
     """The text of a recording, with the times of words or the speakers if they are asked for.
     `fields` are more of `POST /stt`."""

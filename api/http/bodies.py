@@ -13,7 +13,14 @@ from contextlib import asynccontextmanager
 from itertools import accumulate
 from typing import Annotated, Any, Generic, Literal, NoReturn, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+)
 from starlette.requests import Request
 
 from api.http.errors import CLOSE, ApiError
@@ -29,6 +36,12 @@ MAX_VALUES = 20_000
 SLOW_CLIENTS = "slow_clients"  # key in the scope's state: the times that bodies may take
 
 T = TypeVar("T")
+
+KEY_TERMS = "Names and rare words that may be spoken, as they are to be written."
+KeyTerms = Annotated[
+    list[Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100)]],
+    Field(max_length=100, description=KEY_TERMS),
+]
 
 _STRUCTURE = b"[]{},"
 _REST = bytes(set(range(256)) - set(_STRUCTURE))

@@ -6,8 +6,9 @@ files have no path that the decoder's process could open.
 """
 
 import logging
+import re
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,6 +41,8 @@ READ_BYTES_PER_S = 170e6
 LARGE_BODY_BYTES = 2**20  # declared lengths above it are checked for use before they are read
 
 Fields = TypeVar("Fields", bound=BaseModel)
+
+_LIST_NAME = re.compile(r"(?P<name>.*)\[\d*\]", re.DOTALL)
 
 # The parser logs a warning for each malformed form: clients could flood the log.
 logging.getLogger("python_multipart").setLevel(logging.ERROR)
@@ -96,6 +99,18 @@ class MultipartForm:
     @property
     def fields(self) -> dict[str, str]:
         return dict(self.values)
+
+    def with_lists(self, lists: Container[str]) -> dict[str, Any]:
+        """The fields, with every value of those named in `lists`, sent as `name` or `name[]`."""
+        found: dict[str, Any] = {}
+        for sent, value in self.values:
+            match = _LIST_NAME.fullmatch(sent)
+            name = match["name"] if match else sent
+            if name in lists:
+                found.setdefault(name, []).append(value)
+            elif not match:
+                found[name] = value
+        return found
 
     def file(self, name: str) -> Upload:
         """The file of that field. Raises ApiError(validation_error)."""

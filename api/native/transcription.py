@@ -9,17 +9,29 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, Field, field_validator
 from starlette.responses import Response
 
-from api.http.bodies import Shown, rounded
+from api.http.bodies import KeyTerms, Shown, rounded
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import while_connected
-from api.http.uploads import form_schema, receive_form, validated
+from api.http.uploads import UploadLimits, form_schema, receive_form, validated
 from configs.schema.transcription import ProfileName
 from pipelines.stt.file import FileRequest, FileTranscript, separator_of
+from pipelines.stt.formatting import TranscriptStyle
 from pipelines.stt.subtitles import to_srt, to_vtt
 
 router = make_router("speech to text", scope="stt")
 
+LIMITS = UploadLimits(max_fields=200)  # each key term is a field
+
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+
+_SWITCHES = (
+    "timestamps",
+    "speaker_labels",
+    "profanity_filter",
+    "numerals",
+    "punctuate",
+    "multichannel",
+)
 
 ResponseFormat = Literal["json", "srt", "vtt", "text"]
 
@@ -52,7 +64,7 @@ class TranscriptionResult(BaseModel):
         default=None, description="Only when `timestamps` is true."
     )
     utterances: list[SpokenUtterance] | None = Field(
-        default=None, description="Only when `speaker_labels` is true."
+        default=None, description="Only when `speaker_labels` or `multichannel` is true."
     )
 
 
@@ -78,6 +90,14 @@ class TranscriptionFields(BaseModel):
     speaker_labels: bool = Field(
         default=False, description="Adds `utterances`, and `speaker` in each word."
     )
+    multichannel: bool = Field(
+        default=False,
+        description="Two channels are the speakers A and B of `utterances`; each is charged.",
+    )
+    keyterms: KeyTerms = []
+    profanity_filter: bool = Field(default=False, description="Masks swear words: `s***`.")
+    numerals: bool = Field(default=False, description="Writes numbers in digits.")
+    punctuate: bool = Field(default=True, description="False: no marks and no capitals.")
     response_format: ResponseFormat = "json"
 
     @field_validator("language", mode="after")
@@ -85,7 +105,7 @@ class TranscriptionFields(BaseModel):
     def _detect(cls, value: str) -> str:
         return "" if value.strip().lower() == "auto" else value.strip()
 
-    @field_validator("timestamps", "speaker_labels", mode="before")
+    @field_validator(*_SWITCHES, mode="before")
     @classmethod
     def _to_bool(cls, value: object) -> object:
         if not isinstance(value, str):
@@ -121,14 +141,17 @@ async def transcribe(
     Without credit a large form is refused before it is read, any other before it is decoded.
     """
     check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
-    async with receive_form(request, before_large=check) as form:
+    async with receive_form(request, LIMITS, check) as form:
         audio = form.file("audio")
-        fields = validated(TranscriptionFields, form.fields)
+        fields = validated(TranscriptionFields, form.with_lists({"keyterms"}))
         asked = FileRequest(
             language=fields.language or None,
             profile=fields.model,
             words=fields.timestamps or fields.response_format in ("srt", "vtt"),
             speakers=fields.speaker_labels,
+            multichannel=fields.multichannel,
+            keyterms=tuple(fields.keyterms),
+            form=TranscriptStyle(fields.numerals, fields.profanity_filter, fields.punctuate),
         )
         work = speech.transcription.transcribe(
             principal.workspace_id, operation, audio.path, asked, partial(_answer, fields)

@@ -1,6 +1,5 @@
 """POST /openai/v1/audio/transcriptions: its form, and transcripts in OpenAI's formats."""
 
-import re
 import zlib
 from functools import partial
 from pathlib import Path
@@ -11,15 +10,15 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from starlette.responses import Response
 
-from api.http.errors import ApiError
+from api.http.bodies import KeyTerms
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import EventStream, encode_frames, error_frame, event_frame, while_connected
-from api.http.uploads import MultipartForm, UploadLimits, form_schema, receive_form, validated
+from api.http.uploads import UploadLimits, form_schema, receive_form, validated
 from api.openai.names import OpenAINames
 from configs.schema.transcription import ProfileName
 from models.stt.base import Segment
 from pipelines.billing.operation import Operation
-from pipelines.stt.file import FileRequest, FileTranscript, HeardText, expected_text, separator_of
+from pipelines.stt.file import FileRequest, FileTranscript, HeardText, separator_of
 from pipelines.stt.paid import PaidTranscription
 from pipelines.stt.subtitles import to_srt, to_vtt
 from pipelines.text.language_names import name_language
@@ -31,8 +30,7 @@ LIMITS = UploadLimits(max_fields=200)  # each item of a list is a field
 TranscriptFormat = Literal["json", "text", "srt", "verbose_json", "vtt", "diarized_json"]
 STREAMED: frozenset[TranscriptFormat] = frozenset({"json", "text", "diarized_json"})
 
-_LIST_NAME = re.compile(r"(?P<name>.*)\[\d*\]", re.DOTALL)
-_LISTS = frozenset({"timestamp_granularities", "languages", "keywords"})
+_LISTS = frozenset({"timestamp_granularities", "languages", "keywords", "keyterms"})
 
 
 def _clean(value: Any) -> Any:
@@ -51,10 +49,11 @@ class OpenAITranscriptionFields(BaseModel):
     languages: list[Code] = Field(
         default=[], max_length=20, description="Detection chooses among these."
     )
-    prompt: str = Field(default="", description="Names and terms to expect, or the preceding text.")
+    prompt: str = Field(default="", description="The preceding text, or names to expect.")
     keywords: list[Annotated[str, Field(max_length=100)]] = Field(
-        default=[], max_length=100, description="Terms to expect."
+        default=[], max_length=100, description="As `keyterms`."
     )
+    keyterms: KeyTerms = []
     response_format: TranscriptFormat = "json"
     timestamp_granularities: list[Literal["word", "segment"]] = Field(
         default=[], max_length=10, description="For `verbose_json`; by default `segment`."
@@ -77,91 +76,106 @@ class OpenAITranscriptionFields(BaseModel):
             return "word" in self.timestamp_granularities
         return self.response_format in ("srt", "vtt")
 
-    @property
-    def expected(self) -> str:
-        """The keywords and the prompt in one text."""
-        return expected_text(self.keywords, self.prompt)
 
+class OpenAITranslationFields(BaseModel):
+    """The plain fields of the form of a translation."""
 
-def fields_by_name(form: MultipartForm) -> dict[str, Any]:
-    """The values of a form, with lists for fields such as `timestamp_granularities[]`.
-
-    A plain field that comes twice has its last value.
-    """
-    found: dict[str, Any] = {}
-    for sent, value in form.values:
-        match = _LIST_NAME.fullmatch(sent)
-        name = match["name"] if match else sent
-        if name in _LISTS:
-            found.setdefault(name, []).append(value)
-        elif not match:
-            found[name] = value
-    return found
+    model: str = Field(default="whisper-1", max_length=200)
+    prompt: str = Field(default="", description="The preceding text, in English.")
+    response_format: Literal["json", "text", "srt", "verbose_json", "vtt"] = "json"
+    temperature: float = Field(default=0.0, ge=0.0, le=1.0, description="Has no effect.")
 
 
 _TEXT = {"schema": {"type": "string"}}
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The text in the format asked for, or server-sent events",
+        "content": {
+            "application/json": {"schema": {"type": "object"}},
+            **dict.fromkeys(("text/plain", "text/vtt"), _TEXT),
+            "text/event-stream": {},
+        },
+    }
+}
 
 
 @router.post(
     "/openai/v1/audio/transcriptions",
     summary="Transcribe a file, for OpenAI's clients",
     openapi_extra=form_schema("file", OpenAITranscriptionFields),
-    responses={
-        200: {
-            "description": "The text in the format asked for, or server-sent events",
-            "content": {
-                "application/json": {"schema": {"type": "object"}},
-                **dict.fromkeys(("text/plain", "text/vtt"), _TEXT),
-                "text/event-stream": {},
-            },
-        }
-    },
+    responses=_ANSWERS,
 )
 async def create_transcription(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Response:
     """Transcribes a recording. If the client disconnects, it stops; what was sent is charged."""
+    return await _receive(request, principal, speech, operation, translate=False)
+
+
+@router.post(
+    "/openai/v1/audio/translations",
+    summary="Translate a file into English, for OpenAI's clients",
+    openapi_extra=form_schema("file", OpenAITranslationFields),
+    responses=_ANSWERS,
+)
+async def create_translation(
+    request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
+) -> Response:
+    """The English text of a recording in any language; 400 from a model that cannot translate."""
+    return await _receive(request, principal, speech, operation, translate=True)
+
+
+async def _receive(
+    request: Request,
+    principal: PrincipalDep,
+    speech: SpeechDep,
+    operation: OperationDep,
+    *,
+    translate: bool,
+) -> Response:
     check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
     async with receive_form(request, LIMITS, check) as form:
         path = form.file("file").path
-        fields = validated(OpenAITranscriptionFields, fields_by_name(form))
+        if translate:
+            given = validated(OpenAITranslationFields, form.fields)
+            fields = OpenAITranscriptionFields(**given.model_dump())
+        else:
+            fields = validated(OpenAITranscriptionFields, form.with_lists(_LISTS))
+        asked = FileRequest(
+            language=fields.language or None,
+            languages=tuple(filter(None, fields.languages)),
+            profile=await _profile(fields.model, speech.openai),
+            words=fields.words,
+            speakers=fields.response_format == "diarized_json",
+            translate=translate,
+            prompt=fields.prompt.strip(),
+            keyterms=(*fields.keywords, *fields.keyterms),
+        )
         work = _transcribe(
-            speech.transcription, speech.openai, principal.workspace_id, operation, path, fields
+            speech.transcription, principal.workspace_id, operation, path, fields, asked
         )
         return await while_connected(request.receive, work)
 
 
-@router.post("/openai/v1/audio/translations", include_in_schema=False)
-async def create_translation() -> Response:
-    """Refused clearly: a translation that is a mere transcript would be worse."""
-    message = "there are no translations; POST /openai/v1/audio/transcriptions transcribes"
-    raise ApiError("not_found", message)
+async def _profile(model: str, names: OpenAINames) -> ProfileName:
+    """The decoding profile of that name; `general` for the name of a model."""
+    if model in get_args(ProfileName):
+        return cast(ProfileName, model)
+    await names.check_transcriber(model)
+    return "general"
 
 
 async def _transcribe(
     transcription: PaidTranscription,
-    names: OpenAINames,
     workspace_id: int,
     operation: Operation,
     path: Path,
     fields: OpenAITranscriptionFields,
+    asked: FileRequest,
 ) -> Response:
-    profile: ProfileName = "general"
-    if fields.model in get_args(ProfileName):
-        profile = cast(ProfileName, fields.model)
-    else:
-        await names.check_transcriber(fields.model)
-    asked = FileRequest(
-        language=fields.language or None,
-        languages=tuple(filter(None, fields.languages)),
-        profile=profile,
-        words=fields.words,
-        speakers=fields.response_format == "diarized_json",
-        prompt=fields.expected,
-    )
     if not fields.stream:
         return await transcription.transcribe(
-            workspace_id, operation, path, asked, partial(_whole_answer, fields)
+            workspace_id, operation, path, asked, partial(_whole_answer, fields, asked)
         )
     recording = await transcription.open(workspace_id, operation, path, asked)
     heard = transcription.stream(workspace_id, operation, recording)
@@ -169,7 +183,9 @@ async def _transcribe(
     return EventStream(encode_frames(first, heard, TranscriptWriter(fields)), heard)
 
 
-def _whole_answer(fields: OpenAITranscriptionFields, transcript: FileTranscript) -> Response:
+def _whole_answer(
+    fields: OpenAITranscriptionFields, asked: FileRequest, transcript: FileTranscript
+) -> Response:
     """The answer in the format that was asked for."""
     separator = separator_of(transcript.language)
     match fields.response_format:
@@ -180,7 +196,8 @@ def _whole_answer(fields: OpenAITranscriptionFields, transcript: FileTranscript)
         case "vtt":
             return Response(to_vtt(transcript.turns, separator), media_type="text/vtt")
         case "verbose_json":
-            return JSONResponse(_verbose(transcript, fields))
+            task = "translate" if asked.translate else "transcribe"
+            return JSONResponse({"task": task, **_verbose(transcript, fields)})
         case "diarized_json":
             return JSONResponse(_diarized(transcript))
         case "json":
@@ -215,7 +232,6 @@ def _plain(transcript: FileTranscript) -> dict[str, Any]:
 
 def _verbose(transcript: FileTranscript, fields: OpenAITranscriptionFields) -> dict[str, Any]:
     answer: dict[str, Any] = {
-        "task": "transcribe",
         "language": name_language(transcript.language).name.lower(),
         "duration": round(transcript.duration_s, 3),
         "text": transcript.text,

@@ -100,7 +100,7 @@ def main() -> None:
     arguments = _parse()
     recordings = {
         folder.name: [
-            _trimmed(_read(path)) for path in sorted(folder.iterdir()) if path.suffix in SUFFIXES
+            trimmed(read_pcm(path)) for path in sorted(folder.iterdir()) if path.suffix in SUFFIXES
         ]
         for folder in sorted(arguments.folder.iterdir())
         if folder.is_dir()
@@ -176,7 +176,7 @@ def mix_turns(recordings: dict[str, list[Pcm]], seconds: float, draw: random.Ran
             break
         used[speaker], last = end, speaker
         pause = np.zeros(round(draw.uniform(*PAUSE_S) * STT_SAMPLE_RATE), np.float32)
-        turn = _trimmed(source[start:end])
+        turn = trimmed(source[start:end])
         pieces += [pause, turn]
         samples += len(pause)
         turns.append(
@@ -227,7 +227,7 @@ def _activity(turns: Sequence[Turn], steps: int) -> NDArray[np.bool_]:
     return active
 
 
-def _read(path: Path) -> Pcm:
+def read_pcm(path: Path) -> Pcm:
     return np.asarray(decode_audio(str(path), sampling_rate=STT_SAMPLE_RATE), np.float32)
 
 
@@ -238,7 +238,7 @@ def _levels(pcm: Pcm) -> NDArray[np.float64]:
     return np.asarray(np.sqrt(np.square(frames, dtype=np.float64).mean(axis=1)))
 
 
-def _trimmed(pcm: Pcm) -> Pcm:
+def trimmed(pcm: Pcm) -> Pcm:
     """Without the silence at both ends."""
     levels = _levels(pcm)
     loud = np.flatnonzero(levels > QUIET * levels.max())

@@ -32,6 +32,12 @@ def load_profiles() -> dict[ProfileName, DecodingProfile]:
     return load_yaml(TranscriptionConfig, "transcription").profiles
 
 
+class ProfanityConfig(StrictModel):
+    """Words that transcripts may mask, in lower case."""
+
+    words: dict[str, frozenset[str]]  # by language
+
+
 class EndpointingConfig(StrictModel):
     """Endpointing: from probabilities of speech to utterances."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from models.audio import Pcm
 from models.base import Engine
+from models.errors import InvalidEngineRequest
 from models.speaker.base import Embeddings, SpeakerEncoder
 
 STT_SAMPLE_RATE = 16_000  # Hz; the input of every engine
@@ -22,10 +23,12 @@ class DecodingOptions:
     """Decoding options, from a profile of `configs/stt`."""
 
     beam_size: int = 1
-    initial_prompt: str | None = None  # terms to expect
+    initial_prompt: str | None = None  # the text before, or terms to expect
+    terms: tuple[str, ...] = ()  # names and rare words, as they are to be written
     no_speech_threshold: float = 0.6  # 0 to 1
     log_prob_threshold: float = -1.0
     words: bool = False  # word timestamps
+    translate: bool = False  # to English; needs the capability
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,9 @@ class TranscriptionRequest:
     urgency: int = FINAL
     owner: str = ""  # the tenant: replicas share their time fairly between tenants
     is_live: bool = False  # of a session; the speech of files leaves a slot to other tenants
+    # Stretches (start, end), in samples, where someone speaks: those without a word are decoded
+    # again. Empty: not looked after.
+    speech: tuple[tuple[int, int], ...] = ()
     retry_within_s: float | None = None  # until then a doubtful text is decoded again; None: always
     # Windows (start, end), in samples, of which the replica adds the speaker embeddings.
     voice_windows: tuple[tuple[int, int], ...] = ()
@@ -62,6 +68,15 @@ class Segment:
     avg_logprob: float
     no_speech_prob: float
     words: tuple[Word, ...] = ()
+
+    def shifted(self, seconds: float) -> "Segment":
+        """The segment with `seconds` added to its times."""
+        words = [
+            replace(one, start=round(one.start + seconds, 2), end=round(one.end + seconds, 2))
+            for one in self.words
+        ]
+        start, end = self.start + seconds, self.end + seconds
+        return replace(self, start=start, end=end, words=tuple(words))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +109,13 @@ class STTCapabilities:
     languages: tuple[str, ...]  # ISO 639-1 codes
     max_concurrency: int = 1  # calls that run in parallel; more would only wait
     max_batch_size: int = 1  # requests per call
+    translates: bool = False  # to English
     device: str = "cpu"
+
+    def check(self, request: TranscriptionRequest) -> None:
+        """Raises InvalidEngineRequest for a translation that the engine cannot make."""
+        if request.options.translate and not self.translates:
+            raise InvalidEngineRequest("model: this model does not translate, it transcribes")
 
 
 class STTEngine(Engine, ABC):
@@ -106,5 +127,5 @@ class STTEngine(Engine, ABC):
     def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
         """Decodes a micro-batch of requests, in order; blocking.
 
-        Raises UnsupportedLanguage.
+        Raises UnsupportedLanguage or, if it cannot translate, InvalidEngineRequest.
         """

@@ -10,7 +10,11 @@ MAX_SEGMENT_S = 28.0  # under the 30 s that engines take
 MIN_SEGMENT_S = 8.0  # a segment that is too long is cut after this, where it is quietest
 JOIN_GAP_S = 1.5  # speech on both sides of a shorter pause goes into one segment
 PADDING_S = 0.25  # kept on both sides of speech
+PAUSE_S = 0.25  # between the spans of a segment; speakers change there
+SPEECH_PROBABILITY = 0.5
 HYSTERESIS = 0.15  # speech ends this far below the probability that started it
+
+Spans = tuple[tuple[int, int], ...]  # stretches [start, end), in samples at VAD_SAMPLE_RATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,15 @@ def find_speech_segments(
         SpeechSegment(start * frame_samples, min(end * frame_samples, samples))
         for start, end in packed
     ]
+
+
+def spans_of(probabilities: Probabilities, frame_samples: int, segment: SpeechSegment) -> Spans:
+    """Where someone speaks within a segment, in samples from its start."""
+    first, last = segment.start // frame_samples, -(-segment.end // frame_samples)
+    pause = max(1, round(PAUSE_S * VAD_SAMPLE_RATE / frame_samples))
+    spans = find_spans(probabilities[first:last], SPEECH_PROBABILITY, pause)
+    length = segment.end - segment.start
+    return tuple((start * frame_samples, min(end * frame_samples, length)) for start, end in spans)
 
 
 def find_spans(

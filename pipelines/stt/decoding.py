@@ -18,9 +18,12 @@ from models.stt.base import (
     Transcript,
     TranscriptionRequest,
 )
+from pipelines.audio.segments import Spans
 from pipelines.ports import STTModel
+from pipelines.stt.committed import CommittedText
 from pipelines.stt.endpointing import LikelyEnd, TurnPolicy, UtteranceEnded
 from pipelines.stt.file import FALLBACK_LANGUAGE
+from pipelines.stt.formatting import TranscriptStyle, formatted
 from pipelines.tasks import TaskSet
 from telemetry import tracing
 
@@ -36,6 +39,8 @@ class SessionOptions:
 
     languages: tuple[str, ...] = ()  # codes of the engine; empty detects
     initial_prompt: str | None = None  # terms to expect
+    keyterms: tuple[str, ...] = ()  # names and rare words, as they are to be written
+    form: TranscriptStyle = TranscriptStyle()
     utterance_end_ms: int = 500
     interim_ms: int | Callable[[], int] | None = None  # None: no interims
     words: bool = True  # of finals, with their times and confidence; without, texts come sooner
@@ -52,10 +57,12 @@ class LiveUtterance:
 
     sentence_id: int
     speech_start: int
+    speech: Spans = ()  # in it, as far as it is to be decoded
     likely_end: LikelyEnd | None = None  # after which there was no speech
     task: asyncio.Task[Transcript] | None = None  # decodes the utterance, perhaps speculatively
     interim: asyncio.Task[None] | None = None
     interim_at: int = 0  # position of the last interim's audio
+    committed: CommittedText = field(default_factory=CommittedText)
     span: "tracing.Span | None" = field(default_factory=partial(tracing.start, "utterance"))
 
     def resume(self) -> None:
@@ -145,10 +152,15 @@ class UtteranceDecoder:
             expected_times=self._expected_times,
             options=DecodingOptions(
                 initial_prompt=sounds or asked.initial_prompt,
+                terms=asked.keyterms,
                 no_speech_threshold=asked.no_speech_threshold,
                 words=asked.words and urgency != INTERIM,
             ),
             urgency=urgency,
+            # A voice agent waits for no times of words, unless speech may be missed at a pause.
+            speech=utterance.speech
+            if urgency != INTERIM and (asked.words or len(utterance.speech) > 1)
+            else (),
             owner=asked.owner,
             is_live=True,
             retry_within_s=wanted_in_s + self._limits.retry_within_s,
@@ -178,6 +190,9 @@ class UtteranceDecoder:
     async def _transcribe(self, request: TranscriptionRequest) -> Transcript:
         try:
             async with asyncio.timeout(self._limits.decode_timeout_s):
-                return await self._transcriber.transcribe(request)
+                transcript = await self._transcriber.transcribe(request)
         except TimeoutError:
             raise EngineLost("the recogniser did not answer in time") from None
+        if self._options.form == TranscriptStyle():
+            return transcript
+        return await asyncio.to_thread(formatted, transcript, self._options.form)

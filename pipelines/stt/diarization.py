@@ -7,7 +7,7 @@ windows while the groups are alike. The words then take the cheapest path throug
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count, groupby, islice, product
+from itertools import count, groupby, islice, pairwise, product
 from string import ascii_uppercase
 
 import numpy as np
@@ -16,14 +16,12 @@ from scipy.cluster.hierarchy import fcluster, linkage
 
 from models.speaker.base import Embeddings
 from models.stt.base import Segment, Word
-from models.vad.base import VAD_SAMPLE_RATE, Probabilities
-from pipelines.audio.segments import SpeechSegment, find_spans
+from models.vad.base import VAD_SAMPLE_RATE
+from pipelines.audio.segments import Spans
 
 WINDOW_S = 1.6  # the length that the encoder was trained on
 HOP_S = 0.4
 MIN_WINDOW_S = 0.4  # an embedding of less is useless
-PAUSE_S = 0.25  # no window spans a longer one: speakers change there
-SPEECH_PROBABILITY = 0.5
 MIN_SIMILARITY = 0.7  # of the windows of one speaker, on average
 MIN_DISTANCE = 0.2  # of the mean embeddings of two speakers with much speech
 DOUBT = 0.1  # added to it, divided by the seconds of speech of each
@@ -32,9 +30,9 @@ CHANGE_COST = 0.12  # of another speaker within speech, in seconds of full dissi
 PAUSE_CHANGE_COST = 0.02  # the same after a pause
 FULL_PAUSE_S = 0.3  # a longer pause makes a change no likelier
 GRID_S = 0.1
+TURN_PAUSE_S = 0.5  # of a speaker with a channel of their own
 ROUNDS = 3  # of assigning words and averaging embeddings in turn
 
-Windows = tuple[tuple[int, int], ...]
 Scores = NDArray[np.float64]
 
 
@@ -57,20 +55,9 @@ class SpeakerUtterance:
     words: tuple[Word, ...]
 
 
-def voice_windows(
-    probabilities: Probabilities, frame_samples: int, segment: SpeechSegment
-) -> Windows:
-    """The windows of a segment to compute embeddings of, in samples from its start."""
-    frame_s = frame_samples / VAD_SAMPLE_RATE
-    first, last = segment.start // frame_samples, -(-segment.end // frame_samples)
-    spans = find_spans(
-        probabilities[first:last], SPEECH_PROBABILITY, max(1, round(PAUSE_S / frame_s))
-    )
-    length = segment.end - segment.start
-    windows: list[tuple[int, int]] = []
-    for start, end in spans:
-        windows += _windows(start * frame_samples, min(end * frame_samples, length))
-    return tuple(windows)
+def voice_windows(spans: Spans) -> Spans:
+    """The windows of a segment's spans to compute embeddings of, in samples from its start."""
+    return tuple(window for start, end in spans for window in _windows(start, end))
 
 
 def _windows(start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -105,6 +92,19 @@ def cluster_speakers(
             )
         )
     return tuple(utterances)
+
+
+def turns_of(speaker: str, words: Sequence[Word], separator: str) -> Iterator[SpeakerUtterance]:
+    """The speech of one speaker, a turn up to each pause of TURN_PAUSE_S."""
+    ends = [
+        at
+        for at, (word, after) in enumerate(pairwise(words), 1)
+        if after.start - word.end > TURN_PAUSE_S
+    ]
+    for first, last in pairwise([0, *ends, len(words)] if words else []):
+        said = tuple(words[first:last])
+        text = separator.join(word.word for word in said)
+        yield SpeakerUtterance(speaker, said[0].start, said[-1].end, text, said)
 
 
 def speaker_name(number: int) -> str:

@@ -8,6 +8,7 @@ import math
 import sys
 from collections import deque
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TypeAlias
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from configs.schema.transcription import EndpointingConfig
 from models.audio import Pcm
 from models.vad.base import VAD_SAMPLE_RATE
+from pipelines.audio.segments import Spans, SpeechSegment, spans_of
 
 LEVEL_FRAMES = 3  # the length of a pause between words; the cut is at the quietest such place
 
@@ -283,6 +285,7 @@ class FrameBuffer:
         self.size = frame_samples
         self._rest: Pcm = np.zeros(0, np.float32)  # not yet a frame
         self._kept: deque[Pcm] = deque()
+        self._probabilities: deque[float] = deque()  # of speech, of the kept frames
         self._first = 0  # number of the first kept frame
 
     def push(self, pcm: Pcm) -> NDArray[np.float32]:
@@ -293,6 +296,16 @@ class FrameBuffer:
         frames = signal[:whole].reshape(-1, self.size)
         self._kept.extend(frame.copy() for frame in frames)
         return frames
+
+    def note_probability(self, probability: float) -> None:
+        """That of the next frame."""
+        self._probabilities.append(probability)
+
+    def speech(self, start: int, end: int) -> Spans:
+        """Where someone speaks between two positions, in samples from the first."""
+        first, last = start // self.size, -(-end // self.size)
+        kept = islice(self._probabilities, first - self._first, last - self._first)
+        return spans_of(np.array(list(kept)), self.size, SpeechSegment(0, end - start))
 
     def padding(self) -> Pcm:
         """The silence that completes the last frame; empty when it is complete."""
@@ -309,4 +322,5 @@ class FrameBuffer:
         """Drops frames that end at or before `position`."""
         while self._kept and (self._first + 1) * self.size <= position:
             self._kept.popleft()
+            self._probabilities.popleft()
             self._first += 1

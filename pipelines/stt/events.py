@@ -54,6 +54,7 @@ class LiveTranscript:
     duration_s: float
     latency_s: float  # since the end of the utterance was known; of an interim: since its audio
     cut: bool = False  # the utterance was too long, and continues with the next sentence_id
+    committed: str = ""  # the beginning of the text that no later one takes back
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from models.stt.base import (
 )
 from models.vad.base import VADEngine
 from pipelines.audio.decode.decoder import AudioDecoder
-from pipelines.audio.segments import SpeechSegment, find_speech_segments
+from pipelines.audio.segments import Spans, SpeechSegment, find_speech_segments, spans_of
 from pipelines.errors import InvalidRequest
 from pipelines.fair_queuing import Owner
 from pipelines.ports import STTModel
@@ -35,10 +35,12 @@ from pipelines.scheduling import DeadlineScheduler
 from pipelines.stt.diarization import (
     SpeakerUtterance,
     WindowEmbeddings,
-    Windows,
     cluster_speakers,
+    speaker_name,
+    turns_of,
     voice_windows,
 )
+from pipelines.stt.formatting import TranscriptStyle, formatted
 from pipelines.text.language_names import LanguageNames, engine_codes, iso_code, name_language
 
 IN_FLIGHT = 2  # concurrent calls of one file to the engine; other segments wait here
@@ -46,6 +48,7 @@ MIN_FILTER_SAMPLES = 64  # a filter needs some signal to settle in
 FILTER_BLOCK = 1 << 18  # samples
 UNSPACED_LANGUAGES = frozenset({"zh", "yue", "ja", "th", "lo", "my"})
 FALLBACK_LANGUAGE = "en"  # of a file without speech
+TRANSLATION = "en"  # the language that speech is translated to
 PROMPT_CHARACTERS = 700  # about as much as an engine uses
 
 
@@ -57,8 +60,12 @@ class FileRequest:
     languages: tuple[str, ...] = ()  # when not empty, detection chooses among these
     profile: ProfileName = "general"
     words: bool = False
+    translate: bool = False  # to English, if the model can
     speakers: bool = False  # diarization; it needs the words
+    multichannel: bool = False  # the first two channels are two speakers
     prompt: str = ""  # names and terms to expect, or the text before; only its end is used
+    keyterms: tuple[str, ...] = ()  # names and rare words, as they are to be written
+    form: TranscriptStyle = TranscriptStyle()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,7 @@ class FileTranscript:
     """The text of a file. Times are seconds from its start."""
 
     text: str
-    language: str  # the code that was used
+    language: str  # the code that was used; of a translation TRANSLATION
     confidence: float  # 0 to 1
     duration_s: float
     segments: tuple[Segment, ...]
@@ -101,6 +108,12 @@ class DecodedRecording:
     request: FileRequest  # with the engine's codes of languages
     profile: DecodingProfile
     owner: str = ""  # the tenant
+    second: Pcm | None = None  # the other channel
+
+    @property
+    def transcribed_s(self) -> float:
+        """Of all channels."""
+        return self.duration_s * (1 if self.second is None else 2)
 
 
 class TranscriptionPipeline:
@@ -142,18 +155,26 @@ class TranscriptionPipeline:
             known = await self._known()
             language = None if language is None else known_language(language, known, "language")
             languages = tuple(known_language(one, known, "languages") for one in languages)
+        second, first_channel = None, 0 if request.multichannel else None
         async with decoding or nullcontext():
-            audio = await self._decoder.decode(path, owner=owner)
+            audio = await self._decoder.decode(path, owner=owner, channel=first_channel)
+            if request.multichannel:
+                second = (await self._decoder.decode(path, owner=owner, channel=1)).pcm
         return DecodedRecording(
             audio.pcm,
             audio.duration_s,
             replace(request, language=language, languages=languages),
             self.profiles[request.profile],
             str(owner),
+            second,
         )
 
     async def transcribe(self, recording: DecodedRecording) -> FileTranscript:
         """The text of a recording. Raises EngineError; cancelling stops the work."""
+        if recording.second is not None:
+            both = (recording.pcm, recording.second)
+            channels = [replace(recording, pcm=pcm, second=None) for pcm in both]
+            return _in_turns([await self.transcribe(one) for one in channels])
         async with aclosing(self.stream(recording)) as heard:
             async for item in heard:
                 if isinstance(item, FileTranscript):
@@ -177,14 +198,16 @@ class TranscriptionPipeline:
         places, embeddings = [np.zeros((0, 2))], [np.zeros((0, EMBEDDING_SIZE), np.float32)]
         async with aclosing(decoding.transcripts()) as heard:
             async for span, language, transcript in heard:
+                language = TRANSLATION if recording.request.translate else language
                 start_s, end_s = span.start / STT_SAMPLE_RATE, span.end / STT_SAMPLE_RATE
                 if transcript.segments:
                     separator = separator_of(language)
                     text = separator.join(segment.text for segment in transcript.segments)
                     yield HeardText(separator + text if segments else text, end_s)
-                segments += [shift(segment, start_s) for segment in transcript.segments]
+                segments += [segment.shifted(start_s) for segment in transcript.segments]
                 if transcript.voices is not None and len(transcript.voices):
-                    places.append(np.array(decoding.speech[span]) / STT_SAMPLE_RATE + start_s)
+                    windows = voice_windows(decoding.speech[span])
+                    places.append(np.array(windows) / STT_SAMPLE_RATE + start_s)
                     embeddings.append(transcript.voices)
         utterances = None
         if recording.request.speakers:
@@ -215,13 +238,11 @@ class TranscriptionPipeline:
             min_speech_ms=profile.min_speech_ms,
             min_silence_ms=profile.min_silence_ms,
         )
-        windows = {
-            segment: voice_windows(probabilities, self._vad.capabilities.frame_samples, segment)
-            if recording.request.speakers
-            else ()
+        spans = {
+            segment: spans_of(probabilities, self._vad.capabilities.frame_samples, segment)
             for segment in speech
         }
-        return _FileDecoding(self._transcriber, pcm, recording, windows)
+        return _FileDecoding(self._transcriber, pcm, recording, spans)
 
 
 @dataclass(slots=True)
@@ -231,7 +252,7 @@ class _FileDecoding:
     transcriber: STTModel
     pcm: Pcm  # of the recording, filtered
     recording: DecodedRecording
-    speech: Mapping[SpeechSegment, Windows]  # in order; with windows for speaker embeddings
+    speech: Mapping[SpeechSegment, Spans]  # in order; with the stretches where someone speaks
 
     async def transcripts(self) -> AsyncGenerator[tuple[SpeechSegment, str, Transcript], None]:
         """A transcript for each segment in order, with the language as far as it is known.
@@ -269,7 +290,7 @@ class _FileDecoding:
         request, profile = self.recording.request, self.recording.profile
         terms = ", ".join(profile.terms.get(language or "", ()))
         prompt = request.prompt[-PROMPT_CHARACTERS:]
-        return await self.transcriber.transcribe(
+        transcript = await self.transcriber.transcribe(
             TranscriptionRequest(
                 pcm=self.pcm[segment.start : segment.end],
                 language=language,
@@ -277,13 +298,40 @@ class _FileDecoding:
                 options=DecodingOptions(
                     beam_size=profile.beam_size,
                     initial_prompt=" ".join(filter(None, (terms, prompt))) or None,
-                    words=request.words or request.speakers,
+                    terms=request.keyterms,
+                    words=request.words or request.speakers or request.multichannel,
+                    translate=request.translate,
                 ),
                 urgency=urgency,
                 owner=self.recording.owner,
-                voice_windows=self.speech[segment],
+                # The order of the words of a translation is not that of the speech.
+                speech=() if request.translate else self.speech[segment],
+                voice_windows=voice_windows(self.speech[segment]) if request.speakers else (),
             )
         )
+        return await asyncio.to_thread(formatted, transcript, request.form)
+
+
+def _in_turns(channels: Sequence[FileTranscript]) -> FileTranscript:
+    """One transcript of the speakers of several channels."""
+    heard = next((one for one in channels if one.segments), channels[0])
+    separator = separator_of(heard.language)
+    turns = [
+        turn
+        for number, one in enumerate(channels)
+        for turn in turns_of(speaker_name(number), one.words, separator)
+    ]
+    turns.sort(key=lambda turn: turn.start)
+    segments = sorted(
+        (one for each in channels for one in each.segments), key=lambda one: one.start
+    )
+    return replace(
+        heard,
+        text=separator.join(turn.text for turn in turns),
+        confidence=confidence_of(segments),
+        segments=tuple(segments),
+        utterances=tuple(turns),
+    )
 
 
 def band_passed(pcm: Pcm, band_hz: tuple[float, float]) -> Pcm:
@@ -313,11 +361,6 @@ def known_language(language: str, known: Sequence[str], field: str) -> str:
     raise InvalidRequest(f"{field}: {language[:40]!r} is not supported; see /stt/languages")
 
 
-def expected_text(keywords: Sequence[str], prompt: str) -> str:
-    """What a recogniser is given as the text before the speech: keywords and a prompt."""
-    return " ".join(filter(None, (", ".join(keywords), prompt.strip())))
-
-
 def separator_of(language: str) -> str:
     """The separator of words in a language: none in scripts without spaces."""
     return "" if language in UNSPACED_LANGUAGES else " "
@@ -327,19 +370,6 @@ def text_of(transcript: Transcript) -> str:
     """The text of all segments."""
     texts = (segment.text for segment in transcript.segments)
     return separator_of(transcript.language).join(texts)
-
-
-def shift(segment: Segment, offset_s: float) -> Segment:
-    """The segment with `offset_s` added to its times."""
-    return replace(
-        segment,
-        start=segment.start + offset_s,
-        end=segment.end + offset_s,
-        words=tuple(
-            replace(word, start=round(word.start + offset_s, 2), end=round(word.end + offset_s, 2))
-            for word in segment.words
-        ),
-    )
 
 
 def confidence_of(segments: Sequence[Segment]) -> float:

@@ -69,12 +69,12 @@ class PaidTranscription:
         `TranscriptionPipeline.open` and `transcribe`, InsufficientCredit or DatabaseUnavailable.
         """
         recording = await self.open(workspace_id, operation, path, asked)
-        charging = self._charge(workspace_id, operation, recording.duration_s, _FAILED)
+        charging = self._charge(workspace_id, operation, recording.transcribed_s, _FAILED)
         async with await charging as charge:
             transcript = await self.pipeline.transcribe(recording)
             answer = to_answer(transcript)  # before the charge: its failure is not charged
             await charge.capture(
-                _milliseconds(recording.duration_s), _completed(charge, transcript)
+                _milliseconds(recording.transcribed_s), _completed(charge, transcript)
             )
         return answer
 

@@ -36,10 +36,11 @@ from pipelines.stt.events import (
     LiveEvent,
     LiveSpeechStarted,
     LiveSpeechStopped,
+    LiveTranscript,
     SpeechResumed,
     live_transcript,
 )
-from pipelines.stt.file import confidence_of, known_language, shift, text_of
+from pipelines.stt.file import confidence_of, known_language, text_of
 from pipelines.stt.hallucination import HallucinationFilter
 from pipelines.stt.turns import TurnJudge, open_endpointer
 from pipelines.tasks import TaskSet
@@ -171,6 +172,7 @@ class LiveSession:
         levels = np.abs(frames).mean(axis=1)
         for probability, level in zip(probabilities.tolist(), levels.tolist(), strict=True):
             self._position += self._frames.size
+            self._frames.note_probability(probability)
             for event in self._endpointer.accept_frame(probability, level):
                 await self._handle(event)
         self._begin_interim()
@@ -205,6 +207,7 @@ class LiveSession:
         if self._is_too_short(event.speech_frames):
             return
         pcm = self._frames.between(event.start, event.end)
+        utterance.speech = self._frames.speech(event.start, event.end)
         wanted_in_s = 0.0  # a voice agent wants the text at once
         if self._options.turns is None:
             silence_s = (event.end - event.speech_end) / STT_SAMPLE_RATE
@@ -243,6 +246,7 @@ class LiveSession:
         pcm = self._frames.between(event.start, min(event.end, self._position))
         speech_s = event.speech_frames * self._frame_s
         if utterance.task is None and not self._is_too_short(event.speech_frames):
+            utterance.speech = self._frames.speech(event.start, event.start + len(pcm))
             utterance.task = self._decoder.decode(pcm, FINAL, utterance)
         self._closed += 1
         self._backlog_s += len(pcm) / STT_SAMPLE_RATE
@@ -283,7 +287,7 @@ class LiveSession:
         ):
             self._decoder.note_language(transcript, len(ended.pcm))
             start_s = event.start / STT_SAMPLE_RATE
-            segments = [shift(segment, start_s) for segment in transcript.segments]
+            segments = [segment.shifted(start_s) for segment in transcript.segments]
         latency_s = self._clock() - ended.known_at
         metrics.stt_final_seconds.observe(latency_s)
         language = transcript.language if transcript else self._decoder.language
@@ -297,8 +301,15 @@ class LiveSession:
             latency_s=latency_s,
             cut=event.cut,
         )
-        metrics.stt_utterances.labels("text" if final.text else "empty").inc()
-        await self._emit(final)
+        await self._emit_revised(ended.utterance, final)
+
+    async def _emit_revised(self, utterance: LiveUtterance, heard: LiveTranscript) -> None:
+        """An agent waits for the text of its turns, so that none is committed before."""
+        if self._options.turns is None:
+            heard = utterance.committed.revise(heard)
+        if heard.final:
+            metrics.stt_utterances.labels("text" if heard.text else "empty").inc()
+        await self._emit(heard)
 
     def _begin_interim(self) -> None:
         """At most one in flight, and none while an earlier text or a likely end is decoded."""
@@ -332,7 +343,7 @@ class LiveSession:
                     samples=samples,
                     latency_s=self._clock() - since,
                 )
-                await self._emit(interim)
+                await self._emit_revised(utterance, interim)
         except EngineError as error:  # the final follows, or reports the failure
             logger.debug("interim_failed", extra={"code": error.code})
         finally:  # after it was emitted: no other begins while the client does not read

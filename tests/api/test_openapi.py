@@ -42,6 +42,7 @@ RULES_BEYOND_SCHEMA = frozenset(
         "/webhooks/{webhook_id}",
         "/openai/v1/audio/speech",
         "/openai/v1/audio/transcriptions",
+        "/openai/v1/audio/translations",
         "/openai/v1/chat/completions",
         "/openai/v1/realtime/client_secrets",
     }

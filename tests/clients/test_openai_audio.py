@@ -16,6 +16,9 @@ from tests.api.local_server import Server
 from tests.clients.node_clients import NodeClients
 from tests.clients.openai_texts import HEARD
 
+# The client calls `audio.translations` deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")
+
 TEXT = "A sentence for the room. And one more."
 
 
@@ -98,13 +101,15 @@ def test_models_are_listed_and_retrieved_by_openai_names(client: OpenAI) -> None
     assert missing.value.code == "model_not_found"
 
 
-def test_errors_raise_the_exception_classes_of_the_client(client: OpenAI) -> None:
+def test_errors_raise_the_exception_classes_of_the_client(client: OpenAI, recording: Path) -> None:
     with pytest.raises(openai.NotFoundError) as missing:
         client.audio.speech.create(model="tts-1", voice="unknown", input=TEXT)
     assert (missing.value.code, missing.value.param) == ("voice_not_found", "voice")
     with pytest.raises(openai.BadRequestError) as wrong:
         client.audio.speech.create(model="tts-1", voice="alloy", input=TEXT, speed=5)
     assert (wrong.value.code, wrong.value.param) == ("validation_error", "speed")
+    with pytest.raises(openai.BadRequestError, match="does not translate"):
+        client.audio.translations.create(model="whisper-1", file=recording)
     with pytest.raises(openai.AuthenticationError):
         client.with_options(api_key="sk_wrong").models.list()
 
@@ -124,6 +129,13 @@ def test_synthesised_speech_is_transcribed_with_real_models(speech_server: Serve
             timestamp_granularities=["word"],
             prompt="A story of the sea.",
         )
+        translate = client.audio.translations.create
+        english = translate(file=("speech.ogg", speech.content), model="whisper-1")
+        verbose = translate(
+            file=("speech.ogg", speech.content), model="whisper-1", response_format="verbose_json"
+        )
+    assert jiwer.wer(plain(said), plain(english.text)) <= 0.2
+    assert (verbose.text, verbose.language) == (english.text, "english")
     assert jiwer.wer(plain(said), plain(heard.text)) <= 0.15
     assert heard.language == "english"
     ends = [word.end for word in heard.words or ()]

@@ -52,6 +52,7 @@ class ScriptedEngine(STTEngine):
         return [self._transcribe(request) for request in requests]
 
     def _transcribe(self, request: TranscriptionRequest) -> Transcript:
+        self.capabilities.check(request)
         known = self.capabilities.languages
         language = request.language or (request.languages or known)[0]
         if language not in known:

@@ -38,10 +38,11 @@ def wordless(seconds: float) -> dict[str, Pcm]:
     return {name: np.clip(sound, -1, 1).astype(np.float32) for name, sound in sounds.items()}
 
 
-def speak(text: str, weights: WeightStore) -> Pcm:
-    """English speech at STT_SAMPLE_RATE, by the engine whose weights are always installed."""
-    engine, info = load_model(TTS, "tts/hibari", weights)
-    request = SynthesisRequest(text=text, voice=info.voices[0].key, language="en")
+def speak(text: str, weights: WeightStore, language: str = "en", config: str = "tts/hibari") -> Pcm:
+    """Speech at STT_SAMPLE_RATE, by default of the engine whose weights are always installed."""
+    engine, info = load_model(TTS, config, weights)
+    voice = next(voice.key for voice in info.voices if voice.language == language)
+    request = SynthesisRequest(text=text, voice=voice, language=language)
     chunks = list(engine.synthesize(request))
     pcm = np.concatenate([chunk.pcm for chunk in chunks])
     return resample(pcm, engine.capabilities.sample_rate, STT_SAMPLE_RATE)

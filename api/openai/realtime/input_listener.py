@@ -80,6 +80,7 @@ class InputListener:
         self._settings: InputAudio | None = None
         self._languages: tuple[str, ...] = ()
         self._expected: str | None = None  # words that the recogniser may hear
+        self._terms: tuple[str, ...] = ()
         self._live: LiveSession | None = None
         self._live_from_s = 0.0  # position of its first audio in the session
         self._running: list[asyncio.Task[None]] = []
@@ -112,13 +113,16 @@ class InputListener:
             return
         await self._stop_listening()
         self._settings, self._languages = settings, languages
-        self._expected = (wanted.expected[-PROMPT_CHARACTERS:] or None) if wanted else None
+        prompt = (wanted.prompt or "").strip() if wanted else ""
+        self._expected = prompt[-PROMPT_CHARACTERS:] or None
+        self._terms = wanted.terms if wanted else ()
         self._live_from_s = self._input.received_s
         self._live = LiveSession(
             self._listening,
             SessionOptions(
                 languages=languages,
                 initial_prompt=self._expected,
+                keyterms=self._terms,
                 interim_ms=self._turns.interim_ms,
                 words=wants_logprobs,
                 owner=str(self._socket.principal.workspace_id),
@@ -183,7 +187,7 @@ class InputListener:
             pcm=pcm,
             language=languages[0] if len(languages) == 1 else None,
             languages=languages,
-            options=DecodingOptions(initial_prompt=self._expected),
+            options=DecodingOptions(initial_prompt=self._expected, terms=self._terms),
             owner=str(owner),
         )
         charge = await self._billing.hold(owner, "stt", part.audio_ms, self._socket.payer)

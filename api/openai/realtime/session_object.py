@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from api.http.bodies import WHOLE, RequestModel, Whole
+from api.http.bodies import WHOLE, KeyTerms, RequestModel, Whole
 from api.native.chat.schemas import MAX_MESSAGES, MAX_TOOLS, Tool
 from api.openai.realtime.faults import MISSING, RealtimeFault, fault_of, wrong, wrong_choice
 from api.openai.realtime.items import InputItem, LongText, Truncation
@@ -27,7 +27,6 @@ from api.openai.speech import PCM_RATE, VoiceName
 from api.sockets.tts.events import LenientModel, shown
 from models.llm.base import SamplingOptions
 from models.llm.base import ToolChoice as EngineToolChoice
-from pipelines.stt.file import expected_text
 
 SPEEDS = (0.25, 1.5)
 IDLE_TIMEOUTS_MS = (5000, 30_000)
@@ -136,6 +135,7 @@ class TranscriptionOptions(SparseModel):
         Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=MAX_KEYWORDS)]
         | None
     ) = None
+    keyterms: KeyTerms | None = None
     delay: Literal["minimal", "low", "medium", "high", "xhigh"] | None = None
 
     @property
@@ -144,9 +144,9 @@ class TranscriptionOptions(SparseModel):
         return (self.language,) if self.language else tuple(filter(None, self.languages or ()))
 
     @property
-    def expected(self) -> str:
-        """The keywords and the prompt in one text."""
-        return expected_text(self.keywords or (), self.prompt or "")
+    def terms(self) -> tuple[str, ...]:
+        """Names and rare words, as they are to be written."""
+        return (*(self.keywords or ()), *(self.keyterms or ()))
 
 
 class NoiseReduction(SparseModel):

@@ -32,6 +32,7 @@ from pipelines.errors import InsufficientCredit, InvalidAudio, InvalidRequest, p
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveSpeechStarted, LiveTranscript
 from pipelines.stt.file import separator_of
+from pipelines.stt.formatting import TranscriptStyle
 from pipelines.stt.session import LiveSession
 from pipelines.text.language_names import iso_code, name_language
 
@@ -135,6 +136,8 @@ class SttConversation:
                 utterance_end_ms=config.utterance_end_ms,
                 interim_ms=config.interim_results_frequency,
                 no_speech_threshold=config.no_speech_threshold,
+                keyterms=tuple(config.keyterms),
+                form=TranscriptStyle(config.numerals, config.profanity_filter, config.punctuate),
                 owner=str(self._session.principal.workspace_id),
             ),
             self._emit,
@@ -244,6 +247,8 @@ class SttConversation:
         return stt_event(
             "transcription",
             text=heard.text,
+            committed=heard.committed,
+            tentative=heard.text.removeprefix(heard.committed),
             confidence=round(heard.confidence, 4),
             language=heard.language,
             language_name=heard.language.upper(),

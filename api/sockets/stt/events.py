@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
+from api.http.bodies import KeyTerms
 from api.sockets.kernel.conversation import json_text, parse_tagged
 from pipelines.audio.decode.stream import LiveSampleRate
 
@@ -43,6 +44,10 @@ class StartConfig(STTClientMessage):
     continuous_mode: bool = False
     interim_results_frequency: Milliseconds | None = None
     no_speech_threshold: float = Field(default=0.6, ge=0, le=1)
+    keyterms: KeyTerms = []
+    profanity_filter: bool = False
+    numerals: bool = False
+    punctuate: bool = True
 
 
 class Start(STTClientMessage):

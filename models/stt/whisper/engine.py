@@ -8,7 +8,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import ctranslate2
 import numpy as np
@@ -23,6 +23,7 @@ from faster_whisper.transcribe import (
 from configs.schema.models.stt import WhisperConfig, WhisperGuards
 from models.audio import Pcm
 from models.errors import InvalidEngineRequest, UnsupportedLanguage
+from models.stt import coverage
 from models.stt.base import (
     INTERIM,
     SPECULATIVE,
@@ -34,6 +35,7 @@ from models.stt.base import (
     TranscriptionRequest,
     Word,
 )
+from models.stt.whisper import key_terms
 from models.stt.whisper.encoder_window import WINDOW_S, WINDOW_STATES, EncoderWindow, States
 from models.stt.whisper.hallucination import IMPROBABLE_LOGPROB, Decoding, HallucinationGuards
 from models.weights.store import WeightStore
@@ -134,13 +136,40 @@ class WhisperEngine(STTEngine):
             ),
             max_concurrency=max_concurrency,
             max_batch_size=config.batch_size,
+            translates=config.translates and whisper.model.is_multilingual,
             device=device,
         )
-        self._tokenizers: dict[str, Tokenizer] = {}
+        self._tokenizers: dict[tuple[str, bool], Tokenizer] = {}
 
     def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
         for request in requests:
             self._check(request)
+        transcripts = self._transcribe(requests)
+        for index, request in enumerate(requests):
+            if request.speech:
+                transcripts[index] = self._with_missed(request, transcripts[index])
+        return transcripts
+
+    def _with_missed(self, request: TranscriptionRequest, whole: Transcript) -> Transcript:
+        """The transcript, with the speech that it missed."""
+        words = coverage.words_of([whole])
+        if (at := coverage.cut_at(request, words)) is None:
+            return whole
+        parts = coverage.cut(request, at, whole.language)
+        heard = self._transcribe(parts)
+        if len(coverage.words_of(heard)) <= len(words):
+            return whole
+        return coverage.join(whole, list(map(self._with_missed, parts, heard)), at)
+
+    def _in_parts(self, job: DecodingJob) -> Transcript | None:
+        """A text that repeats itself is often that of speech that does: shorter parts do not, and
+        take less time than more tries. None for speech without a pause."""
+        if len(job.request.speech) < 2 or (at := coverage.cut_at(job.request, ())) is None:
+            return None
+        parts = self.transcribe(coverage.cut(job.request, at, job.language))
+        return coverage.join(Transcript(job.language, job.probability), parts, at)
+
+    def _transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
         began = time.monotonic()
         transcripts = [  # the result of silence
             Transcript(request.language or (request.languages or ("en",))[0], 0.0)
@@ -148,7 +177,7 @@ class WhisperEngine(STTEngine):
         ]
         heard = [index for index, request in enumerate(requests) if _is_audible(request.pcm)]
         encoded = self._encode([requests[index] for index in heard])
-        groups: dict[tuple[int, str | None, int], list[tuple[int, DecodingJob]]] = defaultdict(list)
+        groups: dict[tuple[object, ...], list[tuple[int, DecodingJob]]] = defaultdict(list)
         for index, states in zip(heard, encoded, strict=True):
             request = requests[index]
             within_s = math.inf if request.retry_within_s is None else request.retry_within_s
@@ -184,6 +213,7 @@ class WhisperEngine(STTEngine):
         return ctranslate2.StorageView.from_array(np.stack(states))
 
     def _check(self, request: TranscriptionRequest) -> None:
+        self.capabilities.check(request)
         for language in (request.language, *request.languages):
             if language is not None and language not in self.capabilities.languages:
                 raise UnsupportedLanguage(f"this model does not know the language {language!r}")
@@ -226,14 +256,18 @@ class WhisperEngine(STTEngine):
             if job.interim or (doubtful and silence):
                 # For an interim a second decoding would come too late, and silence needs none.
                 return Transcript(job.language, job.probability)
+            if self._guards.is_runaway(decoding) and (parts := self._in_parts(job)) is not None:
+                return parts
             if self._is_decoded_again(job, decoding):
                 padding_s = self._config.retry_padding_s
                 job.states = self._window.encode(job.request.pcm, padding_s)
                 decoding = self._decode_again(job)
         if not decoding.text or self._guards.is_hallucination(decoding, job.request.options):
             return Transcript(job.language, job.probability)
+        if options.terms:
+            decoding = self._with_terms(job, decoding)
         words: tuple[Word, ...] = ()
-        if job.request.options.words:
+        if job.request.options.words or job.request.speech:
             words = self._align_words(job, decoding)
         segment = Segment(
             text=decoding.text,
@@ -245,9 +279,21 @@ class WhisperEngine(STTEngine):
         )
         return Transcript(job.language, job.probability, (segment,))
 
+    def _with_terms(self, job: DecodingJob, decoding: Decoding) -> Decoding:
+        """Decoded again before the likely key terms, if that finds more of them."""
+        options = job.request.options
+        terms = key_terms.likely_terms(decoding.text, options.terms)
+        if not terms or key_terms.count(decoding.text, terms) == len(terms):
+            return decoding
+        prompt = f"{', '.join(terms)}. {options.initial_prompt or ''}"
+        request = replace(job.request, options=replace(options, initial_prompt=prompt))
+        again = self._decode([replace(job, request=request)])[0]
+        more = key_terms.count(again.text, terms) > key_terms.count(decoding.text, terms)
+        return again if more and not self._guards.is_suspect(again, options) else decoding
+
     def _align_words(self, job: DecodingJob, decoding: Decoding) -> tuple[Word, ...]:
         """The time of each word, from the decoder's attention."""
-        tokenizer, duration_s = self._tokenizer(job.language), _seconds(job.request.pcm)
+        tokenizer, duration_s = self._tokenizer(job), _seconds(job.request.pcm)
         text = [token for token in decoding.tokens if token < tokenizer.eot]
         if not text:
             return ()
@@ -326,13 +372,13 @@ class WhisperEngine(STTEngine):
             return_scores=True,
             return_no_speech_prob=True,
             suppress_blank=True,
-            suppress_tokens=get_suppressed_tokens(self._tokenizer(jobs[0].language), [-1]),
+            suppress_tokens=get_suppressed_tokens(self._tokenizer(jobs[0]), [-1]),
             **(sampling if temperature else {}),
         )
         decodings = []
         for job, limit, result in zip(jobs, limits, results, strict=True):
             tokens = tuple(result.sequences_ids[0])
-            text = self._tokenizer(job.language).decode(list(tokens)).strip()
+            text = self._tokenizer(job).decode(list(tokens)).strip()
             decodings.append(
                 Decoding(
                     tokens=tokens,
@@ -348,22 +394,23 @@ class WhisperEngine(STTEngine):
         return decodings
 
     def _prompt(self, job: DecodingJob) -> list[int]:
-        tokenizer = self._tokenizer(job.language)
+        tokenizer = self._tokenizer(job)
         prompt: list[int] = []
         if job.request.options.initial_prompt:
             terms = tokenizer.encode(" " + job.request.options.initial_prompt.strip())
             prompt = [tokenizer.sot_prev, *terms[: MAX_TOKENS // 2 - 8]]
         return [*prompt, *tokenizer.sot_sequence, tokenizer.no_timestamps]
 
-    def _tokenizer(self, language: str) -> Tokenizer:
-        if language not in self._tokenizers:
-            self._tokenizers[language] = Tokenizer(
+    def _tokenizer(self, job: DecodingJob) -> Tokenizer:
+        key = language, translate = job.language, job.request.options.translate
+        if key not in self._tokenizers:
+            self._tokenizers[key] = Tokenizer(
                 self._whisper.hf_tokenizer,
                 self._model.is_multilingual,
-                task="transcribe",
+                task="translate" if translate else "transcribe",
                 language=language,
             )
-        return self._tokenizers[language]
+        return self._tokenizers[key]
 
 
 def _is_rest_of_number(before: str, word: str) -> bool:

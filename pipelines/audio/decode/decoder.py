@@ -100,8 +100,10 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
         owner: Owner = "",
         sample_rate: int = STT_SAMPLE_RATE,
         max_duration_s: float = MAX_DURATION_S,
+        channel: int | None = None,
     ) -> DecodedAudio:
-        """Mono pcm of a file of a temporary directory, which lies in an unnamed file there.
+        """Mono pcm of a file of a temporary directory, which lies in an unnamed file there: one
+        channel, by default the mean of all.
 
         Owners (workspaces) take turns, and a file that fails uses up a turn as any other. Raises
         InvalidAudio, AudioTooLong, FileTooLarge or Overloaded. Cancelling ends the work.
@@ -113,6 +115,7 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
                     "format": audio_format,
                     "sample_rate": sample_rate,
                     "max_seconds": max_duration_s,
+                    "channel": channel,
                 }
                 pcm, duration_s = await self._decode(path, owner, job)
         except PipelineError as error:

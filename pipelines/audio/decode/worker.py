@@ -1,11 +1,12 @@
 """The process that decodes uploads by FFmpeg (PyAV): each in a sandboxed child, which it forks.
 
 `python -m pipelines.audio.decode.worker` gets jobs over the socket that is its standard input, each
-a message `{"format", "sample_rate", "max_seconds"}` with three open files: a socket for the answer,
-the source and the target. The answer is `{"duration_s"}`, with mono float32 samples in the target,
-or `{"error", "message"}`, and then the end of the stream. A caller that shuts its end of that
-socket down has the child killed. The process itself reads no upload, so that no file can harm the
-decoding of the next, and a child is there in milliseconds. It imports little.
+a message `{"format", "sample_rate", "max_seconds"}`, with `channel` where one is asked for, with
+three open files: a socket for the answer, the source and the target. The answer is
+`{"duration_s"}`, with mono float32 samples in the target, or `{"error", "message"}`, and then the
+end of the stream. A caller that shuts its end of that socket down has the child killed. The process
+itself reads no upload, so that no file can harm the decoding of the next, and a child is there in
+milliseconds. It imports little.
 """
 
 import gc
@@ -74,8 +75,12 @@ class PcmWriter:
     It counts the decoded samples, regardless of headers, and refuses too many.
     """
 
-    def __init__(self, target: BinaryIO, rate: int, max_seconds: float) -> None:
+    def __init__(
+        self, target: BinaryIO, rate: int, max_seconds: float, channel: int | None = None
+    ) -> None:
+        """Without a `channel` the samples are the mean of all."""
         self._target = target
+        self._channel = channel
         self._rate = rate
         self._max_seconds = max_seconds
         self._resampler: StreamResampler | None = None
@@ -98,7 +103,10 @@ class PcmWriter:
         if self._resampler is None or rate != self._resampler.from_hz:
             self._write(_EMPTY, last=True)
             self._resampler = StreamResampler(rate, self._rate)
-        self._write(np.clip(samples, -1.0, 1.0).mean(axis=0, dtype=np.float32))
+        if self._channel is not None and self._channel >= len(samples):
+            raise InvalidAudio("the audio has one channel; multichannel needs two")
+        chosen = samples if self._channel is None else samples[self._channel, None]
+        self._write(np.clip(chosen, -1.0, 1.0).mean(axis=0, dtype=np.float32))
 
     def finish(self) -> float:
         """Writes the rest, and gives the seconds of all. Raises InvalidAudio."""
@@ -118,7 +126,7 @@ class PcmWriter:
 
 def decode(job: dict[str, Any], source: BinaryIO, target: BinaryIO) -> dict[str, Any]:
     """Decodes one file. Raises PipelineError."""
-    writer = PcmWriter(target, job["sample_rate"], job["max_seconds"])
+    writer = PcmWriter(target, job["sample_rate"], job["max_seconds"], job.get("channel"))
     for samples, rate in _blocks(source, *ACCEPTED[job["format"]]):
         writer.add(samples, rate)
     return {"duration_s": writer.finish()}

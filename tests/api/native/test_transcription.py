@@ -3,15 +3,19 @@
 import asyncio
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 from fastapi import FastAPI
 
-from models.stt.base import STT_SAMPLE_RATE
+from api.services import Services
+from models.base import ModelInfo
+from models.stt.base import STT_SAMPLE_RATE, Segment, Transcript, TranscriptionRequest, Word
 from pipelines.stt.file import DecodedRecording
 from tests.api.disconnects import send_and_disconnect
+from tests.api.money import Books
 from tests.hostile.audio_files import encode, wav
 
 Headers = dict[str, str]
@@ -19,7 +23,7 @@ SCRIPT = "the quick brown fox"
 
 
 async def send(
-    client: httpx.AsyncClient, auth: Headers, data: bytes, name: str = "a.wav", **fields: str
+    client: httpx.AsyncClient, auth: Headers, data: bytes, name: str = "a.wav", **fields: Any
 ) -> httpx.Response:
     return await client.post("/stt", headers=auth, files={"audio": (name, data)}, data=fields)
 
@@ -123,13 +127,19 @@ async def test_silence_has_no_utterances(client: httpx.AsyncClient, auth: Header
         ({"timestamps": "perhaps"}, "timestamps"),
         ({"speaker_labels": "perhaps"}, "speaker_labels"),
         ({"response_format": "xml"}, "response_format"),
+        ({"numerals": "perhaps"}, "numerals"),
+        ({"punctuate": "2"}, "punctuate"),
+        ({"profanity_filter": "x"}, "profanity_filter"),
+        ({"keyterms": ["x" * 101]}, "keyterms"),
+        ({"keyterms": ["x"] * 101}, "keyterms"),
+        ({"keyterms[]": ["x", ""]}, "keyterms"),
     ],
 )
 async def test_an_invalid_field_is_named_in_the_error(
     client: httpx.AsyncClient,
     auth: Headers,
     speech_wav: bytes,
-    fields: dict[str, str],
+    fields: dict[str, Any],
     named: str,
 ) -> None:
     answer = await send(client, auth, speech_wav, **fields)
@@ -154,6 +164,64 @@ async def test_invalid_and_oversized_audio_is_refused(
 ) -> None:
     answer = await send(client, auth, data)
     assert (answer.status_code, answer.json()["error"]) == (400, error)
+
+
+class Swearing:
+    """Hears the same in any audio."""
+
+    def __init__(self) -> None:
+        self.asked: list[TranscriptionRequest] = []
+
+    async def describe(self) -> ModelInfo:
+        return ModelInfo("svc/fake", "stt", "fake", "us", 0, languages=("en",))
+
+    async def transcribe(self, request: TranscriptionRequest) -> Transcript:
+        self.asked.append(request)
+        said = "Shit, it costs nine hundred euros."
+        words = [Word(word, at / 9, (at + 1) / 9, 0.9) for at, word in enumerate(said.split())]
+        timed = tuple(words) if request.options.words else ()
+        return Transcript("en", 0.9, (Segment(said, 0.0, 0.7, -0.1, 0.0, timed),))
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({}, "Shit, it costs nine hundred euros."),
+        ({"numerals": "true"}, "Shit, it costs 900 euros."),
+        ({"profanity_filter": "1", "punctuate": "true"}, "S***, it costs nine hundred euros."),
+        ({"punctuate": "false"}, "shit it costs nine hundred euros"),
+    ],
+)
+async def test_options_change_how_the_text_is_written(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    services: Services,
+    speech_wav: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+    fields: dict[str, str],
+    text: str,
+) -> None:
+    pipeline = services.speech.transcription.pipeline
+    monkeypatch.setattr(pipeline, "_transcriber", Swearing())
+    body = (await send(client, auth, speech_wav, timestamps="true", **fields)).json()
+    assert body["text"] == " ".join(word["word"] for word in body["words"]) == text
+
+
+async def test_key_terms_reach_the_engine_without_spaces(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    services: Services,
+    speech_wav: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hearing = Swearing()
+    monkeypatch.setattr(services.speech.transcription.pipeline, "_transcriber", hearing)
+    for name in ("keyterms", "keyterms[]"):
+        terms: dict[str, Any] = {name: [" Kaczmarek ", "Łódź"]}
+        answer = await send(client, auth, speech_wav, **terms)
+        assert answer.status_code == 200, answer.text
+        assert "x-ignored-fields" not in answer.headers
+    assert {asked.options.terms for asked in hearing.asked} == {("Kaczmarek", "Łódź")}
 
 
 async def test_a_form_without_audio_is_refused(client: httpx.AsyncClient, auth: Headers) -> None:
@@ -205,3 +273,48 @@ async def test_a_disconnect_during_the_upload_leaves_no_temporary_file(
     sent = httpx.Request("POST", "http://test/stt", files={"audio": b"RIFF"}, headers=auth)
     assert await send_and_disconnect(app, sent) == 499
     assert not list(tmp_path.glob("antiphon-upload-*"))
+
+
+def stereo(left: np.ndarray, right: np.ndarray) -> bytes:
+    both = np.stack([left, right], axis=1) * 32767
+    return wav(both.astype("<i2").tobytes(), rate=STT_SAMPLE_RATE, channels=2)
+
+
+async def test_two_channels_are_two_speakers(
+    client: httpx.AsyncClient, auth: Headers, books: Books, speech: np.ndarray
+) -> None:
+    quiet = np.zeros(len(speech) + STT_SAMPLE_RATE, np.float32)
+    one, other = np.concatenate([speech, quiet]), np.concatenate([quiet, speech])
+    for left, right, speakers in ((one, other, ["A", "B"]), (other, one, ["B", "A"])):
+        sent = stereo(left, right)
+        body = (await send(client, auth, sent, multichannel="true", timestamps="true")).json()
+        assert [turn["speaker"] for turn in body["utterances"]] == speakers
+        assert [turn["text"] for turn in body["utterances"]] == [SCRIPT, SCRIPT]
+        assert body["text"] == f"{SCRIPT} {SCRIPT}"
+        starts = [turn["start"] for turn in body["utterances"]]
+        assert starts[0] < 1 < len(speech) / STT_SAMPLE_RATE < starts[1]
+        assert [word["speaker"] for word in body["words"]] == [
+            speaker for speaker in speakers for _ in SCRIPT.split()
+        ]
+    seconds = len(one) / STT_SAMPLE_RATE
+    assert body["duration"] == pytest.approx(seconds, abs=0.01)
+    assert (await books.charged("stt"))[0] == pytest.approx(2 * 2 * seconds * 1000, abs=8)
+
+
+async def test_one_silent_channel_has_no_speaker(
+    client: httpx.AsyncClient, auth: Headers, speech: np.ndarray
+) -> None:
+    quiet = np.zeros(len(speech), np.float32)
+    body = (await send(client, auth, stereo(quiet, speech), multichannel="1")).json()
+    assert [turn["speaker"] for turn in body["utterances"]] == ["B"]
+    body = (await send(client, auth, stereo(quiet, quiet), multichannel="1")).json()
+    assert (body["text"], body["utterances"]) == ("", [])
+
+
+async def test_multichannel_needs_two_channels(
+    client: httpx.AsyncClient, auth: Headers, books: Books, speech_wav: bytes
+) -> None:
+    answer = await send(client, auth, speech_wav, multichannel="true")
+    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_audio")
+    assert "two" in answer.json()["message"]
+    assert await books.charged("stt") == (0, 0)

@@ -12,7 +12,7 @@ from api.app import create_app
 from api.services import Services
 from configs.schema.transcription import load_profiles
 from models.errors import EngineLost
-from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
+from models.stt.base import STT_SAMPLE_RATE, Segment, Transcript, TranscriptionRequest, Word
 from models.vad.base import VADEngine
 from pipelines.stt.file import TranscriptionPipeline
 from tests.api.disconnects import send_and_disconnect
@@ -76,6 +76,16 @@ class Listener:
         if len(self.asked) > 1:
             await self.waits.wait()
         return await self._inner.transcribe(request)
+
+
+class Translator(Listener):
+    """Hears Japanese, and says it in English."""
+
+    async def transcribe(self, request: TranscriptionRequest) -> Transcript:
+        self.asked.append(request)
+        words = (Word("good", 0.1, 0.3, 0.9), Word("morning", 0.3, 0.8, 0.9))
+        segment = Segment("good morning", 0.1, 0.8, -0.1, 0.0, words)
+        return Transcript("ja", 0.9, (segment,))
 
 
 def client_with(services: Services, listener: Listener) -> httpx.AsyncClient:
@@ -194,13 +204,15 @@ async def test_prompt_keywords_and_languages_reach_the_engine(
             auth,
             speech_wav,
             prompt="Antiphon, a service.",
-            keywords__=["Hibari", "Kokoro"],
+            keywords__=["Hibari"],
+            keyterms__=["Kokoro"],
             languages__=["de", "en-GB"],
         )
         assert answer.status_code == 200, answer.text
         await send(client, auth, speech_wav, model="phone_call", prompt="x" * 5000)
     first, second = listener.asked
-    assert first.options.initial_prompt == "Hibari, Kokoro Antiphon, a service."
+    assert first.options.initial_prompt == "Antiphon, a service."
+    assert first.options.terms == ("Hibari", "Kokoro")
     assert (first.language, first.languages) == (None, ("de", "en"))
     assert len(second.options.initial_prompt or "") == 700
 
@@ -262,6 +274,9 @@ async def test_validation_error_names_the_field(
         ({"timestamp_granularities__": ["letter"]}, "timestamp_granularities", "word"),
         ({"language": "xx"}, None, "language"),
         ({"keywords__": ["x" * 101]}, "keywords", "100"),
+        ({"keyterms__": ["x" * 101]}, "keyterms", "100"),
+        ({"keyterms__": [" "]}, "keyterms", "1"),
+        ({"keyterms__": ["x"] * 101}, "keyterms", "100"),
     ]
     for fields, param, words in wrong:
         answer = await send(client, auth, speech_wav, **fields)
@@ -282,7 +297,43 @@ async def test_a_missing_file_unknown_model_or_invalid_audio_is_refused(
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_audio")
 
 
-async def test_translations_endpoint_is_a_404(client: httpx.AsyncClient, auth: Headers) -> None:
-    answer = await client.post("/openai/v1/audio/translations", headers=auth, files={"file": b"x"})
-    assert answer.status_code == 404
-    assert "transcriptions" in answer.json()["error"]["message"]
+async def translate(
+    client: httpx.AsyncClient, auth: Headers, data: bytes, **fields: str
+) -> httpx.Response:
+    files = {"file": ("speech.wav", data)}
+    return await client.post(
+        "/openai/v1/audio/translations", headers=auth, files=files, data=fields
+    )
+
+
+async def test_a_translation_is_english_in_the_format_asked_for(
+    services: Services, auth: Headers, books: Books, three_wav: bytes
+) -> None:
+    listener = Translator(services)
+    async with client_with(services, listener) as client:
+        plain = await translate(client, auth, three_wav, model="whisper-1", prompt="A call.")
+        assert plain.json()["text"] == " ".join(["good morning"] * 3)
+        verbose = await translate(client, auth, three_wav, response_format="verbose_json")
+        text = await translate(client, auth, three_wav, response_format="text")
+        srt = await translate(client, auth, three_wav, response_format="srt")
+    found = verbose.json()
+    assert (found["task"], found["language"], len(found["segments"])) == ("translate", "english", 3)
+    assert text.text == plain.json()["text"] + "\n"
+    assert srt.text.startswith("1\n00:00:0") and "good morning" in srt.text
+    assert all(asked.options.translate and not asked.speech for asked in listener.asked)
+    assert listener.asked[1].language == "ja", "the language of the first segment"
+    assert listener.asked[0].options.initial_prompt == "A call."
+    seconds = 4 * verbose.json()["duration"]
+    assert (await books.charged("stt"))[0] == pytest.approx(seconds * 1000, abs=8)
+
+
+async def test_a_model_that_cannot_translate_is_refused_at_no_charge(
+    client: httpx.AsyncClient, auth: Headers, books: Books, speech_wav: bytes
+) -> None:
+    answer = await translate(client, auth, speech_wav)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (400, "validation_error")
+    assert "does not translate" in error["message"]
+    for wrong in ({"response_format": "diarized_json"}, {"model": "svc/none"}):
+        assert (await translate(client, auth, speech_wav, **wrong)).status_code in (400, 404)
+    assert await books.charged("stt") == (0, 0)

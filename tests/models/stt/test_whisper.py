@@ -80,6 +80,29 @@ def test_word_times_are_in_order_and_inside_the_audio(engine: WhisperEngine, spe
     assert all(0 <= word.confidence <= 1 for word in segment.words)
 
 
+def test_french_is_translated_into_english(engine: WhisperEngine, weights: WeightStore) -> None:
+    try:
+        pcm = speak("La maison est près de la mer.", weights, "fr", "tts/kokoro")
+    except WeightsMissing as error:
+        pytest.skip(str(error))
+    options = DecodingOptions(translate=True, words=True)
+    requests = [TranscriptionRequest(pcm, options=options), TranscriptionRequest(pcm)]
+    translation, transcript = engine.transcribe(requests)
+    assert translation.language == transcript.language == "fr"
+    assert "the house is near the sea" in translation.segments[0].text.lower()
+    assert "maison" in transcript.segments[0].text
+    assert translation.segments[0].words
+
+
+def test_an_engine_that_does_not_translate_refuses_it(
+    engine: WhisperEngine, speech: Pcm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unable = replace(engine.capabilities, translates=False)
+    monkeypatch.setattr(engine, "capabilities", unable)
+    with pytest.raises(InvalidEngineRequest, match="does not translate"):
+        text_of(engine, speech, options=DecodingOptions(translate=True))
+
+
 @pytest.mark.parametrize("seconds", [0.3, 2.0])
 def test_audio_without_speech_has_no_text(engine: WhisperEngine, seconds: float) -> None:
     sounds = wordless(seconds)

@@ -15,7 +15,7 @@ from models.stt.base import STT_SAMPLE_RATE, Segment, Word
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
-from pipelines.audio.segments import SpeechSegment
+from pipelines.audio.segments import SpeechSegment, spans_of
 from pipelines.stt.diarization import (
     HOP_S,
     MIN_WINDOW_S,
@@ -129,7 +129,7 @@ def test_embedding_windows_lie_within_speech_and_reach_its_ends() -> None:
     segment = SpeechSegment(FRAME * 16, STT_SAMPLE_RATE * 10)  # from 0.512 s on
     windows = [
         tuple(0.512 + sample / STT_SAMPLE_RATE for sample in window)
-        for window in voice_windows(probabilities, FRAME, segment)
+        for window in voice_windows(spans_of(probabilities, FRAME, segment))
     ]
     ends = [*windows[0], windows[1][0], windows[-1][1]]
     assert ends == pytest.approx([2.0, 3.0, 4.0, 9.0], abs=0.04)

@@ -15,16 +15,9 @@ from models.errors import EngineLost, UnsupportedLanguage
 from models.stt.base import FINAL, INTERIM, SPECULATIVE, Transcript, TranscriptionRequest
 from pipelines.errors import InvalidRequest
 from pipelines.stt.decoding import SessionOptions
-from pipelines.stt.events import (
-    FailedUtterance,
-    LiveEvent,
-    LiveSpeechStarted,
-    LiveTranscript,
-)
-from pipelines.stt.session import (
-    LiveSession,
-    LiveTranscriptionPipeline,
-)
+from pipelines.stt.endpointing import SilenceTurns
+from pipelines.stt.events import FailedUtterance, LiveEvent, LiveSpeechStarted, LiveTranscript
+from pipelines.stt.session import LiveSession, LiveTranscriptionPipeline
 from tests.pipelines.stt.listening_doubles import (
     FakeTranscriber,
     LoudnessVAD,
@@ -106,6 +99,28 @@ async def test_the_speculative_transcript_becomes_the_final(model: FakeTranscrib
         assert final.words[0].start == pytest.approx(1, abs=0.04)  # after 0.3 s of pre-roll
 
 
+async def test_the_recogniser_knows_where_someone_speaks(model: FakeTranscriber) -> None:
+    options = SessionOptions(utterance_end_ms=1000, interim_ms=300)
+    async with listening(model, options) as live:
+        await live.hear(quiet(1), loud(1), quiet(0.6), loud(2), quiet(1.5))
+    by_urgency = {request.urgency: request for request in model.requests}
+    assert by_urgency[INTERIM].speech == ()
+    asked = by_urgency[SPECULATIVE]
+    spans_s = [(start / 16_000, end / 16_000) for start, end in asked.speech]
+    assert spans_s == [pytest.approx((0.3, 1.3), abs=0.05), pytest.approx((1.9, 3.9), abs=0.05)]
+    assert asked.speech[-1][1] <= len(asked.pcm)
+
+
+@pytest.mark.parametrize(("pause_s", "spans"), [(0.1, 0), (0.6, 2)])
+async def test_an_agent_looks_for_missed_speech_only_at_pauses(
+    model: FakeTranscriber, pause_s: float, spans: int
+) -> None:
+    options = SessionOptions(words=False, turns=SilenceTurns(silence_ms=1000))
+    async with listening(model, options) as live:
+        await live.hear(quiet(1), loud(1), quiet(pause_s), loud(1), quiet(1.5))
+    assert len(model.requests[-1].speech) == spans
+
+
 async def test_speculative_requests_may_retry_until_the_endpoint(model: FakeTranscriber) -> None:
     options = SessionOptions(utterance_end_ms=800)
     async with listening(model, options, retry_within_s=0.1) as live:
@@ -152,6 +167,36 @@ async def test_interims_come_at_their_interval_before_the_final(model: FakeTrans
     assert live.events[-1] == live.finals[0]
     durations = [interim.duration_s for interim in live.interims]
     assert durations == sorted(durations)
+
+
+async def test_finals_begin_with_the_committed_text_of_their_interims(
+    model: FakeTranscriber,
+) -> None:
+    def answer(number: int, request: TranscriptionRequest) -> Transcript:
+        text = (
+            f"It was {'said' * (number > 1)} {number}" if request.urgency == INTERIM else "Is wet"
+        )
+        return transcript(number, request, text)
+
+    model.answer = answer
+    async with listening(model, SessionOptions(interim_ms=300)) as live:
+        await live.hear(loud(2), quiet(1))
+        commits = [event.committed for event in live.interims]
+        assert commits[:4] == ["", "It was", "It was", "It was said"]
+        (final,) = live.finals
+        assert final.text.startswith(commits[-1])
+        assert final.committed == final.text
+
+
+async def test_a_rejected_utterance_has_its_committed_text(model: FakeTranscriber) -> None:
+    def answer(number: int, request: TranscriptionRequest) -> Transcript:
+        heard = transcript(number, request, "It was there")
+        return heard if request.urgency == INTERIM else replace(heard, segments=())
+
+    model.answer = answer
+    async with listening(model, SessionOptions(interim_ms=300)) as live:
+        await live.hear(loud(2), quiet(1))
+        assert [final.text for final in live.finals] == ["It was"]
 
 
 async def test_a_late_interim_is_dropped(model: FakeTranscriber) -> None:

@@ -287,19 +287,26 @@ async def test_the_recogniser_gets_the_languages_and_the_words_that_are_expected
             await client.speak(quiet(0.8))
             await client.until("conversation.item.input_audio_transcription.completed")
 
-        keywords = ["Quixbury", "Zorblatt"]
-        await choose(languages=["de", "en-GB"], keywords=keywords, prompt=" A call. ")
+        keywords, terms = ["Quixbury"], [" Zorblatt "]
+        await choose(
+            languages=["de", "en-GB"], keywords=keywords, keyterms=terms, prompt=" A call. "
+        )
         await client.until("session.updated")
         await speak()
         asked = heard.requests[-1]
         assert (asked.languages, asked.language) == (("de", "en"), None)
-        assert asked.options.initial_prompt == "Quixbury, Zorblatt A call."
+        assert asked.options.initial_prompt == "A call."
+        assert asked.options.terms == ("Quixbury", "Zorblatt")
         assert not asked.options.words  # no logprobs are asked for
-        await choose(languages=["de"], language="en", keywords=None, prompt=None)
+        await choose(languages=["de"], language="en", keywords=None, keyterms=None, prompt=None)
         await client.until("session.updated")
         await speak()
         asked = heard.requests[-1]
         assert (asked.language, asked.options.initial_prompt) == ("en", None)
+        assert asked.options.terms == ()
+        await choose(keyterms=["x" * 101])
+        error = await client.until_error()
+        assert error["param"].startswith("session.audio.input.transcription.keyterms")
         await choose(languages=["de", "tlh"], language=None)
         error = await client.until_error()
         assert error["param"] == "session.audio.input.transcription.languages"

@@ -86,6 +86,8 @@ async def test_a_final_has_every_field_of_the_protocol(client: SttClient) -> Non
     assert final == {
         "type": "transcription",
         "text": "text 0",
+        "committed": "text 0",
+        "tentative": "",
         "confidence": 0.9048,
         "language": "en",
         "language_name": "EN",
@@ -173,6 +175,29 @@ async def test_interims_precede_their_final_and_are_at_least_300_ms_apart(
     assert 3 <= len(texts) <= 6  # 100 ms was raised to 300
     assert {text["sentence_id"] for text in texts} == {1}
     assert not any(text["is_final"] or text["speech_final"] for text in texts[:-1])
+    assert all(text["committed"] + text["tentative"] == text["text"] for text in texts)
+    assert texts[-2]["committed"] == "text"  # the numbers of the fake's texts differ
+    assert texts[-1]["text"].startswith("text")
+
+
+async def test_key_terms_and_the_format_of_the_text_are_those_of_start(
+    client: SttClient, fake: FakeTranscriber
+) -> None:
+    fake.answer = lambda number, asked: transcript(number, asked, "Shit, nine hundred.")
+    for wrong in (["x" * 101], [""], ["x"] * 101, "x"):
+        refused = await client.start(keyterms=wrong)
+        assert refused["type"] == "error" and "keyterms" in refused["error"]
+    await client.start(
+        continuous_mode=True,
+        keyterms=[" Kaczmarek "],
+        numerals=True,
+        profanity_filter=True,
+        punctuate=False,
+    )
+    await client.send_pcm(quiet(0.5), loud(1), quiet(1))
+    (final,) = finals(await client.receive_until("transcription"))
+    assert final["text"] == "s*** 900"
+    assert {asked.options.terms for asked in fake.requests} == {("Kaczmarek",)}
 
 
 async def test_config_changes_languages_and_mode(client: SttClient, fake: FakeTranscriber) -> None:

@@ -25,6 +25,7 @@ transformers = pytest.importorskip("transformers", reason=LIBRARIES)
 pytest.importorskip("accelerate", reason=LIBRARIES)
 pytest.importorskip("torchaudio", reason=LIBRARIES, exc_type=ImportError)
 
+from models.stt.whisper.engine import DecodingJob  # noqa: E402
 from models.stt.whisper_transformers.engine import TransformersWhisperEngine  # noqa: E402
 from models.stt.whisper_transformers.network import LogMel  # noqa: E402 they import the libraries
 from tests.models.stt.whisper_transformers.published_whisper import convert  # noqa: E402
@@ -74,8 +75,10 @@ def test_decoded_tokens_and_their_log_probability_match_the_transformers_library
 ) -> None:
     model = engine._model
     states = model.encode([noise(2.0)])[0]
-    prompt = [model._sot, model._languages["<|en|>"], engine._tokenizer("en").transcribe]
-    prompt.append(engine._tokenizer("en").no_timestamps)
+    job = DecodingJob(TranscriptionRequest(noise(2.0)), states.cpu().numpy(), 0.0, "en")
+    tokenizer = engine._tokenizer(job)
+    prompt = [model._sot, model._languages["<|en|>"], tokenizer.transcribe]
+    prompt.append(tokenizer.no_timestamps)
     [made] = model.generate(
         engine._view([states]), [prompt], beam_size=1, max_length=16, suppress_tokens=()
     )

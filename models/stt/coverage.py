@@ -1,0 +1,73 @@
+"""Missed speech: speech that no word of a transcript covers.
+
+A decoder without time tokens skips sentences, most often repeated ones, and stops before the last.
+The times of the words, from its cross-attention, tell: a word beside a skipped sentence stretches
+over it. Such a request is cut in two at a pause, and both parts are decoded alone.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from models.stt.base import STT_SAMPLE_RATE, Transcript, TranscriptionRequest, Word
+
+MISSED_S = 0.8  # of speech without a word
+NEAR_S = 0.3  # a pause that is no farther is one of the missed speech
+SHORTEST_S = 0.5  # of a part
+# The longest that a word is said, with the pause before it.
+WORD_S, CHARACTER_S, DIGIT_S = 0.6, 0.1, 0.5
+
+Span = tuple[float, float]  # seconds
+
+
+def cut_at(request: TranscriptionRequest, words: Sequence[Word]) -> int | None:
+    """The sample of the request where it is cut, for the longest stretch of speech that no word
+    covers: at its pause nearest to the middle, or where it begins or ends. None without one."""
+    seconds = len(request.pcm) / STT_SAMPLE_RATE
+    spans = [(start / STT_SAMPLE_RATE, end / STT_SAMPLE_RATE) for start, end in request.speech]
+    missed = max(_uncovered(words, seconds), key=lambda gap: _speech_s(gap, spans))
+    if _speech_s(missed, spans) < MISSED_S:
+        return None
+    pauses = [(before[1] + after[0]) / 2 for before, after in zip(spans, spans[1:], strict=False)]
+    near = [at for at in pauses if missed[0] - NEAR_S < at < missed[1] + NEAR_S] or missed
+    near = [at for at in near if SHORTEST_S < at < seconds - SHORTEST_S]
+    at = min(near, key=lambda at: abs(at - sum(missed) / 2), default=None)
+    return None if at is None else round(at * STT_SAMPLE_RATE)
+
+
+def cut(request: TranscriptionRequest, at: int, language: str) -> list[TranscriptionRequest]:
+    """The parts of a request before and after a sample that is in a pause."""
+    before = [(start, min(end, at)) for start, end in request.speech if start < at]
+    after = [(max(start - at, 0), end - at) for start, end in request.speech if end > at]
+    return [
+        replace(request, pcm=pcm, speech=tuple(spans), language=language, voice_windows=())
+        for pcm, spans in ((request.pcm[:at], before), (request.pcm[at:], after))
+    ]
+
+
+def join(whole: Transcript, parts: Sequence[Transcript], at: int) -> Transcript:
+    """The transcript of a request that was cut at a sample."""
+    first, second = (part.segments for part in parts)
+    shifted = (segment.shifted(at / STT_SAMPLE_RATE) for segment in second)
+    return replace(whole, segments=(*first, *shifted))
+
+
+def words_of(transcripts: Iterable[Transcript]) -> list[Word]:
+    return [word for one in transcripts for segment in one.segments for word in segment.words]
+
+
+def _uncovered(words: Sequence[Word], duration_s: float) -> list[Span]:
+    """The stretches between words, and those in the middle of words that are too long."""
+    gaps, end = [], 0.0
+    for word in words:
+        digits = sum(map(str.isdigit, word.word))
+        longest = WORD_S + CHARACTER_S * len(word.word) + DIGIT_S * digits
+        if word.end - word.start > longest:
+            gaps.append((end, word.end - longest / 2))
+        else:
+            gaps.append((end, word.start))
+        end = word.end
+    return [*gaps, (end, duration_s)]
+
+
+def _speech_s(gap: Span, spans: Sequence[Span]) -> float:
+    return sum(max(0.0, min(gap[1], end) - max(gap[0], start)) for start, end in spans)

@@ -1,0 +1,96 @@
+"""How a transcript is written: numbers in digits, profanity masked, without punctuation."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from configs.load import load_yaml
+from configs.schema.transcription import ProfanityConfig
+from models.stt.base import Segment, Transcript, Word
+from pipelines.text.normalisation.number_words import NumberWords
+
+MOST = 10_000  # numbers below it are known as words
+SMALL = 10  # numbers below it stay words where they stand alone
+LONGEST = 8  # words of a number
+
+_MARKS = re.compile(r"^\W+|\W+$")
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptStyle:
+    """The options of a transcript's text."""
+
+    numerals: bool = False
+    profanity_filter: bool = False
+    punctuate: bool = True  # as the recogniser does, with capitals; False: neither
+
+
+def formatted(transcript: Transcript, form: TranscriptStyle) -> Transcript:
+    """The transcript in that format, for languages with spaces between words; may take a second
+    at the first text of a language."""
+    if form == TranscriptStyle():
+        return transcript
+    segments = [_formatted(one, transcript.language, form) for one in transcript.segments]
+    return replace(transcript, segments=tuple(segments))
+
+
+def _formatted(segment: Segment, language: str, form: TranscriptStyle) -> Segment:
+    said = segment.text.split()
+    is_timed = len(segment.words) == len(said)
+    timed = segment.words if is_timed else tuple(Word(word, 0, 0, 0) for word in said)
+    if form.numerals:
+        timed = tuple(_with_digits(timed, _numbers(language)))
+    texts = [_written(word.word, language, form) for word in timed]
+    words = tuple(replace(word, word=text) for word, text in zip(timed, texts, strict=True) if text)
+    text = " ".join(filter(None, texts))
+    return replace(segment, text=text, words=words if is_timed else segment.words)
+
+
+def _written(word: str, language: str, form: TranscriptStyle) -> str:
+    bare = _MARKS.sub("", word)
+    if form.profanity_filter and bare.casefold() in _profanity().get(language, ()):
+        word = word.replace(bare, bare[0] + "*" * (len(bare) - 1))
+    return word if form.punctuate else re.sub(r"^[^\w*]+|[^\w*]+$", "", word).lower()
+
+
+def _with_digits(words: Sequence[Word], numbers: dict[str, int]) -> Iterator[Word]:
+    """The words, those that name a number in digits: the longest first."""
+    at, was_number = 0, False
+    while at < len(words):
+        for length in range(min(LONGEST, len(words) - at), 0, -1):
+            number = numbers.get(_plain(words[at : at + length]))
+            if number is not None:
+                break
+        end = at + length
+        follows = _plain(words[end : end + 1]) in numbers
+        was_number = number is not None and (number >= SMALL or was_number or follows)
+        last = words[end - 1]
+        if was_number:
+            marks = re.split(r"\w(?=\W*$)", last.word)[-1]
+            mean = sum(word.confidence for word in words[at:end]) / length
+            yield Word(f"{number}{marks}", words[at].start, last.end, round(mean, 4))
+        else:
+            yield from words[at:end]
+        at = end
+
+
+def _plain(words: Sequence[Word]) -> str:
+    """Only the last may have a mark after it."""
+    text = " ".join(word.word for word in words).casefold().replace("-", " ")
+    return re.sub(r"\W+$", "", text).replace(" and ", " ")
+
+
+@cache
+def _numbers(language: str) -> dict[str, int]:
+    words = NumberWords(language)
+    if not words.spells:
+        return {}
+    names = {words.year(year): year for year in range(1100, 2100)}
+    names |= {words.integer(str(number)): number for number in range(MOST)}
+    return {_plain([Word(name, 0, 0, 0)]): number for name, number in names.items()}
+
+
+@cache
+def _profanity() -> dict[str, frozenset[str]]:
+    return load_yaml(ProfanityConfig, "profanity").words

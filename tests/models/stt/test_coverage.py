@@ -1,0 +1,138 @@
+"""Speech that no word covers is found, and is decoded again alone."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from models.audio import Pcm
+from models.errors import WeightsMissing
+from models.registry import STT, VAD, load, load_model
+from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest, Word
+from models.stt.coverage import cut, cut_at
+from models.stt.whisper.engine import WhisperEngine
+from models.weights.store import WeightStore
+from pipelines.audio.segments import SpeechSegment, spans_of
+from tests.models.sounds import speak
+
+REPEATED = (
+    "Please send the invoice to the office by Monday.",
+    *["The ferry to the island was late because of the fog."] * 4,
+    *["I could not hear the announcement over the noise."] * 3,
+    "Nobody answered when I knocked on the door.",
+)
+
+
+def request(seconds: float, *speech_s: tuple[float, float]) -> TranscriptionRequest:
+    spans = tuple((samples(start), samples(end)) for start, end in speech_s)
+    return TranscriptionRequest(np.zeros(samples(seconds), np.float32), speech=spans)
+
+
+def samples(seconds: float) -> int:
+    return round(seconds * STT_SAMPLE_RATE)
+
+
+def words(*times: tuple[float, float], text: str = "word") -> list[Word]:
+    return [Word(text, start, end, 1.0) for start, end in times]
+
+
+def cut_s(asked: TranscriptionRequest, heard: Sequence[Word]) -> float | None:
+    at = cut_at(asked, heard)
+    return None if at is None else at / STT_SAMPLE_RATE
+
+
+def test_speech_with_words_is_not_cut() -> None:
+    said = [(at / 2, at / 2 + 0.5) for at in range(20)]
+    assert cut_s(request(10, (0.2, 4.8), (5.2, 9.9)), words(*said)) is None
+    assert cut_s(request(10), []) is None, "no speech"
+    assert cut_s(request(10, (3, 3.7)), []) is None, "too little to be a word"
+
+
+def test_a_pause_without_words_is_not_missed_speech() -> None:
+    heard = words((0, 0.5), (0.5, 1.0), (7.0, 7.5))
+    assert cut_s(request(8, (0, 1), (7, 7.5)), heard) is None
+
+
+@pytest.mark.parametrize(
+    ("heard", "at"),
+    [
+        (words((0, 0.5), (0.5, 1.0)), 6.25),  # nothing after the first sentence
+        (words((0, 0.5), (0.5, 9.4), (9.4, 9.9)), 3.75),  # a word that stretches over others
+        (words((4.0, 4.5), (4.5, 5.0), (7.5, 8.5), (8.5, 9.9)), 1.25),  # nothing before
+        ([], 3.75),  # dropped as a hallucination
+    ],
+)
+def test_missed_speech_is_cut_at_a_pause(heard: list[Word], at: float) -> None:
+    asked = request(10, (0, 1), (1.5, 3.5), (4, 6), (6.5, 9.9))
+    assert cut_s(asked, heard) == pytest.approx(at)
+
+
+def test_long_numbers_and_words_are_not_missed_speech() -> None:
+    for word in ("1,234,567", "Donaudampfschifffahrtsgesellschaftskapitän"):
+        assert cut_s(request(4.5, (0, 4.5)), words((0, 4.5), text=word)) is None
+
+
+def test_missed_speech_without_a_pause_is_cut_where_it_begins() -> None:
+    asked = request(10, (0, 10))
+    assert cut_s(asked, words((0, 0.5), (0.5, 1.0), (9.0, 9.9))) == pytest.approx(1.0)
+    assert cut_s(asked, []) is None, "both ends are those of the request"
+
+
+def test_the_parts_have_the_audio_and_the_speech_of_the_whole() -> None:
+    asked = request(10, (0, 4), (5, 9))
+    parts = cut(asked, samples(6), "en")
+    assert [len(part.pcm) for part in parts] == [samples(6), samples(4)]
+    assert [part.speech for part in parts] == [
+        ((0, samples(4)), (samples(5), samples(6))),
+        ((0, samples(3)),),
+    ]
+    assert {part.language for part in parts} == {"en"}
+
+
+@pytest.mark.weights
+def test_repeated_sentences_are_all_in_the_text(weights: WeightStore) -> None:
+    try:
+        engine, _ = load_model(STT, "stt/whisper_base", weights)
+        vad = load(VAD, "vad/silero", weights)
+    except WeightsMissing as error:
+        pytest.skip(str(error))
+    pcm = _joined([speak(text, weights) for text in REPEATED])
+    whole = SpeechSegment(0, len(pcm))
+    speech = spans_of(vad.probabilities(pcm), vad.capabilities.frame_samples, whole)
+    heard = engine.transcribe([TranscriptionRequest(pcm, "en", speech=speech)])[0]
+    text = " ".join(segment.text for segment in heard.segments).lower()
+    counts = {key: text.count(key) for key in ("invoice", "ferry", "announcement", "knocked")}
+    assert counts == {"invoice": 1, "ferry": 4, "announcement": 3, "knocked": 1}
+    times = [word.start for segment in heard.segments for word in segment.words]
+    assert times == sorted(times)
+    assert times[-1] < len(pcm) / STT_SAMPLE_RATE
+    plain = engine.transcribe([TranscriptionRequest(pcm, "en")])[0]
+    alone = sum(len(segment.text) for segment in plain.segments)
+    assert alone < len(text), "what a single decoding loses"
+
+
+@pytest.mark.weights
+def test_a_text_that_repeats_itself_is_decoded_in_parts(
+    weights: WeightStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        engine, _ = load_model(STT, "stt/whisper_base", weights)
+    except WeightsMissing as error:
+        pytest.skip(str(error))
+    assert isinstance(engine, WhisperEngine)
+    sentence = speak("The ferry was late because of the fog.", weights)
+    pause = STT_SAMPLE_RATE // 4
+    ends = [(at + 1) * (len(sentence) + pause) for at in range(8)]
+    speech = tuple((end - len(sentence) - pause, end - pause) for end in ends)
+    request = TranscriptionRequest(_joined([sentence] * 8), "en", speech=speech)
+    again: list[object] = []
+    monkeypatch.setattr(engine, "_decode_again", again.append)
+    heard = engine.transcribe([request])[0]
+    text = " ".join(segment.text for segment in heard.segments).lower()
+    assert text.count("ferry was late") == 8
+    assert again == [], "more tries of the whole take longer"
+
+
+def _joined(parts: Sequence[Pcm]) -> Pcm:
+    pause = np.zeros(STT_SAMPLE_RATE // 4, np.float32)
+    return np.concatenate([sound for part in parts for sound in (part, pause)])

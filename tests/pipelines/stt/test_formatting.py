@@ -1,0 +1,99 @@
+"""Numbers in digits, masked profanity, and texts without punctuation."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.stt.base import Segment, Transcript, Word
+from pipelines.stt.formatting import TranscriptStyle, formatted
+
+NUMERALS = TranscriptStyle(numerals=True)
+MASKED = TranscriptStyle(profanity_filter=True)
+PLAIN = TranscriptStyle(punctuate=False)
+
+
+def transcript(text: str, language: str = "en", *, timed: bool = True) -> Transcript:
+    said = text.split() if timed else []
+    words = tuple(Word(word, n, n + 1, 0.5) for n, word in enumerate(said))
+    return Transcript(language, 1.0, (Segment(text, 0.0, len(said), -0.1, 0.0, words),))
+
+
+def written(text: str, form: TranscriptStyle, language: str = "en") -> str:
+    """The text with and without times, which must be the same."""
+    (timed,) = formatted(transcript(text, language), form).segments
+    assert " ".join(word.word for word in timed.words) == timed.text
+    (untimed,) = formatted(transcript(text, language, timed=False), form).segments
+    assert (untimed.text, untimed.words) == (timed.text, ())
+    return timed.text
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ("Nine hundred people came.", "900 people came."),
+        ("It was nineteen eighty-four.", "It was 1984."),
+        ("in two thousand and five,", "in 2005,"),
+        ("Three thousand, two hundred", "3000, 200"),
+        ("Twenty-three of them", "23 of them"),
+        ("One of them had two cats", "One of them had two cats"),
+        ("call five five five one two", "call 5 5 5 1 2"),
+        ("someone often ate", "someone often ate"),
+        ("and", "and"),
+        ("", ""),
+    ],
+)
+def test_numbers_are_written_in_digits(said: str, text: str) -> None:
+    assert written(said, NUMERALS) == text
+
+
+@pytest.mark.parametrize(
+    ("language", "said", "text"),
+    [
+        ("de", "Ein Haus mit dreiundzwanzig Fenstern", "Ein Haus mit 23 Fenstern"),
+        ("fr", "un livre de quatre-vingt-dix pages", "un livre de 90 pages"),
+        ("es", "una casa con treinta y dos ventanas", "una casa con 32 ventanas"),
+        ("xx", "zwölf", "zwölf"),
+        ("vi", "hai mươi ba", "23"),
+    ],
+)
+def test_numbers_of_other_languages_are_known(language: str, said: str, text: str) -> None:
+    assert written(said, NUMERALS, language) == text
+
+
+def test_a_number_has_the_time_of_all_its_words() -> None:
+    (segment,) = formatted(transcript("about nine hundred five people"), NUMERALS).segments
+    assert [(word.word, word.start, word.end) for word in segment.words] == [
+        ("about", 0, 1),
+        ("905", 1, 4),
+        ("people", 4, 5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ("Shit, it broke.", "S***, it broke."),
+        ("What the fucking hell!", "What the f****** hell!"),
+        ("Scunthorpe and cocktails", "Scunthorpe and cocktails"),
+    ],
+)
+def test_profanity_is_masked(said: str, text: str) -> None:
+    assert written(said, MASKED) == text
+    assert written(said, TranscriptStyle()) == said
+
+
+def test_profanity_is_that_of_the_language() -> None:
+    assert written("Scheiße, merde.", MASKED, "de") == "S******, merde."
+    assert written("Scheiße, merde.", MASKED, "fr") == "Scheiße, m****."
+
+
+def test_a_plain_text_has_neither_marks_nor_capitals() -> None:
+    said = "Hello — it's Mr. O'Neil's well-known 3.5 per cent, isn't it?"
+    assert written(said, PLAIN) == "hello it's mr o'neil's well-known 3.5 per cent isn't it"
+    masked = TranscriptStyle(punctuate=False, profanity_filter=True)
+    assert written("Oh, shit!", masked) == "oh s***"
+
+
+@given(st.text(max_size=40), st.sampled_from([NUMERALS, MASKED, PLAIN]))
+def test_any_text_can_be_formatted(text: str, form: TranscriptStyle) -> None:
+    written(text, form)
