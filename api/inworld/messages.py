@@ -35,7 +35,7 @@ from pipelines.audio.encode.formats import EncoderFormat, open_encoder
 from pipelines.billing.billing import IdempotentOperation
 from pipelines.temporary_files import TemporaryFile
 from pipelines.tts.paid import PaidSynthesis
-from pipelines.tts.pipeline import SpeechRequest
+from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import ContextVoice, EncodedChunk
 from pipelines.tts.shaping import TimedWord
 
@@ -252,7 +252,7 @@ class Alignment:
 
     def of(self, words: Sequence[TimedWord]) -> dict[str, Any] | None:
         """The `timestampInfo` of these words, but for the last one."""
-        known = (*self._last, *words)
+        known = (*self._last, *(word for word in words if not word.mark))
         if self._waits and known:
             known, self._last = known[:-1], known[-1:]
         return self.whole(known)
@@ -270,7 +270,9 @@ class Alignment:
         if not words:
             return None
         spans = [
-            (word.word, word.start_s - self._began_s, word.end_s - self._began_s) for word in words
+            (word.word, word.start_s - self._began_s, word.end_s - self._began_s)
+            for word in words
+            if not word.mark
         ]
         if self._by_letter:
             letters = [letter for span in spans for letter in _letters(*span)]

@@ -16,8 +16,8 @@ from models.errors import UnknownVoice
 from pipelines.audio.encode.encoder import AudioEncoder, FileWriter, OutputFormat
 from pipelines.audio.encode.formats import StreamFormat, open_encoder
 from pipelines.errors import VoiceNotFound
-from pipelines.tts.pipeline import SpeechRequest
-from pipelines.tts.shaping import SpokenChunk, TimedWord
+from pipelines.tts.reading import SpeechRequest
+from pipelines.tts.shaping import SpokenChunk, TimedWord, timings_json
 
 router = make_router("text to speech", scope="tts")
 
@@ -30,8 +30,9 @@ SpokenText = Annotated[
     Field(
         min_length=1,
         max_length=TEXT_CHARACTERS,
-        description="Its speech lasts at most 15 minutes. Costs its characters, or a third of the "
-        "letters that it is spoken with where digits, signs or short lines make that more.",
+        description="A text, or a document of SSML. Its speech lasts at most 15 minutes. Costs its "
+        "characters without markup, or a third of the letters that it is spoken with where digits, "
+        "signs, short lines or breaks make that more.",
     ),
     NOT_BLANK,
 ]
@@ -101,6 +102,14 @@ class SpokenWord(BaseModel):
     text_end: int
 
 
+class SpokenMark(BaseModel):
+    """A `<mark>` of SSML, and when the word after it begins."""
+
+    mark: str = Field(description="Its name.")
+    time: float = Field(description="Seconds from the start of the audio.")
+    text_start: int
+
+
 class SynthesisResult(BaseModel):
     """A whole file of speech."""
 
@@ -112,6 +121,7 @@ class SynthesisResult(BaseModel):
     encoding: Literal["MP3", "LINEAR16", "OGG_OPUS", "FLAC"]
     output_format: OutputFormat
     words: list[SpokenWord] | None = Field(default=None, description="Only with `timestamps`.")
+    marks: list[SpokenMark] | None = Field(default=None, description="Where SSML has some.")
 
 
 class ChunkResult(BaseModel):
@@ -120,6 +130,7 @@ class ChunkResult(BaseModel):
     audioContent: str = Field(description="Base64; the chunks joined are one file.")
     sample_rate: int = Field(description="Of the decoded audio, in Hz.")
     words: list[SpokenWord] | None = Field(default=None, description="Only with `timestamps`.")
+    marks: list[SpokenMark] | None = Field(default=None, description="Where SSML has some.")
 
 
 class ChunkLine(BaseModel):
@@ -183,7 +194,7 @@ class LineWriter:
             "sample_rate": self._encoder.sample_rate,
         }
         if self._timestamps:
-            result["words"] = [word.as_json() for word in self._words]
+            result |= timings_json(self._words)
         self._data.clear()
         self._words.clear()
         self._waiting_s = 0.0
@@ -214,7 +225,7 @@ async def synthesize(
         "output_format": file.output_format,
     }
     if body.timestamps:
-        answer["words"] = [word.as_json() for word in spoken.words]
+        answer |= timings_json(spoken.words)
     return Base64Json("audio_base64", file.file, answer)
 
 

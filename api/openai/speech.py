@@ -20,7 +20,7 @@ from api.http.streaming import (
 from api.native.speech import SpokenText
 from pipelines.audio.encode.encoder import CODECS, AudioEncoder
 from pipelines.audio.encode.formats import open_encoder
-from pipelines.tts.pipeline import SpeechRequest
+from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.shaping import SpokenChunk
 
 router = make_router("text to speech", scope="tts")

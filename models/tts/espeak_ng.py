@@ -43,6 +43,7 @@ _PUNCTUATION = re.compile(r"([;:,.!?—…“”\"()]+)(?=\s|$)|(?<!\S)([“\"(]
 # Other voices say "Chinese letter" for each.
 _WIDE_VOICES = ("cmn", "yue", "hak", "ja", "ko")
 _WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
+_STRESS = re.compile(r"([ˈˌ])([^ˈˌ\saeiouyæøœɐɑɒɔɘəɚɛɜɝɞɤɨɪɯɵɶʉʊʌʏᵻᵿ]+)")
 _LANGUAGE_SWITCH = re.compile(r"\([^()]*\)")  # how espeak-ng marks words that it reads as foreign
 
 
@@ -150,6 +151,11 @@ class EspeakLibrary:
 
 def _readable(text: str, voice: str) -> str:
     return text if voice.startswith(_WIDE_VOICES) else _WIDE.sub(" ", text)
+
+
+def stress_before_vowels(ipa: str) -> str:
+    """IPA with the marks of stress where espeak-ng has them: not before the syllable."""
+    return _STRESS.sub(r"\2\1", ipa)
 
 
 def espeak_installed() -> bool:

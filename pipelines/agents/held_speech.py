@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pipelines.billing.billing import Charge, IdempotentOperation
 from pipelines.errors import InsufficientCredit
 from pipelines.tts.paid import PaidSynthesis, characters_up_to
-from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan, SpeechRequest
+from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan
+from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import ContextVoice
 from pipelines.tts.shaping import SpokenChunk
 
