@@ -21,6 +21,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from api.http.errors import to_api_error
+from api.native.pronunciations import DictionaryNames
 from api.sockets.kernel.conversation import ClientFault, fault_message, json_text
 from api.sockets.tts.events import (
     PITCHES,
@@ -101,6 +102,7 @@ class Voicing(InworldModel):
     timestamp_transport_strategy: str | None = Field(
         default=None, description="`SYNC` sends words no later than their audio."
     )
+    pronunciations: DictionaryNames = []
 
     @property
     def style(self) -> SpeechRequest:
@@ -111,6 +113,7 @@ class Voicing(InworldModel):
             pitch=pitch_ratio(self.audio_config.pitch),
             stability=self._stability,
             timings=self.timestamp_type != "TIMESTAMP_TYPE_UNSPECIFIED",
+            pronunciations=tuple(self.pronunciations),
         )
 
     @property

@@ -12,6 +12,7 @@ from api.http.bodies import NOT_BLANK, RequestModel
 from api.http.errors import to_api_error
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import Base64Json, NdjsonStream, encode_frames, json_line
+from api.native.pronunciations import DictionaryNames
 from models.errors import UnknownVoice
 from pipelines.audio.encode.encoder import AudioEncoder, FileWriter, OutputFormat
 from pipelines.audio.encode.formats import StreamFormat, open_encoder
@@ -57,6 +58,7 @@ class SpeechBody(RequestModel):
     speed: Ratio = Field(default=1.0, description="Tempo; the pitch stays.")
     pitch: Ratio = Field(default=1.0, description="Frequency ratio; the tempo stays.")
     timestamps: bool = Field(default=False, description="Adds `words` and their times.")
+    pronunciations: DictionaryNames = []
 
     @field_validator("text", mode="before")
     @classmethod
@@ -74,8 +76,13 @@ class SpeechBody(RequestModel):
         return value if value and value.strip() else None
 
     def to_request(self, workspace_id: int) -> SpeechRequest:
-        asked = self.model_dump(exclude={"output_format", "timestamps"})
-        return SpeechRequest(**asked, timings=self.timestamps, workspace_id=workspace_id)
+        asked = self.model_dump(exclude={"output_format", "timestamps", "pronunciations"})
+        return SpeechRequest(
+            **asked,
+            timings=self.timestamps,
+            workspace_id=workspace_id,
+            pronunciations=tuple(self.pronunciations),
+        )
 
 
 class SynthesisBody(SpeechBody):

@@ -17,6 +17,7 @@ from api.http.streaming import (
     error_frame,
     event_frame,
 )
+from api.native.pronunciations import DictionaryNames
 from api.native.speech import SpokenText
 from pipelines.audio.encode.encoder import CODECS, AudioEncoder
 from pipelines.audio.encode.formats import open_encoder
@@ -76,6 +77,7 @@ class OpenAISpeechBody(RequestModel):
     instructions: str | None = Field(
         default=None, max_length=INSTRUCTIONS_CHARACTERS, description="Has no effect."
     )
+    pronunciations: DictionaryNames = []
 
 
 def open_speech_encoder(response_format: SpeechFormat, sample_rate: int) -> AudioEncoder:
@@ -154,7 +156,11 @@ async def create_speech(
         tier = await names.speech_tier(body.model)
         voice_id = await names.choose_voice(body.voice, tier, body.input, workspace_id)
     asked = SpeechRequest(
-        text=body.input, voice_id=voice_id, speed=body.speed, workspace_id=workspace_id
+        text=body.input,
+        voice_id=voice_id,
+        speed=body.speed,
+        workspace_id=workspace_id,
+        pronunciations=tuple(body.pronunciations),
     )
     plan, first, rest = await synthesis.start_stream(asked, workspace_id, operation)
     answer: StreamedResponse

@@ -1,23 +1,31 @@
-"""Pronunciations of words, and where they are in a text.
+"""Pronunciations of words: where they are in a text, and dictionaries of them as documents.
 
-X-SAMPA: J. C. Wells, "Computer-coding the IPA" (1995).
+X-SAMPA: J. C. Wells, "Computer-coding the IPA" (1995). PLS: Pronunciation Lexicon Specification
+1.0, https://www.w3.org/TR/pronunciation-lexicon/.
 """
 
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
+from typing import Any, Literal, Self
+from xml.etree import ElementTree
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from configs.load import load_yaml
+from pipelines.errors import InvalidRequest
+from pipelines.text.markup import tokens_of
 
 # Words, and each other sign by itself: also each letter of a script without spaces.
 _TOKEN = re.compile(
     "(?:[^\\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"
     "|[\u0300-\u036f\u0900-\u0dff])+|\\S"
 )
+
+
+_LANGUAGE, _CASE = "{urn:antiphon}language", "{urn:antiphon}case-sensitive"
+_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
 @cache
@@ -38,15 +46,30 @@ def to_ipa(phonemes: str, alphabet: str) -> str:
     return phonemes
 
 
-@dataclass(frozen=True, slots=True)
-class Pronunciation:
-    """How a word, or several words, are spoken: as other words, or by phonemes."""
+class Pronunciation(BaseModel):
+    """How a word, or several words, are spoken: by phonemes, as other words, or both: then the
+    other words are for voices that take no phonemes."""
 
-    written: str
-    alias: str | None = None  # also for voices that take no phonemes
-    ipa: str | None = None
-    language: str | None = None  # ISO 639-1 code; None for all
+    model_config = ConfigDict(strict=True)
+
+    grapheme: str = Field(min_length=1, max_length=100, description="The word as it is written.")
+    phoneme: str | None = Field(default=None, max_length=200)
+    alphabet: Literal["ipa", "x-sampa"] = "ipa"
+    alias: str | None = Field(default=None, max_length=200, description="What is read instead.")
+    language: str | None = Field(
+        default=None, pattern="^[a-z]{2,3}$", description="ISO 639-1; null for all."
+    )
     case_sensitive: bool = True
+
+    @property
+    def ipa(self) -> str | None:
+        return self.phoneme and to_ipa(self.phoneme, self.alphabet)
+
+    @model_validator(mode="after")
+    def _can_be_spoken(self) -> Self:
+        if not (self.ipa or (self.alias and self.alias.strip())) or not self.grapheme.strip():
+            raise ValueError("needs a grapheme, and a phoneme or an alias")
+        return self
 
 
 class Lexicon:
@@ -56,7 +79,7 @@ class Lexicon:
         """An entry comes before others of the same words that follow."""
         self._entries: defaultdict[str, list[tuple[list[str], Pronunciation]]] = defaultdict(list)
         for entry in entries:
-            if tokens := _TOKEN.findall(entry.written):
+            if tokens := _TOKEN.findall(entry.grapheme):
                 self._entries[tokens[0].casefold()].append((tokens, entry))
         for found in self._entries.values():
             found.sort(key=lambda one: -len(one[0]))
@@ -77,3 +100,47 @@ class Lexicon:
                     index = end - 1
                     break
             index += 1
+
+
+def read_pls(text: str) -> list[Pronunciation]:
+    """The entries of a document, one for each grapheme. Raises InvalidRequest."""
+    entries = list[Pronunciation]()
+    for _ in tokens_of(text, "pls"):  # well-formed, and without a DTD
+        pass
+    root = ElementTree.fromstring(text.strip())
+    for lexeme in root.iterfind("{*}lexeme"):
+        phoneme, language = lexeme.find("{*}phoneme"), lexeme.get(_LANGUAGE, root.get(_LANG, ""))
+        usual = root.get("alphabet", "ipa")
+        values: dict[str, Any] = {
+            "phoneme": None if phoneme is None else phoneme.text,
+            "alphabet": usual if phoneme is None else phoneme.get("alphabet", usual),
+            "alias": lexeme.findtext("{*}alias"),
+            "language": language.partition("-")[0].lower() or None,
+            "case_sensitive": lexeme.get(_CASE) != "false",
+        }
+        for grapheme in lexeme.iterfind("{*}grapheme"):
+            try:
+                entries.append(Pronunciation(grapheme=grapheme.text or "", **values))
+            except ValidationError as error:
+                fault = error.errors()[0]
+                where = f"pls: {grapheme.text!r}, {''.join(map(str, fault['loc']))}"
+                raise InvalidRequest(f"{where}: {fault['msg']}") from None
+    return entries
+
+
+def write_pls(entries: Iterable[Pronunciation]) -> str:
+    """A document. What PLS has no attribute for is in attributes of another namespace."""
+    namespace = "http://www.w3.org/2005/01/pronunciation-lexicon"
+    root = ElementTree.Element("lexicon", {"version": "1.0", "alphabet": "ipa", _LANG: ""})
+    root.set("xmlns", namespace)
+    for one in entries:
+        lexeme = ElementTree.SubElement(root, "lexeme", {_LANGUAGE: one.language or ""})
+        lexeme.set(_CASE, str(one.case_sensitive).lower())
+        ElementTree.SubElement(lexeme, "grapheme").text = one.grapheme
+        if one.phoneme:
+            given = {"alphabet": one.alphabet}
+            ElementTree.SubElement(lexeme, "phoneme", given).text = one.phoneme
+        if one.alias:
+            ElementTree.SubElement(lexeme, "alias").text = one.alias
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True)

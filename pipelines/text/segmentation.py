@@ -218,13 +218,13 @@ class Paragraph:
         for first, last in found if read is None else read.joined(found, start):
             clean_start += len(self._clean(block[position:first]))
             cleaned = self._clean(block[first:last])
-            word = block[first:last], start + first, start + last
+            unit = Unit(block[first:last], start + first, start + last, cleaned, clean_start)
             if read is not None:
-                word = read.place(*word[1:])
                 self._add_marks(read, start + first, clean_start)
-                cleaned = read.take_phonemes(cleaned)[0]
-            self.units.append(Unit(*word, cleaned, clean_start))
-            clean_start += len(self._clean(block[first:last]))
+                bare, _ = read.take_phonemes(cleaned)
+                unit = Unit(*read.place(unit.start, unit.end), bare, clean_start)
+            self.units.append(unit)
+            clean_start += len(cleaned)
             position = last
         if read is not None:
             self._add_marks(read, start + len(block), max(0, clean_start - 1))

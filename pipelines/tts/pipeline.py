@@ -22,10 +22,18 @@ from pipelines.scheduling import DeadlineScheduler
 from pipelines.tasks import iterate_in_thread
 from pipelines.text.chunking import FirstChunkPolicy, TextChunk
 from pipelines.text.language_detection import detect_language
+from pipelines.text.lexicon import Lexicon
 from pipelines.text.segmentation import clean
 from pipelines.text.spoken_length import COUNTED, LETTERS_PER_S, most_spoken, spoken_lengths
+from pipelines.tts.dictionaries import Dictionaries
 from pipelines.tts.pacing import FairScheduler, InFlightChunk, PlaybackClock, PrefetchWindow
-from pipelines.tts.reading import Passage, PassageReader, SpeechRequest, Turn, chunks_of, parse
+from pipelines.tts.reading import (
+    PassageReader,
+    SpeechRequest,
+    SpokenPassage,
+    chunks_of,
+    parse,
+)
 from pipelines.tts.shaping import (
     SpeechProcessor,
     SpokenChunk,
@@ -71,7 +79,7 @@ class SpeechPlan:
     rest: Iterator[TextChunk]  # read as it is spoken; blocking
     letters: int  # that it is spoken with; a bound of three a character where they are not counted
     asked_at: float  # by time.monotonic
-    passages: Sequence[Passage]  # by the numbers of the chunks
+    passages: Sequence[SpokenPassage]  # by the numbers of the chunks
 
     @property
     def characters(self) -> int:
@@ -88,9 +96,11 @@ class SpeechPipeline:
         voices: VoicesConfig,
         custom: ReadyCustomVoices | None = None,
         watermarker: Watermarker | None = None,
+        dictionaries: Dictionaries | None = None,
     ) -> None:
         self._models = models
         self._custom = custom
+        self._dictionaries = dictionaries
         self._watermarker = watermarker or Watermarker()
         self._longest_s = voices.longest_s
         # For files and long counts, so that they leave the default threads to streams; by tenant,
@@ -108,13 +118,13 @@ class SpeechPipeline:
         long), EngineLost or DatabaseUnavailable.
         """
         asked_at = time.monotonic()
-        passages: tuple[Passage, ...]
+        passages: tuple[SpokenPassage, ...]
         if request.is_plain:
             voice = await self.directory.find(request.voice_id, request.voice, request.workspace_id)
             if voice is None:
                 offered = await self.directory.voices()
                 voice = self.directory.default(await language_of(request.text, offered), offered)
-            passages = (Passage(voice, request.text, request.speed, request.pitch),)
+            passages = (SpokenPassage(voice, request.text, request.speed, request.pitch),)
         else:
             voice, passages = await self._read(request)
         letters = await self._count(request, passages)
@@ -125,47 +135,28 @@ class SpeechPipeline:
             raise NothingToSpeak("text must have a letter or a digit: nothing in it can be spoken")
         return SpeechPlan(request, voice, early_start, first, rest, letters, asked_at, passages)
 
-    async def _read(self, request: SpeechRequest) -> tuple[AvailableVoice, tuple[Passage, ...]]:
+    async def _read(
+        self, request: SpeechRequest
+    ) -> tuple[AvailableVoice, tuple[SpokenPassage, ...]]:
         """The passages of a text that is not plain, and the voice of what names none."""
-        turns = request.turns or (Turn(request.text),)
-        takes_ssml, workspace_id = request.takes_ssml, request.workspace_id
-        parsed = await asyncio.to_thread(
-            lambda: [parse(turn.text, takes_ssml=takes_ssml) for turn in turns]
-        )
-        tokens = [token for one in parsed for token in one]
-        names = [token.attributes.get("name") for token in tokens if token.name == "voice"]
-        named = {
-            name: await self.directory.find_named(name, workspace_id)
-            for name in {*names, *(turn.voice for turn in turns)}
-            if name
-        }
-        offered = await self.directory.voices()
-        usual = await self.directory.find(request.voice_id, request.voice, workspace_id)
-        usual = usual or (named[turns[0].voice] if turns[0].voice else None)
-        if usual is None:
-            speak = next((token for token in tokens if token.name == "speak"), None)
-            language = speak.attributes.get("xml:lang", "").partition("-")[0] if speak else ""
-            text = "".join(token.text for token in tokens)
-            usual = self.directory.default(language or await language_of(text, offered), offered)
+        directory, workspace_id = self.directory, request.workspace_id
+        tokens, language = await asyncio.to_thread(parse, request)
+        names = {token.attributes.get("name") for token in tokens if token.name == "voice"}
+        voices = {name: await directory.find_named(name, workspace_id) for name in names if name}
+        voice = await directory.find(request.voice_id, request.voice, workspace_id)
+        offered = await directory.voices()
+        text = "".join(token.text for token in tokens)
+        language = language or await language_of(text, offered)
+        usual = voice or directory.default(language, offered)
+        lexicon: Lexicon | None = None
+        if request.pronunciations and self._dictionaries and workspace_id is not None:
+            lexicon = await self._dictionaries.lexicon(workspace_id, request.pronunciations)
+        default = partial(directory.default, offered=offered)
+        reader = PassageReader(request, usual, voices, default, lexicon)
+        passages = await asyncio.to_thread(reader.read, tokens)
+        return voice or (passages[0].voice if passages else usual), passages
 
-        def voice_of(
-            name: str | None, language: str | None, before: AvailableVoice
-        ) -> AvailableVoice:
-            voice = named[name] if name else before
-            if language is None or voice.speaks(language):
-                return voice
-            voice = self.directory.default(language, offered)
-            if voice.voice.language != language:
-                raise ValueError(f"no voice speaks {language[:20]!r}")
-            return voice
-
-        reader, at = PassageReader(request, usual, voice_of), 0
-        for turn, one in zip(turns, parsed, strict=True):
-            await asyncio.to_thread(reader.read, turn, one, at)
-            at += len(turn.text) + 1
-        return usual, reader.finish()
-
-    async def _count(self, request: SpeechRequest, passages: Sequence[Passage]) -> int:
+    async def _count(self, request: SpeechRequest, passages: Sequence[SpokenPassage]) -> int:
         """The letters that the text is spoken with, as `SpeechPlan.letters`, and those that could
         be spoken in its breaks, at the speed of the request. Raises InvalidRequest if the speech
         would be too long."""

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import unescape
+from typing import NamedTuple
 
 from configs.load import load_yaml
 from configs.schema.base import StrictModel
@@ -18,6 +19,7 @@ from pipelines.text.lexicon import Lexicon, to_ipa
 from pipelines.text.markup import Token, fault, tokens_of
 from pipelines.text.read_text import ReadText
 from pipelines.text.say_as import say_as
+from pipelines.tts.dictionaries import DictionaryRef
 from pipelines.tts.voices import AvailableVoice
 
 SENTENCE_END = re.compile(r"""[.!?…。！？।؟۔]["'”’»」)\]]*\s*$""")
@@ -29,9 +31,8 @@ _DOCUMENT = re.compile(r"\s*(?:<\?xml[^>]*\?>\s*)?<speak[\s/>]")
 _BREAK = re.compile(r"""<break\s+time\s*=\s*(["'])(\d{1,5}(?:\.\d{1,3})?m?s)\1\s*/>""")
 _VALUE = re.compile(r"([+-]?)(\d{1,4}(?:\.\d{1,4})?)(%|st|dB|ms|s|)")
 _LETTER = re.compile(r"\s+|&[^;]*;|.")
-_MANNERS = {"p": PARAGRAPH_PAUSE_S, "s": SENTENCE_PAUSE_S} | dict.fromkeys(
-    ("prosody", "emphasis", "voice", "lang"), 0.0
-)
+_MANNERS = {"p": PARAGRAPH_PAUSE_S, "s": SENTENCE_PAUSE_S, "prosody": 0.0, "emphasis": 0.0}
+_MANNERS |= {"voice": 0.0, "lang": 0.0}
 
 
 class SsmlTables(StrictModel):
@@ -47,8 +48,7 @@ class SsmlTables(StrictModel):
 _TABLES = load_yaml(SsmlTables, "ssml")
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class ScriptTurn(NamedTuple):
     """What one speaker of a script says, in SSML or not."""
 
     text: str
@@ -70,8 +70,8 @@ class SpeechRequest:
     timings: bool = False  # whether words and their times are wanted
     workspace_id: int | None = None  # its custom voices are available too
     takes_ssml: bool = True  # False for text that no client wrote
-    turns: tuple[Turn, ...] = ()  # `text` has theirs, joined by line feeds
-    lexicon: Lexicon | None = None
+    turns: tuple[ScriptTurn, ...] = ()  # `text` has theirs, joined by line feeds
+    pronunciations: tuple[DictionaryRef, ...] = ()
 
     @property
     def owner(self) -> str:
@@ -82,11 +82,11 @@ class SpeechRequest:
     def is_plain(self) -> bool:
         """Whether it is read as it is."""
         is_marked = "<break" in self.text or (self.takes_ssml and is_ssml(self.text))
-        return not (is_marked or self.turns or self.lexicon)
+        return not (is_marked or self.turns or self.pronunciations)
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class SpokenPassage:
     """A part of a text that is spoken in one manner."""
 
     voice: AvailableVoice
@@ -120,57 +120,76 @@ def is_ssml(text: str) -> bool:
     return _DOCUMENT.match(text) is not None
 
 
-def parse(text: str, *, takes_ssml: bool) -> list[Token]:
-    """Its tags and text; of a plain text the tags are breaks. Raises InvalidRequest for markup that
-    is not well-formed, with line and column."""
+def parse(request: SpeechRequest) -> tuple[list[Token], str]:
+    """The tags and text, and the language of a document; of a plain text the tags are breaks.
+
+    Raises InvalidRequest for markup that is not well-formed, with line and column.
+    """
+    if not request.turns:
+        return _tokens(request.text, takes_ssml=request.takes_ssml)
+    tokens, language, at = list[Token](), "", 0
+    for turn in request.turns:
+        inner, named = _tokens(turn.text, takes_ssml=True)
+        if turn.pause_s is not None:
+            tokens.append(Token(at, "break", {"time": f"{turn.pause_s}s"}))
+        tokens += [Token(at, "p"), Token(at, "voice", {"name": turn.voice or ""})]
+        tokens += [replace(token, start=token.start + at) for token in inner]
+        language, at = language or named, at + len(turn.text) + 1
+        tokens += [Token(at - 1, "voice", closes=True), Token(at - 1, "p", closes=True)]
+    return tokens, language
+
+
+def _tokens(text: str, *, takes_ssml: bool) -> tuple[list[Token], str]:
     if takes_ssml and is_ssml(text):
-        return list(tokens_of(text, "text"))
+        tokens = list(tokens_of(text, "text"))
+        speak = [token for token in tokens if token.name == "speak"]
+        if len(speak) > 2:
+            raise fault("text", text, speak[1].start, "there is another <speak> around it")
+        return [one for one in tokens if one not in speak], _language(speak[0].attributes) or ""
     tokens, position = [], 0
     for found in _BREAK.finditer(text):
         tokens.append(Token(position, text=text[position : found.start()]))
         tokens.append(Token(found.start(), "break", {"time": found[2]}))
         position = found.end()
-    return [*tokens, Token(position, text=text[position:])]
+    return [*tokens, Token(position, text=text[position:])], ""
 
 
 class PassageReader:
-    """Reads the tokens of turns, one after another."""
+    """Reads tokens, once."""
 
     def __init__(
         self,
         request: SpeechRequest,
         usual: AvailableVoice,
-        voice_of: Callable[[str | None, str | None, AvailableVoice], AvailableVoice],
+        voices: Mapping[str, AvailableVoice],
+        default: Callable[[str], AvailableVoice],
+        lexicon: Lexicon | None = None,
     ) -> None:
-        """`voice_of` gives the voice of a name, or else the third, if it speaks a language."""
-        self._request, self._voice_of = request, voice_of
-        self._usual = Passage(usual, "", request.speed, request.pitch)
-        self._passages: list[Passage] = []
+        """`voices` has those that are named, `default` gives that of a language."""
+        self._source, self._voices, self._default = request.text, voices, default
+        self._lexicon = lexicon
+        self._style = SpokenPassage(usual, "", request.speed, request.pitch)
+        self._open: list[SpokenPassage] = []  # the styles around the elements that are open
+        self._inside: Token | None = None  # the element that has only text
+        self._passages: list[SpokenPassage] = []
         self._gap_s = 0.0
         self._pause_s: float | None = None
 
-    def read(self, turn: Turn, tokens: Sequence[Token], at: int) -> None:
-        """`at` is its place in the text of the request. Raises InvalidRequest."""
-        self._is_markup = any(token.name == "speak" for token in tokens)
-        self._at, self._open = at, list[Passage]()
-        voice = self._voice_of(turn.voice, None, self._usual.voice)
-        self._style = replace(self._usual, voice=voice)
-        self._words = ReadText(self._request.text, is_markup=self._is_markup)
-        self._inside: Token | None = None  # the element that has only text
-        self._cut(PARAGRAPH_PAUSE_S if at else 0.0, turn.pause_s)
+    def read(self, tokens: Sequence[Token]) -> tuple[SpokenPassage, ...]:
+        """A pause at the end is a passage without text. Raises InvalidRequest."""
+        self._is_markup = any(token.has_entities for token in tokens)
+        self._words = ReadText(self._source, is_markup=self._is_markup)
         for token in tokens:
             try:
                 self._take(token)
             except ValueError as error:
-                raise fault("text", turn.text, (self._inside or token).start, error) from None
+                at = (self._inside or token).start
+                raise fault("text", self._source, at, error) from None
         self._cut()
         if self._passages and (words := self._passages[-1].read):
             words.marks += [(len(words.text), *mark[1:]) for mark in self._words.marks]
-
-    def finish(self) -> tuple[Passage, ...]:
-        """All passages. A pause at the end is one without text."""
         if self._pause_s is not None:
-            self._passages.append(replace(self._usual, pause_s=self._pause_s))
+            self._passages.append(replace(self._style, pause_s=self._pause_s))
         return tuple(self._passages)
 
     def _take(self, token: Token) -> None:
@@ -189,12 +208,10 @@ class PassageReader:
             self._begin(token, token.name, token.attributes)
 
     def _begin(self, token: Token, name: str, given: Mapping[str, str]) -> None:
-        if self._is_markup and (name == "speak") == bool(self._open):
-            raise ValueError("one <speak> is around everything, and none inside")
         if (needed := _TABLES.needs.get(name)) and not given.get(needed, "").strip():
             raise ValueError(f"<{name}> needs {needed}")
         if name in ("sub", "phoneme", "say-as"):
-            self._inside, self._content, self._place = token, "", (self._at + token.start,) * 2
+            self._inside, self._content, self._place = token, "", (token.start, token.start)
             return
         self._open.append(self._style)
         if name in _MANNERS:
@@ -204,11 +221,11 @@ class PassageReader:
             pause_s = _quantity("time" if "time" in given else "strength", given)
             self._cut(pause_s=_within((0.0, LONGEST_BREAK_S), pause_s))
         elif name == "mark":
-            self._words.marks.append((len(self._words.text), given["name"], self._at + token.start))
-        elif name != "speak":
+            self._words.marks.append((len(self._words.text), given["name"], token.start))
+        else:
             raise ValueError(f"<{name[:100]}> is not supported")
 
-    def _manner(self, name: str, given: Mapping[str, str]) -> Passage:
+    def _manner(self, name: str, given: Mapping[str, str]) -> SpokenPassage:
         style = self._style
         if name == "emphasis":
             given = _TABLES.emphases[_choice("level", given, _TABLES.emphases, "moderate")]
@@ -219,14 +236,18 @@ class PassageReader:
                 pitch=_within(PITCHES, style.pitch * _quantity("pitch", given)),
                 volume_db=_within(VOLUMES_DB, style.volume_db + _quantity("volume", given)),
             )
-        named = given.get("name") if name == "voice" else None
-        language = given.get("xml:lang", "").partition("-")[0].lower() or None
-        voice = self._voice_of(named, language, style.voice)
-        return replace(style, voice=voice, language=language or (None if named else style.language))
+        named = name == "voice" and given.get("name")
+        language = _language(given) or (None if named else style.language)
+        voice = self._voices[named] if named else style.voice
+        if language and not voice.speaks(language):
+            voice = self._default(language)
+            if voice.voice.language != language:
+                raise ValueError(f"no voice speaks {language[:20]!r}")
+        return replace(style, voice=voice, language=language)
 
     def _write(self, token: Token) -> None:
         """Text as it is written, with what dictionaries say of its words."""
-        text, at = token.text, self._at + token.start
+        text, at = token.text, token.start
         places = [(place, place + 1) for place in range(at, at + len(text))]
         if token.has_entities:  # and lines that are no paragraphs
             letters = list(_LETTER.finditer(text))
@@ -236,7 +257,7 @@ class PassageReader:
             self._place = (self._place[0] if self._content else at, at + len(token.text))
             self._content += text
             return
-        lexicon, position = self._request.lexicon, 0
+        lexicon, position = self._lexicon, 0
         for start, end, entry in lexicon.find(text, self._style.spoken_in) if lexicon else ():
             self._words.add(text[position:start], places[position:start])
             self._place = places[start][0], places[end - 1][1]
@@ -265,7 +286,7 @@ class PassageReader:
         if written := words.text.rstrip():
             one = replace(self._style, gap_s=self._gap_s, pause_s=self._pause_s)
             self._passages.append(replace(one, text=words.text, read=words))
-            self._words = ReadText(self._request.text, is_markup=self._is_markup)
+            self._words = ReadText(self._source, is_markup=self._is_markup)
             self._gap_s = SENTENCE_PAUSE_S if SENTENCE_END.search(written[-20:]) else 0.0
             self._pause_s = None
         self._gap_s = max(self._gap_s, gap_s)
@@ -274,7 +295,7 @@ class PassageReader:
 
 
 def chunks_of(
-    passages: Sequence[Passage], *, words: bool, policy: FirstChunkPolicy | None
+    passages: Sequence[SpokenPassage], *, words: bool, policy: FirstChunkPolicy | None
 ) -> Iterator[TextChunk]:
     """The chunks of all passages, each computed when it is requested; blocking."""
     chunker = Chunker(policy)
@@ -291,6 +312,10 @@ def chunks_of(
         )
         for chunk in chunks:
             yield replace(chunk, passage=number) if number else chunk
+
+
+def _language(attributes: Mapping[str, str]) -> str | None:
+    return attributes.get("xml:lang", "").partition("-")[0].lower() or None
 
 
 def _within(limits: tuple[float, float], value: float) -> float:

@@ -14,7 +14,7 @@ from pipelines.audio.effects import TARGET_LUFS, HighPass, LoudnessNormaliser
 from pipelines.text.alignment import SourceWord
 from pipelines.text.chunking import TextChunk
 from pipelines.tts.pacing import EngineAudio
-from pipelines.tts.reading import Passage
+from pipelines.tts.reading import SpokenPassage
 from pipelines.tts.voices import AvailableVoice
 
 SNIPPET_S = 0.05  # about the end of a text chunk; sent alone it costs a message
@@ -125,7 +125,7 @@ class SpeechProcessor:
 
     def __init__(
         self,
-        passages: Sequence[Passage],
+        passages: Sequence[SpokenPassage],
         *,
         enhance: Callable[[AvailableVoice], StreamEnhancer] | None = None,
         watermark: Watermark | None = None,

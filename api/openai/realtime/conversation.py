@@ -421,7 +421,13 @@ class RealtimeConversation:
                 held,
                 self.workspace_id,
                 voice,
-                SpeechRequest(text="", speed=output.speed, timings=True, takes_ssml=False),
+                SpeechRequest(
+                    text="",
+                    speed=output.speed,
+                    timings=True,
+                    takes_ssml=False,
+                    pronunciations=tuple(output.pronunciations),
+                ),
                 partial(open_encoder, ENCODERS[output.format.type], output.format.rate),
             )
             yield AgentVoice(context, held)

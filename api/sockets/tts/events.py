@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from api.http.bodies import RequestModel
 from api.http.errors import to_api_error
+from api.native.pronunciations import DictionaryNames
 from api.sockets.kernel.conversation import ClientFault, fault_message, json_text, parse_event
 from pipelines.tts.session import EncodedChunk
 from pipelines.tts.shaping import timings_json
@@ -62,6 +63,7 @@ class CreateContext(TTSClientMessage):
     stability: Annotated[float, clamped(STABILITIES)] = 1.0
     boost_volume: bool = False
     timestamps: bool = False
+    pronunciations: DictionaryNames = []
 
 
 class SendText(TTSClientMessage):

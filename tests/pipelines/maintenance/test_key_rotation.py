@@ -64,8 +64,8 @@ async def test_all_data_is_encrypted_under_the_new_key(database: Database, tmp_p
 
     both = Encryption([NEW, OLD])
     rotation = Rotation(database, both, files_in(tmp_path, database, both))
-    assert await rotation.run() == Rotated(chats=2, webhooks=1, events=1, files=1)
-    assert await rotation.run() == Rotated(chats=0, webhooks=0, events=0, files=0)
+    assert await rotation.run() == Rotated(chats=2, webhooks=1, events=1, files=1, dictionaries=0)
+    assert await rotation.run() == Rotated(chats=0, webhooks=0, events=0, files=0, dictionaries=0)
 
     after = Encryption([NEW])
     messages = await ChatHistory(database, after, PLANS).load(workspace_id, chat_id)

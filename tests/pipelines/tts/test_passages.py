@@ -11,8 +11,9 @@ from models.audio import Pcm
 from models.base import ModelInfo
 from pipelines.errors import InvalidRequest, NothingToSpeak, VoiceNotFound
 from pipelines.text.lexicon import Lexicon, Pronunciation
+from pipelines.tts.dictionaries import Dictionaries, DictionaryRef
 from pipelines.tts.pipeline import SpeechPipeline
-from pipelines.tts.reading import SpeechRequest, Turn
+from pipelines.tts.reading import ScriptTurn, SpeechRequest
 from pipelines.tts.shaping import SpokenChunk, timings_json
 from tests.pipelines.stt.voiced import INFO, SAMPLE_RATE, VOICE, VoicedSpeaker, speak
 from tests.pipelines.tts.test_stream import joined, spoken
@@ -27,7 +28,13 @@ def pipeline(
 ) -> tuple[SpeechPipeline, VoicedSpeaker, VoicedSpeaker]:
     one, two = VoicedSpeaker(info=info), VoicedSpeaker(info=other)
     defaults = {"en": VoiceRef(engine="fake", key="v")}
-    return SpeechPipeline({"one": one, "two": two}, VoicesConfig(defaults=defaults)), one, two
+    return (
+        SpeechPipeline(
+            {"one": one, "two": two}, VoicesConfig(defaults=defaults), dictionaries=OneDictionary()
+        ),
+        one,
+        two,
+    )
 
 
 def silences(pcm: Pcm, rate: int = SAMPLE_RATE) -> list[float]:
@@ -119,9 +126,9 @@ async def test_voices_take_turns_and_keep_the_rate_of_the_first() -> None:
 async def test_the_turns_of_a_script_have_their_voices_and_pauses() -> None:
     speech, one, two = pipeline()
     turns = (
-        Turn("Hello there.", "Vera"),
-        Turn("<speak>Hi <break time='1s'/> Vera.</speak>", "Ann", pause_s=2.0),
-        Turn("Bye."),
+        ScriptTurn("Hello there.", "Vera"),
+        ScriptTurn("<speak>Hi <break time='1s'/> Vera.</speak>", "Ann", pause_s=2.0),
+        ScriptTurn("Bye."),
     )
     text = "\n".join(turn.text for turn in turns)
     request = SpeechRequest(text, turns=turns, timings=True, enhance=False)
@@ -174,14 +181,29 @@ async def test_only_what_is_spoken_costs_something() -> None:
 
 LEXICON = Lexicon(
     [
-        Pronunciation("Nginx", alias="engine X", ipa="ˈɛndʒɪn ˈɛks"),
-        Pronunciation("IP", alias="internet protocol"),
-        Pronunciation("New York", alias="the Big Apple", case_sensitive=False),
-        Pronunciation("AT&T", alias="the phone company"),
-        Pronunciation("chat", alias="matou", language="fr"),
-        Pronunciation("東京", ipa="toːkʲoː"),
+        Pronunciation(grapheme="Nginx", alias="engine X", phoneme="ˈɛndʒɪn ˈɛks"),
+        Pronunciation(grapheme="IP", alias="internet protocol"),
+        Pronunciation(grapheme="New York", alias="the Big Apple", case_sensitive=False),
+        Pronunciation(grapheme="AT&T", alias="the phone company"),
+        Pronunciation(grapheme="chat", alias="matou", language="fr"),
+        Pronunciation(grapheme="東京", phoneme="to:k_joo", alphabet="x-sampa"),
     ]
 )
+NAMED = (DictionaryRef(id="any"),)
+
+
+class OneDictionary(Dictionaries):
+    """Has the same entries for every name."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def lexicon(self, workspace_id: int, which: tuple[DictionaryRef, ...]) -> Lexicon:
+        return LEXICON
+
+
+def with_names(text: str, **options: bool) -> SpeechRequest:
+    return replace(SpeechRequest(text, workspace_id=1, pronunciations=NAMED), **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +216,7 @@ LEXICON = Lexicon(
 async def test_dictionaries_speak_phonemes_where_the_voice_can(takes: bool, said: str) -> None:
     speech, one, _ = pipeline(replace(INFO, phonemes=takes))
     text = "Nginx, an IP server of NEW YORK chat and AT&T, ip."
-    chunks = await spoken(speech, SpeechRequest(text, lexicon=LEXICON, timings=True))
+    chunks = await spoken(speech, with_names(text, timings=True))
     (call,) = one.calls
     assert call.text == f"{said} of the Big Apple chat and the phone company, ip."
     assert call.phonemes == (((0, 5, "ˈɛndʒɪn ˈɛks"),) if takes else ())
@@ -208,20 +230,20 @@ async def test_dictionaries_speak_phonemes_where_the_voice_can(takes: bool, said
 async def test_dictionaries_find_words_of_documents_across_entities_and_lines() -> None:
     speech, one, _ = pipeline()
     text = "<speak>In New\n York <sub alias='it'>IP</sub> AT&amp;T.</speak>"
-    await spoken(speech, SpeechRequest(text, lexicon=LEXICON))
+    await spoken(speech, with_names(text))
     assert texts(one) == ["In the Big Apple it the phone company."]
 
 
 async def test_dictionaries_find_words_in_scripts_without_spaces() -> None:
     speech, one, _ = pipeline(replace(INFO, phonemes=True))
-    await spoken(speech, SpeechRequest("私は東京にいます。", lexicon=LEXICON))
-    assert one.calls[0].phonemes == ((2, 4, "toːkʲoː"),)
+    await spoken(speech, with_names("私は東京にいます。"))
+    assert one.calls[0].phonemes == ((2, 4, "toːkʲoo"),)
 
 
 async def test_long_texts_keep_their_pronunciations_in_every_chunk() -> None:
     speech, one, _ = pipeline(replace(INFO, phonemes=True))
     text = "Our Nginx server talks to another Nginx server, 12 times a day. " * 60
-    await spoken(speech, SpeechRequest(text, lexicon=LEXICON))
+    await spoken(speech, with_names(text))
     spans = [(call.text[start:end]) for call in one.calls for start, end, _ in call.phonemes]
     assert spans == ["Nginx"] * 120
 

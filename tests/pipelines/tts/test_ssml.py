@@ -11,10 +11,9 @@ from pipelines.text.lexicon import Lexicon
 from pipelines.text.markup import tokens_of
 from pipelines.text.say_as import say_as
 from pipelines.tts.reading import (
-    Passage,
     PassageReader,
     SpeechRequest,
-    Turn,
+    SpokenPassage,
     chunks_of,
     is_ssml,
     parse,
@@ -23,19 +22,18 @@ from pipelines.tts.voices import AvailableVoice
 from tests.pipelines.stt.voiced import INFO, VOICE
 
 
-def voice_of(name: str | None, language: str | None, before: AvailableVoice) -> AvailableVoice:
-    info = replace(before.voice, name=name or before.voice.name)
-    return replace(before, voice=replace(info, language=language or info.language))
-
-
 def passages_of(
     text: str, language: str = "en", lexicon: Lexicon | None = None, *, phonemes: bool = True
-) -> tuple[Passage, ...]:
+) -> tuple[SpokenPassage, ...]:
     model = replace(INFO, phonemes=phonemes)
     voice = AvailableVoice(replace(VOICE, language=language), model, "one")
-    reader = PassageReader(SpeechRequest(text, lexicon=lexicon), voice, voice_of)
-    reader.read(Turn(text), parse(text, takes_ssml=True), 0)
-    return reader.finish()
+    voices = {"Ann": replace(voice, voice=replace(VOICE, name="Ann"))}
+
+    def default(code: str) -> AvailableVoice:
+        return replace(voice, voice=replace(VOICE, name=code, language=code))
+
+    request = SpeechRequest(text)
+    return PassageReader(request, voice, voices, default, lexicon).read(parse(request)[0])
 
 
 def read(
@@ -148,9 +146,9 @@ def test_voices_and_languages_are_those_of_their_elements() -> None:
     assert [(one.text, one.voice.voice.name, one.language) for one in passages_of(text)] == [
         ("a", "Vera", None),
         ("b", "Ann", None),
-        ("c", "Ann", "fr"),
-        ("d", "Vera", "de"),
-        ("e", "Vera", "es"),
+        ("c", "fr", "fr"),
+        ("d", "de", "de"),
+        ("e", "es", "es"),
     ]
 
 
@@ -203,7 +201,7 @@ def test_usual_notations_are_left_to_normalisation() -> None:
         ('<speak><emphasis level="wild">a</emphasis></speak>', (1, 8), "level: one of"),
         ('<speak><break time="5"/></speak>', (1, 8), "a number with 's'"),
         ('<speak><break strength="wild"/></speak>', (1, 8), "strength: none"),
-        ("<speak><p><speak>a</speak></p></speak>", (1, 11), "one <speak>"),
+        ("<speak><p><speak>a</speak></p></speak>", (1, 11), "another <speak>"),
         ('<speak><sub alias="b"><s>a</s></sub></speak>', (1, 8), "only text"),
         ("<speak>" + "<p>" * 100 + "</p>" * 100 + "</speak>", (1, 197), "at most 64 deep"),
         ("<speak>&lol;</speak>", (1, 8), "undefined entity"),
