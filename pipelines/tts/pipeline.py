@@ -123,7 +123,8 @@ class SpeechPipeline:
             voice = await self.directory.find(request.voice_id, request.voice, request.workspace_id)
             if voice is None:
                 offered = await self.directory.voices()
-                voice = self.directory.default(await language_of(request.text, offered), offered)
+                language = request.language or await language_of(request.text, offered)
+                voice = self.directory.default(language, offered)
             passages = (SpokenPassage(voice, request.text, request.speed, request.pitch),)
         else:
             voice, passages = await self._read(request)
@@ -146,7 +147,7 @@ class SpeechPipeline:
         voice = await directory.find(request.voice_id, request.voice, workspace_id)
         offered = await directory.voices()
         text = "".join(token.text for token in tokens)
-        language = language or await language_of(text, offered)
+        language = request.language or language or await language_of(text, offered)
         usual = voice or directory.default(language, offered)
         lexicon: Lexicon | None = None
         if request.pronunciations and self._dictionaries and workspace_id is not None:
@@ -309,14 +310,35 @@ class SpeechPipeline:
         )
         return SynthesisRun(window, clock, processor, BEYOND_LONGEST * self._longest_of(request))
 
+    async def explain(self, plan: SpeechPlan) -> list[tuple[TextChunk, str]]:
+        """Each chunk, and the symbols of its engine; "" for one that has none. Raises EngineError,
+        VoiceNotFound or StorageUnavailable."""
+        explained = []
+        for chunk in [plan.first, *await asyncio.to_thread(list, plan.rest)]:
+            model, call = self._call(plan, chunk)
+            if (custom := plan.passages[chunk.passage].voice.custom) and self._custom:
+                pack = PackRef(custom.pack_digest, await self._custom.pack(custom))
+                call = replace(call, pack=pack)
+            explained.append((chunk, await model.phonemes(call)))
+        return explained
+
     def _send(self, plan: SpeechPlan, chunk: TextChunk, deadline_s: float) -> InFlightChunk:
         """Sends a text chunk to the engine. Raises EngineLost."""
+        model, call = self._call(plan, chunk, deadline_s)
+        custom = plan.passages[chunk.passage].voice.custom
+        if custom is None or self._custom is None:
+            return InFlightChunk(chunk, model, call)
+        return InFlightChunk(chunk, model, call, partial(self._custom.pack, custom))
+
+    def _call(
+        self, plan: SpeechPlan, chunk: TextChunk, deadline_s: float = 0.0
+    ) -> tuple[TTSModel, SynthesisRequest]:
         request, passage = plan.request, plan.passages[chunk.passage]
         voice, custom = passage.voice, passage.voice.custom
         model: TTSModel | None = self._models.get(voice.model_name)
         if model is None:  # undeployed since the voice was chosen
             raise EngineLost(f"the model of the voice {voice.voice.name} is no longer deployed")
-        call = SynthesisRequest(
+        return model, SynthesisRequest(
             text=chunk.text,
             voice=voice.voice.key,
             language=chunk.language,
@@ -328,9 +350,6 @@ class SpeechPipeline:
             owner=request.owner,
             phonemes=chunk.phonemes,
         )
-        if custom is None or self._custom is None:
-            return InFlightChunk(chunk, model, call)
-        return InFlightChunk(chunk, model, call, partial(self._custom.pack, custom))
 
 
 class SynthesisRun:

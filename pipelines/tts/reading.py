@@ -63,6 +63,7 @@ class SpeechRequest:
     text: str
     voice_id: str | None = None  # wins over `voice`
     voice: str | None = None  # a display name
+    language: str | None = None  # of the default voice; detected if None
     speed: float = 1.0  # tempo ratio, 0.25 to 4.0
     pitch: float = 1.0  # frequency ratio, 0.5 to 2.0
     enhance: bool = True
