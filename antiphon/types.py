@@ -176,6 +176,7 @@ class UsageBody(TypedDict):
 class UsageItem(TypedDict):
     date: str
     kind: str
+    key_id: NotRequired[str | None]
     units: float
     unit: str
     requests: int

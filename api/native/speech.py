@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Literal
 
 from anyio import to_thread
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from starlette.responses import Response
 
 from api.http.bodies import NOT_BLANK, RequestModel
@@ -17,7 +17,7 @@ from models.errors import UnknownVoice
 from pipelines.audio.encode.encoder import AudioEncoder, FileWriter, OutputFormat
 from pipelines.audio.encode.formats import StreamFormat, open_encoder
 from pipelines.errors import VoiceNotFound
-from pipelines.tts.reading import SpeechRequest
+from pipelines.tts.reading import ScriptTurn, SpeechRequest
 from pipelines.tts.shaping import SpokenChunk, TimedWord, timings_json
 
 router = make_router("text to speech", scope="tts")
@@ -42,10 +42,28 @@ SpokenText = Annotated[
 Ratio = Annotated[float, Field(ge=0.5, le=2.0)]
 
 
+class ScriptLine(RequestModel):
+    """What one speaker says, in SSML or not."""
+
+    text: Annotated[str, Field(min_length=1, max_length=TEXT_CHARACTERS), NOT_BLANK]
+    voice: str | None = Field(default=None, max_length=200, description="An id or a name.")
+    pause: float | None = Field(
+        default=None, ge=0, le=10, description="Seconds before it, 0.45 if null."
+    )
+
+
 class SpeechBody(RequestModel):
-    """The text to speak, and the options of its speech."""
+    """The text to speak, or a script of several speakers, and the options of its speech."""
+
+    model_config = ConfigDict(json_schema_extra=lambda schema: schema["required"].remove("text"))
 
     text: SpokenText
+    script: list[ScriptLine] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=100,
+        description="In place of `text`, which counts as its lines, joined by line feeds.",
+    )
     voice_id: str | None = Field(
         default=None, max_length=100, description="Overrides `voice`; see `GET /default-voices`."
     )
@@ -59,6 +77,17 @@ class SpeechBody(RequestModel):
     pitch: Ratio = Field(default=1.0, description="Frequency ratio; the tempo stays.")
     timestamps: bool = Field(default=False, description="Adds `words` and their times.")
     pronunciations: DictionaryNames = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def _joins_script(cls, body: Any) -> Any:
+        script = body.get("script") if isinstance(body, dict) else None
+        if not isinstance(script, list):
+            return body
+        if "text" in body:
+            raise ValueError("send text or script")
+        lines = [one.get("text") for one in script if isinstance(one, dict)]
+        return {**body, "text": "\n".join(one for one in lines if isinstance(one, str))}
 
     @field_validator("text", mode="before")
     @classmethod
@@ -76,12 +105,15 @@ class SpeechBody(RequestModel):
         return value if value and value.strip() else None
 
     def to_request(self, workspace_id: int) -> SpeechRequest:
-        asked = self.model_dump(exclude={"output_format", "timestamps", "pronunciations"})
+        used = {"output_format", "timestamps", "pronunciations", "script"}
+        asked = self.model_dump(exclude=used)
+        turns = (ScriptTurn(one.text, one.voice, one.pause) for one in self.script or ())
         return SpeechRequest(
             **asked,
             timings=self.timestamps,
             workspace_id=workspace_id,
             pronunciations=tuple(self.pronunciations),
+            turns=tuple(turns),
         )
 
 
