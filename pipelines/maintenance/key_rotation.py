@@ -10,7 +10,7 @@ from sqlmodel import Session, col, select
 from db.chats import Chat, entries_of
 from db.database import Database
 from db.files import StoredFile
-from db.pronunciations import PronunciationDictionary
+from db.voices.pronunciations import PronunciationDictionary
 from db.webhooks import Event, Webhook, body_about
 from pipelines.chat.history import ChatEncryption
 from pipelines.storage.encryption import Encryption

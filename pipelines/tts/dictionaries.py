@@ -8,7 +8,7 @@ from sqlmodel import Session, col
 
 from db.accounts import lock_workspace
 from db.database import Database, page_of, utc_now
-from db.pronunciations import PronunciationDictionary, delete_dictionary, dictionaries_of
+from db.voices.pronunciations import PronunciationDictionary, delete_dictionary, dictionaries_of
 from pipelines.errors import InvalidRequest, NotFound
 from pipelines.storage.encryption import Encryption
 from pipelines.tasks import TtlCache

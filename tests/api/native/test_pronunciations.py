@@ -7,8 +7,10 @@ from xml.etree import ElementTree
 
 import httpx
 import pytest
+from sqlmodel import Session, select
 
 from api.services import Services
+from db.voices.pronunciations import PronunciationDictionary
 from tests.api.native.speech.test_speech import Headers, assert_fault, speak
 
 ENTRIES: list[dict[str, Any]] = [
@@ -226,3 +228,16 @@ async def test_a_dictionary_of_1000_entries_costs_a_request_little(
     answer = await client.post("/tts-stream", json=body, headers=auth)
     assert json.loads(answer.text.splitlines()[-1]) == {"type": "complete"}
     assert (await speak(client, auth, pronunciations=[made["id"]] * 6)).status_code == 400
+
+
+async def test_dictionaries_are_erased_with_the_account(
+    client: httpx.AsyncClient, other_auth: Headers, services: Services
+) -> None:
+    await make(client, other_auth)
+    erased = await client.delete("/auth/account", headers=other_auth)
+    assert erased.status_code == 200, erased.text
+
+    def rows(session: Session) -> int:
+        return len(session.exec(select(PronunciationDictionary)).all())
+
+    assert await services.infrastructure.database.read(rows) == 0
