@@ -102,7 +102,7 @@ class Voicing(InworldModel):
     timestamp_transport_strategy: str | None = Field(
         default=None, description="`SYNC` sends words no later than their audio."
     )
-    pronunciations: DictionaryNames = []
+    pronunciations: DictionaryNames = ()
 
     @property
     def style(self) -> SpeechRequest:
@@ -113,7 +113,7 @@ class Voicing(InworldModel):
             pitch=pitch_ratio(self.audio_config.pitch),
             stability=self._stability,
             timings=self.timestamp_type != "TIMESTAMP_TYPE_UNSPECIFIED",
-            pronunciations=tuple(self.pronunciations),
+            pronunciations=self.pronunciations,
         )
 
     @property

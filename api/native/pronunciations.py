@@ -29,8 +29,12 @@ DictionaryName = Annotated[
     DictionaryRef, BeforeValidator(_as_object, json_schema_input_type=str | DictionaryRef)
 ]
 DictionaryNames = Annotated[
-    list[DictionaryName],
-    Field(max_length=5, description="Dictionaries, by id; an entry of an earlier one counts."),
+    tuple[DictionaryName, ...],
+    Field(
+        max_length=5,
+        strict=False,
+        description="Dictionaries, by id; an entry of an earlier one counts.",
+    ),
 ]
 
 

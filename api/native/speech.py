@@ -42,27 +42,17 @@ SpokenText = Annotated[
 Ratio = Annotated[float, Field(ge=0.5, le=2.0)]
 
 
-class ScriptLine(RequestModel):
-    """What one speaker says, in SSML or not."""
-
-    text: Annotated[str, Field(min_length=1, max_length=TEXT_CHARACTERS), NOT_BLANK]
-    voice: str | None = Field(default=None, max_length=200, description="An id or a name.")
-    pause: float | None = Field(
-        default=None, ge=0, le=10, description="Seconds before it, 0.45 if null."
-    )
-
-
 class SpeechBody(RequestModel):
     """The text to speak, or a script of several speakers, and the options of its speech."""
 
-    model_config = ConfigDict(json_schema_extra=lambda schema: schema["required"].remove("text"))
+    model_config = ConfigDict(json_schema_extra=lambda schema: schema.pop("required"))
 
     text: SpokenText
-    script: list[ScriptLine] | None = Field(
-        default=None,
-        min_length=1,
+    script: tuple[ScriptTurn, ...] = Field(
+        default=(),
         max_length=100,
-        description="In place of `text`, which counts as its lines, joined by line feeds.",
+        strict=False,
+        description="In place of `text`, which counts as its texts, joined by line feeds.",
     )
     voice_id: str | None = Field(
         default=None, max_length=100, description="Overrides `voice`; see `GET /default-voices`."
@@ -76,7 +66,7 @@ class SpeechBody(RequestModel):
     speed: Ratio = Field(default=1.0, description="Tempo; the pitch stays.")
     pitch: Ratio = Field(default=1.0, description="Frequency ratio; the tempo stays.")
     timestamps: bool = Field(default=False, description="Adds `words` and their times.")
-    pronunciations: DictionaryNames = []
+    pronunciations: DictionaryNames = ()
 
     @model_validator(mode="before")
     @classmethod
@@ -105,16 +95,8 @@ class SpeechBody(RequestModel):
         return value if value and value.strip() else None
 
     def to_request(self, workspace_id: int) -> SpeechRequest:
-        used = {"output_format", "timestamps", "pronunciations", "script"}
-        asked = self.model_dump(exclude=used)
-        turns = (ScriptTurn(one.text, one.voice, one.pause) for one in self.script or ())
-        return SpeechRequest(
-            **asked,
-            timings=self.timestamps,
-            workspace_id=workspace_id,
-            pronunciations=tuple(self.pronunciations),
-            turns=tuple(turns),
-        )
+        named = {name: value for name, value in self if name in SpeechRequest.__match_args__}
+        return SpeechRequest(**named, timings=self.timestamps, workspace_id=workspace_id)
 
 
 class SynthesisBody(SpeechBody):

@@ -77,7 +77,7 @@ class OpenAISpeechBody(RequestModel):
     instructions: str | None = Field(
         default=None, max_length=INSTRUCTIONS_CHARACTERS, description="Has no effect."
     )
-    pronunciations: DictionaryNames = []
+    pronunciations: DictionaryNames = ()
 
 
 def open_speech_encoder(response_format: SpeechFormat, sample_rate: int) -> AudioEncoder:
@@ -160,7 +160,7 @@ async def create_speech(
         voice_id=voice_id,
         speed=body.speed,
         workspace_id=workspace_id,
-        pronunciations=tuple(body.pronunciations),
+        pronunciations=body.pronunciations,
     )
     plan, first, rest = await synthesis.start_stream(asked, workspace_id, operation)
     answer: StreamedResponse

@@ -298,7 +298,7 @@ class SpeechPipeline:
             passages,
             enhance=partial(StreamEnhancer, self.levels) if is_enhanced else None,
             watermark=None if is_file else self.choose_watermark(*voices),
-            sample_rate=(voice.model.sample_rate or 0) if len(passages) > 1 else 0,
+            sample_rate=0 if request.is_plain else voice.model.sample_rate or 0,
         )
         window = PrefetchWindow(
             plan.first,

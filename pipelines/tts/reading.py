@@ -9,7 +9,8 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import unescape
-from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from configs.load import load_yaml
 from configs.schema.base import StrictModel
@@ -48,12 +49,16 @@ class SsmlTables(StrictModel):
 _TABLES = load_yaml(SsmlTables, "ssml")
 
 
-class ScriptTurn(NamedTuple):
+class ScriptTurn(BaseModel):
     """What one speaker of a script says, in SSML or not."""
 
-    text: str
-    voice: str | None = None  # an id or a name
-    pause_s: float | None = None  # before it; None as between paragraphs
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    text: str = Field(min_length=1)
+    voice: str | None = Field(default=None, max_length=200, description="An id or a name.")
+    pause: float | None = Field(
+        default=None, ge=0, le=10, description="Seconds before it, 0.45 if null."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ class SpeechRequest:
     timings: bool = False  # whether words and their times are wanted
     workspace_id: int | None = None  # its custom voices are available too
     takes_ssml: bool = True  # False for text that no client wrote
-    turns: tuple[ScriptTurn, ...] = ()  # `text` has theirs, joined by line feeds
+    script: tuple[ScriptTurn, ...] = ()  # `text` has theirs, joined by line feeds
     pronunciations: tuple[DictionaryRef, ...] = ()
 
     @property
@@ -83,7 +88,7 @@ class SpeechRequest:
     def is_plain(self) -> bool:
         """Whether it is read as it is."""
         is_marked = "<break" in self.text or (self.takes_ssml and is_ssml(self.text))
-        return not (is_marked or self.turns or self.pronunciations)
+        return not (is_marked or self.script or self.pronunciations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +131,13 @@ def parse(request: SpeechRequest) -> tuple[list[Token], str]:
 
     Raises InvalidRequest for markup that is not well-formed, with line and column.
     """
-    if not request.turns:
+    if not request.script:
         return _tokens(request.text, takes_ssml=request.takes_ssml)
     tokens, language, at = list[Token](), "", 0
-    for turn in request.turns:
+    for turn in request.script:
         inner, named = _tokens(turn.text, takes_ssml=True)
-        if turn.pause_s is not None:
-            tokens.append(Token(at, "break", {"time": f"{turn.pause_s}s"}))
+        if turn.pause is not None:
+            tokens.append(Token(at, "break", {"time": f"{turn.pause:.3f}s"}))
         tokens += [Token(at, "p"), Token(at, "voice", {"name": turn.voice or ""})]
         tokens += [replace(token, start=token.start + at) for token in inner]
         language, at = language or named, at + len(turn.text) + 1

@@ -426,7 +426,7 @@ class RealtimeConversation:
                     speed=output.speed,
                     timings=True,
                     takes_ssml=False,
-                    pronunciations=tuple(output.pronunciations),
+                    pronunciations=output.pronunciations,
                 ),
                 partial(open_encoder, ENCODERS[output.format.type], output.format.rate),
             )

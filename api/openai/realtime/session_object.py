@@ -176,7 +176,7 @@ class OutputAudio(LenientModel):
     format: AudioFormat = AudioFormat()
     voice: VoiceName | None = None
     speed: Annotated[float, Field(ge=SPEEDS[0], le=SPEEDS[1])] = 1.0
-    pronunciations: DictionaryNames = Field(default=[], exclude_if=lambda names: not names)
+    pronunciations: DictionaryNames = Field(default=(), exclude_if=lambda names: not names)
 
 
 class RealtimeAudio(LenientModel):

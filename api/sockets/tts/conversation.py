@@ -90,7 +90,7 @@ class TtsConversation(Conversation):
             pitch=pitch_ratio(message.pitch),
             stability=message.stability,
             timings=message.timestamps,
-            pronunciations=tuple(message.pronunciations),
+            pronunciations=message.pronunciations,
         )
         workspace_id = self._session.principal.workspace_id
         directory = self._synthesis.pipeline.directory

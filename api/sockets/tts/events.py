@@ -63,7 +63,7 @@ class CreateContext(TTSClientMessage):
     stability: Annotated[float, clamped(STABILITIES)] = 1.0
     boost_volume: bool = False
     timestamps: bool = False
-    pronunciations: DictionaryNames = []
+    pronunciations: DictionaryNames = ()
 
 
 class SendText(TTSClientMessage):

@@ -126,12 +126,12 @@ async def test_voices_take_turns_and_keep_the_rate_of_the_first() -> None:
 async def test_the_turns_of_a_script_have_their_voices_and_pauses() -> None:
     speech, one, two = pipeline()
     turns = (
-        ScriptTurn("Hello there.", "Vera"),
-        ScriptTurn("<speak>Hi <break time='1s'/> Vera.</speak>", "Ann", pause_s=2.0),
-        ScriptTurn("Bye."),
+        ScriptTurn(text="Hello there.", voice="Vera"),
+        ScriptTurn(text="<speak>Hi <break time='1s'/> Vera.</speak>", voice="Ann", pause=2.0),
+        ScriptTurn(text="Bye."),
     )
     text = "\n".join(turn.text for turn in turns)
-    request = SpeechRequest(text, turns=turns, timings=True, enhance=False)
+    request = SpeechRequest(text, script=turns, timings=True, enhance=False)
     chunks = await spoken(speech, request)
     assert (texts(one), texts(two)) == (["Hello there.", "Bye."], ["Hi", "Vera."])
     assert silences(joined(chunks)) == pytest.approx([2.0, 1.0, 0.45], abs=0.08)
