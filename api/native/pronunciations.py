@@ -17,7 +17,9 @@ router = make_router("text to speech", scope="tts")
 
 
 class VersionQuery(BaseModel):
-    version: int | None = Field(default=None, ge=1, le=1_000_000_000, description="The newest.")
+    version: int | None = Field(
+        default=None, ge=1, le=1_000_000_000, description="By default the newest."
+    )
     format: Literal["json", "pls"] = Field(default="json", description="`pls`: as PLS 1.0.")
 
 

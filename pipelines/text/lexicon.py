@@ -77,25 +77,30 @@ class Lexicon:
 
     def __init__(self, entries: Iterable[Pronunciation]) -> None:
         """An entry comes before others of the same words that follow."""
-        self._entries: defaultdict[str, list[tuple[list[str], Pronunciation]]] = defaultdict(list)
-        for entry in entries:
-            if tokens := _TOKEN.findall(entry.grapheme):
-                self._entries[tokens[0].casefold()].append((tokens, entry))
-        for found in self._entries.values():
-            found.sort(key=lambda one: -len(one[0]))
+        self._entries: dict[
+            tuple[bool, tuple[str, ...], str | None], tuple[int, Pronunciation]
+        ] = {}
+        self._lengths: defaultdict[str, set[int]] = defaultdict(set)  # by first word, folded
+        for number, entry in enumerate(entries):
+            words = _TOKEN.findall(entry.grapheme)
+            folded = [word.casefold() for word in words]
+            form = tuple(words if entry.case_sensitive else folded)
+            key = entry.case_sensitive, form, entry.language
+            self._entries.setdefault(key, (number, entry))
+            self._lengths[folded[0]].add(len(words))
 
     def find(self, text: str, language: str) -> Iterator[tuple[int, int, Pronunciation]]:
         """The start and end of each word that has an entry in that language, and the entry."""
         tokens = list(_TOKEN.finditer(text))
         words = [token[0] for token in tokens]
-        index = 0
+        folded, index = [word.casefold() for word in words], 0
         while index < len(tokens):
-            for wanted, entry in self._entries.get(words[index].casefold(), ()):
-                end = index + len(wanted)
-                here = words[index:end]
-                if not entry.case_sensitive:
-                    here, wanted = [*map(str.casefold, here)], [*map(str.casefold, wanted)]
-                if here == wanted and entry.language in (None, language):
+            for length in sorted(self._lengths.get(folded[index], ()), reverse=True):
+                end = index + length
+                forms = (True, tuple(words[index:end])), (False, tuple(folded[index:end]))
+                keys = [(*form, one) for form in forms for one in (language, None)]
+                if found := [self._entries[key] for key in keys if key in self._entries]:
+                    entry = min(found, key=lambda one: one[0])[1]
                     yield tokens[index].start(), tokens[end - 1].end(), entry
                     index = end - 1
                     break
@@ -143,4 +148,4 @@ def write_pls(entries: Iterable[Pronunciation]) -> str:
         if one.alias:
             ElementTree.SubElement(lexeme, "alias").text = one.alias
     ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True)
+    return ElementTree.tostring(root, encoding="unicode")

@@ -1,5 +1,6 @@
 """Speech of texts that are not plain: voices, pauses, volumes, phonemes and marks in the audio."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -254,3 +255,25 @@ async def test_a_plain_text_is_not_read_in_another_way() -> None:
     await spoken(speech, SpeechRequest(text))
     assert one.calls[0].text == "He wrote speak, a b and c and amp; d x (/y/), and break it."
     assert texts(one)[1:] == ["Nginx"]
+
+
+def test_words_are_found_in_linear_time_whatever_the_dictionary_has() -> None:
+    alike = [{"grapheme": "a " * n + "b", "alias": "c"} for n in range(1, 49)]
+    alike += [{"grapheme": "a", "alias": str(n), "language": "xx"} for n in range(950)]
+    lexicon = Lexicon(Pronunciation(**one) for one in alike)  # type: ignore[arg-type]
+    begins = time.process_time()
+    assert list(lexicon.find("a " * 25_000, "en")) == []
+    assert time.process_time() - begins < 10
+
+
+def test_the_first_of_several_entries_counts_and_the_longest_words() -> None:
+    lexicon = Lexicon(
+        [
+            Pronunciation(grapheme="ip", alias="1", case_sensitive=False),
+            Pronunciation(grapheme="IP", alias="2"),
+            Pronunciation(grapheme="IP address", alias="3"),
+            Pronunciation(grapheme="(tm)", alias="4"),
+        ]
+    )
+    found = lexicon.find("IP Ip IP  address IP addresses x(tm)", "en")
+    assert [entry.alias for _, _, entry in found] == ["1", "1", "3", "1", "4"]
