@@ -209,4 +209,4 @@ class EspeakEngine(TTSEngine):
 @lru_cache(maxsize=1000)
 def _mnemonics(ipa: str) -> str:
     table = load_yaml(TypeAdapter(dict[str, str]), "espeak_phonemes")
-    return f"[[{stress_before_vowels(ipa).translate(str.maketrans(table))}]]"
+    return f"[[{''.join(table.get(sign, sign) for sign in stress_before_vowels(ipa))}]]"

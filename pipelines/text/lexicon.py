@@ -143,8 +143,8 @@ def write_pls(entries: Iterable[Pronunciation]) -> str:
         lexeme.set(_CASE, str(one.case_sensitive).lower())
         ElementTree.SubElement(lexeme, "grapheme").text = one.grapheme
         if one.phoneme:
-            given = {"alphabet": one.alphabet}
-            ElementTree.SubElement(lexeme, "phoneme", given).text = one.phoneme
+            phoneme = ElementTree.SubElement(lexeme, "phoneme", alphabet=one.alphabet)
+            phoneme.text = one.phoneme
         if one.alias:
             ElementTree.SubElement(lexeme, "alias").text = one.alias
     ElementTree.indent(root)

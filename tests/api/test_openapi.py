@@ -123,6 +123,7 @@ async def test_each_json_body_has_an_example_that_the_service_takes(
         "/billing/confirmations": "not_found",  # no payment system is set
         "/auth/password": "insufficient_scope",  # of an API key, not of a login
         "/webhooks/{webhook_id}": "not_found",
+        "/pronunciations/{dictionary_id}": "not_found",
     }
 
 
