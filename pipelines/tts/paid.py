@@ -106,7 +106,8 @@ class PaidSynthesis:
     def characters(self, plan: SpeechPlan) -> int:
         """How many are charged: those of the text without markup, or what it is spoken with where
         that is more."""
-        return self.billing.speech_characters(plan.characters, plan.letters)
+        typed = sum(len(passage.text) for passage in plan.passages)
+        return self.billing.speech_characters(typed, plan.letters)
 
     async def start_stream(
         self, request: SpeechRequest, workspace_id: int, operation: IdempotentOperation | None

@@ -81,11 +81,6 @@ class SpeechPlan:
     asked_at: float  # by time.monotonic
     passages: Sequence[SpokenPassage]  # by the numbers of the chunks
 
-    @property
-    def characters(self) -> int:
-        """Those that are spoken: all but markup."""
-        return sum(len(passage.text) for passage in self.passages)
-
 
 class SpeechPipeline:
     """Synthesises with the models of a mapping, which may change."""
