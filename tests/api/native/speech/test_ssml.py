@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from tests.api.money import Books
@@ -92,3 +93,24 @@ async def test_a_break_in_a_plain_text_is_a_pause(client: httpx.AsyncClient, aut
     paused = (await speak(client, auth, text='Hello there. <break time="1.5s"/> And bye.')).json()
     longer_s = paused["duration_seconds"] - plain["duration_seconds"]
     assert longer_s == pytest.approx(1.5 - 0.18, abs=0.1)
+
+
+async def test_openais_voices_are_chosen_by_the_language_of_a_document(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    voices = (await client.get("/default-voices", headers=auth)).json()["data"]
+    german = next(one for one in voices if one["labels"]["language"] == "de")
+
+    async def pitch(**body: str) -> float:
+        """Of the tone engine's voice, in Hz."""
+        body = {"model": "tts-1", "response_format": "pcm"} | body
+        answer = await client.post("/openai/v1/audio/speech", json=body, headers=auth)
+        assert answer.status_code == 200, answer.text
+        pcm = np.frombuffer(answer.content, "<i2")
+        return float(np.abs(np.fft.rfft(pcm)).argmax() * 24_000 / len(pcm))
+
+    text = "Guten Morgen, wie geht es dir heute?"
+    named = await pitch(input=text, voice=german["voice_id"])
+    assert await pitch(input="Good morning.", voice="alloy") != pytest.approx(named, abs=2)
+    for document in (f'<speak xml:lang="de">{text}</speak>', f"<speak>{text}</speak>"):
+        assert await pitch(input=document, voice="alloy") == pytest.approx(named, abs=2)
