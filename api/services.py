@@ -44,6 +44,7 @@ from pipelines.stt.file import TranscriptionPipeline
 from pipelines.stt.paid import PaidTranscription
 from pipelines.stt.session import LiveTranscriptionPipeline
 from pipelines.tasks import TtlCache
+from pipelines.tts.dictionaries import Dictionaries
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.tts.voices import ReadyCustomVoices, VoiceDirectory
@@ -66,6 +67,7 @@ class SpeechServices:
     decoder: AudioDecoder
     billing: Billing
     openai: OpenAINames
+    dictionaries: Dictionaries
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +197,9 @@ def build_services(
 
     ready_voices = ReadyCustomVoices(database, files, models.speakers)
     watermarks = Watermarker(settings.watermark, models.watermark, models.vad)
+    dictionaries = Dictionaries(database, encryption)
     synthesis = SpeechPipeline(
-        models.speakers, load_yaml(VoicesConfig, "voices"), ready_voices, watermarks
+        models.speakers, load_yaml(VoicesConfig, "voices"), ready_voices, watermarks, dictionaries
     )
     transcription = TranscriptionPipeline(models.transcriber, decoder, models.vad, load_profiles())
     history = ChatHistory(database, encryption, plans)
@@ -215,6 +218,7 @@ def build_services(
             decoder=decoder,
             billing=billing,
             openai=OpenAINames(load_yaml(OpenAIConfig, "openai"), model_list, synthesis.directory),
+            dictionaries=dictionaries,
         ),
         chat=ChatServices(
             completions=completions,

@@ -265,8 +265,9 @@ async def _rotate_keys(database: Database, settings: Settings) -> str:
     except DecryptionError as error:
         raise ValueError(f"stopped: {error}") from None
     return (
-        f"{done.chats} chat(s), {done.webhooks} webhook(s), {done.events} event(s) and "
-        f"{done.files} file(s) are encrypted under the first key; the others were already"
+        f"{done.chats} chat(s), {done.webhooks} webhook(s), {done.dictionaries} dictionar(ies), "
+        f"{done.events} event(s) and {done.files} file(s) are encrypted under the first key; the "
+        "others were already"
     )
 
 

@@ -52,6 +52,7 @@ class ModelInfo:
     native_speed: bool = False  # tts only: the engine changes tempo itself
     real_time_factor: float = 0.0  # tts only: seconds of work for a second of speech
     crosses_languages: bool = False  # tts only: each of its voices speaks all of its languages
+    phonemes: bool = False  # tts only: speaks phonemes in IPA
     takes_voice_packs: bool = False  # tts only: accepts a voice pack with a request
     voices: tuple[VoiceInfo, ...] = ()  # tts only
     context_tokens: int | None = None  # chat only

@@ -47,6 +47,12 @@ class TTSModel(Port, Protocol):
         """Speech of one sentence; closing the generator stops the work. Raises EngineError."""
         ...
 
+    async def phonemes(self, request: SynthesisRequest) -> str:
+        """The symbols that are spoken of a sentence; "" of a model that has none. Raises
+        EngineError."""
+        del request
+        return ""
+
     async def forget_voice(self, digest: str) -> None:
         """Drops the voice pack of a deleted voice from the cache of every replica.
 

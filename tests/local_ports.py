@@ -29,6 +29,9 @@ class LocalTTSModel:
                 if len(chunk.pcm):
                     yield chunk
 
+    async def phonemes(self, request: SynthesisRequest) -> str:
+        return await asyncio.to_thread(self._engine.phonemes, request)
+
     async def forget_voice(self, digest: str) -> None:
         self._engine.forget_voice(digest)
 

@@ -108,7 +108,7 @@ def shape_of(annotation: Any) -> Shape | None:
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _shape_of_parts(inner[0], inner[1:])
-    if origin is list:
+    if origin in (list, tuple):
         items = shape_of(inner[0])
         return items and Shape(items=items)
     if origin in (Union, UnionType):

@@ -29,6 +29,7 @@ from api.sockets.kernel.conversation import ClientFault, Conversation, parse_eve
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.events import shown
 from pipelines.text.segmentation import finished
+from pipelines.tts.reading import is_ssml
 from pipelines.tts.session import (
     MAX_CONTEXTS,
     ContextFault,
@@ -37,6 +38,7 @@ from pipelines.tts.session import (
     SpeakingContext,
 )
 
+SSML_END = "</speak>"
 QUIET_S = 0.5  # pause after part of a sentence in automatic mode; no language model pauses as long
 
 
@@ -67,6 +69,11 @@ class AutoFlush:
     def added(self) -> None:
         """Call it after text was added to the buffer."""
         text = self._context.buffered
+        if is_ssml(text):  # spoken as a whole
+            end = text.find(SSML_END)
+            self._context.flush_automatically(0 if end < 0 else end + len(SSML_END))
+            self.stop()
+            return
         ready = finished(text, self._language, sure=self._splits_words) if self._auto else 0
         if len(text) - ready >= self._max_characters:
             ready = text.rfind(" ") + 1 or len(text)

@@ -21,6 +21,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from api.http.errors import to_api_error
+from api.native.pronunciations import DictionaryNames
 from api.sockets.kernel.conversation import ClientFault, fault_message, json_text
 from api.sockets.tts.events import (
     PITCHES,
@@ -35,7 +36,7 @@ from pipelines.audio.encode.formats import EncoderFormat, open_encoder
 from pipelines.billing.operation import Operation
 from pipelines.temporary_files import TemporaryFile
 from pipelines.tts.paid import PaidSynthesis
-from pipelines.tts.pipeline import SpeechRequest
+from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import ContextVoice, EncodedChunk
 from pipelines.tts.shaping import TimedWord
 
@@ -101,6 +102,7 @@ class Voicing(InworldModel):
     timestamp_transport_strategy: str | None = Field(
         default=None, description="`SYNC` sends words no later than their audio."
     )
+    pronunciations: DictionaryNames = ()
 
     @property
     def style(self) -> SpeechRequest:
@@ -111,6 +113,7 @@ class Voicing(InworldModel):
             pitch=pitch_ratio(self.audio_config.pitch),
             stability=self._stability,
             timings=self.timestamp_type != "TIMESTAMP_TYPE_UNSPECIFIED",
+            pronunciations=self.pronunciations,
         )
 
     @property
@@ -252,7 +255,7 @@ class Alignment:
 
     def of(self, words: Sequence[TimedWord]) -> dict[str, Any] | None:
         """The `timestampInfo` of these words, but for the last one."""
-        known = (*self._last, *words)
+        known = (*self._last, *(word for word in words if not word.mark))
         if self._waits and known:
             known, self._last = known[:-1], known[-1:]
         return self.whole(known)
@@ -270,7 +273,9 @@ class Alignment:
         if not words:
             return None
         spans = [
-            (word.word, word.start_s - self._began_s, word.end_s - self._began_s) for word in words
+            (word.word, word.start_s - self._began_s, word.end_s - self._began_s)
+            for word in words
+            if not word.mark
         ]
         if self._by_letter:
             letters = [letter for span in spans for letter in _letters(*span)]

@@ -5,19 +5,20 @@ from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Literal
 
 from anyio import to_thread
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from starlette.responses import Response
 
 from api.http.bodies import NOT_BLANK, RequestModel
 from api.http.errors import to_api_error
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import Base64Json, NdjsonStream, encode_frames, json_line
+from api.native.pronunciations import DictionaryNames
 from models.errors import UnknownVoice
 from pipelines.audio.encode.encoder import AudioEncoder, FileWriter, OutputFormat
 from pipelines.audio.encode.formats import StreamFormat, open_encoder
 from pipelines.errors import VoiceNotFound
-from pipelines.tts.pipeline import SpeechRequest
-from pipelines.tts.shaping import SpokenChunk, TimedWord
+from pipelines.tts.reading import ScriptTurn, SpeechRequest
+from pipelines.tts.shaping import SpokenChunk, TimedWord, timings_json
 
 router = make_router("text to speech", scope="tts")
 
@@ -30,8 +31,9 @@ SpokenText = Annotated[
     Field(
         min_length=1,
         max_length=TEXT_CHARACTERS,
-        description="Its speech lasts at most 15 minutes. Costs its characters, or a third of the "
-        "letters that it is spoken with where digits, signs or short lines make that more.",
+        description="A text, or a document of SSML. Its speech lasts at most 15 minutes. Costs its "
+        "characters without markup, or a third of the letters that it is spoken with where digits, "
+        "signs, short lines or breaks make that more.",
     ),
     NOT_BLANK,
 ]
@@ -41,9 +43,17 @@ Ratio = Annotated[float, Field(ge=0.5, le=2.0)]
 
 
 class SpeechBody(RequestModel):
-    """The text to speak, and the options of its speech."""
+    """The text to speak, or a script of several speakers, and the options of its speech."""
+
+    model_config = ConfigDict(json_schema_extra=lambda schema: schema.pop("required"))
 
     text: SpokenText
+    script: tuple[ScriptTurn, ...] = Field(
+        default=(),
+        max_length=100,
+        strict=False,
+        description="In place of `text`, which counts as its texts, joined by line feeds.",
+    )
     voice_id: str | None = Field(
         default=None, max_length=100, description="Overrides `voice`; see `GET /default-voices`."
     )
@@ -56,6 +66,18 @@ class SpeechBody(RequestModel):
     speed: Ratio = Field(default=1.0, description="Tempo; the pitch stays.")
     pitch: Ratio = Field(default=1.0, description="Frequency ratio; the tempo stays.")
     timestamps: bool = Field(default=False, description="Adds `words` and their times.")
+    pronunciations: DictionaryNames = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _joins_script(cls, body: Any) -> Any:
+        script = body.get("script") if isinstance(body, dict) else None
+        if not isinstance(script, list):
+            return body
+        if "text" in body:
+            raise ValueError("send text or script")
+        lines = [one.get("text") for one in script if isinstance(one, dict)]
+        return {**body, "text": "\n".join(one for one in lines if isinstance(one, str))}
 
     @field_validator("text", mode="before")
     @classmethod
@@ -73,8 +95,8 @@ class SpeechBody(RequestModel):
         return value if value and value.strip() else None
 
     def to_request(self, workspace_id: int) -> SpeechRequest:
-        asked = self.model_dump(exclude={"output_format", "timestamps"})
-        return SpeechRequest(**asked, timings=self.timestamps, workspace_id=workspace_id)
+        named = {name: value for name, value in self if name in SpeechRequest.__match_args__}
+        return SpeechRequest(**named, timings=self.timestamps, workspace_id=workspace_id)
 
 
 class SynthesisBody(SpeechBody):
@@ -101,6 +123,14 @@ class SpokenWord(BaseModel):
     text_end: int
 
 
+class SpokenMark(BaseModel):
+    """A `<mark>` of SSML, and when the word after it begins."""
+
+    mark: str = Field(description="Its name.")
+    time: float = Field(description="Seconds from the start of the audio.")
+    text_start: int
+
+
 class SynthesisResult(BaseModel):
     """A whole file of speech."""
 
@@ -112,6 +142,7 @@ class SynthesisResult(BaseModel):
     encoding: Literal["MP3", "LINEAR16", "OGG_OPUS", "FLAC"]
     output_format: OutputFormat
     words: list[SpokenWord] | None = Field(default=None, description="Only with `timestamps`.")
+    marks: list[SpokenMark] | None = Field(default=None, description="Where SSML has some.")
 
 
 class ChunkResult(BaseModel):
@@ -120,6 +151,7 @@ class ChunkResult(BaseModel):
     audioContent: str = Field(description="Base64; the chunks joined are one file.")
     sample_rate: int = Field(description="Of the decoded audio, in Hz.")
     words: list[SpokenWord] | None = Field(default=None, description="Only with `timestamps`.")
+    marks: list[SpokenMark] | None = Field(default=None, description="Where SSML has some.")
 
 
 class ChunkLine(BaseModel):
@@ -183,7 +215,7 @@ class LineWriter:
             "sample_rate": self._encoder.sample_rate,
         }
         if self._timestamps:
-            result["words"] = [word.as_json() for word in self._words]
+            result |= timings_json(self._words)
         self._data.clear()
         self._words.clear()
         self._waiting_s = 0.0
@@ -214,7 +246,7 @@ async def synthesize(
         "output_format": file.output_format,
     }
     if body.timestamps:
-        answer["words"] = [word.as_json() for word in spoken.words]
+        answer |= timings_json(spoken.words)
     return Base64Json("audio_base64", file.file, answer)
 
 

@@ -129,14 +129,7 @@ def _stand_in(
     """The first of its voices that speaks the language, else one of its gender that does."""
     for ref in known.refs(tier):
         for one in offered:
-            if (one.voice.engine, one.voice.key) == (ref.engine, ref.key) and _speaks(
-                one, language
-            ):
+            if (one.voice.engine, one.voice.key) == (ref.engine, ref.key) and one.speaks(language):
                 return one
     speaking = [one for one in offered if one.voice.language == language]
     return next((one for one in speaking if one.voice.gender == known.gender), None)
-
-
-def _speaks(voice: AvailableVoice, language: str) -> bool:
-    crosses = voice.model.crosses_languages and language in voice.model.languages
-    return crosses or voice.voice.language == language

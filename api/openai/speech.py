@@ -17,10 +17,11 @@ from api.http.streaming import (
     error_frame,
     event_frame,
 )
+from api.native.pronunciations import DictionaryNames
 from api.native.speech import SpokenText
 from pipelines.audio.encode.encoder import CODECS, AudioEncoder
 from pipelines.audio.encode.formats import open_encoder
-from pipelines.tts.pipeline import SpeechRequest
+from pipelines.tts.reading import SpeechRequest, parse
 from pipelines.tts.shaping import SpokenChunk
 
 router = make_router("text to speech", scope="tts")
@@ -76,6 +77,7 @@ class OpenAISpeechBody(RequestModel):
     instructions: str | None = Field(
         default=None, max_length=INSTRUCTIONS_CHARACTERS, description="Has no effect."
     )
+    pronunciations: DictionaryNames = ()
 
 
 def open_speech_encoder(response_format: SpeechFormat, sample_rate: int) -> AudioEncoder:
@@ -150,11 +152,17 @@ async def create_speech(
     A failure after the first audio closes the connection, or is sent as an event.
     """
     workspace_id, names, synthesis = principal.workspace_id, speech.openai, speech.synthesis
+    tokens, language = parse(SpeechRequest(body.input))
     async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=None):
         tier = await names.speech_tier(body.model)
-        voice_id = await names.choose_voice(body.voice, tier, body.input, workspace_id)
+        where = tier, "".join(token.text for token in tokens), workspace_id
+        voice_id = await names.choose_voice(body.voice, *where, language=language or None)
     asked = SpeechRequest(
-        text=body.input, voice_id=voice_id, speed=body.speed, workspace_id=workspace_id
+        text=body.input,
+        voice_id=voice_id,
+        speed=body.speed,
+        workspace_id=workspace_id,
+        pronunciations=body.pronunciations,
     )
     plan, first, rest = await synthesis.start_stream(asked, workspace_id, operation)
     answer: StreamedResponse

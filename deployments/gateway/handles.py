@@ -199,6 +199,11 @@ class TTSModelHandle(ModelHandle):
     def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
         return self.stream("synthesize", request)
 
+    async def phonemes(self, request: SynthesisRequest) -> str:
+        with self._called("phonemes", request) as (response, _):
+            await self._wake(response)
+            return str(await response)
+
     async def forget_voice(self, digest: str) -> None:
         """Calls every replica, if there are any. Raises EngineLost when not all answer."""
         if availability(self.handle) == "asleep":

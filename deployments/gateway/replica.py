@@ -163,7 +163,7 @@ async def warm_up(services: "Services") -> None:
 
 async def _warm_up_planning(services: "Services") -> None:
     from models.errors import EngineError
-    from pipelines.tts.pipeline import SpeechRequest
+    from pipelines.tts.reading import SpeechRequest
 
     while True:
         try:

@@ -65,6 +65,11 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
                 executor.leave()
                 self._release_soon(engine)
 
+    async def phonemes(self, request: SynthesisRequest, caller: CallHeaders | None = None) -> str:
+        """The symbols that are spoken of a sentence, for the request of `caller`."""
+        with self.serving(caller, "phonemes", {}) as engine:
+            return await asyncio.to_thread(engine.phonemes, request)
+
     def load(self) -> float:
         return self._running / VOICE_FULL
 

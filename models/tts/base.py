@@ -1,8 +1,9 @@
 """Text to speech: the interface of its engines, and the table of their voices."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from configs.schema.models.tts import VoiceConfig
 from models.audio import AudioChunk
@@ -32,6 +33,17 @@ class SynthesisRequest:
     deadline_s: float = 0.0
     pack: PackRef | None = None  # replaces `voice`; needs the capability takes_voice_packs
     owner: str = ""  # the tenant: replicas share their time fairly between tenants
+    # Of spans of `text`, in IPA; for engines with the capability.
+    phonemes: tuple[tuple[int, int, str], ...] = ()
+
+    def symbols(self, read: Callable[[str], str], convert: Callable[[str], str]) -> str:
+        """The symbols of `text` by `read`, of the spans whose IPA is given by `convert`."""
+        parts, spans = list[str](), [(0, 0, ""), *self.phonemes, (len(self.text), 0, "")]
+        for (_, start, _), (end, _, ipa) in pairwise(spans):
+            between = self.text[start:end]
+            gaps = [" " if end.isspace() else "" for end in (between[:1], between[-1:])]
+            parts += [gaps[0], read(between.strip()), gaps[1], convert(ipa) if ipa else ""]
+        return "".join(parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +57,7 @@ class TTSCapabilities:
     native_speed: bool = False  # honours `SynthesisRequest.speed`
     takes_voice_packs: bool = False  # accepts a voice pack with a request
     crosses_languages: bool = False  # each of its voices speaks all of its languages
+    phonemes: bool = False  # honours `SynthesisRequest.phonemes`, and has `phonemes`
     max_concurrency: int = 1  # calls that run in parallel; more would only wait
     device: str = "cpu"
 
@@ -96,6 +109,12 @@ class TTSEngine(Engine, ABC):
         At an empty piece, which only marks progress, the scheduler may switch to another request.
         Raises UnknownVoice, UnsupportedLanguage or PackMissing before the first piece.
         """
+
+    def phonemes(self, request: SynthesisRequest) -> str:
+        """The symbols that `synthesize` speaks, those of `request.phonemes` among them; "" without
+        the capability. Raises as `synthesize`."""
+        del request
+        return ""
 
     def warm_up(self) -> Generator[AudioChunk, None, None]:
         """Does in advance what is slow the first time, such as compiling for usual lengths.

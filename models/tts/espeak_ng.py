@@ -9,12 +9,14 @@ before it is used.
 import ctypes
 import re
 from collections.abc import Generator
-from functools import cache
+from functools import cache, lru_cache, partial
 from importlib.util import find_spec
 from threading import Lock
 
 import numpy as np
+from pydantic import TypeAdapter
 
+from configs.load import load_yaml
 from configs.schema.models.tts import EspeakConfig
 from models.audio import AudioChunk, Pcm
 from models.errors import EngineError, UnsupportedFeature, UnsupportedLanguage
@@ -25,6 +27,7 @@ from models.weights.store import WeightStore
 SYNCHRONOUS = 2  # audio goes to the callback before the call returns
 DONT_EXIT = 0x8000  # a missing data file raises an error instead of ending the process
 UTF8 = 1
+MNEMONICS = 0x100  # what stands between [[ and ]] is spoken as phonemes
 IPA = 0x02
 TIE = 0x80 | ord("͡") << 8  # joins the letters of one phoneme
 RATE, PITCH_RANGE = 1, 4
@@ -43,6 +46,7 @@ _PUNCTUATION = re.compile(r"([;:,.!?—…“”\"()]+)(?=\s|$)|(?<!\S)([“\"(]
 # Other voices say "Chinese letter" for each.
 _WIDE_VOICES = ("cmn", "yue", "hak", "ja", "ko")
 _WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
+_STRESS = re.compile(r"([ˈˌ])([^ˈˌ\saeiouyæøœɐɑɒɔɘəɚɛɜɝɞɤɨɪɯɵɶʉʊʌʏᵻᵿ]+)")
 _LANGUAGE_SWITCH = re.compile(r"\([^()]*\)")  # how espeak-ng marks words that it reads as foreign
 
 
@@ -115,7 +119,7 @@ class EspeakLibrary:
             self._set(PITCH_RANGE, round(min(100.0, NORMAL_RANGE * liveliness)))
             self._pieces = []
             failed = self._library.espeak_Synth(
-                encoded, len(encoded) + 1, 0, 1, 0, UTF8, None, None
+                encoded, len(encoded) + 1, 0, 1, 0, UTF8 | MNEMONICS, None, None
             )
             pieces, self._pieces = self._pieces, []
         if failed:
@@ -152,6 +156,11 @@ def _readable(text: str, voice: str) -> str:
     return text if voice.startswith(_WIDE_VOICES) else _WIDE.sub(" ", text)
 
 
+def stress_before_vowels(ipa: str) -> str:
+    """IPA with the marks of stress where espeak-ng has them: not before the syllable."""
+    return _STRESS.sub(r"\2\1", ipa)
+
+
 def espeak_installed() -> bool:
     """Whether the extra `espeak` is installed; does not load it."""
     return find_spec("espeakng_loader") is not None
@@ -178,15 +187,26 @@ class EspeakEngine(TTSEngine):
             sample_rate=self._library.sample_rate,
             languages=self._voices.languages,
             native_speed=True,
+            phonemes=True,
         )
         self._library_voices = {voice.key: voice.espeak for voice in config.voices}
 
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
         voice = self._voices.speaking(request.voice, request.language)
         pcm = self._library.speak(
-            request.text,
+            request.symbols(str, _mnemonics),
             self._library_voices[voice.key],
             speed=request.speed,
             liveliness=1.0 / request.stability,
         )
         yield whole_sentence(pcm, self.capabilities.sample_rate, request)
+
+    def phonemes(self, request: SynthesisRequest) -> str:
+        read = partial(self._library.phonemes, voice=self._library_voices[request.voice])
+        return request.symbols(read, stress_before_vowels)
+
+
+@lru_cache(maxsize=1000)
+def _mnemonics(ipa: str) -> str:
+    table = load_yaml(TypeAdapter(dict[str, str]), "espeak_phonemes")
+    return f"[[{''.join(table.get(sign, sign) for sign in stress_before_vowels(ipa))}]]"

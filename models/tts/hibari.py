@@ -1,6 +1,8 @@
 """Hibari: small English voices distilled from Kokoro, 100 times faster than real time."""
 
 from collections.abc import Generator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from configs.schema.models.tts import HibariConfig
 from models.audio import AudioChunk, Pcm, Span, symbols_of_words, timed
 from models.runtimes.onnx import open_session
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
+from models.tts.kokoro.phonemes import from_ipa
 from models.tts.trimming import sounding
 from models.weights.store import WeightStore
 
@@ -29,6 +32,7 @@ class HibariEngine(TTSEngine):
         languages=("en",),
         word_times=True,
         native_speed=True,
+        phonemes=True,
         max_concurrency=2,  # one of them for the sentence of a tenant beside long ones of another
     )
 
@@ -42,6 +46,10 @@ class HibariEngine(TTSEngine):
             for chunk in self.synthesize(SynthesisRequest("Ready.", key, "en")):
                 del chunk
 
+    def phonemes(self, request: SynthesisRequest) -> str:
+        g2p = self._models[self._voices[request.voice].key].g2p
+        return request.symbols(g2p, partial(from_ipa, language="en", british=g2p.british))
+
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
         voice = self._voices.speaking(request.voice, request.language)
         model = self._models[voice.key]
@@ -51,7 +59,7 @@ class HibariEngine(TTSEngine):
             at = max(at, request.text.find(sentence, at))
             pieces = [
                 "".join(symbol for symbol in piece if symbol in model.vocab)
-                for piece in model.phonemize(sentence)
+                for piece in self._pieces(model, request, at, at + len(sentence))
             ]
             words: list[Span] = []
             if request.timings:
@@ -75,6 +83,12 @@ class HibariEngine(TTSEngine):
                 yield AudioChunk(pcm, SAMPLE_RATE, tuple(times))
                 first += len(piece) + 1
             at += len(sentence)
+
+    def _pieces(self, model: Hibari, request: SynthesisRequest, at: int, end: int) -> list[str]:
+        """The symbols of a sentence, in pieces that the model takes."""
+        given = tuple((a - at, b - at, ipa) for a, b, ipa in request.phonemes if at <= a < end)
+        sentence = replace(request, text=request.text[at:end], phonemes=given)
+        return [self.phonemes(sentence)] if given else model.phonemize(sentence.text)
 
 
 def _spoken(

@@ -7,6 +7,7 @@ Text-to-Speech" (2021); Piper: https://github.com/rhasspy/piper.
 import json
 import unicodedata
 from collections.abc import Generator
+from functools import partial
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from models.audio import AudioChunk
 from models.errors import WeightsCorrupt
 from models.runtimes.onnx import open_session
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
-from models.tts.espeak_ng import espeak_library
+from models.tts.espeak_ng import espeak_library, stress_before_vowels
 from models.tts.trimming import whole_sentence
 from models.weights.store import WeightStore
 
@@ -38,7 +39,10 @@ class VitsEngine(TTSEngine):
         if len(rates) != 1:
             raise WeightsCorrupt(f"the voices differ in sample rate: {sorted(rates)}")
         self.capabilities = TTSCapabilities(
-            sample_rate=rates.pop(), languages=self._voices.languages, native_speed=True
+            sample_rate=rates.pop(),
+            languages=self._voices.languages,
+            native_speed=True,
+            phonemes=True,
         )
         for voice in config.voices:  # the first run allocates memory
             for piece in self.synthesize(SynthesisRequest("Ready.", voice.key, voice.language)):
@@ -47,8 +51,7 @@ class VitsEngine(TTSEngine):
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
         voice = self._voices.speaking(request.voice, request.language)
         session, settings = self._models[voice.key]
-        phonemes = espeak_library().phonemes(request.text, settings["espeak"]["voice"])
-        ids = phoneme_ids(phonemes, settings["phoneme_id_map"])
+        ids = phoneme_ids(self.phonemes(request), settings["phoneme_id_map"])
         if not ids:
             return
         scales = settings["inference"]
@@ -68,6 +71,11 @@ class VitsEngine(TTSEngine):
             },
         )[0].reshape(-1)  # float32 [n]
         yield whole_sentence(pcm, self.capabilities.sample_rate, request)
+
+    def phonemes(self, request: SynthesisRequest) -> str:
+        _, settings = self._models[self._voices[request.voice].key]
+        read = partial(espeak_library().phonemes, voice=settings["espeak"]["voice"])
+        return request.symbols(read, stress_before_vowels)
 
 
 def phoneme_ids(phonemes: str, table: dict[str, list[int]]) -> list[int]:

@@ -12,7 +12,8 @@ from pipelines.billing.billing import Charge
 from pipelines.billing.operation import Operation
 from pipelines.errors import InsufficientCredit
 from pipelines.tts.paid import PaidSynthesis, characters_up_to
-from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan, SpeechRequest
+from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan
+from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import ContextVoice
 from pipelines.tts.shaping import SpokenChunk
 

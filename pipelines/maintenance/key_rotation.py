@@ -10,10 +10,12 @@ from sqlmodel import Session, SQLModel, col, select
 from db.chats import Chat, entries_of
 from db.database import Database
 from db.files import StoredFile
+from db.voices.pronunciations import PronunciationDictionary
 from db.webhooks import Event, Webhook, body_about
 from pipelines.chat.history import chat_about
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
+from pipelines.tts.dictionaries import content_about
 from pipelines.webhooks.registration import secret_about
 
 AT_ONCE = 100  # ids
@@ -27,6 +29,7 @@ class Rotated:
     webhooks: int
     events: int
     files: int
+    dictionaries: int
 
 
 class Rotation:
@@ -51,6 +54,10 @@ class Rotation:
             ),
             files=await self._each(
                 StoredFile, self._files.rotate, col(StoredFile.expires_at).is_(None)
+            ),
+            dictionaries=await self._each(
+                PronunciationDictionary,
+                self._in_row(PronunciationDictionary, self._rotate_dictionary),
             ),
         )
 
@@ -99,6 +106,11 @@ class Rotation:
             None if secret is None else self._encryption.rotate(secret, about) for secret in before
         )
         return (webhook.secret, webhook.old_secret) != before
+
+    def _rotate_dictionary(self, _session: Session, row: PronunciationDictionary) -> bool:
+        before = row.content
+        row.content = self._encryption.rotate(before, content_about(row.id))
+        return row.content != before
 
     def _rotate_event(self, _session: Session, event: Event) -> bool:
         about = body_about(event.workspace_id, event.id)

@@ -24,6 +24,7 @@ class SourceWord:
     end: int
     spoken_start: int  # code points into TextChunk.text
     spoken_end: int
+    mark: str = ""  # the name of a mark, which has the place of the word after it
 
 
 def align(units: Sequence[Unit], spoken: str, language: str) -> tuple[SourceWord, ...]:
@@ -40,10 +41,19 @@ def align(units: Sequence[Unit], spoken: str, language: str) -> tuple[SourceWord
     for group in _groups(heard, [_key(spoken[start:end]) for start, end in tokens], language):
         weights = [_weight(heard[unit].clean_text) for unit in group.units]
         bounds += _share(weights, [tokens[token] for token in group.tokens])
-    return tuple(
-        SourceWord(unit.word, unit.start, unit.end, start, end)
-        for unit, (start, end) in zip(heard, bounds, strict=True)
-    )
+    words: list[SourceWord] = []
+    next_start = len(spoken)
+    for unit in reversed(units):
+        if unit.mark:
+            start, end = next_start, min(next_start + 1, len(spoken))
+        elif heard and unit is heard[-1]:
+            heard.pop()
+            start, end = bounds.pop()
+            next_start = start
+        else:
+            continue
+        words.append(SourceWord(unit.word, unit.start, unit.end, start, end, unit.mark))
+    return tuple(reversed(words))
 
 
 def _is_spoken(text: str, language: str) -> bool:

@@ -17,6 +17,7 @@ from configs.schema.languages import LanguageWords, language_words
 from pipelines.text.alignment import SourceWord, align
 from pipelines.text.language_detection import paragraph_language
 from pipelines.text.normalisation.normaliser import normalise
+from pipelines.text.read_text import Phonemes, ReadText
 from pipelines.text.segmentation import (
     BLOCK,
     Paragraph,
@@ -61,6 +62,8 @@ class TextChunk:
     words: tuple[SourceWord, ...] = ()  # of the caller, when requested
     # Characters of the caller's text up to its end; a little less where cleaning removed some.
     text_end: int = field(default=0, compare=False)
+    phonemes: Phonemes = ()  # those that are given, of spans of `text`
+    passage: int = 0  # its number
 
 
 class Rank(IntEnum):
@@ -117,17 +120,20 @@ def read_chunks(
     language: str | None,
     words: bool = False,
     first_chunk_policy: FirstChunkPolicy | None = None,
+    chunker: "Chunker | None" = None,
+    read: ReadText | None = None,
 ) -> Iterator[TextChunk]:
     """The chunks of `text`, each computed when it is requested; blocking.
 
     `language` is that of the voice: a paragraph that is clearly in another one of `languages` is
     spoken in that. Without it the language of each paragraph is detected. `words` aligns every
     chunk with the caller's words; `first_chunk_policy` makes the first chunks short. Yields nothing
-    for a text without anything to speak.
+    for a text without anything to speak. Passages of one text share a `chunker`; what is `read` of
+    one knows the places of its words.
     """
-    chunker = _Chunker(first_chunk_policy)
+    chunker = chunker or Chunker(first_chunk_policy)
     before = language
-    for paragraph in paragraphs(text, words=words):
+    for paragraph in paragraphs(text, words=words, read=read):
         spoken_in = paragraph_language(paragraph.text, languages, language, before)
         chunks = chunker.chunks(paragraph, spoken_in)
         for chunk in _mark_last(chunks, ends_paragraph=True):
@@ -146,7 +152,7 @@ def _mark_last(chunks: Iterable[TextChunk], *, ends_paragraph: bool) -> Iterator
         yield replace(last, ends_sentence=True, ends_paragraph=ends_paragraph)
 
 
-class _Chunker:
+class Chunker:
     """Cuts paragraphs into chunks, short ones first under a policy."""
 
     def __init__(self, policy: FirstChunkPolicy | None) -> None:
@@ -204,12 +210,13 @@ class _Chunker:
         units = paragraph.units_before(paragraph.taken + count)
         paragraph.take(count)
         chunks: list[TextChunk] = []
-        for part in _parts(spoken):
+        for marked in _parts(spoken):
+            part, phonemes = paragraph.take_phonemes(marked)
             if is_speakable(part):
                 aligned: tuple[SourceWord, ...] = align(units, part, language) if units else ()
                 units = []  # a word longer than a chunk has the time of its first chunk
                 end = paragraph.source_end
-                chunks.append(TextChunk(part, False, False, language, aligned, end))
+                chunks.append(TextChunk(part, False, False, language, aligned, end, phonemes))
         if chunks and self._policy:
             self._last_length = sum(spoken_length(chunk.text) for chunk in chunks)
             if (target := self._target_length()) and target.most >= FULL:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from sentencex import segment
 
 from configs.schema.languages import language_words
+from pipelines.text.read_text import SIGNS, Phonemes, ReadText
 
 FIRST_BLOCK = 500  # characters cleaned and split before the first chunk
 BLOCK = 2000
@@ -117,6 +118,7 @@ class Unit:
     end: int
     clean_text: str
     clean_start: int  # code points into the cleaned paragraph
+    mark: str = ""  # the name of a mark before the next word, which is no word itself
 
 
 def spans(text: str) -> list[tuple[int, int]]:
@@ -161,7 +163,10 @@ def _unit_end(text: str, start: int, end: int) -> int:
 class Paragraph:
     """One line of a text, cleaned block by block, with the caller's units of text in step."""
 
-    def __init__(self, source: str, start: int, block: int, *, words: bool) -> None:
+    def __init__(
+        self, source: str, start: int, block: int, *, words: bool, read: ReadText | None = None
+    ) -> None:
+        """`read` where the source is not the caller's text, but what is read of it."""
         self.text = ""  # cleaned and not yet taken
         self.taken = 0  # cleaned characters taken before `text`
         self._start = start
@@ -170,6 +175,8 @@ class Paragraph:
         self.units: deque[Unit] = deque()
         self._source = source
         self._words = words
+        self._read = read
+        self._clean = clean if read is None else _clean_between_signs
         self.read(block)
 
     def read(self, block: int = BLOCK) -> None:
@@ -183,7 +190,7 @@ class Paragraph:
             self.is_whole = True
         else:
             end = self.end = _block_end(source, start, start + block)
-        cleaned = clean(source[start:end])
+        cleaned = self._clean(source[start:end])
         if self._words:
             self._add_units(source[start:end], start, self.taken + len(self.text))
         self.text += cleaned
@@ -194,8 +201,13 @@ class Paragraph:
 
     @property
     def source_end(self) -> int:
-        """About where the taken text ends in the source."""
-        return min(self._start + self.taken, self.end)
+        """About where the taken text ends in the caller's."""
+        end = min(self._start + self.taken, self.end)
+        return end if self._read is None else self._read.place(max(0, end - 1), end)[2]
+
+    def take_phonemes(self, text: str) -> tuple[str, Phonemes]:
+        """As `ReadText.take_phonemes`."""
+        return (text, ()) if self._read is None else self._read.take_phonemes(text)
 
     def units_before(self, position: int) -> list[Unit]:
         """Takes the units that begin before `position` of the cleaned paragraph."""
@@ -205,21 +217,39 @@ class Paragraph:
         return found
 
     def _add_units(self, block: str, start: int, clean_start: int) -> None:
-        position = 0
-        for first, last in spans(block):
-            clean_start += len(clean(block[position:first]))
-            word = block[first:last]
-            cleaned = clean(word)
-            self.units.append(Unit(word, start + first, start + last, cleaned, clean_start))
+        position, read = 0, self._read
+        found = spans(block)
+        for first, last in found if read is None else read.joined(found, start):
+            clean_start += len(self._clean(block[position:first]))
+            cleaned = self._clean(block[first:last])
+            unit = Unit(block[first:last], start + first, start + last, cleaned, clean_start)
+            if read is not None:
+                self._add_marks(read, start + first, clean_start)
+                bare, _ = read.take_phonemes(cleaned)
+                unit = Unit(*read.place(unit.start, unit.end), bare, clean_start)
+            self.units.append(unit)
             clean_start += len(cleaned)
             position = last
+        if read is not None:
+            self._add_marks(read, start + len(block), max(0, clean_start - 1))
+
+    def _add_marks(self, read: ReadText, position: int, clean_start: int) -> None:
+        """Those up to a position in what is read."""
+        while read.marks and read.marks[0][0] <= position:
+            _, name, place = read.marks.popleft()
+            self.units.append(Unit("", place, place, "", clean_start, name))
 
 
-def paragraphs(text: str, *, words: bool) -> Iterator[Paragraph]:
-    """The lines of `text`; `words` keeps the caller's units of text."""
+def _clean_between_signs(text: str) -> str:
+    parts = SIGNS.split(text)
+    return "".join(part if index % 2 else clean(part) for index, part in enumerate(parts))
+
+
+def paragraphs(text: str, *, words: bool, read: ReadText | None = None) -> Iterator[Paragraph]:
+    """The lines of `text`; `words` keeps the caller's units of text, by `read` if given."""
     position, block = 0, FIRST_BLOCK
     while position < len(text):
-        paragraph = Paragraph(text, position, block, words=words)
+        paragraph = Paragraph(text, position, block, words=words, read=read)
         yield paragraph
         while not paragraph.is_whole:  # not read to its end: it has nothing to speak
             paragraph.take(len(paragraph.text))

@@ -6,6 +6,7 @@ from collections.abc import Generator
 from pipelines.text.normalisation.normaliser import normalise
 from pipelines.text.segmentation import clean, is_speakable
 
+LETTERS_PER_S = 18  # that voices speak
 WIDE_LETTER = 3  # a Chinese, Japanese or Korean letter takes as long to speak as three others
 DIGIT = 6  # about as many letters as a digit is spoken with
 SIGN = 5  # "dollars", "percent", "slash", "at"

@@ -15,7 +15,8 @@ from pipelines.billing.billing import Billing, Charge
 from pipelines.billing.operation import Operation
 from pipelines.errors import StorageUnavailable
 from pipelines.storage.files import Files
-from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan, SpeechRequest
+from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan
+from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.shaping import SpokenChunk
 from pipelines.webhooks.events import WebhookEvents, failure_event
 
@@ -104,8 +105,10 @@ class PaidSynthesis:
             yield PaidSpeech(charge, self.files, text, voice_id, copy)
 
     def characters(self, plan: SpeechPlan) -> int:
-        """How many are charged: those of the text, or what it is spoken with where that is more."""
-        return self.billing.speech_characters(len(plan.request.text), plan.letters)
+        """How many are charged: those of the text without markup, or what it is spoken with where
+        that is more."""
+        typed = sum(len(passage.text) for passage in plan.passages)
+        return self.billing.speech_characters(typed, plan.letters)
 
     async def start_stream(
         self, request: SpeechRequest, workspace_id: int, operation: Operation

@@ -20,11 +20,20 @@ from pipelines.errors import InvalidRequest, NothingToSpeak
 from pipelines.ports import TTSModel
 from pipelines.scheduling import DeadlineScheduler
 from pipelines.tasks import iterate_in_thread
-from pipelines.text.chunking import FirstChunkPolicy, TextChunk, read_chunks
+from pipelines.text.chunking import FirstChunkPolicy, TextChunk
 from pipelines.text.language_detection import detect_language
+from pipelines.text.lexicon import Lexicon
 from pipelines.text.segmentation import clean
-from pipelines.text.spoken_length import COUNTED, most_spoken, spoken_lengths
+from pipelines.text.spoken_length import COUNTED, LETTERS_PER_S, most_spoken, spoken_lengths
+from pipelines.tts.dictionaries import Dictionaries
 from pipelines.tts.pacing import FairScheduler, InFlightChunk, PlaybackClock, PrefetchWindow
+from pipelines.tts.reading import (
+    PassageReader,
+    SpeechRequest,
+    SpokenPassage,
+    chunks_of,
+    parse,
+)
 from pipelines.tts.shaping import (
     SpeechProcessor,
     SpokenChunk,
@@ -36,7 +45,6 @@ from pipelines.tts.spool import SpeechSpool
 from pipelines.tts.voices import AvailableVoice, ReadyCustomVoices, VoiceDirectory
 
 FIRST_WORK_S = 0.3  # of the engine, for the first chunk of a stream
-LETTERS_PER_S = 18  # that voices speak
 BEYOND_LONGEST = 1.5  # times the longest speech: what is longer than counted ends there
 # Ramp-up: the largest growth from one of a stream's first chunks to the next. Short chunks cost
 # more for each second: many streams with short chunks could never get longer ones.
@@ -45,32 +53,11 @@ SAFETY = 0.8
 # For the end of a first sentence, which a slow engine would take too long for.
 SLOW_SENTENCE_SLACK = 4 / 3
 CROWDED = 0.5  # of an engine's time, by streams that play
-ENGINE_SPEEDS = (0.5, 2.0)  # of engines that change the tempo; beyond it the audio is stretched
 INLINE_S = 0.5  # a thread costs more than the work on shorter audio
 SWAPS = 3  # of a model, that one request survives
 _DETECTED_CHARACTERS = 1000
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class SpeechRequest:
-    """The text to speak, with its voice and options."""
-
-    text: str
-    voice_id: str | None = None  # wins over `voice`
-    voice: str | None = None  # a display name
-    speed: float = 1.0  # tempo ratio, 0.25 to 4.0
-    pitch: float = 1.0  # frequency ratio, 0.5 to 2.0
-    enhance: bool = True
-    stability: float = 1.0
-    timings: bool = False  # whether words and their times are wanted
-    workspace_id: int | None = None  # its custom voices are available too
-
-    @property
-    def owner(self) -> str:
-        """The tenant, between which schedulers share their time."""
-        return str(self.workspace_id or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +79,7 @@ class SpeechPlan:
     rest: Iterator[TextChunk]  # read as it is spoken; blocking
     letters: int  # that it is spoken with; a bound of three a character where they are not counted
     asked_at: float  # by time.monotonic
+    passages: Sequence[SpokenPassage]  # by the numbers of the chunks
 
 
 class SpeechPipeline:
@@ -103,9 +91,11 @@ class SpeechPipeline:
         voices: VoicesConfig,
         custom: ReadyCustomVoices | None = None,
         watermarker: Watermarker | None = None,
+        dictionaries: Dictionaries | None = None,
     ) -> None:
         self._models = models
         self._custom = custom
+        self._dictionaries = dictionaries
         self._watermarker = watermarker or Watermarker()
         self._longest_s = voices.longest_s
         # For files and long counts, so that they leave the default threads to streams; by tenant,
@@ -123,43 +113,71 @@ class SpeechPipeline:
         long), EngineLost or DatabaseUnavailable.
         """
         asked_at = time.monotonic()
-        voice = await self.directory.find(request.voice_id, request.voice, request.workspace_id)
-        if voice is None:
-            offered = await self.directory.voices()
-            voice = self.directory.default(await language_of(request.text, offered), offered)
-        letters = await self._count(request, voice.voice.language)
-        spoken = voice.model.languages if voice.model.crosses_languages else ()
-        rest = read_chunks(
-            request.text,
-            languages=frozenset({voice.voice.language, *spoken}),
-            language=voice.voice.language,
-            words=request.timings,
-            first_chunk_policy=self._first_chunk_policy(voice) if early_start else None,
-        )
+        passages: tuple[SpokenPassage, ...]
+        if request.is_plain:
+            voice = await self.directory.find(request.voice_id, request.voice, request.workspace_id)
+            if voice is None:
+                offered = await self.directory.voices()
+                language = request.language or await language_of(request.text, offered)
+                voice = self.directory.default(language, offered)
+            passages = (SpokenPassage(voice, request.text, request.speed, request.pitch),)
+        else:
+            voice, passages = await self._read(request)
+        letters = await self._count(request, passages)
+        policy = self._first_chunk_policy(voice) if early_start else None
+        rest = chunks_of(passages, words=request.timings, policy=policy)
         first = await asyncio.to_thread(next, rest, None)
         if first is None:
             raise NothingToSpeak("text must have a letter or a digit: nothing in it can be spoken")
-        return SpeechPlan(request, voice, early_start, first, rest, letters, asked_at)
+        return SpeechPlan(request, voice, early_start, first, rest, letters, asked_at, passages)
 
-    async def _count(self, request: SpeechRequest, language: str) -> int:
-        """The letters that the text is spoken with, as `SpeechPlan.letters`. Raises InvalidRequest
-        if the speech would be too long."""
-        characters, longest_s = len(request.text), self._longest_of(request)
-        longest = longest_s * LETTERS_PER_S * request.speed
-        if (most := most_spoken(request.text)) <= min(3 * characters, longest):
-            return most
-        letters = read = 0
-        lengths = spoken_lengths(request.text, language)
+    async def _read(
+        self, request: SpeechRequest
+    ) -> tuple[AvailableVoice, tuple[SpokenPassage, ...]]:
+        """The passages of a text that is not plain, and the voice of what names none."""
+        directory, workspace_id = self.directory, request.workspace_id
+        tokens, language = await asyncio.to_thread(parse, request)
+        names = {token.attributes.get("name") for token in tokens if token.name == "voice"}
+        voices = {name: await directory.find_named(name, workspace_id) for name in names if name}
+        voice = await directory.find(request.voice_id, request.voice, workspace_id)
+        offered = await directory.voices()
+        text = "".join(token.text for token in tokens)
+        language = request.language or language or await language_of(text, offered)
+        usual = voice or directory.default(language, offered)
+        lexicon: Lexicon | None = None
+        if request.pronunciations and self._dictionaries and workspace_id is not None:
+            lexicon = await self._dictionaries.lexicon(workspace_id, request.pronunciations)
+        default = partial(directory.default, offered=offered)
+        reader = PassageReader(request, usual, voices, default, lexicon)
+        passages = await asyncio.to_thread(reader.read, tokens)
+        return voice or (passages[0].voice if passages else usual), passages
+
+    async def _count(self, request: SpeechRequest, passages: Sequence[SpokenPassage]) -> int:
+        """The letters that the text is spoken with, as `SpeechPlan.letters`, and those that could
+        be spoken in its breaks, at the speed of the request. Raises InvalidRequest if the speech
+        would be too long."""
+        characters, longest_s = sum(len(one.text) for one in passages), self._longest_of(request)
+        speed, longest = request.speed, longest_s * LETTERS_PER_S * request.speed
+        letters = sum(one.pause_s or 0.0 for one in passages) * LETTERS_PER_S * speed
+        most = letters + sum(most_spoken(one.text) * speed / one.speed for one in passages)
+        if most <= min(3 * characters, longest):
+            return round(most)
+        read = 0
+        lengths = (
+            (counted * speed / one.speed, min(COUNTED, len(one.text)))
+            for one in passages
+            for counted in spoken_lengths(one.text, one.spoken_in)
+        )
         threads = self._threads.executor(owner=request.owner)
         async with aclosing(iterate_in_thread(lengths, threads)) as counts:
-            async for counted in counts:
-                letters, read = letters + counted, min(read + COUNTED, characters)
+            async for counted, size in counts:
+                letters, read = letters + counted, min(read + size, characters)
                 if letters > longest:
                     break
         if letters <= longest:
-            return letters
+            return round(letters)
         # What was not read any more is estimated.
-        minutes = letters * characters / read / LETTERS_PER_S / request.speed / 60
+        minutes = letters * characters / max(read, 1) / LETTERS_PER_S / request.speed / 60
         raise InvalidRequest(
             f"text: its speech would last about {minutes:.1f} min, and at most "
             f"{longest_s / 60:.0f} min are allowed: send it in parts"
@@ -215,9 +233,9 @@ class SpeechPipeline:
                 plan = replace(again, asked_at=plan.asked_at)
         return await speak(plan)
 
-    def choose_watermark(self, voice: AvailableVoice) -> Watermark | None:
-        """The watermark of speech in that voice; None when it is not to be marked."""
-        return self._watermarker.choose(custom_voice=voice.custom is not None)
+    def choose_watermark(self, *voices: AvailableVoice) -> Watermark | None:
+        """The watermark of speech in those voices; None when it is not to be marked."""
+        return self._watermarker.choose(custom_voice=any(voice.custom for voice in voices))
 
     async def _speak(
         self,
@@ -227,7 +245,7 @@ class SpeechPipeline:
     ) -> Speech:
         words: list[TimedWord] = []
         loop, threads = asyncio.get_running_loop(), self._threads.executor(owner=plan.request.owner)
-        watermark = self.choose_watermark(plan.voice)
+        watermark = self.choose_watermark(*(one.voice for one in plan.passages))
         with closing(SpeechSpool(is_enhanced=plan.request.enhance, watermark=watermark)) as spool:
             async with aclosing(self._open(plan, is_file=True)) as run:
                 while (chunk := await run.next_chunk()) is not None:
@@ -268,45 +286,65 @@ class SpeechPipeline:
         request, voice = plan.request, plan.voice
         scheduler = self._schedulers[voice.model_name]
         clock = PlaybackClock(scheduler, is_played=not is_file, asked_at=plan.asked_at)
-        tempo = request.speed / _engine_speed(plan)
+        passages = plan.passages
+        voices = [passage.voice for passage in passages]
         is_enhanced = request.enhance and not is_file
         processor = SpeechProcessor(
-            tempo=tempo,
-            pitch=request.pitch,
-            speed=request.speed,
-            enhancer=StreamEnhancer(self.levels, voice) if is_enhanced else None,
-            watermark=None if is_file else self.choose_watermark(voice),
+            passages,
+            enhance=partial(StreamEnhancer, self.levels) if is_enhanced else None,
+            watermark=None if is_file else self.choose_watermark(*voices),
+            sample_rate=0 if request.is_plain else voice.model.sample_rate or 0,
         )
         window = PrefetchWindow(
             plan.first,
             lambda: asyncio.to_thread(next, plan.rest, None),
             lambda chunk, buffered_s: self._send(
-                plan, chunk, clock.deadline_s + buffered_s / tempo
+                plan, chunk, clock.deadline_s + buffered_s / passages[chunk.passage].tempo
             ),
             lambda: scheduler.admit(clock, is_slow=2 * voice.model.real_time_factor >= CROWDED),
         )
         return SynthesisRun(window, clock, processor, BEYOND_LONGEST * self._longest_of(request))
 
+    async def explain(self, plan: SpeechPlan) -> list[tuple[TextChunk, str]]:
+        """Each chunk, and the symbols of its engine; "" for one that has none. Raises EngineError,
+        VoiceNotFound or StorageUnavailable."""
+        explained = []
+        for chunk in [plan.first, *await asyncio.to_thread(list, plan.rest)]:
+            model, call = self._call(plan, chunk)
+            if (custom := plan.passages[chunk.passage].voice.custom) and self._custom:
+                pack = PackRef(custom.pack_digest, await self._custom.pack(custom))
+                call = replace(call, pack=pack)
+            explained.append((chunk, await model.phonemes(call)))
+        return explained
+
     def _send(self, plan: SpeechPlan, chunk: TextChunk, deadline_s: float) -> InFlightChunk:
         """Sends a text chunk to the engine. Raises EngineLost."""
-        request, voice, custom = plan.request, plan.voice, plan.voice.custom
+        model, call = self._call(plan, chunk, deadline_s)
+        custom = plan.passages[chunk.passage].voice.custom
+        if custom is None or self._custom is None:
+            return InFlightChunk(chunk, model, call)
+        return InFlightChunk(chunk, model, call, partial(self._custom.pack, custom))
+
+    def _call(
+        self, plan: SpeechPlan, chunk: TextChunk, deadline_s: float = 0.0
+    ) -> tuple[TTSModel, SynthesisRequest]:
+        request, passage = plan.request, plan.passages[chunk.passage]
+        voice, custom = passage.voice, passage.voice.custom
         model: TTSModel | None = self._models.get(voice.model_name)
         if model is None:  # undeployed since the voice was chosen
             raise EngineLost(f"the model of the voice {voice.voice.name} is no longer deployed")
-        call = SynthesisRequest(
+        return model, SynthesisRequest(
             text=chunk.text,
             voice=voice.voice.key,
             language=chunk.language,
-            speed=_engine_speed(plan),
+            speed=passage.engine_speed,
             stability=request.stability,
             timings=request.timings,
             deadline_s=deadline_s,
             pack=None if custom is None else PackRef(custom.pack_digest),
             owner=request.owner,
+            phonemes=chunk.phonemes,
         )
-        if custom is None or self._custom is None:
-            return InFlightChunk(chunk, model, call)
-        return InFlightChunk(chunk, model, call, partial(self._custom.pack, custom))
 
 
 class SynthesisRun:
@@ -373,11 +411,3 @@ async def language_of(text: str, offered: Sequence[AvailableVoice]) -> str:
 
 
 _NO_SOUND = "text gives no audio: the voice cannot read any of its letters"
-
-
-def _engine_speed(plan: SpeechPlan) -> float:
-    """The part of the tempo that the engine itself changes, in better quality than stretching."""
-    if not plan.voice.model.native_speed:
-        return 1.0
-    slowest, fastest = ENGINE_SPEEDS
-    return min(fastest, max(slowest, plan.request.speed))

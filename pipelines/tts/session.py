@@ -1,7 +1,6 @@
 """Contexts of a session: text arrives in pieces, and flushes are synthesised in order."""
 
 import asyncio
-import re
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
@@ -16,7 +15,7 @@ from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.billing.operation import Operation
 from pipelines.errors import NothingToSpeak
 from pipelines.tts.paid import ChargedSynthesis
-from pipelines.tts.pipeline import SpeechRequest
+from pipelines.tts.reading import SENTENCE_END, SpeechRequest, is_ssml
 from pipelines.tts.shaping import StreamEnhancer, TimedWord
 from pipelines.tts.voices import AvailableVoice
 from telemetry import tracing
@@ -30,7 +29,6 @@ WAITING_FLUSHES = 4  # behind the one that is spoken
 BOOST_LUFS = -14.0
 MESSAGE_S = 1.0  # of audio at most: more may exceed the message limit of clients (often 1 MiB)
 INLINE_S = 0.25  # of audio; for more a thread costs less than the delay of other sessions
-_SENTENCE_END = re.compile(r"""[.!?…。！？।؟۔]["'”’»」)\]]*\s*$""")
 
 
 class ContextFault(Exception):
@@ -147,7 +145,8 @@ class ContextVoice:
         if text.rstrip(" \t").endswith("\n"):
             self._pause_s = effects.PARAGRAPH_PAUSE_S
         else:
-            self._pause_s = effects.SENTENCE_PAUSE_S if _SENTENCE_END.search(text[-20:]) else 0.0
+            ends = is_ssml(text) or SENTENCE_END.search(text[-20:])
+            self._pause_s = effects.SENTENCE_PAUSE_S if ends else 0.0
         return pause_s
 
     async def _encode(self, audio: AudioChunk) -> list[EncodedChunk]:
@@ -275,14 +274,16 @@ class SpeakingContext:
     def flush_automatically(self, characters: int) -> None:
         """Speaks the first `characters` of the buffer as soon as it can.
 
-        They join a queued automatic flush, so there are never more than a few flushes.
+        They join a queued automatic flush, so there are never more than a few flushes. A document
+        of SSML is one by itself.
         """
         text, kept = self.buffered[:characters], self.buffered[characters:]
         if not text or self._is_closing:
             return
         self._parts = [kept] if kept else []
         last = self._waiting[-1] if self._waiting else None
-        if last is not None and last.grows and last.voice is self._voice:
+        joins = last is not None and last.grows and not (is_ssml(text) or is_ssml(last.text))
+        if last is not None and joins and last.voice is self._voice:
             last.text += text
         else:
             self._enqueue(Flush(text, self._voice, self._wire, grows=True))

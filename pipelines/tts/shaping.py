@@ -1,19 +1,20 @@
 """Signal processing between the engine's audio of each text chunk and the client's speech."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from models.audio import AudioChunk, Pcm, WordTime
+from models.audio import AudioChunk, Pcm, StreamResampler, WordTime
 from models.watermark.base import Marking, Watermark
 from pipelines.audio import effects
 from pipelines.audio.effects import TARGET_LUFS, HighPass, LoudnessNormaliser
 from pipelines.text.alignment import SourceWord
 from pipelines.text.chunking import TextChunk
 from pipelines.tts.pacing import EngineAudio
+from pipelines.tts.reading import SpokenPassage
 from pipelines.tts.voices import AvailableVoice
 
 SNIPPET_S = 0.05  # about the end of a text chunk; sent alone it costs a message
@@ -30,6 +31,7 @@ class TimedWord:
     end_s: float
     text_start: int  # offsets into the caller's text
     text_end: int
+    mark: str = ""  # the name of a mark of SSML, which is no word
 
     def as_json(self) -> dict[str, Any]:
         """The word as responses list it, to the millisecond."""
@@ -40,6 +42,17 @@ class TimedWord:
             "text_start": self.text_start,
             "text_end": self.text_end,
         }
+
+
+def timings_json(words: Sequence[TimedWord]) -> dict[str, Any]:
+    """`words`, and `marks` where there are some."""
+    marks = [
+        {"mark": one.mark, "time": round(one.start_s, 3), "text_start": one.text_start}
+        for one in words
+        if one.mark
+    ]
+    shown = {"words": [word.as_json() for word in words if not word.mark]}
+    return shown | {"marks": marks} if marks else shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,23 +125,26 @@ class SpeechProcessor:
 
     def __init__(
         self,
+        passages: Sequence[SpokenPassage],
         *,
-        tempo: float,
-        pitch: float,
-        speed: float,
-        enhancer: StreamEnhancer | None = None,
+        enhance: Callable[[AvailableVoice], StreamEnhancer] | None = None,
         watermark: Watermark | None = None,
+        sample_rate: int = 0,
     ) -> None:
-        """`tempo` is the part of `speed` that the engine does not change itself."""
-        self._tempo, self._pitch, self._speed = tempo, pitch, speed
-        self._enhancer = enhancer
+        """Without a `sample_rate`, Hz, that of the first audio is the rate of all."""
+        self._passages = passages
+        self._enhance = enhance
+        self._enhancer: StreamEnhancer | None = None  # of the voice that speaks
+        self._voice: AvailableVoice | None = None
         self._watermark = watermark
         self._marking: Marking | None = None  # opened when the sample rate is known
+        self._passage = -1  # the number of the last one that was heard
+        self._resampler: StreamResampler | None = None  # of the current text chunk
         self._shaper: ChunkShaper | None = None  # of the current text chunk
         self._starts_at: int | None = None  # the sample at which that chunk starts
         self._position = 0  # samples that were processed
         self._pause_s = 0.0  # before the next text chunk
-        self._sample_rate = 0
+        self._sample_rate = sample_rate
         # Ready to be taken:
         self._pcm: Pcm = np.zeros(0, dtype=np.float32)
         self._words: tuple[TimedWord, ...] = ()
@@ -148,28 +164,46 @@ class SpeechProcessor:
         pitch, 15 ms with a watermark."""
         shaper = self._open(arrived)
         shaped = shaper.shape(arrived)
+        passage = self._passages[arrived.text_chunk.passage]
+        rate = self._sample_rate = self._sample_rate or shaper.sample_rate
+        if shaper.sample_rate not in (0, rate):  # a voice of another engine
+            self._resampler = self._resampler or StreamResampler(shaper.sample_rate, rate)
+            shaped = self._resampler.process(shaped, last=arrived.is_end)
         if len(shaped):
-            rate = self._sample_rate = shaper.sample_rate
             if self._starts_at is None:
-                pause = effects.silence(self._pause_s, rate)
+                pause = effects.silence(self._take_pause(arrived.text_chunk.passage), rate)
                 self._starts_at = self._position + len(pause)
                 shaped = np.concatenate([pause, shaped])
             self._position += len(shaped)
             self._words += shaper.words(self._starts_at / rate)
             self._text_end = arrived.text_chunk.text_end
+            if passage.volume_db:
+                shaped = shaped * np.float32(10 ** (passage.volume_db / 20))
             if self._enhancer is not None:
                 shaped = self._enhancer.process(AudioChunk(shaped, rate))
             self._add(shaped)
         if arrived.is_end:
             if self._starts_at is not None:
-                self._pause_s = _pause_s(arrived.text_chunk) / self._speed
-            self._shaper = None
+                self._pause_s = _pause_s(arrived.text_chunk) / passage.speed
+            self._shaper = self._resampler = None
+
+    def _take_pause(self, number: int) -> float:
+        """Seconds of silence before a passage, or at the end for one that there is not."""
+        begun, before = self._passages[self._passage + 1 : number + 1], self._passage
+        if number == before:
+            return self._pause_s
+        self._passage = number
+        given = [one.pause_s for one in begun if one.pause_s is not None]
+        if given or before < 0 or number == len(self._passages):
+            return sum(given)
+        return max(one.gap_s / one.speed for one in begun)
 
     def finish(self) -> None:
         """After the last text chunk: adds the audio that enhancement and watermark held back."""
         if self._sample_rate:
             if self._enhancer is not None:
                 self._add(self._enhancer.flush())
+            self._add(effects.silence(self._take_pause(len(self._passages)), self._sample_rate))
             if self._marking is not None:
                 self._pcm = np.concatenate([self._pcm, self._marking.flush()])
 
@@ -184,8 +218,13 @@ class SpeechProcessor:
 
     def _open(self, arrived: EngineAudio) -> "ChunkShaper":
         if self._shaper is None:
-            self._shaper = ChunkShaper(arrived.text_chunk, tempo=self._tempo, pitch=self._pitch)
+            passage = self._passages[arrived.text_chunk.passage]
+            self._shaper = ChunkShaper(arrived.text_chunk, tempo=passage.tempo, pitch=passage.pitch)
             self._starts_at = None
+            if self._enhance is not None and self._voice is not passage.voice:
+                if self._enhancer is not None:
+                    self._add(self._enhancer.flush())
+                self._enhancer, self._voice = self._enhance(passage.voice), passage.voice
         return self._shaper
 
     def _add(self, pcm: Pcm) -> None:
@@ -252,7 +291,12 @@ class ChunkShaper:
             source = word.source
             begun.append(
                 TimedWord(
-                    source.word, begins_s + start_s, begins_s + end_s, source.start, source.end
+                    source.word,
+                    begins_s + start_s,
+                    begins_s + end_s,
+                    source.start,
+                    source.end,
+                    source.mark,
                 )
             )
         del self._words[: len(begun)]

@@ -129,6 +129,11 @@ class AvailableVoice:
     model_name: str  # the key of the model's port
     custom: ReadyCustomVoice | None = None  # None for a voice of the model
 
+    def speaks(self, language: str) -> bool:
+        """Whether it speaks an ISO 639-1 code."""
+        crosses = self.model.crosses_languages and language in self.model.languages
+        return crosses or language == self.voice.language
+
 
 class VoiceDirectory:
     """Finds voices by id, name and language; the mapping of models may change."""
@@ -194,7 +199,7 @@ class VoiceDirectory:
             return await self._find_id(voice_id, workspace_id)
         return None if name is None else await self._find_name(name, workspace_id)
 
-    async def find_named(self, wanted: str, workspace_id: int) -> AvailableVoice:
+    async def find_named(self, wanted: str, workspace_id: int | None) -> AvailableVoice:
         """The voice of that id, or else of that name. Raises as `find`."""
         try:
             return await self._find_id(wanted, workspace_id)

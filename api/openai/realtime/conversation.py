@@ -64,7 +64,7 @@ from pipelines.agents.items import (
 from pipelines.agents.session_record import SessionRecord
 from pipelines.audio.encode.formats import open_encoder
 from pipelines.chat.pipeline import ChatRequest, Completion
-from pipelines.tts.pipeline import SpeechRequest
+from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import ContextVoice
 from pipelines.tts.voices import FALLBACK_LANGUAGE, AvailableVoice
 
@@ -423,7 +423,13 @@ class RealtimeConversation:
                 held,
                 self.workspace_id,
                 voice,
-                SpeechRequest(text="", speed=output.speed, timings=True),
+                SpeechRequest(
+                    text="",
+                    speed=output.speed,
+                    timings=True,
+                    takes_ssml=False,
+                    pronunciations=output.pronunciations,
+                ),
                 partial(open_encoder, ENCODERS[output.format.type], output.format.rate),
                 operation=held.payer,
             )

@@ -20,6 +20,7 @@ from pydantic import (
 
 from api.http.bodies import WHOLE, KeyTerms, RequestModel, Whole
 from api.native.chat.schemas import MAX_MESSAGES, MAX_TOOLS, Tool
+from api.native.pronunciations import DictionaryNames
 from api.openai.realtime.faults import MISSING, RealtimeFault, fault_of, wrong, wrong_choice
 from api.openai.realtime.items import InputItem, LongText, Truncation
 from api.openai.realtime.server_events import new_id
@@ -175,6 +176,7 @@ class OutputAudio(LenientModel):
     format: AudioFormat = AudioFormat()
     voice: VoiceName | None = None
     speed: Annotated[float, Field(ge=SPEEDS[0], le=SPEEDS[1])] = 1.0
+    pronunciations: DictionaryNames = Field(default=(), exclude_if=lambda names: not names)
 
 
 class RealtimeAudio(LenientModel):

@@ -25,7 +25,7 @@ from api.sockets.tts.events import (
     tts_error,
 )
 from pipelines.audio.encode.formats import AudioEncoding, open_socket_encoder, usable_pair
-from pipelines.tts.pipeline import SpeechRequest
+from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import (
     MAX_CONTEXTS,
     ContextFault,
@@ -90,6 +90,7 @@ class TtsConversation(Conversation):
             pitch=pitch_ratio(message.pitch),
             stability=message.stability,
             timings=message.timestamps,
+            pronunciations=message.pronunciations,
         )
         workspace_id = self._session.principal.workspace_id
         directory = self._synthesis.pipeline.directory

@@ -8,8 +8,10 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from api.http.bodies import RequestModel
 from api.http.errors import to_api_error
+from api.native.pronunciations import DictionaryNames
 from api.sockets.kernel.conversation import ClientFault, fault_message, json_text, parse_event
 from pipelines.tts.session import EncodedChunk
+from pipelines.tts.shaping import timings_json
 
 SPEAKING_RATES = (0.5, 1.5)
 PITCHES = (-6.0, 6.0)  # semitones
@@ -61,6 +63,7 @@ class CreateContext(TTSClientMessage):
     stability: Annotated[float, clamped(STABILITIES)] = 1.0
     boost_volume: bool = False
     timestamps: bool = False
+    pronunciations: DictionaryNames = ()
 
 
 class SendText(TTSClientMessage):
@@ -131,8 +134,7 @@ class TtsWire:
 
     def audio(self, chunk: EncodedChunk) -> str:
         """JSON text: the validation of a model would cost more than everything else."""
-        known = chunk.words
-        words = "" if known is None else f',"words":{json_text([word.as_json() for word in known])}'
+        words = "" if chunk.words is None else f",{json_text(timings_json(chunk.words))[1:-1]}"
         audio = b64encode(chunk.data).decode("ascii")
         return f'{{"audio_chunk":{{"context_id":{self._id_json},"audioContent":"{audio}"{words}}}}}'
 

@@ -26,7 +26,13 @@ from models.runtimes.onnx import open_session
 from models.runtimes.openvino import OpenVinoModel, Values, tensor
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
 from models.tts.espeak_ng import espeak_installed
-from models.tts.kokoro.phonemes import SYMBOL_IDS, WITHOUT_ESPEAK, known, phonemizer_for
+from models.tts.kokoro.phonemes import (
+    SYMBOL_IDS,
+    WITHOUT_ESPEAK,
+    from_ipa,
+    known,
+    phonemizer_for,
+)
 from models.tts.trimming import sounding
 from models.tts.voice_pack import STYLE_SHAPE, VoiceCache, VoicePack, read_pack
 from models.weights.store import WeightStore
@@ -70,6 +76,7 @@ class KokoroEngine(TTSEngine):
             word_times=True,
             native_speed=True,
             takes_voice_packs=True,
+            phonemes=True,
             crosses_languages=True,  # a timbre works in all languages, not only its training one
             # 1.2 times the throughput of one: a single run leaves cores idle between operators.
             max_concurrency=2,
@@ -82,7 +89,7 @@ class KokoroEngine(TTSEngine):
         """Speaks the language of the request with any voice (cross-lingual)."""
         pack = self._pack_of(request)
         phonemize = phonemizer_for(request.language, british=pack.british)
-        phonemes = known(phonemize(request.text))
+        phonemes = self.phonemes(request)
         words: Sequence[Span] = ()
         if request.timings:
             words = symbols_of_words(
@@ -94,6 +101,12 @@ class KokoroEngine(TTSEngine):
             inside = [span.moved(-at) for span in words if at <= span.first < at + len(piece)]
             yield from self._speak(piece, pack, request, inside)
             at += len(piece)
+
+    def phonemes(self, request: SynthesisRequest) -> str:
+        british = self._pack_of(request).british
+        read = phonemizer_for(request.language, british=british)
+        convert = partial(from_ipa, language=request.language, british=british)
+        return known(request.symbols(read, convert))
 
     def forget_voice(self, digest: str) -> None:
         self._packs.forget(digest)

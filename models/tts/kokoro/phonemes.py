@@ -12,7 +12,7 @@ from typing import Any
 from configs.load import load_yaml
 from configs.schema.base import StrictModel
 from models.errors import UnsupportedLanguage
-from models.tts.espeak_ng import espeak_library
+from models.tts.espeak_ng import espeak_library, stress_before_vowels
 
 Phonemizer = Callable[[str], str]
 
@@ -60,6 +60,18 @@ def phonemizer_for(language: str, *, british: bool = False) -> Phonemizer:
     except UnsupportedLanguage:
         raise UnsupportedLanguage(f"no phonemes for language {language!r}") from None
     return partial(_espeak, voice)
+
+
+def from_ipa(ipa: str, language: str, *, british: bool = False) -> str:
+    """IPA as a dictionary writes it in the symbols of `phonemizer_for`."""
+    ipa = stress_before_vowels(ipa)
+    for old, new in _TABLES.espeak.items():
+        ipa = ipa.replace(old, new)
+        if old[-1] not in "sz":  # "ts" is two sounds as often as one
+            ipa = ipa.replace(old.replace("\u0361", ""), new)
+    if language == "en":
+        ipa = ipa.replace("r", "ɹ") if british else ipa.replace("r", "ɹ").replace("ː", "")
+    return known(ipa.translate(_NEAREST))
 
 
 def known(phonemes: str) -> str:

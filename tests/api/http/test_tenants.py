@@ -39,16 +39,23 @@ ROUTES_WITHOUT_DOCUMENT = {
 }
 UNKNOWN_IDS: Ids = {
     **dict.fromkeys(
-        ("chat_id", "voice_id", "voiceId", "webhook_id", "delivery_id", "session_id"), str(uuid4())
+        ("chat_id", "voice_id", "voiceId", "webhook_id", "delivery_id", "session_id")
+        + ("dictionary_id", "pronunciations[].id"),
+        str(uuid4()),
     ),
     "voice.id": str(uuid4()),
     "key_id": "1",
     "voice": "Unknown",
+    "script[].voice": "Unknown",
 }
+NAMES = {"voice", "script[].voice"}  # which workspaces may have alike
+SPEECH = ["/tts-synthesize", "/tts-stream", "/tts/explain"]
 IN_BODIES: dict[str, list[str]] = {
     "chat_id": [CHAT, f"/openai{CHAT}"],
-    "voice_id": ["/tts-synthesize", "/tts-stream"],
-    "voice": ["/tts-synthesize", "/tts-stream", "/openai/v1/audio/speech"],
+    "voice_id": SPEECH,
+    "voice": [*SPEECH, "/openai/v1/audio/speech"],
+    "script[].voice": SPEECH,
+    "pronunciations[].id": [*SPEECH, "/openai/v1/audio/speech", INWORLD, f"{INWORLD}:stream"],
     "voice.id": ["/openai/v1/audio/speech"],
     "voiceId": [INWORLD, f"{INWORLD}:stream"],
 }
@@ -70,6 +77,7 @@ BODIES: dict[Operation, dict[str, Any]] = {
     },
     **{("POST", path): {"text": "Hi."} for path in IN_BODIES["voice_id"] + IN_BODIES["voiceId"]},
     ("POST", "/openai/v1/audio/speech"): {"model": "tts-1", "input": "Hi."},
+    ("PUT", "/pronunciations/{dictionary_id}"): {"name": "n", "entries": []},
 }
 DOCUMENT = routed_app().openapi()
 OPERATIONS: list[Operation] = [
@@ -211,6 +219,7 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
     delivery = await post(f"/webhooks/{webhook}/test", {})
     voice = await voice_making.create(client, headers)
     await voice_making.finish(services)
+    dictionary = await post("/pronunciations", {"name": "mine", "entries": []})
     accounts = services.platform.accounts
     credential = headers["Authorization"].removeprefix("Bearer ")
     principal = await accounts.authenticator.authenticate(credential)
@@ -226,6 +235,9 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
         "key_id": key["id"],
         "webhook_id": webhook,
         "delivery_id": delivery["id"],
+        "dictionary_id": dictionary["id"],
+        "pronunciations[].id": dictionary["id"],
+        "script[].voice": voice["name"],
     }
 
 
@@ -236,11 +248,14 @@ async def send(
     method, path, field = case
     body = BODIES.get((method, path))
     if field is not None:
-        name, *inner = field.split(".")
         value: Any = ids[field]
-        for one in reversed(inner):
-            value = {one: value}
-        body = {**(body or {}), name: value}
+        for one in reversed(field.split(".")):
+            value = {one.removesuffix("[]"): [value] if one.endswith("[]") else value}
+        body = (body or {}) | value
+        if "script" in body:
+            body = {"script": [{"text": "Hi."} | body["script"][0]]}
+        if path.startswith(INWORLD) and "voiceId" not in body:
+            body["voiceId"] = "Alto"
     answer = await client.request(method, path.format(**ids), headers=headers, json=body)
     if "json" not in answer.headers["content-type"] or len(answer.text.splitlines()) > 1:
         return answer.status_code, {}
@@ -367,7 +382,7 @@ async def test_list_routes_show_only_data_of_the_callers_workspace(
     client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
 ) -> None:
     both = [await resources_of(client, one, services) for one in (auth, other_auth)]
-    mine, theirs = [{one[name] for name in one if name != "voice"} for one in both]
+    mine, theirs = [{one[name] for name in one if name not in NAMES} for one in both]
     seen = set()
     for method, path in OPERATIONS:
         if method != "GET" or "{" in path:
@@ -380,6 +395,7 @@ async def test_list_routes_show_only_data_of_the_callers_workspace(
         "/auth/sessions",
         "/chats",
         "/developer/api",
+        "/pronunciations",
         "/webhooks",
         "/audit",
         "/voices",

@@ -276,3 +276,20 @@ async def test_an_empty_context_is_closed_to_create_a_sixth(shared_server: Socke
         await client.send_text("More to say", "f")
         error = await client.error("create", "g", voiceId=client.voice_id)
         assert (error["code"], error["contextId"]) == (8, "g")
+
+
+async def test_automatic_flushes_wait_for_the_end_of_a_document(
+    shared_server: SocketServer,
+) -> None:
+    async with inworld(shared_server) as client:
+        await client.create(autoMode=True, timestampType="WORD", maxBufferDelayMs=50)
+        await client.send_text("Before. ")
+        await client.until("flushCompleted")
+        await client.send_text("<speak>One sentence. <mark name='m'/>")
+        await asyncio.sleep(0.2)
+        await client.send_text("Another.<break time='2s'/></speak> After.")
+        speech = await client.until("flushCompleted")
+        assert speech.seconds > 2
+        await client.send("close_context")
+        rest = await client.until("contextClosed")
+        assert 0 < rest.seconds < 2

@@ -235,3 +235,30 @@ def test_an_engine_speaks_after_a_closed_warm_up_and_a_release_of_memory(
 def test_the_id_of_a_voice_is_stable() -> None:
     heart = next(voice for voice in loaded("hibari")[1].voices if voice.key == "heart")
     assert heart.voice_id == "4f36b715-91ca-5549-8a1d-53ebe1dc3ab9"
+
+
+IPA = {"en": "ˈmaʊntən", "es": "monˈtaɲa", "ar": "ˈʒabal"}
+
+
+def test_phonemes_of_a_span_are_spoken_if_the_engine_declares_it(
+    model: Model, sentence: SynthesisRequest
+) -> None:
+    engine, words = model[0], sentence.text.split()
+    last = words[-1].rstrip(".")
+    start = sentence.text.index(last)
+    ipa = IPA.get(sentence.language, "maˈnana") * 2
+    given = replace(sentence, phonemes=((start, start + len(last), ipa),), timings=True)
+    plain, changed = engine.phonemes(sentence), engine.phonemes(given)
+    if not engine.capabilities.phonemes:
+        assert (plain, changed) == ("", "")
+        return
+    assert plain and changed.split()[: len(words) - 1] == plain.split()[: len(words) - 1]
+    assert len(changed) > len(plain)
+    assert len(speech(engine, given)) > len(speech(engine, sentence))
+    found = [word for chunk in engine.synthesize(given) for word in chunk.words]
+    said = [sentence.text[word.text_start : word.text_end] for word in found]
+    assert said == words
+    for hostile in ("]] [[", "\0", "x" * 200, "ˈˌ" * 50, "🙂"):
+        phonemes = ((start, start + len(last), hostile),)
+        speech(engine, replace(sentence, phonemes=phonemes))
+    assert len(speech(engine, sentence)) > 0

@@ -16,7 +16,8 @@ from models.watermark.base import Watermark
 from pipelines.audio.decode.decoder import DecodedAudio
 from pipelines.audio.watermarking import Watermarker
 from pipelines.errors import NotFound
-from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
+from pipelines.tts.pipeline import SpeechPipeline
+from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.voices import AvailableVoice, ReadyCustomVoice
 from tests.pipelines.stt.voiced import VoicedSpeaker, speak
 

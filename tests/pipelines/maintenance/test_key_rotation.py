@@ -20,6 +20,8 @@ from pipelines.chat.history import ChatHistory
 from pipelines.maintenance.key_rotation import Rotated, Rotation
 from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.storage.files import PIECE_BYTES
+from pipelines.text.lexicon import Pronunciation
+from pipelines.tts.dictionaries import Dictionaries, DictionaryRef
 from pipelines.webhooks.registration import secret_about
 from tests.db.test_chats import add_workspace
 from tests.migrated import sqlite_database
@@ -59,12 +61,17 @@ async def test_all_data_is_encrypted_under_the_new_key(database: Database, tmp_p
         workspace_id, "sample", "audio/wav", SAMPLE, None
     )
 
+    entry_of = [Pronunciation(grapheme="ostrich", alias="bird")]
+    kept = await Dictionaries(database, before).save(workspace_id, "Birds", entry_of)
+
     both = Encryption([NEW, OLD])
     rotation = Rotation(database, both, files_in(tmp_path, database, both))
-    assert await rotation.run() == Rotated(chats=1, webhooks=1, events=1, files=1)
-    assert await rotation.run() == Rotated(chats=0, webhooks=0, events=0, files=0)
+    assert await rotation.run() == Rotated(chats=1, webhooks=1, events=1, files=1, dictionaries=1)
+    assert await rotation.run() == Rotated(chats=0, webhooks=0, events=0, files=0, dictionaries=0)
 
     after = Encryption([NEW])
+    which = DictionaryRef(id=str(kept.id))
+    assert (await Dictionaries(database, after).read(workspace_id, which))[1] == entry_of
     messages = await ChatHistory(database, after, PLANS).load(workspace_id, chat_id)
     assert [(m.content, m.extra) for m in messages] == [("ostrich", {"name": "x"}), ("yes", {})]
     chat, _, _ = await ChatHistory(database, after, PLANS).read(workspace_id, chat_id)

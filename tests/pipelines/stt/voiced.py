@@ -10,7 +10,8 @@ from models.audio import AudioChunk, Pcm, WordTime
 from models.base import ModelInfo, VoiceInfo
 from models.tts.base import SynthesisRequest
 from pipelines.ports import TTSModel
-from pipelines.tts.pipeline import Speech, SpeechPipeline, SpeechRequest
+from pipelines.tts.pipeline import Speech, SpeechPipeline
+from pipelines.tts.reading import SpeechRequest
 
 SAMPLE_RATE = 24_000
 VOICE = VoiceInfo("fake", "v", "Vera", "en", "female", "American")

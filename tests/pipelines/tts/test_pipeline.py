@@ -18,7 +18,8 @@ from models.weights.store import WeightStore
 from pipelines.errors import InvalidRequest, VoiceNotFound
 from pipelines.ports import TTSModel
 from pipelines.tts.pacing import IN_FLIGHT
-from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
+from pipelines.tts.pipeline import SpeechPipeline
+from pipelines.tts.reading import SpeechRequest
 from tests.engines import TONE
 from tests.local_ports import LocalTTSModel
 from tests.pipelines.audio.reference_loudness import measure_lufs

@@ -10,7 +10,8 @@ from benchmarks.tts.languages import LISTENING_HZ, listen, plain
 from configs.load import load_yaml
 from configs.schema.voices import VoicesConfig
 from models.audio import AudioChunk, resample
-from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
+from pipelines.tts.pipeline import SpeechPipeline
+from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.shaping import TimedWord
 from tests.local_ports import LocalTTSModel
 from tests.models.tts.loaded import loaded

@@ -20,7 +20,8 @@ from pipelines.audio.effects import SeamTrimmer, silence
 from pipelines.errors import InvalidRequest
 from pipelines.text.alignment import SourceWord
 from pipelines.tts.pacing import FIRST_DEADLINE_S, PlaybackClock
-from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
+from pipelines.tts.pipeline import SpeechPipeline
+from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.shaping import SpokenChunk, WordMatcher
 from tests.pipelines.audio.reference_loudness import measure_lufs, true_peak
 from tests.pipelines.audio.test_trimming import trim

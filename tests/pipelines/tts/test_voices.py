@@ -19,7 +19,8 @@ from models.tts.voice_pack import STYLE_SHAPE, VoicePack, pack_digest, write_pac
 from models.weights.store import WeightStore
 from pipelines.errors import VoiceNotFound, VoiceNotReady
 from pipelines.storage.files import Files
-from pipelines.tts.pipeline import SpeechPipeline, SpeechRequest
+from pipelines.tts.pipeline import SpeechPipeline
+from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.voices import ReadyCustomVoices
 from tests.db.test_chats import add_workspace
 from tests.db.voices.test_voices import add, new_voice

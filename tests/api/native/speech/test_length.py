@@ -20,8 +20,14 @@ from models.tts.base import SynthesisRequest
 from pipelines.audio.effects import PARAGRAPH_PAUSE_S, SENTENCE_PAUSE_S
 from pipelines.billing.operation import Operation
 from pipelines.errors import InvalidRequest
-from pipelines.text.spoken_length import LINE_PAUSE, SENTENCE_PAUSE, spoken_lengths
-from pipelines.tts.pipeline import LETTERS_PER_S, SpeechPipeline, SpeechRequest
+from pipelines.text.spoken_length import (
+    LETTERS_PER_S,
+    LINE_PAUSE,
+    SENTENCE_PAUSE,
+    spoken_lengths,
+)
+from pipelines.tts.pipeline import SpeechPipeline
+from pipelines.tts.reading import SpeechRequest
 from tests.api.disconnects import scope_of
 from tests.api.money import Books
 from tests.api.native.speech.test_stream import app_with, client_of

@@ -409,3 +409,25 @@ async def test_a_disconnected_client_stops_the_synthesis_at_once(
         disconnected = loop.time()
         await shared_server.until_empty()
     assert len(stopped) == 1 and stopped[0] - disconnected < 1
+
+
+async def test_a_flush_may_be_a_document_and_a_wrong_one_leaves_the_context_open(
+    shared_server: SocketServer,
+) -> None:
+    async with shared_server.tts() as client:
+        await client.create(timestamps=True)
+        for piece in ("<speak>Hi <mark na", 'me="m"/>you.<break time="3s"/>Bye', ".</speak>"):
+            await client.send("send_text", text=piece)
+        await client.send("flush_context")
+        events = []
+        while "flush_completed" not in (event := await client.receive()):
+            events.append(event["audio_chunk"])
+        assert [one["word"] for event in events for one in event["words"]] == ["Hi", "you.", "Bye."]
+        (mark,) = [one for event in events for one in event.get("marks", [])]
+        assert mark["mark"] == "m" and mark["text_start"] == len("<speak>Hi ")
+        heard = sum(len(base64.b64decode(event["audioContent"])) for event in events)
+        assert heard > 3 * 2 * 16_000
+        await client.send("send_text", text="<speak>Hi")
+        error = await client.error("flush_context")
+        assert error["message"] == "text: line 1, column 10: no element found"
+        assert len(await client.speak('Still <break time="1s"/> here.')) > 2 * 16_000

@@ -1,0 +1,122 @@
+"""Pronunciation dictionaries, and how requests name them."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+
+from anyio import to_thread
+from fastapi import Query
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from starlette.responses import Response
+
+from api.http.bodies import Done, Id, OneLine, Page, PageQuery, RequestModel, Shown
+from api.http.routing import PrincipalDep, SpeechDep, make_router
+from pipelines.text.lexicon import Pronunciation, read_pls, write_pls
+from pipelines.tts.dictionaries import MAX_ENTRIES, DictionaryRef
+
+router = make_router("text to speech", scope="tts")
+
+
+class VersionQuery(BaseModel):
+    version: int | None = Field(
+        default=None, ge=1, le=1_000_000_000, description="By default the newest."
+    )
+    format: Literal["json", "pls"] = Field(default="json", description="`pls`: as PLS 1.0.")
+
+
+def _as_object(value: Any) -> Any:
+    return {"id": value} if isinstance(value, str) else value
+
+
+DictionaryName = Annotated[
+    DictionaryRef, BeforeValidator(_as_object, json_schema_input_type=str | DictionaryRef)
+]
+DictionaryNames = Annotated[
+    tuple[DictionaryName, ...],
+    Field(
+        max_length=5,
+        strict=False,
+        description="Dictionaries, by id; an entry of an earlier one counts.",
+    ),
+]
+
+
+class DictionaryBody(RequestModel):
+    """A whole dictionary: its entries, or a document of PLS 1.0."""
+
+    name: Annotated[OneLine, Field(min_length=1)]
+    entries: list[Pronunciation] | None = Field(default=None, max_length=MAX_ENTRIES)
+    pls: str | None = None
+
+    @model_validator(mode="after")
+    def _has_entries(self) -> Self:
+        if (self.entries is None) == (self.pls is None):
+            raise ValueError("send entries or pls")
+        return self
+
+    def read(self) -> list[Pronunciation]:
+        """Blocking. Raises InvalidRequest."""
+        return read_pls(self.pls or "") if self.entries is None else self.entries
+
+
+class ListedDictionary(Shown):
+    id: Id
+    name: str
+    version: int
+    size: int = Field(description="Entries.")
+    updated_at: datetime
+
+
+class ShownDictionary(ListedDictionary):
+    entries: list[Pronunciation]
+
+
+@router.get("/pronunciations", summary="The workspace's pronunciation dictionaries, by name")
+async def list_dictionaries(
+    principal: PrincipalDep, speech: SpeechDep, query: Annotated[PageQuery, Query()]
+) -> Page[ListedDictionary]:
+    found, total = await speech.dictionaries.page(principal.workspace_id, query.page, query.limit)
+    return query.answer([ListedDictionary.model_validate(one) for one in found], total)
+
+
+@router.post("/pronunciations", status_code=201, summary="Make a pronunciation dictionary")
+async def make_dictionary(
+    body: DictionaryBody, principal: PrincipalDep, speech: SpeechDep
+) -> ListedDictionary:
+    entries = await to_thread.run_sync(body.read)
+    made = await speech.dictionaries.save(principal.workspace_id, body.name, entries)
+    return ListedDictionary.model_validate(made)
+
+
+@router.get(
+    "/pronunciations/{dictionary_id}",
+    summary="A pronunciation dictionary",
+    response_model=ShownDictionary,
+    responses={200: {"content": {"application/pls+xml": {"schema": {"type": "string"}}}}},
+)
+async def read_dictionary(
+    dictionary_id: str,
+    principal: PrincipalDep,
+    speech: SpeechDep,
+    query: Annotated[VersionQuery, Query()],
+) -> Any:
+    which = DictionaryRef(id=dictionary_id[:100], version=query.version)
+    row, entries = await speech.dictionaries.read(principal.workspace_id, which)
+    if query.format == "pls":
+        return Response(write_pls(entries), media_type="application/pls+xml")
+    return ShownDictionary(**row.model_dump(exclude={"content"}), entries=entries)
+
+
+@router.put("/pronunciations/{dictionary_id}", summary="Replace a pronunciation dictionary")
+async def replace_dictionary(
+    dictionary_id: str, body: DictionaryBody, principal: PrincipalDep, speech: SpeechDep
+) -> ListedDictionary:
+    """Makes its next version; the last ten can be named."""
+    entries, where = await to_thread.run_sync(body.read), principal.workspace_id
+    made = await speech.dictionaries.save(where, body.name, entries, dictionary_id)
+    return ListedDictionary.model_validate(made)
+
+
+@router.delete("/pronunciations/{dictionary_id}", summary="Delete a pronunciation dictionary")
+async def delete_dictionary(dictionary_id: str, principal: PrincipalDep, speech: SpeechDep) -> Done:
+    await speech.dictionaries.delete(principal.workspace_id, dictionary_id)
+    return Done(message="the dictionary is deleted")

@@ -1,0 +1,120 @@
+"""Pronunciation dictionaries of a workspace, in versions, encrypted at rest."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from sqlmodel import Session, col
+
+from db.accounts import lock_workspace
+from db.database import Database, page_of, utc_now
+from db.voices.pronunciations import PronunciationDictionary, delete_dictionary, dictionaries_of
+from pipelines.errors import InvalidRequest, NotFound
+from pipelines.storage.encryption import Encryption
+from pipelines.tasks import TtlCache
+from pipelines.text.lexicon import Lexicon, Pronunciation
+from pipelines.tts.voices import REMEMBERED_S, parse_id
+
+MAX_DICTIONARIES = 20
+MAX_ENTRIES = 1000
+VERSIONS, KEPT_ENTRIES = 10, 5000  # that are kept of one
+_VERSIONS = TypeAdapter(dict[int, list[Pronunciation]])
+_NO_DICTIONARY = "there is no such pronunciation dictionary; GET /pronunciations lists them"
+
+
+class DictionaryRef(BaseModel):
+    """A dictionary of the workspace, in its newest version or in one of its last ten."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    id: str = Field(max_length=100)
+    version: int | None = Field(default=None, ge=1, le=1_000_000_000)
+
+
+def content_about(dictionary_id: UUID) -> str:
+    """The associated data of the encrypted versions of a dictionary."""
+    return f"pronunciation:{dictionary_id}"
+
+
+class Dictionaries:
+    """Every method raises DatabaseUnavailable, and NotFound for what is not the workspace's."""
+
+    def __init__(self, database: Database, encryption: Encryption) -> None:
+        self._database, self._encryption = database, encryption
+        self._lexicons: TtlCache[tuple[int, tuple[DictionaryRef, ...]], Lexicon] = TtlCache(
+            REMEMBERED_S, 100
+        )
+
+    async def page(
+        self, workspace_id: int, page: int, limit: int
+    ) -> tuple[list[PronunciationDictionary], int]:
+        """A page of them by name, and their number."""
+        return await self._database.read(page_of, dictionaries_of(workspace_id), page, limit)
+
+    async def read(
+        self, workspace_id: int, which: DictionaryRef
+    ) -> tuple[PronunciationDictionary, list[Pronunciation]]:
+        """The dictionary, and the entries of that version."""
+        row, versions = await self._database.read(self._open, workspace_id, which.id)
+        entries = versions.get(which.version or row.version)
+        if entries is None:
+            raise NotFound("the dictionary has no such version any more")
+        return row, entries
+
+    async def save(
+        self,
+        workspace_id: int,
+        name: str,
+        entries: Sequence[Pronunciation],
+        dictionary_id: str | None = None,
+    ) -> PronunciationDictionary:
+        """A new one, or the next version of one. Raises InvalidRequest at a limit."""
+        if len(entries) > MAX_ENTRIES:
+            raise InvalidRequest(f"a dictionary has at most {MAX_ENTRIES} entries")
+
+        def write(session: Session) -> PronunciationDictionary:
+            lock_workspace(session, workspace_id)
+            if dictionary_id is not None:
+                row, versions = self._open(session, workspace_id, dictionary_id)
+            elif page_of(session, dictionaries_of(workspace_id), 1, 1)[1] >= MAX_DICTIONARIES:
+                raise InvalidRequest(f"a workspace has at most {MAX_DICTIONARIES} dictionaries")
+            else:
+                row, versions = PronunciationDictionary(workspace_id=workspace_id, name=name), {}
+            row.name, row.version, row.size = name, row.version + 1, len(entries)
+            row.updated_at = utc_now()
+            versions[row.version] = list(entries)
+            while len(versions) > VERSIONS or sum(map(len, versions.values())) > KEPT_ENTRIES:
+                del versions[min(versions)]
+            plain = _VERSIONS.dump_json(versions, exclude_defaults=True)
+            row.content = self._encryption.encrypt(plain, content_about(row.id))
+            session.add(row)
+            return row
+
+        saved = await self._database.run(write)
+        self._lexicons.forget_if(lambda key, _: key[0] == workspace_id)
+        return saved
+
+    async def delete(self, workspace_id: int, dictionary_id: str) -> None:
+        identity = parse_id(dictionary_id)
+        if not identity or not await self._database.run(delete_dictionary, workspace_id, identity):
+            raise NotFound(_NO_DICTIONARY)
+        self._lexicons.forget_if(lambda key, _: key[0] == workspace_id)
+
+    async def lexicon(self, workspace_id: int, which: tuple[DictionaryRef, ...]) -> Lexicon:
+        """The entries of several dictionaries, of which the first counts."""
+
+        async def load() -> Lexicon:
+            found = [await self.read(workspace_id, one) for one in which]
+            return Lexicon(entry for _, entries in found for entry in entries)
+
+        return await self._lexicons.get((workspace_id, which), load)
+
+    def _open(
+        self, session: Session, workspace_id: int, dictionary_id: str
+    ) -> tuple[PronunciationDictionary, dict[int, list[Pronunciation]]]:
+        identity = parse_id(dictionary_id)
+        query = dictionaries_of(workspace_id).where(col(PronunciationDictionary.id) == identity)
+        if (row := session.exec(query).first()) is None:
+            raise NotFound(_NO_DICTIONARY)
+        content = self._encryption.decrypt(row.content, content_about(row.id))
+        return row, _VERSIONS.validate_json(content)

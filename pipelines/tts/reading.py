@@ -1,0 +1,351 @@
+"""A request as passages: what is read of it, each part in one voice and manner.
+
+SSML 1.1 (https://www.w3.org/TR/speech-synthesis11/), dictionaries, the turns of several speakers
+and breaks in a plain text all become passages; a plain text is one, and is read as it is. Another
+element of SSML than those here is an error, another attribute is not.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from html import unescape
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from configs.load import load_yaml
+from configs.schema.base import StrictModel
+from pipelines.audio.effects import PARAGRAPH_PAUSE_S, SENTENCE_PAUSE_S
+from pipelines.text.chunking import Chunker, FirstChunkPolicy, TextChunk, read_chunks
+from pipelines.text.lexicon import Lexicon, to_ipa
+from pipelines.text.markup import Token, fault, tokens_of
+from pipelines.text.read_text import ReadText
+from pipelines.text.say_as import say_as
+from pipelines.tts.dictionaries import DictionaryRef
+from pipelines.tts.voices import AvailableVoice
+
+SENTENCE_END = re.compile(r"""[.!?…。！？।؟۔]["'”’»」)\]]*\s*$""")
+LONGEST_BREAK_S = 10.0
+SPEEDS, PITCHES, VOLUMES_DB = (0.25, 4.0), (0.5, 2.0), (-60.0, 12.0)
+ENGINE_SPEEDS = (0.5, 2.0)  # of engines that change the tempo; beyond it the audio is stretched
+
+_DOCUMENT = re.compile(r"\s*(?:<\?xml[^>]*\?>\s*)?<speak[\s/>]")
+_BREAK = re.compile(r"""<break\s+time\s*=\s*(["'])(\d{1,5}(?:\.\d{1,3})?m?s)\1\s*/>""")
+_VALUE = re.compile(r"([+-]?)(\d{1,4}(?:\.\d{1,4})?)(%|st|dB|ms|s|)")
+_LETTER = re.compile(r"\s+|&[^;]*;|.")
+_MANNERS = {"p": PARAGRAPH_PAUSE_S, "s": SENTENCE_PAUSE_S, "prosody": 0.0, "emphasis": 0.0}
+_MANNERS |= {"voice": 0.0, "lang": 0.0}
+
+
+class SsmlTables(StrictModel):
+    """The tables of `configs/ssml.yaml`."""
+
+    names: dict[str, dict[str, float]]
+    units: dict[str, list[str]]
+    emphases: dict[str, dict[str, str]]
+    say_as: list[str]
+    needs: dict[str, str]
+
+
+_TABLES = load_yaml(SsmlTables, "ssml")
+
+
+class ScriptTurn(BaseModel):
+    """What one speaker of a script says, in SSML or not."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    text: str = Field(min_length=1)
+    voice: str | None = Field(default=None, max_length=200, description="An id or a name.")
+    pause: float | None = Field(
+        default=None, ge=0, le=10, description="Seconds before it, 0.45 if null."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechRequest:
+    """The text to speak, with its voice and options."""
+
+    text: str
+    voice_id: str | None = None  # wins over `voice`
+    voice: str | None = None  # a display name
+    language: str | None = None  # of the default voice; detected if None
+    speed: float = 1.0  # tempo ratio, 0.25 to 4.0
+    pitch: float = 1.0  # frequency ratio, 0.5 to 2.0
+    enhance: bool = True
+    stability: float = 1.0
+    timings: bool = False  # whether words and their times are wanted
+    workspace_id: int | None = None  # its custom voices are available too
+    takes_ssml: bool = True  # False for text that no client wrote
+    script: tuple[ScriptTurn, ...] = ()  # `text` has theirs, joined by line feeds
+    pronunciations: tuple[DictionaryRef, ...] = ()
+
+    @property
+    def owner(self) -> str:
+        """The tenant, between which schedulers share their time."""
+        return str(self.workspace_id or "")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is read as it is."""
+        is_marked = "<break" in self.text or (self.takes_ssml and is_ssml(self.text))
+        return not (is_marked or self.script or self.pronunciations)
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenPassage:
+    """A part of a text that is spoken in one manner."""
+
+    voice: AvailableVoice
+    text: str
+    speed: float
+    pitch: float
+    volume_db: float = 0.0
+    language: str | None = None
+    gap_s: float = 0.0  # before it, at the usual speed
+    pause_s: float | None = None  # in place of that
+    read: ReadText | None = None
+
+    @property
+    def engine_speed(self) -> float:
+        """The part of it that the engine itself changes, in better quality than stretching."""
+        return _within(ENGINE_SPEEDS, self.speed) if self.voice.model.native_speed else 1.0
+
+    @property
+    def tempo(self) -> float:
+        """The other part."""
+        return self.speed / self.engine_speed
+
+    @property
+    def spoken_in(self) -> str:
+        """The language, of paragraphs that are not clearly in another."""
+        return self.language or self.voice.voice.language
+
+
+def is_ssml(text: str) -> bool:
+    """Whether it begins as a document of SSML."""
+    return _DOCUMENT.match(text) is not None
+
+
+def parse(request: SpeechRequest) -> tuple[list[Token], str]:
+    """The tags and text, and the language of a document; of a plain text the tags are breaks.
+
+    Raises InvalidRequest for markup that is not well-formed, with line and column.
+    """
+    if not request.script:
+        return _tokens(request.text, takes_ssml=request.takes_ssml)
+    tokens, language, at = list[Token](), "", 0
+    for turn in request.script:
+        inner, named = _tokens(turn.text, takes_ssml=True)
+        if turn.pause is not None:
+            tokens.append(Token(at, "break", {"time": f"{turn.pause:.3f}s"}))
+        tokens += [Token(at, "p"), Token(at, "voice", {"name": turn.voice or ""})]
+        tokens += [replace(token, start=token.start + at) for token in inner]
+        language, at = language or named, at + len(turn.text) + 1
+        tokens += [Token(at - 1, "voice", closes=True), Token(at - 1, "p", closes=True)]
+    return tokens, language
+
+
+def _tokens(text: str, *, takes_ssml: bool) -> tuple[list[Token], str]:
+    if takes_ssml and is_ssml(text):
+        tokens = list(tokens_of(text, "text"))
+        speak = [token for token in tokens if token.name == "speak"]
+        if len(speak) > 2:
+            raise fault("text", text, speak[1].start, "there is another <speak> around it")
+        return [one for one in tokens if one not in speak], _language(speak[0].attributes) or ""
+    tokens, position = [], 0
+    for found in _BREAK.finditer(text):
+        tokens.append(Token(position, text=text[position : found.start()]))
+        tokens.append(Token(found.start(), "break", {"time": found[2]}))
+        position = found.end()
+    return [*tokens, Token(position, text=text[position:])], ""
+
+
+class PassageReader:
+    """Reads tokens, once."""
+
+    def __init__(
+        self,
+        request: SpeechRequest,
+        usual: AvailableVoice,
+        voices: Mapping[str, AvailableVoice],
+        default: Callable[[str], AvailableVoice],
+        lexicon: Lexicon | None = None,
+    ) -> None:
+        """`voices` has those that are named, `default` gives that of a language."""
+        self._source, self._voices, self._default = request.text, voices, default
+        self._lexicon = lexicon
+        self._style = SpokenPassage(usual, "", request.speed, request.pitch)
+        self._open: list[SpokenPassage] = []  # the styles around the elements that are open
+        self._inside: Token | None = None  # the element that has only text
+        self._passages: list[SpokenPassage] = []
+        self._gap_s = 0.0
+        self._pause_s: float | None = None
+
+    def read(self, tokens: Sequence[Token]) -> tuple[SpokenPassage, ...]:
+        """A pause at the end is a passage without text. Raises InvalidRequest."""
+        self._is_markup = any(token.has_entities for token in tokens)
+        self._words = ReadText(self._source, is_markup=self._is_markup)
+        for token in tokens:
+            try:
+                self._take(token)
+            except ValueError as error:
+                at = (self._inside or token).start
+                raise fault("text", self._source, at, error) from None
+        self._cut()
+        if self._passages and (words := self._passages[-1].read):
+            words.marks += [(len(words.text), *mark[1:]) for mark in self._words.marks]
+        if self._pause_s is not None:
+            self._passages.append(replace(self._style, pause_s=self._pause_s))
+        return tuple(self._passages)
+
+    def _take(self, token: Token) -> None:
+        if not token.name:
+            self._write(token)
+        elif self._inside is not None:
+            if not token.closes:
+                raise ValueError("the element has only text")
+            self._say(self._inside.name, self._inside.attributes)
+            self._inside = None
+        elif token.closes:
+            if token.name in _MANNERS:
+                self._cut(_MANNERS[token.name])
+            self._style = self._open.pop()
+        else:
+            self._begin(token, token.name, token.attributes)
+
+    def _begin(self, token: Token, name: str, given: Mapping[str, str]) -> None:
+        if (needed := _TABLES.needs.get(name)) and not given.get(needed, "").strip():
+            raise ValueError(f"<{name}> needs {needed}")
+        if name in ("sub", "phoneme", "say-as"):
+            self._inside, self._content, self._place = token, "", (token.start, token.start)
+            return
+        self._open.append(self._style)
+        if name in _MANNERS:
+            self._cut(_MANNERS[name])
+            self._style = self._manner(name, given)
+        elif name == "break":
+            pause_s = _quantity("time" if "time" in given else "strength", given)
+            self._cut(pause_s=_within((0.0, LONGEST_BREAK_S), pause_s))
+        elif name == "mark":
+            self._words.marks.append((len(self._words.text), given["name"], token.start))
+        else:
+            raise ValueError(f"<{name[:100]}> is not supported")
+
+    def _manner(self, name: str, given: Mapping[str, str]) -> SpokenPassage:
+        style = self._style
+        if name == "emphasis":
+            given = _TABLES.emphases[_choice("level", given, _TABLES.emphases, "moderate")]
+        if name in ("prosody", "emphasis"):
+            return replace(
+                style,
+                speed=_within(SPEEDS, style.speed * _quantity("rate", given)),
+                pitch=_within(PITCHES, style.pitch * _quantity("pitch", given)),
+                volume_db=_within(VOLUMES_DB, style.volume_db + _quantity("volume", given)),
+            )
+        named = name == "voice" and given.get("name")
+        language = _language(given) or (None if named else style.language)
+        voice = self._voices[named] if named else style.voice
+        if language and not voice.speaks(language):
+            voice = self._default(language)
+            if voice.voice.language != language:
+                raise ValueError(f"no voice speaks {language[:20]!r}")
+        return replace(style, voice=voice, language=language)
+
+    def _write(self, token: Token) -> None:
+        """Text as it is written, with what dictionaries say of its words."""
+        text, at = token.text, token.start
+        places = [(place, place + 1) for place in range(at, at + len(text))]
+        if token.has_entities:  # and lines that are no paragraphs
+            letters = list(_LETTER.finditer(text))
+            places = [(at + one.start(), at + one.end()) for one in letters]
+            text = "".join(unescape(one[0]) if one[0].strip() else " " for one in letters)
+        if self._inside is not None:
+            self._place = (self._place[0] if self._content else at, at + len(token.text))
+            self._content += text
+            return
+        lexicon, position = self._lexicon, 0
+        for start, end, entry in lexicon.find(text, self._style.spoken_in) if lexicon else ():
+            self._words.add(text[position:start], places[position:start])
+            self._place = places[start][0], places[end - 1][1]
+            self._pronounce(text[start:end], entry.ipa, entry.alias)
+            position = end
+        self._words.add(text[position:], places[position:])
+
+    def _say(self, name: str, given: Mapping[str, str]) -> None:
+        written, ipa, said = self._content.strip(), None, given.get("alias")
+        if name == "phoneme":
+            ipa = to_ipa(given["ph"], given.get("alphabet", "ipa"))
+        elif name == "say-as":
+            kind = _choice("interpret-as", given, _TABLES.say_as)
+            said = say_as(written, kind, given.get("format", ""), self._style.spoken_in)
+        self._pronounce(written, ipa, said)
+
+    def _pronounce(self, written: str, ipa: str | None, alias: str | None) -> None:
+        if ipa and self._style.voice.model.phonemes:
+            self._words.add(written, [self._place], ipa)
+        else:
+            self._words.add(alias or written, [self._place])
+
+    def _cut(self, gap_s: float = 0.0, pause_s: float | None = None) -> None:
+        """Ends a passage; pauses one after another add up."""
+        words = self._words
+        if written := words.text.rstrip():
+            one = replace(self._style, gap_s=self._gap_s, pause_s=self._pause_s)
+            self._passages.append(replace(one, text=words.text, read=words))
+            self._words = ReadText(self._source, is_markup=self._is_markup)
+            self._gap_s = SENTENCE_PAUSE_S if SENTENCE_END.search(written[-20:]) else 0.0
+            self._pause_s = None
+        self._gap_s = max(self._gap_s, gap_s)
+        if pause_s is not None:
+            self._pause_s = (self._pause_s or 0.0) + pause_s
+
+
+def chunks_of(
+    passages: Sequence[SpokenPassage], *, words: bool, policy: FirstChunkPolicy | None
+) -> Iterator[TextChunk]:
+    """The chunks of all passages, each computed when it is requested; blocking."""
+    chunker = Chunker(policy)
+    for number, one in enumerate(passages):
+        model = one.voice.model
+        crosses = model.crosses_languages and one.language is None
+        chunks = read_chunks(
+            one.text,
+            languages=frozenset({one.spoken_in, *(model.languages if crosses else ())}),
+            language=one.spoken_in,
+            words=words,
+            chunker=chunker,
+            read=one.read,
+        )
+        for chunk in chunks:
+            yield replace(chunk, passage=number) if number else chunk
+
+
+def _language(attributes: Mapping[str, str]) -> str | None:
+    return attributes.get("xml:lang", "").partition("-")[0].lower() or None
+
+
+def _within(limits: tuple[float, float], value: float) -> float:
+    return min(max(value, limits[0]), limits[1])
+
+
+def _choice(name: str, given: Mapping[str, str], known: Collection[str], usual: str = "") -> str:
+    if (value := given.get(name, usual)) not in known:
+        raise ValueError(f"{name}: one of {', '.join(known)}")
+    return value
+
+
+def _quantity(name: str, attributes: Mapping[str, str]) -> float:
+    """The value of an attribute, in the unit of its table."""
+    given, names = attributes.get(name, "medium").strip(), _TABLES.names[name]
+    if given in names:
+        return names[given]
+    value = _VALUE.fullmatch(given)
+    if value is None or value[3] not in _TABLES.units[name]:
+        numbers = (f"a number with {unit!r}" for unit in _TABLES.units[name])
+        raise ValueError(f"{name}: {', '.join((*names, *numbers))}")
+    number = float(value[1] + value[2])
+    if value[3] == "%":
+        return number / 100 + bool(value[1])
+    if value[3] == "st":
+        return float(2 ** (_within((-12, 12), number) / 12))
+    return number / 1000 if value[3] == "ms" else number
