@@ -245,17 +245,6 @@ class _VocoderPart:
         """A convolution; keeps the number of steps unless `stride` or `pad` change it."""
         weight, bias = self.published.convolution(name)
         pad = dilation * (weight.shape[2] - 1) // 2 if pad is None else pad
-        return self._convolution(value, weight, bias, (pad, pad), stride, dilation)
-
-    def _convolution(
-        self,
-        value: str,
-        weight: Tensor,
-        bias: Tensor,
-        pads: tuple[int, int],
-        stride: int = 1,
-        dilation: int = 1,
-    ) -> str:
         return self.half(
             "Conv",
             value,
@@ -263,7 +252,7 @@ class _VocoderPart:
             bias,
             strides=[1, stride],
             dilations=[1, dilation],
-            pads=[0, pads[0], 0, pads[1]],
+            pads=[0, pad, 0, pad],
         )
 
     def half(self, kind: str, value: str, weight: Tensor, bias: Tensor, **attributes: Any) -> str:
@@ -287,11 +276,11 @@ class _VocoderPart:
                 if 0 <= (tap := distance * times + step + pad) < width:
                     made[step, :, :, before - distance] = weight[:, :, tap].T
         value = self.op("LeakyRelu", value, alpha=0.1)
-        value = self._convolution(
-            value, made.reshape(-1, *made.shape[2:]), np.tile(bias, times), (before, after)
-        )
+        weight, bias = made.reshape(-1, weight.shape[0], 1, made.shape[3]), np.tile(bias, times)
+        window = {"strides": [1, 1], "dilations": [1, 1], "pads": [0, before, 0, after]}
+        value = self.half("Conv", value, weight, bias, **window)
         value = self.op("Transpose", value, perm=[0, 2, 3, 1])
-        value = self.op("Reshape", value, self.whole(1, 1, -1, weight.shape[1]))
+        value = self.op("Reshape", value, self.whole(1, 1, -1, made.shape[1]))
         return self.op("Transpose", value, perm=[0, 3, 1, 2])
 
     def decoded(self, value: str, name: str, *, is_last: bool = False) -> str:
