@@ -1,14 +1,15 @@
-"""The registry: kinds of engines, the types of their configurations, the modules of the engines,
-and how one is loaded with its description.
+"""The registry: kinds of engines, the types of their configurations, the modules of the engines
+(`engines.yaml`), and how one is loaded with its description.
 
-A configuration with `engine: "package.module:Class"` has an engine that these tables lack: a
+A configuration with `engine: "package.module:Class"` has an engine that the table lacks: a
 subclass of the kind's base class, which names the type of its configurations in `config`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache, partial
 from importlib import import_module
+from pathlib import Path
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
@@ -44,6 +45,8 @@ EngineT = TypeVar("EngineT", bound=Engine, covariant=True)
 LoadedT = TypeVar("LoadedT", bound=Engine)
 ModelT = TypeVar("ModelT", bound=TTSEngine | STTEngine | ChatEngine)
 
+ENGINES = load_yaml(dict[str, dict[str, str]], str(Path(__file__).with_name("engines.yaml")))
+
 
 @dataclass(frozen=True, slots=True)
 class EngineKind(Generic[EngineT]):
@@ -52,7 +55,6 @@ class EngineKind(Generic[EngineT]):
     name: str
     base: Any = field(repr=False)  # their base class
     config: Any = field(repr=False)  # the pydantic type of its configurations
-    engines: Mapping[str, str] = field(repr=False)  # "module:Class" by the name of the engine
 
     def read(self, name: str) -> Any:
         """The configuration `configs/<name>.yaml`, or in a path that ends in .yaml. Raises
@@ -70,13 +72,14 @@ class EngineKind(Generic[EngineT]):
         Raises UnknownEngine, or UnsupportedFeature when its module cannot be imported, for example
         since a library of the engine's profile is not installed.
         """
-        module, _, attribute = self.engines.get(name, name).partition(":")
+        known = ENGINES[self.name]
+        module, _, attribute = known.get(name, name).partition(":")
         try:
             found = getattr(import_module(module), attribute, None)
         except Exception as error:  # of any library or engine
             if (getattr(error, "name", None) or module).partition(".")[0] == "models":
                 raise  # a module of this project: a bug, not a missing library
-            profile = "; PROFILE=gpu has its libraries" if name in self.engines else ""
+            profile = "; PROFILE=gpu has its libraries" if name in known else ""
             raise UnsupportedFeature(
                 f"the engine {name!r} cannot be imported: {explain(error)}{profile}"
             ) from error
@@ -85,70 +88,17 @@ class EngineKind(Generic[EngineT]):
         return found
 
 
-TTS: EngineKind[TTSEngine] = EngineKind(
-    "tts",
-    TTSEngine,
-    TTSConfig,
-    {
-        "hibari": "models.tts.hibari:HibariEngine",
-        "kokoro": "models.tts.kokoro.engine:KokoroEngine",
-        "espeak": "models.tts.espeak_ng:EspeakEngine",
-        "vits": "models.tts.piper:VitsEngine",
-        "csm": "models.tts.csm.engine:CsmEngine",
-        "mms": "models.tts.mms:MmsEngine",
-    },
-)
-STT: EngineKind[STTEngine] = EngineKind(
-    "stt",
-    STTEngine,
-    STTConfig,
-    {
-        "whisper": "models.stt.whisper.engine:WhisperEngine",
-        "whisper_transformers": "models.stt.whisper_transformers.engine:TransformersWhisperEngine",
-    },
-)
-CHAT: EngineKind[ChatEngine] = EngineKind(
-    "chat",
-    ChatEngine,
-    ChatConfig,
-    {
-        "llama_cpp": "models.llm.llama_cpp:LlamaCppEngine",
-        "transformers": "models.llm.transformers.engine:TransformersEngine",
-    },
-)
-VAD: EngineKind[VADEngine] = EngineKind(
-    "vad",
-    VADEngine,
-    VADConfig,
-    {
-        "silero": "models.vad.silero:SileroEngine",
-        "webrtc": "models.vad.webrtc:WebRtcEngine",
-    },
-)
+TTS: EngineKind[TTSEngine] = EngineKind("tts", TTSEngine, TTSConfig)
+STT: EngineKind[STTEngine] = EngineKind("stt", STTEngine, STTConfig)
+CHAT: EngineKind[ChatEngine] = EngineKind("chat", ChatEngine, ChatConfig)
+VAD: EngineKind[VADEngine] = EngineKind("vad", VADEngine, VADConfig)
 TURN_DETECTION: EngineKind[TurnDetectionEngine] = EngineKind(
-    "turn_detection",
-    TurnDetectionEngine,
-    SmartTurnConfig,
-    {"smart_turn": "models.turn_detection.smart_turn:SmartTurnEngine"},
+    "turn_detection", TurnDetectionEngine, SmartTurnConfig
 )
-SPEAKER: EngineKind[SpeakerEncoder] = EngineKind(
-    "speaker",
-    SpeakerEncoder,
-    ResemblyzerConfig,
-    {"resemblyzer": "models.speaker.resemblyzer:ResemblyzerEngine"},
-)
-WATERMARK: EngineKind[Watermark] = EngineKind(
-    "watermark", Watermark, PerthConfig, {"perth": "models.watermark.perth:PerthWatermark"}
-)
-GRAMMAR_CHECK: EngineKind[GrammarEngine] = EngineKind(
-    "grammar_check",
-    GrammarEngine,
-    HarperConfig,
-    {"harper": "models.grammar_check.harper:HarperEngine"},
-)
-QUALITY: EngineKind[QualityEngine] = EngineKind(
-    "quality", QualityEngine, QualityConfig, {"dnsmos": "models.quality.dnsmos:DnsmosEngine"}
-)
+SPEAKER: EngineKind[SpeakerEncoder] = EngineKind("speaker", SpeakerEncoder, ResemblyzerConfig)
+WATERMARK: EngineKind[Watermark] = EngineKind("watermark", Watermark, PerthConfig)
+GRAMMAR_CHECK: EngineKind[GrammarEngine] = EngineKind("grammar_check", GrammarEngine, HarperConfig)
+QUALITY: EngineKind[QualityEngine] = EngineKind("quality", QualityEngine, QualityConfig)
 
 
 def load(kind: EngineKind[LoadedT], name: str, weights: WeightStore) -> LoadedT:

@@ -4,11 +4,11 @@ A text-to-speech engine takes four edits, and no test:
 
 1. `models/tts/NAME.py`: the engine, a subclass of `TTSEngine`
 2. `configs/schema/models/tts.py`: its configuration, also in the union `TTSConfig`
-3. `models/registry.py`: a line in the table of `TTS`
+3. `models/engines.yaml`: a line under `tts`
 4. `configs/tts/NAME.yaml`: a configuration
 
 An engine of another kind takes the same in `models/<kind>/`, `configs/schema/models/`,
-its table in `models/registry.py`, and `configs/<folder of the kind>/NAME.yaml`.
+`models/engines.yaml`, and `configs/<folder of the kind>/NAME.yaml`.
 """
 
 import os
@@ -98,12 +98,7 @@ def edit(path: Path, old: str, new: str) -> None:
 def test_an_engine_added_by_the_recipe_passes_the_contract_tests(tree: Path) -> None:
     (tree / "models/tts/beep.py").write_text(ENGINE.lstrip(), encoding="utf-8")
     edit(tree / "configs/schema/models/tts.py", "\nTTSConfig = Annotated[\n    ", CONFIG)
-    edit(
-        tree / "models/registry.py",
-        '        "mms": "models.tts.mms:MmsEngine",\n',
-        '        "mms": "models.tts.mms:MmsEngine",\n'
-        '        "beep": "models.tts.beep:BeepEngine",\n',
-    )
+    edit(tree / "models/engines.yaml", "\ntts:\n", "\ntts:\n  beep: models.tts.beep:BeepEngine\n")
     (tree / "configs/tts/beep.yaml").write_text(YAML.lstrip(), encoding="utf-8")
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "--noconftest", "-q", "-p", "no:cacheprovider"]
