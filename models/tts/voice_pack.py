@@ -8,7 +8,7 @@ import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -77,21 +77,15 @@ def pack_digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+@dataclass(eq=False, repr=False)
 class VoiceCache(Generic[Pack]):
     """A cache of the packs used last, by digest; thread-safe."""
 
-    def __init__(
-        self,
-        read: Callable[[bytes], Pack],
-        most: int = KEPT_PACKS,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """`read` decodes the bytes of a pack; it raises WeightsCorrupt."""
-        self._read = read
-        self._most = most
-        self._clock = clock
-        self._packs: OrderedDict[str, tuple[Pack, float]] = OrderedDict()
-        self._lock = threading.Lock()
+    _read: Callable[[bytes], Pack]  # decodes the bytes of a pack; raises WeightsCorrupt
+    _most: int = KEPT_PACKS
+    _clock: Callable[[], float] = time.monotonic
+    _packs: OrderedDict[str, tuple[Pack, float]] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, reference: PackRef) -> Pack:
         """The referenced pack, cached from here on. Raises PackMissing or WeightsCorrupt."""

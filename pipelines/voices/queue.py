@@ -9,6 +9,7 @@ checkpoint. Every method raises DatabaseUnavailable, and those that use files St
 import logging
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Self
 from uuid import UUID
@@ -42,16 +43,14 @@ UNPUBLISHED_S = 3600.0  # until files expire that no voice refers to yet
 GIVEN_UP = "the voice could not be made; nothing was charged, and it may be tried again"
 
 
+@dataclass(eq=False, repr=False)
 class VoiceQueue:
     """In the fair order of db.voices.queue. A claimed voice is a copy of its row at the claim."""
 
-    def __init__(
-        self, database: Database, files: Files, billing: Billing, work: VoiceWorkConfig
-    ) -> None:
-        self._database = database
-        self._files = files
-        self._billing = billing
-        self._work = work
+    _database: Database
+    _files: Files
+    _billing: Billing
+    _work: VoiceWorkConfig
 
     @classmethod
     def of(cls, settings: Settings, database: Database, encryption: Encryption) -> Self:

@@ -6,7 +6,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -38,24 +38,18 @@ class Step:
     ended: bool
 
 
+@dataclass(eq=False, repr=False)
 class TokenStream:
     """The tokens of one answer, from the library's thread to the event loop of the request."""
 
-    def __init__(
-        self,
-        batch: "StreamBatch",
-        loop: asyncio.AbstractEventLoop,
-        sampler: TokenSampler,
-        owner: str,
-    ) -> None:
-        self.id = uuid4().hex
-        self.owner = owner
-        self._batch = batch
-        self._loop = loop
-        self._sampler = sampler
-        self._ready: asyncio.Queue[Any] = asyncio.Queue()
-        self._taken = 0
-        self._ended = False
+    owner: str
+    _batch: "StreamBatch"
+    _loop: asyncio.AbstractEventLoop
+    _sampler: TokenSampler
+    id: str = field(default_factory=lambda: uuid4().hex)
+    _ready: asyncio.Queue[Any] = field(default_factory=asyncio.Queue)
+    _taken: int = 0
+    _ended: bool = False
 
     def push(self, output: Any) -> None:
         """Called in the library's thread."""
@@ -119,7 +113,7 @@ class StreamBatch:
         Only cached prefixes of the same `owner` are used.
         """
         manager = self._running()
-        stream = TokenStream(self, asyncio.get_running_loop(), sampler, owner)
+        stream = TokenStream(owner, self, asyncio.get_running_loop(), sampler)
         self._router.streams[stream.id] = stream
         accepted = manager.add_request(
             list(prompt),
