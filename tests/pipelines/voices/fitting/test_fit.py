@@ -136,6 +136,7 @@ def test_reading_a_corrupted_checkpoint_raises_only_checkpoint_errors() -> None:
             continue
 
 
+@pytest.mark.slow
 def test_a_search_without_further_improvement_ends_early() -> None:
     one = fit(CONFIG.model_copy(update={"evaluations": 10_000, "generation": 12}))
     trials = run_fit(one)
