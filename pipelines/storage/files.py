@@ -8,10 +8,12 @@ import logging
 import math
 import secrets
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import ParamSpec, TypeVar
+from io import BytesIO
+from pathlib import Path
+from typing import ParamSpec, TypeAlias, TypeVar
 
 from fsspec.core import url_to_fs
 from sqlmodel import Session
@@ -28,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Content: TypeAlias = bytes | TemporaryFile | Path
 
 PIECE_BYTES = 256 * 1024
 """Files are encrypted piece by piece, so that a range decrypts only the pieces it touches."""
@@ -77,14 +80,18 @@ class Files:
         workspace_id: int,
         kind: str,
         media_type: str,
-        data: bytes | TemporaryFile,
+        data: Content,
         lasts_s: float | None,
     ) -> str:
         """The id of the stored file; with `lasts_s` None it is kept until it is deleted.
 
         Raises StorageUnavailable or DatabaseUnavailable.
         """
-        now, size = utc_now(), len(data) if isinstance(data, bytes) else data.size
+        now = utc_now()
+        if isinstance(data, bytes):
+            size = len(data)
+        else:
+            size = data.size if isinstance(data, TemporaryFile) else data.stat().st_size
         file = StoredFile(
             id=f"file_{secrets.token_hex(16)}",
             workspace_id=workspace_id,
@@ -249,13 +256,15 @@ class Files:
         self._store.mv(path + DRAFT, path)  # so that a reader never sees a part of it
         return True
 
-    def _write(self, file: StoredFile, data: bytes | TemporaryFile) -> None:
-        pieces: Iterable[bytes]
-        if isinstance(data, TemporaryFile):
-            pieces = data.blocks(PIECE_BYTES)
-        else:
-            pieces = (data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES))
-        self._pipe(self._path(file), self._encrypted(file, pieces))
+    def _write(self, file: StoredFile, data: Content) -> None:
+        with ExitStack() as opened:
+            pieces: Iterable[bytes]
+            if isinstance(data, TemporaryFile):
+                pieces = data.blocks(PIECE_BYTES)
+            else:
+                source = BytesIO(data) if isinstance(data, bytes) else data.open("rb")
+                pieces = iter(partial(opened.enter_context(source).read, PIECE_BYTES), b"")
+            self._pipe(self._path(file), self._encrypted(file, pieces))
 
     def _pipe(self, path: str, pieces: Iterable[bytes]) -> None:
         try:

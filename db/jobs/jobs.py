@@ -1,0 +1,126 @@
+"""Jobs of workspaces, their files and what they have done. The row of a job is also its entry in
+the queue.
+
+Jobs of other workspaces are treated as nonexistent.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+from sqlalchemy import BigInteger, Index, Text, func
+from sqlmodel import Field, Session, SQLModel, col, select
+
+from db.accounts import workspace_reference
+from db.database import UtcDateTime, page_of, utc_now
+from db.files import expire_these_files
+
+JobKind = Literal["transcription", "speech"]
+JobStatus = Literal["uploading", "processing", "completed", "failed", "cancelled"]
+UNFINISHED = ("uploading", "processing")
+
+
+class Job(SQLModel, table=True):
+    """A transcription of a long recording, or the speech of a long text."""
+
+    __table_args__ = (
+        Index("ix_job_workspace_id_created_at", "workspace_id", "created_at"),
+        Index("ix_job_status_created_at", "status", "created_at"),
+    )
+
+    id: UUID = Field(primary_key=True)
+    workspace_id: int = Field(sa_column=workspace_reference())
+    kind: str = Field(max_length=16)
+    name: str  # of its file or its title
+    status: str = Field(default="processing", max_length=16)
+    progress: float = 0.0  # 0 to 1
+    estimated_completion: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
+    finished_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    error: str | None = Field(default=None, max_length=40)  # error code of a failure
+    reason: str | None = Field(default=None, sa_type=Text)  # the message of the error
+
+    # What is done: seconds of audio, and milliseconds or characters, which are charged.
+    seconds: float = 0.0
+    units: int = 0
+    held: int | None = None  # units whose price is held; None before
+    key_id: int = Field(default=0, sa_type=BigInteger)  # of the API key that pays, or 0
+
+    # The process with the lease works on it; an expired lease can be taken over.
+    operation: str = Field(max_length=64)  # name of its hold in the ledger
+    lease: str | None = Field(default=None, max_length=40)
+    lease_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    attempt: int = 0  # attempts so far
+
+
+class JobFile(SQLModel, table=True):
+    """A stored file of a job, of a kind: options, part (of the recording), result or speech."""
+
+    __tablename__ = "job_file"
+
+    job_id: UUID = Field(foreign_key="job.id", ondelete="CASCADE", primary_key=True)
+    kind: str = Field(max_length=16, primary_key=True)
+    number: int = Field(primary_key=True)  # their order
+    file_id: str = Field(max_length=40)
+    size: int = Field(default=0, sa_type=BigInteger)  # bytes
+    seconds: float = 0.0  # of the audio that a result is of
+
+
+def job_of(session: Session, workspace_id: int, job_id: UUID, *, lock: bool = False) -> Job | None:
+    """The job, or None when the workspace has no such job."""
+    query = select(Job).where(Job.id == job_id, Job.workspace_id == workspace_id)
+    return session.exec(query.with_for_update() if lock else query).one_or_none()
+
+
+def jobs_page(
+    session: Session, workspace_id: int, page: int, limit: int, status: str | None
+) -> tuple[list[Job], int]:
+    """One page of jobs, newest first, and their total number; `page` counts from 1."""
+    query = select(Job).where(Job.workspace_id == workspace_id)
+    if status is not None:
+        query = query.where(Job.status == status)
+    newest_first = query.order_by(col(Job.created_at).desc(), col(Job.id))
+    return page_of(session, newest_first, page, limit)
+
+
+def count_unfinished(session: Session, workspace_id: int) -> int:
+    """How many jobs count towards the limit of the plan."""
+    query = select(func.count()).select_from(Job).where(Job.workspace_id == workspace_id)
+    return session.exec(query.where(col(Job.status).in_(UNFINISHED))).one()
+
+
+def files_of(session: Session, job_id: UUID, kind: str | None = None) -> list[JobFile]:
+    """In their order, those of a kind or all."""
+    query = select(JobFile).where(JobFile.job_id == job_id)
+    if kind is not None:
+        query = query.where(JobFile.kind == kind)
+    return list(session.exec(query.order_by(col(JobFile.kind), col(JobFile.number))))
+
+
+def keep_job_file(session: Session, file: JobFile) -> None:
+    """Adds it, or replaces the one of its number."""
+    old = session.get(JobFile, (file.job_id, file.kind, file.number))
+    if old is not None:
+        expire_these_files(session, [old.file_id], utc_now())
+    session.merge(file)
+
+
+def drop_files(session: Session, job_id: UUID, kinds: Sequence[str] = ()) -> list[str]:
+    """Expires the files of those kinds, or all, and deletes their rows; returns their ids."""
+    dropped = [one for one in files_of(session, job_id) if not kinds or one.kind in kinds]
+    expire_these_files(session, [one.file_id for one in dropped], utc_now())
+    for one in dropped:
+        session.delete(one)
+    return [one.file_id for one in dropped]
+
+
+def delete_old_jobs(session: Session, ended_before: datetime, at_once: int) -> int:
+    """Deletes jobs that ended, or began to be uploaded, before then; returns how many."""
+    ended = func.coalesce(Job.finished_at, Job.created_at) < ended_before
+    query = select(Job).where(ended, Job.status != "processing").limit(at_once)
+    old = session.exec(query).all()
+    for job in old:
+        drop_files(session, job.id)
+        session.delete(job)
+    return len(old)
