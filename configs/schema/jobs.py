@@ -17,8 +17,8 @@ class WorkConfig(StrictModel):
 class JobsConfig(WorkConfig):
     """Jobs of long recordings and long texts."""
 
-    upload_mb: int = Field(ge=1)  # of one request
-    recording_mb: int = Field(ge=1)  # of a whole recording
+    upload_mb: int = Field(ge=1)  # of a recording in one request
+    part_mb: int = Field(ge=1)  # of a part of a recording
     most_parts: int = Field(ge=1)
     most_hours: float = Field(gt=0)  # of a recording
     window_s: float = Field(ge=60)  # of a recording, transcribed and kept at once

@@ -1,12 +1,10 @@
-"""Jobs of workspaces, their files and what they have done. The row of a job is also its entry in
-the queue.
+"""Jobs of workspaces and their files. The row of a job is also its entry in the queue.
 
 Jobs of other workspaces are treated as nonexistent.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from datetime import datetime
-from typing import Literal
 from uuid import UUID
 
 from sqlalchemy import BigInteger, Index, Text, func
@@ -16,8 +14,6 @@ from db.accounts import workspace_reference
 from db.database import UtcDateTime, page_of, utc_now
 from db.files import expire_these_files
 
-JobKind = Literal["transcription", "speech"]
-JobStatus = Literal["uploading", "processing", "completed", "failed", "cancelled"]
 UNFINISHED = ("uploading", "processing")
 
 
@@ -31,9 +27,10 @@ class Job(SQLModel, table=True):
 
     id: UUID = Field(primary_key=True)
     workspace_id: int = Field(sa_column=workspace_reference())
-    kind: str = Field(max_length=16)
-    name: str  # of its file or its title
-    status: str = Field(default="processing", max_length=16)
+    kind: str = Field(max_length=16)  # transcription or speech
+    name: str  # of its file, or its title
+    parts: int = 1  # of its recording
+    status: str = Field(default="processing", max_length=16)  # or uploading, completed, failed
     progress: float = 0.0  # 0 to 1
     estimated_completion: datetime | None = Field(default=None, sa_type=UtcDateTime)
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
@@ -51,7 +48,7 @@ class Job(SQLModel, table=True):
     operation: str = Field(max_length=64)  # name of its hold in the ledger
     lease: str | None = Field(default=None, max_length=40)
     lease_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
-    attempt: int = 0  # attempts so far
+    attempt: int = 0  # attempts since the last progress
 
 
 class JobFile(SQLModel, table=True):
@@ -63,25 +60,23 @@ class JobFile(SQLModel, table=True):
     kind: str = Field(max_length=16, primary_key=True)
     number: int = Field(primary_key=True)  # their order
     file_id: str = Field(max_length=40)
-    size: int = Field(default=0, sa_type=BigInteger)  # bytes
     seconds: float = 0.0  # of the audio that a result is of
 
 
-def job_of(session: Session, workspace_id: int, job_id: UUID, *, lock: bool = False) -> Job | None:
-    """The job, or None when the workspace has no such job."""
-    query = select(Job).where(Job.id == job_id, Job.workspace_id == workspace_id)
+def job_of(
+    session: Session, owner: int, job_id: UUID, kinds: Collection[str], *, lock: bool = False
+) -> Job | None:
+    """The job, or None when the workspace has no such job of those kinds."""
+    query = select(Job).where(Job.id == job_id, Job.workspace_id == owner, col(Job.kind).in_(kinds))
     return session.exec(query.with_for_update() if lock else query).one_or_none()
 
 
 def jobs_page(
-    session: Session, workspace_id: int, page: int, limit: int, status: str | None
+    session: Session, owner: int, kinds: Collection[str], page: int, limit: int
 ) -> tuple[list[Job], int]:
-    """One page of jobs, newest first, and their total number; `page` counts from 1."""
-    query = select(Job).where(Job.workspace_id == workspace_id)
-    if status is not None:
-        query = query.where(Job.status == status)
-    newest_first = query.order_by(col(Job.created_at).desc(), col(Job.id))
-    return page_of(session, newest_first, page, limit)
+    """One page of a workspace's jobs, newest first, and their number; `page` counts from 1."""
+    query = select(Job).where(Job.workspace_id == owner, col(Job.kind).in_(kinds))
+    return page_of(session, query.order_by(col(Job.created_at).desc(), col(Job.id)), page, limit)
 
 
 def count_unfinished(session: Session, workspace_id: int) -> int:
@@ -90,37 +85,38 @@ def count_unfinished(session: Session, workspace_id: int) -> int:
     return session.exec(query.where(col(Job.status).in_(UNFINISHED))).one()
 
 
-def files_of(session: Session, job_id: UUID, kind: str | None = None) -> list[JobFile]:
-    """In their order, those of a kind or all."""
-    query = select(JobFile).where(JobFile.job_id == job_id)
-    if kind is not None:
-        query = query.where(JobFile.kind == kind)
+def files_of(session: Session, job_id: UUID, *kinds: str) -> list[JobFile]:
+    """In their order, those of some kinds."""
+    query = select(JobFile).where(JobFile.job_id == job_id, col(JobFile.kind).in_(kinds))
     return list(session.exec(query.order_by(col(JobFile.kind), col(JobFile.number))))
 
 
 def keep_job_file(session: Session, file: JobFile) -> None:
     """Adds it, or replaces the one of its number."""
-    old = session.get(JobFile, (file.job_id, file.kind, file.number))
-    if old is not None:
+    if (old := session.get(JobFile, (file.job_id, file.kind, file.number))) is not None:
         expire_these_files(session, [old.file_id], utc_now())
     session.merge(file)
+    session.flush()
 
 
-def drop_files(session: Session, job_id: UUID, kinds: Sequence[str] = ()) -> list[str]:
-    """Expires the files of those kinds, or all, and deletes their rows; returns their ids."""
-    dropped = [one for one in files_of(session, job_id) if not kinds or one.kind in kinds]
+def drop_files(session: Session, job_id: UUID, *kinds: str) -> None:
+    """Expires the files of those kinds, and deletes their rows."""
+    dropped = files_of(session, job_id, *kinds)
     expire_these_files(session, [one.file_id for one in dropped], utc_now())
     for one in dropped:
         session.delete(one)
-    return [one.file_id for one in dropped]
+    session.flush()
+
+
+def delete_job(session: Session, job: Job) -> None:
+    drop_files(session, job.id, "options", "part", "result", "speech")
+    session.delete(job)
 
 
 def delete_old_jobs(session: Session, ended_before: datetime, at_once: int) -> int:
     """Deletes jobs that ended, or began to be uploaded, before then; returns how many."""
     ended = func.coalesce(Job.finished_at, Job.created_at) < ended_before
-    query = select(Job).where(ended, Job.status != "processing").limit(at_once)
-    old = session.exec(query).all()
+    old = session.exec(select(Job).where(ended, Job.status != "processing").limit(at_once)).all()
     for job in old:
-        drop_files(session, job.id)
-        session.delete(job)
+        delete_job(session, job)
     return len(old)

@@ -9,7 +9,7 @@ Every method raises DatabaseUnavailable, and those that use files StorageUnavail
 import logging
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Generic
@@ -137,7 +137,7 @@ class LeasedQueue(ABC, Generic[W]):
     async def _with_files(
         self,
         claimed: W,
-        parts: dict[str, Content | None],
+        parts: Mapping[str, Content | None],
         change: Callable[[Session, W, dict[str, str]], None],
         media_type: str = "application/octet-stream",
     ) -> bool:
@@ -147,18 +147,10 @@ class LeasedQueue(ABC, Generic[W]):
         """
         if not await self.renew(claimed):
             return False  # its workspace may be deleted, and then files cannot be stored
-        stored: dict[str, str] = {}
-        for kind, data in parts.items():
-            if data is not None:
-                of_kind = "application/json" if kind == "report" else media_type
-                stored[kind] = await self._files.put(
-                    claimed.workspace_id, kind, of_kind, data, UNPUBLISHED_S
-                )
+        stored = await self._store(claimed.workspace_id, parts, media_type)
 
         def keep(session: Session, row: W) -> None:
-            for file_id in stored.values():
-                if not keep_file(session, claimed.workspace_id, file_id, None):
-                    raise StorageUnavailable("the files were deleted too early")
+            self._keep_stored(session, claimed.workspace_id, stored)
             change(session, row, stored)
 
         done = await self._change(claimed, keep)
@@ -166,6 +158,27 @@ class LeasedQueue(ABC, Generic[W]):
             await self._database.run(expire_these_files, list(stored.values()), utc_now())
             await self._delete_expired()
         return done
+
+    async def _store(
+        self,
+        workspace_id: int,
+        parts: Mapping[str, Content | None],
+        media_type: str = "application/octet-stream",
+    ) -> dict[str, str]:
+        """Stores `parts` by kind, until UNPUBLISHED_S; their ids."""
+        stored: dict[str, str] = {}
+        for kind, data in parts.items():
+            if data is not None:
+                of_kind = "application/json" if kind == "report" else media_type
+                stored[kind] = await self._files.put(
+                    workspace_id, kind, of_kind, data, UNPUBLISHED_S
+                )
+        return stored
+
+    def _keep_stored(self, session: Session, workspace_id: int, stored: dict[str, str]) -> None:
+        for file_id in stored.values():
+            if not keep_file(session, workspace_id, file_id, None):
+                raise StorageUnavailable("the files were deleted too early")
 
     async def _delete_expired(self) -> None:
         try:

@@ -78,6 +78,7 @@ class FileTranscript:
     duration_s: float
     segments: tuple[Segment, ...]
     utterances: tuple[SpeakerUtterance, ...] | None = None  # when speakers were asked for
+    voices: WindowEmbeddings | None = None  # the same
 
     @property
     def words(self) -> tuple[Word, ...]:
@@ -127,7 +128,7 @@ class TranscriptionPipeline:
         profiles: Mapping[ProfileName, DecodingProfile],
     ) -> None:
         self._transcriber = transcriber
-        self._decoder = decoder
+        self.decoder = decoder
         self._vad = vad
         self.profiles = profiles
         # By tenant, and not on the default threads, which live speech needs: 12 recordings of eight
@@ -150,24 +151,29 @@ class TranscriptionPipeline:
         It is decoded within `decoding`. Owners take turns (`AudioDecoder.decode`). Raises
         PipelineError or EngineError.
         """
+        request = await self.resolve(request)
+        second, first_channel = None, 0 if request.multichannel else None
+        async with decoding or nullcontext():
+            audio = await self.decoder.decode(path, owner=owner, channel=first_channel)
+            if request.multichannel:
+                second = (await self.decoder.decode(path, owner=owner, channel=1)).pcm
+        return DecodedRecording(
+            audio.pcm,
+            audio.duration_s,
+            request,
+            self.profiles[request.profile],
+            str(owner),
+            second,
+        )
+
+    async def resolve(self, request: FileRequest) -> FileRequest:
+        """With the model's codes of languages. Raises InvalidRequest or EngineError."""
         language, languages = request.language, request.languages
         if language is not None or languages:
             known = await self._known()
             language = None if language is None else known_language(language, known, "language")
             languages = tuple(known_language(one, known, "languages") for one in languages)
-        second, first_channel = None, 0 if request.multichannel else None
-        async with decoding or nullcontext():
-            audio = await self._decoder.decode(path, owner=owner, channel=first_channel)
-            if request.multichannel:
-                second = (await self._decoder.decode(path, owner=owner, channel=1)).pcm
-        return DecodedRecording(
-            audio.pcm,
-            audio.duration_s,
-            replace(request, language=language, languages=languages),
-            self.profiles[request.profile],
-            str(owner),
-            second,
-        )
+        return replace(request, language=language, languages=languages)
 
     async def transcribe(self, recording: DecodedRecording) -> FileTranscript:
         """The text of a recording. Raises EngineError; cancelling stops the work."""
@@ -209,7 +215,7 @@ class TranscriptionPipeline:
                     windows = voice_windows(decoding.speech[span])
                     places.append(np.array(windows) / STT_SAMPLE_RATE + start_s)
                     embeddings.append(transcript.voices)
-        utterances = None
+        utterances = voices = None
         if recording.request.speakers:
             voices = WindowEmbeddings(np.concatenate(places), np.concatenate(embeddings))
             utterances = await loop.run_in_executor(
@@ -222,6 +228,7 @@ class TranscriptionPipeline:
             duration_s=recording.duration_s,
             segments=tuple(segments),
             utterances=utterances,
+            voices=voices,
         )
 
     def _prepare(self, recording: DecodedRecording) -> "_FileDecoding":

@@ -16,6 +16,7 @@ def upgrade() -> None:
         sa.Column("workspace_id", sa.BigInteger(), nullable=False),
         sa.Column("kind", sa.String(length=16), nullable=False),
         sa.Column("name", sa.String(), nullable=False),
+        sa.Column("parts", sa.Integer(), nullable=False),
         sa.Column("status", sa.String(length=16), nullable=False),
         sa.Column("progress", sa.Float(), nullable=False),
         sa.Column("estimated_completion", sa.DateTime(timezone=True), nullable=True),
@@ -47,7 +48,6 @@ def upgrade() -> None:
         sa.Column("kind", sa.String(length=16), nullable=False),
         sa.Column("number", sa.Integer(), nullable=False),
         sa.Column("file_id", sa.String(length=40), nullable=False),
-        sa.Column("size", sa.BigInteger(), nullable=False),
         sa.Column("seconds", sa.Float(), nullable=False),
         sa.ForeignKeyConstraint(
             ["job_id"], ["job.id"], name=op.f("fk_job_file_job_id"), ondelete="CASCADE"
