@@ -52,7 +52,8 @@ class JobRunner:
     async def _work(self, claimed: Job) -> None:
         try:
             async with temporary_directory_in_thread(RECORDINGS) as folder:
-                options = await self.jobs.files(claimed, "options")
+                if not (options := await self.jobs.files(claimed, "options")):
+                    raise LeaseLost
                 task = await self.jobs.read(claimed, options[0])
                 if claimed.kind == "speech":
                     book = speech.TASK.validate_json(task)
