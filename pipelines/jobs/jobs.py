@@ -240,10 +240,10 @@ class Jobs(LeasedQueue[Job]):
         await self._delete_expired()
 
     async def fail(self, claimed: Job, error: Exception) -> None:
-        """Fails the job with what its owner may know of the error; nothing is charged."""
+        """Fails the job, unless it is gone, with what its owner may know of the error; nothing is
+        charged."""
         code, reason = public_error(error)
-        failed = self._change(claimed, lambda *row: self._fail(*row, code, reason))
-        _require(await failed)
+        await self._change(claimed, lambda *row: self._fail(*row, code, reason))
 
     async def delete_old(self, ended_before: datetime) -> int:
         """Deletes jobs that ended long ago, in batches; returns how many."""

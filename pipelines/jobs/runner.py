@@ -62,7 +62,7 @@ class JobRunner:
                     await self._transcribe(claimed, transcription.TASK.validate_json(task), folder)
         except LeaseLost:
             logger.info("job_gone", extra={"job": str(claimed.id)})
-        except Exception as error:
+        except Exception as error:  # of any layer; the failures of the service are raised
             if public_error(error)[0] in SERVICE_FAULTS:
                 raise
             await self.jobs.fail(claimed, error)

@@ -17,6 +17,7 @@ from db.sessions import begin_session
 from pipelines.accounts.authentication import ALL_SCOPES, SCOPES
 from pipelines.accounts.service import Origin, new_session
 from tests.api.ended_credentials import ended_credentials
+from tests.api.native.jobs.doing import transcribe
 from tests.api.native.voices import voice_making
 from tests.api.replaced import with_request_limits
 from tests.plans import raise_plans
@@ -28,7 +29,7 @@ Case = tuple[str, str, str | None]  # and the field of the body that has the id;
 
 CHAT = "/v1/chat/completions"
 INWORLD = "/tts/v1/voice"
-PLATFORM_IDS = {"model_id", "plan_id"}  # not owned by a workspace
+PLATFORM_IDS = {"model_id", "plan_id", "number"}  # not owned by a workspace
 SIGNED_IDS = {"file_id"}  # the signed address is the credential, see the test below
 # An alias, unknown sockets, and a socket.
 ROUTES_WITHOUT_DOCUMENT = {
@@ -40,7 +41,7 @@ ROUTES_WITHOUT_DOCUMENT = {
 UNKNOWN_IDS: Ids = {
     **dict.fromkeys(
         ("chat_id", "voice_id", "voiceId", "webhook_id", "delivery_id", "session_id")
-        + ("dictionary_id", "pronunciations[].id"),
+        + ("dictionary_id", "pronunciations[].id", "job_id"),
         str(uuid4()),
     ),
     "voice.id": str(uuid4()),
@@ -50,10 +51,11 @@ UNKNOWN_IDS: Ids = {
 }
 NAMES = {"voice", "script[].voice"}  # which workspaces may have alike
 SPEECH = ["/tts-synthesize", "/tts-stream", "/tts/explain"]
+FORM = "/jobs/speech"  # which has a document beside its fields
 IN_BODIES: dict[str, list[str]] = {
     "chat_id": [CHAT, f"/openai{CHAT}"],
-    "voice_id": SPEECH,
-    "voice": [*SPEECH, "/openai/v1/audio/speech"],
+    "voice_id": [*SPEECH, FORM],
+    "voice": [*SPEECH, FORM, "/openai/v1/audio/speech"],
     "script[].voice": SPEECH,
     "pronunciations[].id": [*SPEECH, "/openai/v1/audio/speech", INWORLD, f"{INWORLD}:stream"],
     "voice.id": ["/openai/v1/audio/speech"],
@@ -220,12 +222,14 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
     voice = await voice_making.create(client, headers)
     await voice_making.finish(services)
     dictionary = await post("/pronunciations", {"name": "mine", "entries": []})
+    job = await transcribe(client, headers, b"mine", parts=2)
     accounts = services.platform.accounts
     credential = headers["Authorization"].removeprefix("Bearer ")
     principal = await accounts.authenticator.authenticate(credential)
     login = new_session(principal.user_id, Origin())
     await services.infrastructure.database.run(begin_session, login)
     return {
+        "job_id": job["id"],
         "session_id": str(login.id),
         "chat_id": chat["chat_id"],
         "voice_id": voice["id"],
@@ -256,7 +260,11 @@ async def send(
             body = {"script": [{"text": "Hi."} | body["script"][0]]}
         if path.startswith(INWORLD) and "voiceId" not in body:
             body["voiceId"] = "Alto"
-    answer = await client.request(method, path.format(**ids), headers=headers, json=body)
+    sent: dict[str, Any] = {"json": body}
+    if path == FORM:
+        sent = {"data": body, "files": {"document": ("a.txt", b"Hi.")}}
+    path = path.format(**{"number": 1, **ids})
+    answer = await client.request(method, path, headers=headers, **sent)
     if "json" not in answer.headers["content-type"] or len(answer.text.splitlines()) > 1:
         return answer.status_code, {}
     shown = cast(dict[str, Any], answer.json())
