@@ -53,12 +53,7 @@ class ShownJob(Shown):
     finished_at: datetime | None
     error: str | None
     message: str | None = Field(validation_alias="reason")
-
-
-class JobDetails(ShownJob):
-    """A job, its parts and its speech."""
-
-    received: list[int] = Field(default=[], description="Parts of a job that is `uploading`.")
+    received: list[int] = Field(default=[], description="Parts of one that is `uploading`.")
     audio_url: str | None = Field(default=None, description="Of the speech, for a day.")
 
 
@@ -207,19 +202,20 @@ async def speak_long(
     return ShownJob.model_validate(made)
 
 
-@router.get("/jobs", summary="The workspace's jobs, newest first")
+@router.get("/jobs", summary="The workspace's jobs")
 async def list_jobs(
     principal: PrincipalDep, speech: SpeechDep, query: Annotated[PageQuery, Query()]
 ) -> Page[ShownJob]:
+    """Newest first, without their parts and speech."""
     found, total = await speech.jobs.page(principal, query.page, query.limit)
     return query.answer([ShownJob.model_validate(one) for one in found], total)
 
 
 @router.get("/jobs/{job_id}", summary="A job and its progress")
-async def read_job(job_id: str, principal: PrincipalDep, speech: SpeechDep) -> JobDetails:
+async def read_job(job_id: str, principal: PrincipalDep, speech: SpeechDep) -> ShownJob:
     job, received, url = await speech.jobs.get(principal, job_id)
-    details = JobDetails.model_validate(job)
-    return details.model_copy(update={"received": received, "audio_url": url})
+    shown = ShownJob.model_validate(job)
+    return shown.model_copy(update={"received": received, "audio_url": url})
 
 
 @router.delete("/jobs/{job_id}", summary="Cancel and delete a job")

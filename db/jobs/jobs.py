@@ -15,6 +15,7 @@ from db.database import UtcDateTime, page_of, utc_now
 from db.files import expire_these_files
 
 UNFINISHED = ("uploading", "processing")
+AT_ONCE = 100  # that are deleted
 
 
 class Job(SQLModel, table=True):
@@ -113,10 +114,10 @@ def delete_job(session: Session, job: Job) -> None:
     session.delete(job)
 
 
-def delete_old_jobs(session: Session, ended_before: datetime, at_once: int) -> int:
+def delete_old_jobs(session: Session, ended_before: datetime) -> int:
     """Deletes jobs that ended, or began to be uploaded, before then; returns how many."""
     ended = func.coalesce(Job.finished_at, Job.created_at) < ended_before
-    old = session.exec(select(Job).where(ended, Job.status != "processing").limit(at_once)).all()
+    old = session.exec(select(Job).where(ended, Job.status != "processing").limit(AT_ONCE)).all()
     for job in old:
         delete_job(session, job)
     return len(old)

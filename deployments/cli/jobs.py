@@ -50,6 +50,8 @@ def job(
             made = client.request("GET", f"/jobs/{made['id']}")
         if made["status"] == "failed":
             end(str(made["message"]), 1)
-        path = f"/jobs/{made['id']}/transcript?format={form}" if form else str(made["audio_url"])
+        path = f"/jobs/{made['id']}/transcript?format={form}"
+        if form is None:  # at the address of the service as it is known here
+            path = f"/files/{made['audio_url'].partition('/files/')[2]}"
         output.write_bytes(client.send(Request("GET", path, {}, lambda answer: answer.content)))
     service.show(made, f"{output}: {made['duration']:.0f} s of audio; job {made['id']}")

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 from sqlmodel import Session
@@ -24,7 +24,6 @@ from db.billing import ledger
 from db.database import Database, utc_now
 from db.jobs import jobs
 from db.jobs.jobs import UNFINISHED, Job, JobFile
-from db.jobs.queue import AT_ONCE
 from db.webhooks import EventKind, NewEvent
 from pipelines.accounts.authentication import Principal
 from pipelines.billing.billing import Billing, Service
@@ -209,16 +208,15 @@ class Jobs(LeasedQueue[Job]):
         """Stores a part of the recording or the result, with what it costs: no attempt does it
         again."""
         assert claimed.lease_until, "a claimed job has a lease"
-        now = utc_now()
-        took = now - claimed.lease_until + timedelta(seconds=self._work.lease_s)
-        left = (1.0 - progress) / max(progress - claimed.progress, 0.001)
+        took = utc_now() - claimed.lease_until + timedelta(seconds=self._work.lease_s)
+        left = took * ((1.0 - progress) / max(progress - claimed.progress, 0.001))
 
         def keep(session: Session, row: Job, stored: dict[str, str]) -> None:
             self._keep(session, row, stored, number, seconds)
             row.seconds += seconds
             row.units = min(row.units + units, row.held or 0)
             row.progress, row.attempt = max(row.progress, progress), 1
-            row.estimated_completion = now + took * left if progress else None
+            row.estimated_completion = utc_now() + left if progress else None
 
         _require(await self._with_files(claimed, {kind: data}, keep))
         metrics.job_audio_seconds.labels(claimed.kind).inc(seconds)
@@ -235,8 +233,7 @@ class Jobs(LeasedQueue[Job]):
             row.progress = 1.0
             self._end(session, row, "completed")
 
-        done = await self._with_files(claimed, {"speech": speech}, complete, media_type)
-        _require(done)
+        _require(await self._with_files(claimed, {"speech": speech}, complete, media_type))
         await self._delete_expired()
 
     async def fail(self, claimed: Job, error: Exception) -> None:
@@ -247,7 +244,7 @@ class Jobs(LeasedQueue[Job]):
 
     async def delete_old(self, ended_before: datetime) -> int:
         """Deletes jobs that ended long ago, in batches; returns how many."""
-        return await self._database.run(jobs.delete_old_jobs, ended_before, AT_ONCE)
+        return await self._database.run(jobs.delete_old_jobs, ended_before)
 
     def _fail(self, session: Session, row: Job, error: str, reason: str) -> None:
         row.error, row.reason = error, reason
@@ -262,7 +259,10 @@ class Jobs(LeasedQueue[Job]):
         session.add(row)
         session.flush()
         kind: EventKind = "job.completed" if status == "completed" else "job.failed"
-        self._billing.add_events(session, row.workspace_id, (NewEvent(kind, job_data(row)),))
+        shown = {"id": str(row.id), "type": row.kind, "name": row.name, "status": status}
+        shown |= {"error": row.error, "message": row.reason}
+        event = NewEvent(kind, {**shown, "duration": round(row.seconds, 3)})
+        self._billing.add_events(session, row.workspace_id, (event,))
         metrics.jobs_ended.labels(row.kind, status).inc()
         audit(session, row.workspace_id, kind, SERVICE, str(row.id))
 
@@ -325,19 +325,6 @@ class Jobs(LeasedQueue[Job]):
             return job
 
         return await self._database.run(work)
-
-
-def job_data(job: Job) -> dict[str, Any]:
-    """The job as events show it."""
-    return {
-        "id": str(job.id),
-        "type": job.kind,
-        "name": job.name,
-        "status": job.status,
-        "duration": round(job.seconds, 3),
-        "error": job.error,
-        "message": job.reason,
-    }
 
 
 def _kinds(principal: Principal) -> list[str]:
