@@ -112,7 +112,7 @@ async def transcribe_long(
         await check()
         parts = 0 if upload or fields.url else fields.parts
         options = transcription_jobs.TASK.dump_json(task)
-        path = upload and upload.path
+        path = upload.path if upload else None
         made = await speech.jobs.create(
             principal, operation, "transcription", name, options, path, parts
         )

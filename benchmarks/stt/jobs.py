@@ -14,6 +14,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import httpx
 import numpy as np
@@ -106,8 +107,9 @@ def bare(pcm: np.ndarray) -> float:
     engine, _ = load_model(STT, MODEL, store)
     vad = load(VAD, "vad/silero", store)
     frames = vad.capabilities.frame_samples
-    options = {"threshold": 0.5, "min_speech_ms": 200, "min_silence_ms": 300}
-    found = find_speech_segments(vad.probabilities(pcm), frames, len(pcm), **options)
+    heard = vad.probabilities(pcm)
+    options: Any = {"threshold": 0.5, "min_speech_ms": 200, "min_silence_ms": 300}
+    found = find_speech_segments(heard, frames, len(pcm), **options)
     requests = [
         TranscriptionRequest(pcm=pcm[one.start : one.end], language="en", urgency=3)
         for one in found

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 from sqlmodel import Session
@@ -240,7 +240,7 @@ class Jobs(LeasedQueue[Job]):
         """Fails the job, unless it is gone, with what its owner may know of the error; nothing is
         charged."""
         code, reason = public_error(error)
-        await self._change(claimed, lambda *row: self._fail(*row, code, reason))
+        await self._change(claimed, lambda session, row: self._fail(session, row, code, reason))
 
     async def delete_old(self, ended_before: datetime) -> int:
         """Deletes jobs that ended long ago, in batches; returns how many."""
@@ -259,9 +259,9 @@ class Jobs(LeasedQueue[Job]):
         session.add(row)
         session.flush()
         kind: EventKind = "job.completed" if status == "completed" else "job.failed"
-        shown = {"id": str(row.id), "type": row.kind, "name": row.name, "status": status}
-        shown |= {"error": row.error, "message": row.reason}
-        event = NewEvent(kind, {**shown, "duration": round(row.seconds, 3)})
+        shown: dict[str, Any] = {"id": str(row.id), "type": row.kind, "name": row.name}
+        shown |= {"status": status, "duration": round(row.seconds, 3)}
+        event = NewEvent(kind, {**shown, "error": row.error, "message": row.reason})
         self._billing.add_events(session, row.workspace_id, (event,))
         metrics.jobs_ended.labels(row.kind, status).inc()
         audit(session, row.workspace_id, kind, SERVICE, str(row.id))

@@ -1,10 +1,12 @@
 """Transcription of long recordings, window by window, in memory that does not grow with them."""
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, aclosing
+import asyncio
+import mmap
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -77,71 +79,62 @@ async def transcribe(
 
     Raises LeaseLost, InsufficientCredit, or as `TranscriptionPipeline.open` and `transcribe`.
     """
-    request, most_s = await pipeline.resolve(task.request), task.most_s
-    channels = (0, 1) if request.multichannel else (None,)
-    streams = [pipeline.decoder.stream(path, most_s, one) for one in (None, *channels)]
-    async with AsyncExitStack() as opened:
-        for stream in streams:
-            await opened.enter_async_context(aclosing(stream))
-        whole = sum([len(block) async for block in streams[0]])
-        await jobs.hold(job, _ms(whole) * len(channels))
-        kept = await jobs.files(job, "result")
-        last = _WINDOW.validate_json(await jobs.read(job, kept[-1])) if kept else None
-        speakers, end, number = (last.speakers if last else {}), 0, 0
-        if request.language is None and last and last.language:
-            request = await pipeline.resolve(replace(request, language=last.language))
-        async for window in _windows(streams[1:], round(task.window_s * STT_SAMPLE_RATE)):
-            start, end, number = end, end + window.shape[1], number + 1
-            if number <= len(kept):
-                continue
-            seconds, offset = window.shape[1] / STT_SAMPLE_RATE, start / STT_SAMPLE_RATE
-            profile, owner = pipeline.profiles[request.profile], str(job.workspace_id)
-            second = window[1] if len(window) > 1 else None
-            recording = DecodedRecording(window[0], seconds, request, profile, owner, second)
-            heard = await pipeline.transcribe(recording)
-            if request.language is None and heard.segments:
-                request = await pipeline.resolve(replace(request, language=heard.language))
-            turns = heard.utterances
-            if turns is not None and heard.voices is not None:
-                turns = link_speakers(turns, heard.voices, speakers)
-            result = TranscribedWindow(
-                offset + seconds,
-                heard.text,
-                heard.language if request.language else "",
-                tuple(one.shifted(offset) for one in heard.segments),
-                None if turns is None else tuple(one.shifted(offset) for one in turns),
-                speakers,
-            )
-            units = _ms(window.size)
-            data = _WINDOW.dump_json(result)
-            await jobs.keep(job, "result", number, data, seconds, units, end / whole)
+    whole = await pipeline.open(path, task.request, job.workspace_id, most_s=task.most_s)
+    await jobs.hold(job, _ms(whole.transcribed_s))
+    kept = await jobs.files(job, "result")
+    last = _WINDOW.validate_json(await jobs.read(job, kept[-1])) if kept else None
+    speakers, language = (last.speakers, last.language) if last else ({}, "")
+    request, number = whole.request, len(kept)
+    at = round((last.end_s if last else 0) * STT_SAMPLE_RATE)
+    while at < len(whole.pcm):
+        if request.language is None and language:
+            request = await pipeline.resolve(replace(request, language=language))
+        end, offset = _end_of(whole.pcm, at, task.window_s), at / STT_SAMPLE_RATE
+        window = await asyncio.to_thread(_part, whole, at, end)
+        heard = await pipeline.transcribe(replace(window, request=request))
+        language = language or (heard.language if heard.segments else "")
+        turns = heard.utterances
+        if turns is not None and heard.voices is not None:
+            turns = link_speakers(turns, heard.voices, speakers)
+        result = TranscribedWindow(
+            end / STT_SAMPLE_RATE,
+            heard.text,
+            language,
+            tuple(one.shifted(offset) for one in heard.segments),
+            None if turns is None else tuple(one.shifted(offset) for one in turns),
+            speakers,
+        )
+        at, number = end, number + 1
+        data, progress = _WINDOW.dump_json(result), end / len(whole.pcm)
+        done = window.duration_s, _ms(window.transcribed_s), progress
+        await jobs.keep(job, "result", number, data, *done)
     await jobs.complete(job)
 
 
-def _ms(samples: int) -> int:
-    return round(1000 * samples / STT_SAMPLE_RATE)
+def _ms(seconds: float) -> int:
+    return round(1000 * seconds)
 
 
-async def _windows(
-    streams: Sequence[AsyncGenerator[Pcm, None]], samples: int
-) -> AsyncGenerator[np.ndarray, None]:
-    """The samples of all channels, [channels, n], each window cut where it is quietest."""
-    held = np.zeros((len(streams), 0), np.float32)
-    async for first in streams[0]:
-        held = np.concatenate([held, [first, *[await anext(one) for one in streams[1:]]]], axis=1)
-        while held.shape[1] >= samples:
-            at = _quietest(held[:, :samples].mean(axis=0))
-            yield held[:, :at]
-            held = held[:, at:]
-    if held.shape[1]:
-        yield held
+def _part(whole: DecodedRecording, start: int, end: int) -> DecodedRecording:
+    """A copy of those samples; the memory of the whole, which is a file, is given back."""
+    channels: list[Pcm | None] = []
+    for pcm in (whole.pcm, whole.second):
+        channels.append(None if pcm is None else pcm[start:end].copy())
+        mapped: Any = None if pcm is None else pcm.base
+        if isinstance(mapped, np.memmap):
+            mapped.base.madvise(mmap.MADV_DONTNEED)
+    pcm, second = channels
+    assert pcm is not None
+    return replace(whole, pcm=pcm, second=second, duration_s=(end - start) / STT_SAMPLE_RATE)
 
 
-def _quietest(pcm: Pcm) -> int:
-    """Where the last CUT_S of a window are quietest, in samples."""
-    start = max(0, len(pcm) - CUT_S * STT_SAMPLE_RATE)
-    steps = (len(pcm) - start) // STEP
-    power = np.square(pcm[start : start + steps * STEP]).reshape(steps, STEP).mean(axis=1)
+def _end_of(pcm: Pcm, start: int, window_s: float) -> int:
+    """The end of the window from `start` on: where its last CUT_S are quietest, in samples."""
+    end = start + round(window_s * STT_SAMPLE_RATE)
+    if end >= len(pcm):
+        return len(pcm)
+    first = end - CUT_S * STT_SAMPLE_RATE
+    power = np.square(pcm[first:end]).reshape(-1, STEP).mean(axis=1)
     around = round(QUIET_S * STT_SAMPLE_RATE / STEP)
     quiet = np.convolve(power, np.ones(around), "valid")
-    return start + (int(np.argmin(quiet)) + around // 2) * STEP
+    return first + (int(np.argmin(quiet)) + around // 2) * STEP

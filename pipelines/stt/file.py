@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ from models.stt.base import (
     Word,
 )
 from models.vad.base import VADEngine
-from pipelines.audio.decode.decoder import AudioDecoder
+from pipelines.audio.decode.decoder import MAX_DURATION_S, AudioDecoder
 from pipelines.audio.segments import Spans, SpeechSegment, find_speech_segments, spans_of
 from pipelines.errors import InvalidRequest
 from pipelines.fair_queuing import Owner
@@ -128,7 +129,7 @@ class TranscriptionPipeline:
         profiles: Mapping[ProfileName, DecodingProfile],
     ) -> None:
         self._transcriber = transcriber
-        self.decoder = decoder
+        self._decoder = decoder
         self._vad = vad
         self.profiles = profiles
         # By tenant, and not on the default threads, which live speech needs: 12 recordings of eight
@@ -145,6 +146,7 @@ class TranscriptionPipeline:
         request: FileRequest,
         owner: Owner = "",
         decoding: AbstractAsyncContextManager[None] | None = None,
+        most_s: float = MAX_DURATION_S,
     ) -> DecodedRecording:
         """Decodes the file `path`, which lies in a temporary directory; then its length is known.
 
@@ -153,10 +155,11 @@ class TranscriptionPipeline:
         """
         request = await self.resolve(request)
         second, first_channel = None, 0 if request.multichannel else None
+        decode = partial(self._decoder.decode, path, owner=owner, max_duration_s=most_s)
         async with decoding or nullcontext():
-            audio = await self.decoder.decode(path, owner=owner, channel=first_channel)
+            audio = await decode(channel=first_channel)
             if request.multichannel:
-                second = (await self.decoder.decode(path, owner=owner, channel=1)).pcm
+                second = (await decode(channel=1)).pcm
         return DecodedRecording(
             audio.pcm,
             audio.duration_s,

@@ -10,8 +10,7 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -31,14 +30,11 @@ logger = logging.getLogger(__name__)
 
 WORKER_MODULE = "pipelines.audio.decode.worker"
 MAX_DURATION_S = 600.0
-JOB_TIMEOUT_S = 30.0
-STREAM_TIMEOUT_S = 7 * 86400.0  # of a recording that is transcribed while it is decoded
+JOB_TIMEOUT_S = 30.0  # of MAX_DURATION_S
 KILL_TIMEOUT_S = 5.0
 MAX_WAITING = 32  # uploads; of more, owners with the longest queues get Overloaded
 MOST_WORKERS = 4
 ANSWER_BYTES = 2**16
-BLOCK_S = 10
-BLOCK_BYTES = BLOCK_S * STT_SAMPLE_RATE * 4
 
 AudioFormat = Literal["mp3", "wav", "flac", "ogg", "m4a", "webm"]
 
@@ -127,39 +123,6 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
             raise
         return DecodedAudio(pcm, sample_rate, duration_s, audio_format)
 
-    async def stream(
-        self, path: Path, max_duration_s: float, channel: int | None = None
-    ) -> AsyncGenerator[Pcm, None]:
-        """As `decode`, for recordings of hours: the samples in blocks of BLOCK_S, at
-        STT_SAMPLE_RATE, no faster than they are taken. Closing it ends the work."""
-        job = {
-            "format": sniff(await asyncio.to_thread(_head, path)),
-            "sample_rate": STT_SAMPLE_RATE,
-            "max_seconds": max_duration_s,
-            "channel": channel,
-        }
-        read, write = os.pipe()
-        with path.open("rb", buffering=0) as source, open(read, "rb") as pcm, ExitStack() as ending:
-            target = ending.enter_context(open(write, "wb", buffering=0))
-            running = asyncio.create_task(self._process.run(job, source, target, STREAM_TIMEOUT_S))
-            # The child has a copy of it, so that the pipe ends with the child.
-            running.add_done_callback(lambda _: target.close())
-            reading: asyncio.Future[bytes] | None = None
-            try:
-                while True:
-                    reading = asyncio.ensure_future(asyncio.to_thread(pcm.read, BLOCK_BYTES))
-                    if not (block := await asyncio.shield(reading)):
-                        break
-                    yield np.frombuffer(block, np.float32)
-                _duration_s(await running, max_duration_s)
-            except (WorkerDied, TimeoutError) as error:
-                raise Overloaded("the decoder ended; try again later") from error
-            finally:
-                running.cancel()
-                await asyncio.gather(running, return_exceptions=True)
-                if reading is not None:
-                    await asyncio.gather(reading, return_exceptions=True)
-
     async def _decode(self, path: Path, owner: Owner, job: dict[str, Any]) -> tuple[Pcm, float]:
         async with AsyncExitStack() as turn:
             with metrics.decodes_waiting.track_inprogress():
@@ -223,13 +186,7 @@ class DecoderProcess:
                 _report(json.loads(held))
             return self._process
 
-    async def run(
-        self,
-        job: dict[str, Any],
-        source: BinaryIO,
-        target: BinaryIO,
-        timeout_s: float | None = None,
-    ) -> bytes:
+    async def run(self, job: dict[str, Any], source: BinaryIO, target: BinaryIO) -> bytes:
         """The answer of the child that decodes `source`, as `pipelines.audio.decode.worker` has it.
 
         The child has ended then. Raises WorkerDied or TimeoutError.
@@ -239,7 +196,8 @@ class DecoderProcess:
         ours.setblocking(False)
         process, answer = None, b""
         try:
-            async with asyncio.timeout(timeout_s or self._timeout_s):
+            longer = max(1.0, job["max_seconds"] / MAX_DURATION_S)
+            async with asyncio.timeout(self._timeout_s * longer):
                 with theirs:
                     process = await self.start()
                     files = [one.fileno() for one in (theirs, source, target)]

@@ -121,6 +121,7 @@ async def test_a_job_whose_attempts_make_no_progress_fails_and_its_hold_is_relea
         await jobs.give_back(claimed, failed=True)
     assert await jobs.claim() is None
     assert await jobs.fail_hopeless() == 1
+    assert claimed is not None
     failed = (await jobs.get(principal, str(claimed.id)))[0]
     assert (failed.status, failed.error) == ("failed", "internal_error")
     assert await database.read(ledger.credit_of, principal.workspace_id) == CREDIT

@@ -47,11 +47,11 @@ async def test_a_book_becomes_one_file_with_chapters_and_a_cover(
     done = await job(client, auth, made["id"])
     file = await audio(client, auth, made["id"])
     assert file.headers["content-type"] == speech_jobs.MEDIA_TYPES[form]
-    with av.open(io.BytesIO(file.content)) as opened:
+    with av.open(io.BytesIO(file.content), "r") as opened:
         assert opened.metadata["title"] == "A Book & its Title"
         assert opened.metadata["artist"] == "Ann Author"
         assert opened.metadata["comment"].startswith("Synthetic speech")
-        marks = opened.chapters()
+        marks: Any = opened.chapters()
         assert [one["metadata"]["title"] for one in marks] == ["Chapter One", "Chapter Two"]
         assert opened.streams.audio[0].codec_context.name == codec
         assert len(opened.streams.video) == 1
@@ -93,10 +93,12 @@ async def test_a_killed_attempt_is_resumed_at_the_next_block(
     attempt.cancel()
     await asyncio.gather(attempt, return_exceptions=True)
     await services.speech.jobs.give_back(claimed)
-    monkeypatch.setattr(pipeline, "speak", speak_now)
-    monkeypatch.setattr(
-        pipeline, "speak", lambda *a: spoken.append(a[0].request.text) or speak_now(*a)
-    )
+
+    async def speak_all(plan: Any, *arguments: Any) -> Any:
+        spoken.append(plan.request.text)
+        return await speak_now(plan, *arguments)
+
+    monkeypatch.setattr(pipeline, "speak", speak_all)
     await do_next(services)
     assert (await job(client, auth, made["id"]))["status"] == "completed"
     assert " ".join(" ".join(spoken).split()) == "One This is a sentence." + (
