@@ -20,7 +20,8 @@ from pipelines.text.markup import Token, tokens_of
 
 MAX_MEMBERS = 10_000
 MAX_COVER_BYTES = 4 << 20
-MOST_BYTES = 8  # unpacked, for a character
+MOST_BYTES = 4  # unpacked, for a character
+MAX_TOKENS = 1_000_000
 COVERS = ("image/jpeg", "image/png")
 UNTITLED = "Untitled"
 
@@ -102,7 +103,7 @@ class _Epub:
     def __init__(self, data: bytes, most_characters: int) -> None:
         if data.count(b"PK\x01\x02") > MAX_MEMBERS:  # entries of the directory
             raise InvalidRequest(f"document: an EPUB has at most {MAX_MEMBERS} files")
-        self._left = MOST_BYTES * most_characters + MAX_COVER_BYTES
+        self._left, self._tokens_left = MOST_BYTES * most_characters + MAX_COVER_BYTES, MAX_TOKENS
         try:
             self._zip = ZipFile(io.BytesIO(data))
         except (BadZipFile, ValueError, NotImplementedError):
@@ -152,7 +153,7 @@ class _Epub:
             elif tag in _BLOCKS:
                 parts.append("\n\n")
             elif token.text:
-                parts.append(" ".join(f"x{unescape(token.text)}x".split())[1:-1])
+                parts.append(unescape(token.text).replace("\n", " "))
                 if in_heading:
                     heading.append(parts[-1])
         yield _chapter(heading, parts, title)
@@ -164,7 +165,11 @@ class _Epub:
         except UnicodeDecodeError:
             raise InvalidRequest(f"document: {name[:100]} is not UTF-8") from None
         text = _ENTITY.sub(lambda found: unescape(found[0]), _DOCTYPE.sub("", text, count=1))
-        return tokens_of(text, f"document: {name[:100]}")
+        for token in tokens_of(text, f"document: {name[:100]}"):
+            self._tokens_left -= 1
+            if self._tokens_left < 0:
+                raise FileTooLarge(f"document: an EPUB has at most {MAX_TOKENS} elements and texts")
+            yield token
 
     def _read(self, name: str) -> bytes:
         path = normpath(name)
@@ -186,5 +191,7 @@ def _local(token: Token) -> str:
 
 
 def _chapter(heading: Iterable[str], parts: Iterable[str], title: str) -> Chapter:
-    text = re.sub(r"[ \n]*\n\n[ \n]*", "\n\n", "".join(parts)).strip()
-    return Chapter("".join(heading).strip() or title, text)
+    paragraphs = (" ".join(one.split()) for one in "".join(parts).split("\n\n"))
+    return Chapter(
+        " ".join("".join(heading).split()) or title, "\n\n".join(filter(None, paragraphs))
+    )

@@ -8,10 +8,9 @@ import logging
 import math
 import secrets
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 from typing import ParamSpec, TypeAlias, TypeVar
 
@@ -88,10 +87,10 @@ class Files:
         Raises StorageUnavailable or DatabaseUnavailable.
         """
         now = utc_now()
-        if isinstance(data, bytes):
-            size = len(data)
+        if isinstance(data, TemporaryFile):
+            size = data.size
         else:
-            size = data.size if isinstance(data, TemporaryFile) else data.stat().st_size
+            size = len(data) if isinstance(data, bytes) else data.stat().st_size
         file = StoredFile(
             id=f"file_{secrets.token_hex(16)}",
             workspace_id=workspace_id,
@@ -257,14 +256,16 @@ class Files:
         return True
 
     def _write(self, file: StoredFile, data: Content) -> None:
-        with ExitStack() as opened:
-            pieces: Iterable[bytes]
-            if isinstance(data, TemporaryFile):
-                pieces = data.blocks(PIECE_BYTES)
-            else:
-                source = BytesIO(data) if isinstance(data, bytes) else data.open("rb")
-                pieces = iter(partial(opened.enter_context(source).read, PIECE_BYTES), b"")
-            self._pipe(self._path(file), self._encrypted(file, pieces))
+        pieces: Iterable[bytes]
+        if isinstance(data, Path):
+            with data.open("rb") as source:
+                pieces = iter(partial(source.read, PIECE_BYTES), b"")
+                return self._pipe(self._path(file), self._encrypted(file, pieces))
+        if isinstance(data, TemporaryFile):
+            pieces = data.blocks(PIECE_BYTES)
+        else:
+            pieces = (data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES))
+        self._pipe(self._path(file), self._encrypted(file, pieces))
 
     def _pipe(self, path: str, pieces: Iterable[bytes]) -> None:
         try:

@@ -3,6 +3,7 @@
 import time
 import zipfile
 from base64 import b64decode
+from contextlib import suppress
 
 import pytest
 
@@ -100,6 +101,14 @@ def test_an_archive_that_unpacks_to_too_much_is_refused_without_unpacking_it(
     assert len(bomb) < 200_000
     with pytest.raises(FileTooLarge, match="unpacks"):
         read(bomb)
+
+
+@pytest.mark.parametrize("text", ["<b/>", "<i> </i>", "<br/>", "&nbsp;", "\n \n", "<h1/>"])
+def test_no_epub_takes_long(text: str) -> None:
+    began = time.process_time()
+    with suppress(FileTooLarge, InvalidRequest):
+        read(epub(one=f"<html><p>a{text * (4 * MOST // len(text) - 100)}</p></html>"))
+    assert time.process_time() - began < 4
 
 
 def test_a_text_of_too_many_characters_is_refused() -> None:
