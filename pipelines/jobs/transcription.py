@@ -120,9 +120,9 @@ def _part(whole: DecodedRecording, start: int, end: int) -> DecodedRecording:
     channels: list[Pcm | None] = []
     for pcm in (whole.pcm, whole.second):
         channels.append(None if pcm is None else pcm[start:end].copy())
-        mapped: Any = None if pcm is None else pcm.base
-        if isinstance(mapped, np.memmap):
-            mapped.base.madvise(mmap.MADV_DONTNEED)
+        file: Any = None if pcm is None else getattr(pcm.base, "base", None)
+        if isinstance(file, mmap.mmap):
+            file.madvise(mmap.MADV_DONTNEED)
     pcm, second = channels
     assert pcm is not None
     return replace(whole, pcm=pcm, second=second, duration_s=(end - start) / STT_SAMPLE_RATE)
