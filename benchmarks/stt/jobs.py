@@ -56,7 +56,7 @@ def joined(folder: Path, minutes: float) -> np.ndarray:
 
 
 class Taken:
-    """Seconds of the clock and of the cores that a block takes; these tell on a busy machine, too."""
+    """Seconds of the clock and of the cores that a block takes, which tell on a busy machine."""
 
     def __enter__(self) -> "Taken":
         self.clock_s, self.cores_s = time.perf_counter(), time.process_time()
