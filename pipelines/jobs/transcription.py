@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -17,7 +16,6 @@ from models.stt.base import STT_SAMPLE_RATE, Segment
 from pipelines.jobs.jobs import Jobs
 from pipelines.stt.diarization import KnownSpeakers, SpeakerUtterance, link_speakers
 from pipelines.stt.file import (
-    DecodedRecording,
     FileRequest,
     FileTranscript,
     TranscriptionPipeline,
@@ -90,8 +88,11 @@ async def transcribe(
         if request.language is None and language:
             request = await pipeline.resolve(replace(request, language=language))
         end, offset = _end_of(whole.pcm, at, task.window_s), at / STT_SAMPLE_RATE
-        window = await asyncio.to_thread(_part, whole, at, end)
-        heard = await pipeline.transcribe(replace(window, request=request))
+        pcm = await asyncio.to_thread(_copy, whole.pcm, at, end)
+        second = whole.second if whole.second is None else _copy(whole.second, at, end)
+        seconds = len(pcm) / STT_SAMPLE_RATE
+        window = replace(whole, request=request, pcm=pcm, second=second, duration_s=seconds)
+        heard = await pipeline.transcribe(window)
         language = language or (heard.language if heard.segments else "")
         turns = heard.utterances
         if turns is not None and heard.voices is not None:
@@ -106,7 +107,7 @@ async def transcribe(
         )
         at, number = end, number + 1
         data, progress = _WINDOW.dump_json(result), end / len(whole.pcm)
-        done = window.duration_s, _ms(window.transcribed_s), progress
+        done = seconds, _ms(window.transcribed_s), progress
         await jobs.keep(job, "result", number, data, *done)
     await jobs.complete(job)
 
@@ -115,17 +116,12 @@ def _ms(seconds: float) -> int:
     return round(1000 * seconds)
 
 
-def _part(whole: DecodedRecording, start: int, end: int) -> DecodedRecording:
-    """A copy of those samples; the memory of the whole, which is a file, is given back."""
-    channels: list[Pcm | None] = []
-    for pcm in (whole.pcm, whole.second):
-        channels.append(None if pcm is None else pcm[start:end].copy())
-        file: Any = None if pcm is None else getattr(pcm.base, "base", None)
-        if isinstance(file, mmap.mmap):
-            file.madvise(mmap.MADV_DONTNEED)
-    pcm, second = channels
-    assert pcm is not None
-    return replace(whole, pcm=pcm, second=second, duration_s=(end - start) / STT_SAMPLE_RATE)
+def _copy(pcm: Pcm, start: int, end: int) -> Pcm:
+    """Some samples; where all of them are a file, its memory is given back."""
+    copied = pcm[start:end].copy()
+    if isinstance(file := getattr(pcm.base, "base", None), mmap.mmap):
+        file.madvise(mmap.MADV_DONTNEED)
+    return copied
 
 
 def _end_of(pcm: Pcm, start: int, window_s: float) -> int:
