@@ -33,7 +33,7 @@ from pipelines.audio.decode import sandbox
 from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio, PipelineError
 
 MAX_MEMORY_BYTES = 320 * 2**20  # of address space, beside the 200 MiB of the libraries
-USUAL_S = 600.0  # of audio; what follows is for that much
+USUAL_S = 600.0  # of audio, for which the next two are
 MAX_CPU_S = 10  # a file; ten minutes of an ordinary one take under one
 MAX_PCM_BYTES = 256 * 2**20  # of one upload, as float32 of all channels
 # Of packets and frames together, each some 5 to 10 us. Ordinary files have under 200 a second, Opus
