@@ -71,14 +71,17 @@ class Taken:
         return f"{ratio}; {seconds / self.cores_s:.1f} for each core that it uses"
 
 
-async def do_job(pcm: np.ndarray, folder: Path, fields: dict[str, str]) -> Taken:
-    """What the job takes."""
+async def do_job(
+    pcm: np.ndarray, folder: Path, fields: dict[str, str], *, without_model: bool
+) -> Taken:
+    """What the job takes; without the model it is decoding, voice detection and storage."""
     settings = replace(local_settings(folder), weights_dir=weights_dir())
     services = local_services(settings)
     store = WeightStore(weights_dir())
     info = ModelInfo("svc/whisper-base", "stt", "whisper", "openai", 0, ("en",), config=MODEL)
     pipeline = services.speech.transcription.pipeline
-    pipeline._transcriber = own_model(info, STTDeployment)
+    if not without_model:
+        pipeline._transcriber = own_model(info, STTDeployment)
     pipeline._vad = load(VAD, "vad/silero", store)
     key = await services.platform.accounts.ensure_first_workspace()
     auth = {"Authorization": f"Bearer {key}"}
@@ -144,18 +147,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--minutes", type=float, default=20)
-    parser.add_argument("--only", choices=("job", "bare"))
+    parser.add_argument("--only", choices=("job", "bare", "rest"), help="rest: without the model")
     parser.add_argument("--field", action="append", default=[], help="NAME=VALUE of the form")
     arguments = parser.parse_args()
     print(hardware())
     pcm = joined(arguments.folder, arguments.minutes)
     seconds = len(pcm) / STT_SAMPLE_RATE
-    if arguments.only != "job":
+    if arguments.only in (None, "bare"):
         print(f"bare engine: {bare(pcm).said(seconds)}", flush=True)
     if arguments.only != "bare":
         fields = dict(one.split("=", 1) for one in arguments.field)
         with TemporaryDirectory() as folder:
-            took = asyncio.run(do_job(pcm, Path(folder), fields))
+            took = asyncio.run(
+                do_job(pcm, Path(folder), fields, without_model=arguments.only == "rest")
+            )
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(f"job: {took.said(seconds)}; peak {peak:.0f} MB with the service")
 
