@@ -10,7 +10,7 @@ from fastapi import Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from api.http.bodies import Done, Id, OneLine, Page, PageQuery, Shown
+from api.http.bodies import Done, Id, OneLine, Page, PageQuery, Shown, rounded
 from api.http.errors import ApiError
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.uploads import BINARY, UploadLimits, form_schema, receive_form, validated
@@ -46,8 +46,10 @@ class ShownJob(Shown):
     type: Literal["transcription", "speech"] = Field(validation_alias="kind")
     name: str = Field(description="Of the file, or the title of the text.")
     status: Literal["uploading", "processing", "completed", "failed"]
-    progress: float = Field(description="Share of the work that is done, 0 to 1.")
-    duration: float = Field(validation_alias="seconds", description="Of the audio that is done.")
+    progress: Annotated[float, rounded(3)] = Field(description="0 to 1.")
+    duration: Annotated[float, rounded(3)] = Field(
+        validation_alias="seconds", description="Of the audio that is done, in seconds."
+    )
     created_at: datetime
     estimated_completion: datetime | None
     finished_at: datetime | None

@@ -42,8 +42,6 @@ from telemetry import metrics
 
 SERVICES: dict[str, Service] = {"transcription": "stt", "speech": "tts"}
 URL_LASTS_S = 24 * 3600.0
-NO_RETENTION = "a workspace with zero retention has no jobs: they store texts and audio"
-NO_CREDIT = "the price of the job is more than the credit of the workspace"
 _ONCE = uuid5(NAMESPACE_URL, "urn:antiphon:job-asked-for-once")
 
 
@@ -143,10 +141,11 @@ class Jobs(LeasedQueue[Job]):
     async def get(self, principal: Principal, job_id: str) -> tuple[Job, list[int], str | None]:
         """The job, the parts that were received, and the URL of its speech. Raises NotFound."""
         job, files = await self._find(principal, job_id, "part", "speech")
-        url = self._files.url
-        speech = [one.file_id for one in files if one.kind == "speech"]
-        address = url(speech[0], job.workspace_id, URL_LASTS_S) if speech else None
-        return job, [one.number for one in files if one.kind == "part"], address
+        url = None
+        for one in files:
+            if one.kind == "speech":
+                url = self._files.url(one.file_id, job.workspace_id, URL_LASTS_S)
+        return job, [one.number for one in files if one.kind == "part"], url
 
     async def results(self, principal: Principal, job_id: str) -> list[bytes]:
         """As far as the job is done. Raises NotFound or StorageUnavailable."""
@@ -190,8 +189,8 @@ class Jobs(LeasedQueue[Job]):
         def hold(session: Session, row: Job) -> None:
             wish = (row.workspace_id, row.operation, service, cost, until, row.key_id)
             if row.held is None and not ledger.hold(session, *wish):
-                raise InsufficientCredit(NO_CREDIT)
-            row.held = units if row.held is None else row.held
+                raise InsufficientCredit("the job costs more than the credit of the workspace")
+            row.held = row.held or units
 
         _require(await self._change(claimed, hold))
 
@@ -294,11 +293,10 @@ class Jobs(LeasedQueue[Job]):
         workspace = session.get(Workspace, workspace_id)
         most = self._plans.limits_of(workspace.plan if workspace else "").jobs
         if workspace is not None and workspace.retention == "zero":
-            raise InvalidRequest(NO_RETENTION)
+            raise InvalidRequest("a workspace with zero retention has no jobs: they store audio")
         if jobs.count_unfinished(session, workspace_id) >= most:
             raise PlanRequired(
-                f"the plan allows {most} unfinished jobs; wait for one, delete one, or subscribe "
-                "to a larger plan"
+                f"the plan allows {most} unfinished jobs; wait for one, or delete it"
             )
 
     async def _find(
