@@ -51,7 +51,9 @@ UNKNOWN_IDS: Ids = {
 }
 NAMES = {"voice", "script[].voice"}  # which workspaces may have alike
 SPEECH = ["/tts-synthesize", "/tts-stream", "/tts/explain"]
-FORM = "/jobs/speech"  # which has a document beside its fields
+FORM = "/jobs/speech"
+FILES = {FORM: {"document": ("a.txt", b"Hi.")}}
+FILES["/jobs/{job_id}/parts/{number}"] = {"audio": ("a.wav", b"part")}
 IN_BODIES: dict[str, list[str]] = {
     "chat_id": [CHAT, f"/openai{CHAT}"],
     "voice_id": [*SPEECH, FORM],
@@ -261,8 +263,8 @@ async def send(
         if path.startswith(INWORLD) and "voiceId" not in body:
             body["voiceId"] = "Alto"
     sent: dict[str, Any] = {"json": body}
-    if path == FORM:
-        sent = {"data": body, "files": {"document": ("a.txt", b"Hi.")}}
+    if path in FILES:
+        sent = {"data": body, "files": FILES[path]}
     path = path.format(**{"number": 1, **ids})
     answer = await client.request(method, path, headers=headers, **sent)
     if "json" not in answer.headers["content-type"] or len(answer.text.splitlines()) > 1:
