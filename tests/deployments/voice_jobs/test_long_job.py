@@ -68,16 +68,17 @@ async def test_a_recording_is_transcribed_on_idle_cores_despite_a_killed_process
 
     async def until(part: float) -> str:
         async with asyncio.timeout(3 * PATIENCE_S):
-            while (job := (await queue.get(principal, str(made.id)))[0]).progress < part:
-                assert job.status == "processing", job.reason
+            while True:
+                job = (await queue.get(principal, str(made.id)))[0]
+                if job.status != "processing" or job.progress >= part:
+                    return job.status
                 await asyncio.sleep(0.05)
-        return job.status
 
     await until(0.05)
     (pid,) = pids_of(str(made.id))
     assert os.sched_getscheduler(pid) == os.SCHED_IDLE
     os.kill(pid, signal.SIGKILL)
-    assert await until(1.0) == "completed"
+    assert await until(2.0) == "completed"  # its end, whatever its progress
     transcript = joined(await queue.results(principal, str(made.id)))
     assert transcript.duration_s == 600 and "quick brown" in transcript.text
     assert await database.read(ledger.credit_of, principal.workspace_id) == CREDIT - 60_000
