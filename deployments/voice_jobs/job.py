@@ -110,12 +110,7 @@ async def until_stopped(
     return 0
 
 
-def run(maker: Callable[[], Maker]) -> None:
-    """Runs the job of a voice, and exits."""
-    run_and_exit(partial(work, maker()))
-
-
-def run_and_exit(work: Work) -> None:
+def run(work: Work) -> None:
     """Runs `main` and exits without waiting for threads that compute."""
     status = main(work)
     ray.shutdown()
@@ -125,4 +120,4 @@ def run_and_exit(work: Work) -> None:
 
 
 if __name__ == "__main__":
-    run(configured_maker)
+    run(partial(work, configured_maker()))

@@ -22,7 +22,7 @@ from deployments.replicas.model import ModelDeployment
 from deployments.replicas.stt import STTDeployment
 from deployments.replicas.tts import TTSDeployment
 from deployments.voice_jobs.evaluators import lower_priority
-from deployments.voice_jobs.job import run_and_exit, until_stopped
+from deployments.voice_jobs.job import run, until_stopped
 from deployments.voice_jobs.job_client import MODELS_APP
 from models.base import ModelInfo
 from pipelines.jobs.runner import JobRunner
@@ -72,4 +72,4 @@ def replace_models(ports: dict[str, Any], base: type[ModelDeployment[Any]]) -> N
 
 
 if __name__ == "__main__":
-    run_and_exit(work)
+    run(work)

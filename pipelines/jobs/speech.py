@@ -8,13 +8,13 @@ import asyncio
 import io
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, cast
 
 import av
 from pydantic import TypeAdapter
@@ -85,62 +85,49 @@ async def speak(
     lengths = Counter[int]()
     for (chapter, _), one in zip(blocks, kept, strict=True):
         lengths[chapter] += round(one.seconds * 1000)
-    with _BookFile(path, task, lengths) as file:
+    with closing(_book(path, task, lengths)) as file:
+        next(file)
         for one in kept:
             if one.seconds:
-                await asyncio.to_thread(file.add, await jobs.read(job, one))
+                await asyncio.to_thread(file.send, await jobs.read(job, one))
     await jobs.complete(job, path, MEDIA_TYPES[task.output_format])
 
 
-class _BookFile:
-    """A file with chapters of so many milliseconds, and a cover; blocking."""
-
-    def __init__(self, path: Path, task: SpeechTask, lengths: Mapping[int, int]) -> None:
-        book, form = task.book, task.output_format
-        self._file: Any = av.open(str(path), "w", format=_CONTAINERS[form])
-        self._file.metadata.update({**TAGS, "title": book.title, "artist": book.author})
+def _book(path: Path, task: SpeechTask, lengths: Mapping[int, int]) -> Generator[None, bytes, None]:
+    """Writes a file with chapters of so many milliseconds, and a cover, until it is closed, of the
+    blocks that are sent; blocking."""
+    book, form, at = task.book, task.output_format, 0
+    audio: Any = None
+    with av.open(str(path), "w", format=_CONTAINERS[form]) as file:
+        file.metadata.update({**TAGS, "title": book.title, "artist": book.author})
         starts = accumulate(lengths.values(), initial=0)
         marks: Any = [
-            {"id": at, "start": start, "end": start + length, "time_base": Fraction(1, 1000)}
-            | {"metadata": {"title": book.chapters[at].title}}
-            for (at, length), start in zip(lengths.items(), starts, strict=False)
+            {"id": chapter, "start": start, "end": start + length, "time_base": Fraction(1, 1000)}
+            | {"metadata": {"title": book.chapters[chapter].title}}
+            for (chapter, length), start in zip(lengths.items(), starts, strict=False)
         ]
-        self._file.set_chapters(marks)
-        self._cover = b64decode(book.cover)
-        self._audio: Any = None
-        self._at = 0
+        file.set_chapters(marks)
+        while data := (yield):
+            with av.open(io.BytesIO(data), "r") as block:
+                source = block.streams.audio[0]
+                if audio is None:
+                    audio = file.add_stream_from_template(source)
+                    _add_cover(file, b64decode(book.cover))
+                for packet in block.demux(source):
+                    if packet.size:  # the last one is empty
+                        packet.stream, packet.pts, packet.dts = audio, at, at
+                        at += packet.duration or 0
+                        file.mux(packet)
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def add(self, data: bytes) -> None:
-        """Appends the packets of a block."""
-        with av.open(io.BytesIO(data), "r") as block:
-            source = block.streams.audio[0]
-            if self._audio is None:
-                self._audio = self._file.add_stream_from_template(source)
-                self._add_cover()
-            for packet in block.demux(source):
-                packet.pts = packet.dts = self._at
-                self._at += packet.duration or 0
-                self._copy(packet, self._audio)
-
-    def _add_cover(self) -> None:
-        if self._cover:
-            image = io.BytesIO(self._cover)
-            with suppress(av.error.FFmpegError, ValueError), av.open(image, "r") as one:
-                stream = self._file.add_stream_from_template(one.streams.video[0])
-                stream.disposition = av.stream.Disposition.attached_pic
-                for packet in one.demux(video=0):
-                    self._copy(packet, stream)
-
-    def _copy(self, packet: Any, stream: Any) -> None:
-        if packet.size:  # the last one is empty
-            packet.stream = stream
-            self._file.mux(packet)
+def _add_cover(file: Any, data: bytes) -> None:
+    with suppress(av.error.FFmpegError, ValueError), av.open(io.BytesIO(data), "r") as image:
+        stream = file.add_stream_from_template(image.streams.video[0])
+        stream.disposition = av.stream.Disposition.attached_pic
+        for packet in image.demux(video=0):
+            if packet.size:
+                packet.stream = stream
+                file.mux(packet)
 
 
 def _seconds_of(data: bytes) -> float:
