@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Literal
+from uuid import UUID
 
 from anyio import to_thread
 from fastapi import Path, Query, Request
@@ -122,12 +123,12 @@ async def transcribe_long(
 
 
 @stt.put(
-    "/jobs/{job_id}/parts/{number}",
+    "/jobs/{job_id:uuid}/parts/{number}",
     summary="Send a part of a recording",
     openapi_extra=form_schema("audio", files=BINARY),
 )
 async def send_part(
-    job_id: str,
+    job_id: UUID,
     number: Annotated[int, Path(ge=1, le=CONFIG.most_parts)],
     request: Request,
     principal: PrincipalDep,
@@ -142,12 +143,12 @@ async def send_part(
 
 
 @stt.get(
-    "/jobs/{job_id}/transcript",
+    "/jobs/{job_id:uuid}/transcript",
     summary="The transcript of a job",
     responses={200: {"content": {"text/plain": {}, "application/json": {}, MEDIA_TYPE: {}}}},
 )
 async def read_transcript(
-    job_id: str,
+    job_id: UUID,
     principal: PrincipalDep,
     speech: SpeechDep,
     query: Annotated[TranscriptQuery, Query()],
@@ -213,15 +214,15 @@ async def list_jobs(
     return query.answer([ShownJob.model_validate(one) for one in found], total)
 
 
-@router.get("/jobs/{job_id}", summary="A job and its progress")
-async def read_job(job_id: str, principal: PrincipalDep, speech: SpeechDep) -> ShownJob:
+@router.get("/jobs/{job_id:uuid}", summary="A job and its progress")
+async def read_job(job_id: UUID, principal: PrincipalDep, speech: SpeechDep) -> ShownJob:
     job, received, url = await speech.jobs.get(principal, job_id)
     shown = ShownJob.model_validate(job)
     return shown.model_copy(update={"received": received, "audio_url": url})
 
 
-@router.delete("/jobs/{job_id}", summary="Cancel and delete a job")
-async def delete_job(job_id: str, principal: PrincipalDep, speech: SpeechDep) -> Done:
+@router.delete("/jobs/{job_id:uuid}", summary="Cancel and delete a job")
+async def delete_job(job_id: UUID, principal: PrincipalDep, speech: SpeechDep) -> Done:
     """With its results. What is done of an unfinished job is charged."""
     await speech.jobs.delete(principal, job_id)
     return Done(message="the job is deleted")

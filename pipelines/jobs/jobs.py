@@ -5,7 +5,6 @@ part, and what is kept of a part is neither done nor charged again.
 """
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -119,7 +118,7 @@ class Jobs(LeasedQueue[Job]):
 
         return await self._database.run(add)
 
-    async def keep_part(self, principal: Principal, job_id: str, number: int, path: Path) -> Job:
+    async def keep_part(self, principal: Principal, job_id: UUID, number: int, path: Path) -> Job:
         """Stores a part of a recording, or replaces it; the last one that was missing queues the
         job. Raises NotFound, InvalidRequest or StorageUnavailable."""
         stored = await self._store(principal.workspace_id, {"part": path})
@@ -138,7 +137,7 @@ class Jobs(LeasedQueue[Job]):
         owner, kinds = principal.workspace_id, _kinds(principal)
         return await self._database.read(jobs.jobs_page, owner, kinds, page, limit)
 
-    async def get(self, principal: Principal, job_id: str) -> tuple[Job, list[int], str | None]:
+    async def get(self, principal: Principal, job_id: UUID) -> tuple[Job, list[int], str | None]:
         """The job, the parts that were received, and the URL of its speech. Raises NotFound."""
         job, files = await self._find(principal, job_id, "part", "speech")
         url = None
@@ -147,18 +146,18 @@ class Jobs(LeasedQueue[Job]):
                 url = self._files.url(one.file_id, job.workspace_id, URL_LASTS_S)
         return job, [one.number for one in files if one.kind == "part"], url
 
-    async def results(self, principal: Principal, job_id: str) -> list[bytes]:
+    async def results(self, principal: Principal, job_id: UUID) -> list[bytes]:
         """As far as the job is done. Raises NotFound or StorageUnavailable."""
         job, files = await self._find(principal, job_id, "result")
         return [await self.read(job, one) for one in files]
 
-    async def delete(self, principal: Principal, job_id: str) -> None:
+    async def delete(self, principal: Principal, job_id: UUID) -> None:
         """Charges for what is done of an unfinished job, and deletes it. Raises NotFound."""
 
         def delete(session: Session, job: Job) -> None:
             self._settle(session, job, charges=job.status in UNFINISHED)
             jobs.delete_job(session, job)
-            audit(session, job.workspace_id, "job.deleted", principal.actor, job_id)
+            audit(session, job.workspace_id, "job.deleted", principal.actor, str(job_id))
 
         await self._change_own(principal, job_id, delete)
         await self._delete_expired()
@@ -300,7 +299,7 @@ class Jobs(LeasedQueue[Job]):
             )
 
     async def _find(
-        self, principal: Principal, job_id: str, *kinds: str
+        self, principal: Principal, job_id: UUID, *kinds: str
     ) -> tuple[Job, list[JobFile]]:
         """The job and its files of some kinds."""
 
@@ -311,7 +310,7 @@ class Jobs(LeasedQueue[Job]):
         return await self._database.read(find)
 
     async def _change_own(
-        self, principal: Principal, job_id: str, change: Callable[[Session, Job], None]
+        self, principal: Principal, job_id: UUID, change: Callable[[Session, Job], None]
     ) -> Job:
         """Calls `change` with the row, locked."""
 
@@ -330,12 +329,9 @@ def _kinds(principal: Principal) -> list[str]:
     return [kind for kind, scope in SERVICES.items() if scope in principal.scopes]
 
 
-def _own(session: Session, principal: Principal, job_id: str, *, lock: bool = False) -> Job:
+def _own(session: Session, principal: Principal, job_id: UUID, *, lock: bool = False) -> Job:
     """Raises NotFound."""
-    job = None
-    with suppress(ValueError):
-        owner, identity = principal.workspace_id, UUID(job_id)
-        job = jobs.job_of(session, owner, identity, _kinds(principal), lock=lock)
+    job = jobs.job_of(session, principal.workspace_id, job_id, _kinds(principal), lock=lock)
     if job is None:
         raise NotFound("the workspace has no job of that id; GET /jobs lists them")
     return job

@@ -91,7 +91,7 @@ OPERATIONS: list[Operation] = [
     if not path.startswith("/operator/")  # which no credential of a workspace opens
 ]
 SCOPE_OF = {
-    (method, route.path): route.required_scope
+    (method, route.path_format): route.required_scope
     for route in routed_app().router.routes
     if isinstance(route, StrictRoute)
     for method in route.methods or ()
@@ -279,7 +279,7 @@ def test_every_id_parameter_of_the_api_is_covered_here() -> None:
         f"make one in `resources_of`: {in_paths - set(UNKNOWN_IDS)}"
     )
     routes = [str(getattr(one, "path", "")) for one in routed_app().router.routes]
-    templates = {path.replace(":path}", "}") for path in routes if "{" in path}
+    templates = {re.sub(r":(path|uuid)}", "}", path) for path in routes if "{" in path}
     assert templates - DOCUMENT["paths"].keys() == ROUTES_WITHOUT_DOCUMENT
     in_queries = {
         one["name"]

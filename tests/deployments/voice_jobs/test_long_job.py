@@ -69,7 +69,7 @@ async def test_a_recording_is_transcribed_on_idle_cores_despite_a_killed_process
     async def until(part: float) -> str:
         async with asyncio.timeout(3 * PATIENCE_S):
             while True:
-                job = (await queue.get(principal, str(made.id)))[0]
+                job = (await queue.get(principal, made.id))[0]
                 if job.status != "processing" or job.progress >= part:
                     return job.status
                 await asyncio.sleep(0.05)
@@ -79,6 +79,6 @@ async def test_a_recording_is_transcribed_on_idle_cores_despite_a_killed_process
     assert os.sched_getscheduler(pid) == os.SCHED_IDLE
     os.kill(pid, signal.SIGKILL)
     assert await until(2.0) == "completed"  # its end, whatever its progress
-    transcript = joined(await queue.results(principal, str(made.id)))
+    transcript = joined(await queue.results(principal, made.id))
     assert transcript.duration_s == 600 and "quick brown" in transcript.text
     assert await database.read(ledger.credit_of, principal.workspace_id) == CREDIT - 60_000

@@ -88,7 +88,7 @@ async def test_a_job_ends_once_and_its_input_is_deleted(
     await jobs.hold(claimed, 9000)  # by another attempt
     await jobs.keep(claimed, "result", 1, b"some", 1.0, 1000, 0.5)
     await jobs.keep(claimed, "result", 2, b"more", 1.0, 1000, 0.9)
-    half = (await jobs.get(principal, str(claimed.id)))[0]
+    half = (await jobs.get(principal, claimed.id))[0]
     assert half.estimated_completion and half.estimated_completion > utc_now() - timedelta(hours=1)
     await jobs.complete(claimed)
     for late in (jobs.complete(claimed), jobs.hold(claimed, 1)):
@@ -97,11 +97,11 @@ async def test_a_job_ends_once_and_its_input_is_deleted(
     with pytest.raises(LeaseLost):
         await jobs.keep(claimed, "result", 3, b"late", 1.0, 1000, 0.9)
     await jobs.fail(claimed, InvalidAudio("late"))
-    assert (await jobs.get(principal, str(claimed.id)))[0].status == "completed"
-    assert await jobs.results(principal, str(claimed.id)) == [b"some", b"more"]
+    assert (await jobs.get(principal, claimed.id))[0].status == "completed"
+    assert await jobs.results(principal, claimed.id) == [b"some", b"more"]
     assert await count(database, StoredFile) == 2  # the results
     assert await database.read(ledger.credit_of, principal.workspace_id) == CREDIT - 200
-    await jobs.delete(principal, str(claimed.id))
+    await jobs.delete(principal, claimed.id)
     assert await count(database, StoredFile) == await count(database, JobFile) == 0
     assert await database.read(ledger.credit_of, principal.workspace_id) == CREDIT - 200
 
@@ -122,7 +122,7 @@ async def test_a_job_whose_attempts_make_no_progress_fails_and_its_hold_is_relea
     assert await jobs.claim() is None
     assert await jobs.fail_hopeless() == 1
     assert claimed is not None
-    failed = (await jobs.get(principal, str(claimed.id)))[0]
+    failed = (await jobs.get(principal, claimed.id))[0]
     assert (failed.status, failed.error) == ("failed", "internal_error")
     assert await database.read(ledger.credit_of, principal.workspace_id) == CREDIT
 
