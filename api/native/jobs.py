@@ -105,8 +105,10 @@ async def transcribe_long(
     check = partial(speech.jobs.check_room, principal, "transcription", LEAST_MS, operation)
     async with receive_form(request, UPLOAD, check) as form:
         fields = validated(TranscriptionJobFields, form.with_lists({"keyterms"}))
-        upload = None if fields.url or not form.files else form.file("audio")
+        upload = form.file("audio") if form.files else None
         if fields.url:
+            if upload:
+                raise ApiError("validation_error", "url: send audio or url", param="url")
             speech.check_url(fields.url)
         asked = await speech.transcription.pipeline.resolve(fields.to_request())
         limits = CONFIG.most_hours * 3600, CONFIG.window_s
