@@ -14,6 +14,7 @@ from api.openai.names import OpenAINames
 from api.sockets.kernel.registry import SocketRegistry
 from configs.load import load_yaml
 from configs.schema.correction import CorrectionConfig
+from configs.schema.jobs import JobsConfig
 from configs.schema.platform import AdmissionConfig, PlansConfig, SocketLimits
 from configs.schema.transcription import ListeningConfig, load_profiles
 from configs.schema.voices import ConsentConfig, CustomVoicesConfig, OpenAIConfig, VoicesConfig
@@ -35,6 +36,7 @@ from pipelines.chat.history import ChatHistory
 from pipelines.chat.pipeline import ChatPipeline
 from pipelines.correction.pipeline import CorrectionPipeline
 from pipelines.correction.rules import CorrectionRules
+from pipelines.jobs.jobs import Jobs
 from pipelines.limits.limits import SharedLimits
 from pipelines.maintenance.erasure import AccountErasure
 from pipelines.ports import ChatModel, ModelList, STTModel, TTSModel
@@ -68,6 +70,8 @@ class SpeechServices:
     billing: Billing
     openai: OpenAINames
     dictionaries: Dictionaries
+    jobs: Jobs
+    check_url: Callable[[str], None]  # that what is there may be fetched
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +184,7 @@ def build_services(
     decoder = decoder or AudioDecoder()
     plans = load_yaml(PlansConfig, "plans")
     admission = load_yaml(AdmissionConfig, "admission")
+    jobs = load_yaml(JobsConfig, "jobs")
     custom_voices = load_yaml(CustomVoicesConfig, "custom_voices")
     correction = load_yaml(CorrectionConfig, "correction")
 
@@ -219,6 +224,8 @@ def build_services(
             billing=billing,
             openai=OpenAINames(load_yaml(OpenAIConfig, "openai"), model_list, synthesis.directory),
             dictionaries=dictionaries,
+            jobs=Jobs(database, files, billing, jobs, plans),
+            check_url=webhooks.check,
         ),
         chat=ChatServices(
             completions=completions,

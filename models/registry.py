@@ -156,6 +156,7 @@ def load_model(
         owned_by=config.owned_by,
         created=config.created,
         aliases=config.aliases,
+        config=name,
         **declared,
     )
 

@@ -202,6 +202,14 @@ voice_still_seconds = _gauge(
 )
 voice_attempts_lost = _counter("voice_attempts_lost_total", "Jobs that ended without a voice")
 
+# Jobs. `type` is transcription or speech.
+jobs_unfinished = _gauge("jobs_unfinished", "Jobs waiting or being done", "state")
+job_still_seconds = _gauge(
+    "job_still_seconds", "Since the last progress of the slowest job, or Ray accepted one"
+)
+jobs_ended = _counter("jobs_ended_total", "Jobs that ended", "type", "outcome")
+job_audio_seconds = _counter("job_audio_seconds_total", "Audio that jobs have done", "type")
+
 # Webhooks.
 webhook_attempts = _counter("webhook_attempts_total", "Attempts to deliver", "outcome")
 webhook_attempt_seconds = _histogram("webhook_attempt_seconds", "Response time of the receiver")

@@ -79,8 +79,8 @@ class LanguageList(BaseModel):
     languages: list[LanguageItem]
 
 
-class TranscriptionFields(BaseModel):
-    """The plain fields of the form; a form has only strings. Unknown fields are ignored."""
+class RecordingFields(BaseModel):
+    """How a recording is transcribed; a form has only strings. Unknown fields are ignored."""
 
     language: str = Field(
         default="", max_length=35, description="A language code; detected when absent."
@@ -98,7 +98,6 @@ class TranscriptionFields(BaseModel):
     profanity_filter: bool = Field(default=False, description="Masks swear words: `s***`.")
     numerals: bool = Field(default=False, description="Writes numbers in digits.")
     punctuate: bool = Field(default=True, description="False: no marks and no capitals.")
-    response_format: ResponseFormat = "json"
 
     @field_validator("language", mode="after")
     @classmethod
@@ -113,6 +112,23 @@ class TranscriptionFields(BaseModel):
         if (text := value.strip().lower()) not in _BOOLEANS:
             raise ValueError("must be true or false")
         return _BOOLEANS[text]
+
+    def to_request(self, *, words: bool = False) -> FileRequest:
+        return FileRequest(
+            language=self.language or None,
+            profile=self.model,
+            words=self.timestamps or words,
+            speakers=self.speaker_labels,
+            multichannel=self.multichannel,
+            keyterms=tuple(self.keyterms),
+            form=TranscriptStyle(self.numerals, self.profanity_filter, self.punctuate),
+        )
+
+
+class TranscriptionFields(RecordingFields):
+    """The plain fields of the form."""
+
+    response_format: ResponseFormat = "json"
 
 
 @router.post(
@@ -141,20 +157,14 @@ async def transcribe(
     Without credit a large form is refused before it is read, any other before it is decoded.
     """
     check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
-    async with receive_form(request, LIMITS, check) as form:
-        audio = form.file("audio")
-        fields = validated(TranscriptionFields, form.with_lists({"keyterms"}))
-        asked = FileRequest(
-            language=fields.language or None,
-            profile=fields.model,
-            words=fields.timestamps or fields.response_format in ("srt", "vtt"),
-            speakers=fields.speaker_labels,
-            multichannel=fields.multichannel,
-            keyterms=tuple(fields.keyterms),
-            form=TranscriptStyle(fields.numerals, fields.profanity_filter, fields.punctuate),
-        )
+    async with receive_form(request, LIMITS, check) as received:
+        audio = received.file("audio")
+        fields = validated(TranscriptionFields, received.with_lists({"keyterms"}))
+        form = fields.response_format
+        asked = fields.to_request(words=form in ("srt", "vtt"))
+        to_answer = partial(answer, form, fields.timestamps)
         work = speech.transcription.transcribe(
-            principal.workspace_id, operation, audio.path, asked, partial(_answer, fields)
+            principal.workspace_id, operation, audio.path, asked, to_answer
         )
         return await while_connected(request.receive, work)
 
@@ -171,9 +181,10 @@ async def list_languages(speech: SpeechDep) -> LanguageList:
     )
 
 
-def _answer(fields: TranscriptionFields, transcript: FileTranscript) -> Response:
+def answer(form: ResponseFormat, timestamps: bool, transcript: FileTranscript) -> Response:
+    """The transcript in that form; JSON has `words` with `timestamps`."""
     separator = separator_of(transcript.language)
-    match fields.response_format:
+    match form:
         case "text" if transcript.utterances is not None:
             lines = (f"{one.speaker}: {one.text}\n" for one in transcript.utterances)
             return PlainTextResponse("".join(lines))
@@ -185,7 +196,7 @@ def _answer(fields: TranscriptionFields, transcript: FileTranscript) -> Response
         case "vtt":
             return Response(to_vtt(transcript.turns, separator), media_type="text/vtt")
         case "json":
-            result = _result(transcript, fields.timestamps)
+            result = _result(transcript, timestamps)
             return JSONResponse(result.model_dump(exclude_none=True))
 
 

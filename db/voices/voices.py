@@ -150,14 +150,6 @@ def count_voices(session: Session, workspace_id: int) -> int:
     ).one()
 
 
-def unfinished_operations(session: Session, workspace_id: int) -> list[str]:
-    """Operations of the holds of unfinished voices."""
-    query = select(Voice.operation).where(
-        Voice.workspace_id == workspace_id, Voice.status == "processing"
-    )
-    return list(session.exec(query))
-
-
 def samples_of(session: Session, voice_id: UUID) -> list[VoiceSample]:
     """The samples in the order of the form."""
     query = select(VoiceSample).where(VoiceSample.voice_id == voice_id)

@@ -7,7 +7,7 @@ from importlib import import_module
 import click
 
 from configs.settings import BRAND
-from deployments.cli import account, speech, talk, text
+from deployments.cli import account, jobs, speech, talk, text
 from deployments.cli.service import ServiceClient
 
 # Each takes its arguments by itself; the modules are imported when they run.
@@ -83,7 +83,7 @@ def _forward(
 
 
 for one in (
-    *(speech.speak, speech.listen, talk.talk, text.chat, text.correct),
+    *(speech.speak, speech.listen, jobs.job, talk.talk, text.chat, text.correct),
     *(account.voices, account.keys, account.usage, account.plans, account.webhooks, account.login),
     account.models,
 ):

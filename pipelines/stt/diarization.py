@@ -6,16 +6,17 @@ windows while the groups are alike. The words then take the cheapest path throug
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, groupby, islice, pairwise, product
 from string import ascii_uppercase
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 
 from models.speaker.base import Embeddings
-from models.stt.base import Segment, Word
+from models.stt.base import Segment, Word, shifted
 from models.vad.base import VAD_SAMPLE_RATE
 from pipelines.audio.segments import Spans
 
@@ -53,6 +54,46 @@ class SpeakerUtterance:
     end: float
     text: str
     words: tuple[Word, ...]
+
+    def shifted(self, seconds: float) -> "SpeakerUtterance":
+        """With `seconds` added to its times."""
+        start, end = self.start + seconds, self.end + seconds
+        return replace(self, start=start, end=end, words=shifted(self.words, seconds))
+
+
+KnownSpeakers: TypeAlias = dict[str, tuple[list[float], float]]
+"""By name the mean embedding and the seconds of speech of the speakers so far."""
+
+
+def link_speakers(
+    utterances: Sequence[SpeakerUtterance], voices: WindowEmbeddings, known: KnownSpeakers
+) -> tuple[SpeakerUtterance, ...]:
+    """The utterances of the next part of a recording under the names of the `known` speakers, to
+    which it adds what it heard. A speaker is known by the distance that joins groups."""
+    middles = voices.windows.mean(axis=1)
+    heard: dict[str, tuple[Scores, float]] = {}
+    for name in sorted({one.speaker for one in utterances}):
+        mine = [one for one in utterances if one.speaker == name]
+        inside = np.any([(one.start <= middles) & (middles <= one.end) for one in mine], axis=0)
+        if inside.any():
+            seconds = max(GRID_S, sum(one.end - one.start for one in mine))
+            heard[name] = _means(voices.embeddings[inside], np.zeros(inside.sum()))[0], seconds
+    pairs = sorted(
+        (1 - float(mean @ before) - DOUBT / seconds - DOUBT / before_s, name, other)
+        for name, (mean, seconds) in heard.items()
+        for other, (before, before_s) in known.items()
+    )
+    names: dict[str, str] = {}
+    for apart, name, other in pairs:
+        if apart <= MIN_DISTANCE and name not in names and other not in names.values():
+            names[name] = other
+    for name, (mean, seconds) in heard.items():
+        other = names.setdefault(name, speaker_name(len(known)))
+        before, before_s = known.get(other, ([0.0] * len(mean), 0.0))
+        total = np.array(before) * before_s + mean * seconds
+        known[other] = (total / np.linalg.norm(total)).tolist(), before_s + seconds
+    first = speaker_name(0)
+    return tuple(replace(one, speaker=names.get(one.speaker, first)) for one in utterances)
 
 
 def voice_windows(spans: Spans) -> Spans:

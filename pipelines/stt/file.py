@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ from models.stt.base import (
     Word,
 )
 from models.vad.base import VADEngine
-from pipelines.audio.decode.decoder import AudioDecoder
+from pipelines.audio.decode.decoder import MAX_DURATION_S, AudioDecoder
 from pipelines.audio.segments import Spans, SpeechSegment, find_speech_segments, spans_of
 from pipelines.errors import InvalidRequest
 from pipelines.fair_queuing import Owner
@@ -78,6 +79,7 @@ class FileTranscript:
     duration_s: float
     segments: tuple[Segment, ...]
     utterances: tuple[SpeakerUtterance, ...] | None = None  # when speakers were asked for
+    voices: WindowEmbeddings | None = None  # the same
 
     @property
     def words(self) -> tuple[Word, ...]:
@@ -144,30 +146,37 @@ class TranscriptionPipeline:
         request: FileRequest,
         owner: Owner = "",
         decoding: AbstractAsyncContextManager[None] | None = None,
+        most_s: float = MAX_DURATION_S,
     ) -> DecodedRecording:
         """Decodes the file `path`, which lies in a temporary directory; then its length is known.
 
         It is decoded within `decoding`. Owners take turns (`AudioDecoder.decode`). Raises
         PipelineError or EngineError.
         """
+        request = await self.resolve(request)
+        second, first_channel = None, 0 if request.multichannel else None
+        decode = partial(self._decoder.decode, path, owner=owner, max_duration_s=most_s)
+        async with decoding or nullcontext():
+            audio = await decode(channel=first_channel)
+            if request.multichannel:
+                second = (await decode(channel=1)).pcm
+        return DecodedRecording(
+            audio.pcm,
+            audio.duration_s,
+            request,
+            self.profiles[request.profile],
+            str(owner),
+            second,
+        )
+
+    async def resolve(self, request: FileRequest) -> FileRequest:
+        """With the model's codes of languages. Raises InvalidRequest or EngineError."""
         language, languages = request.language, request.languages
         if language is not None or languages:
             known = await self._known()
             language = None if language is None else known_language(language, known, "language")
             languages = tuple(known_language(one, known, "languages") for one in languages)
-        second, first_channel = None, 0 if request.multichannel else None
-        async with decoding or nullcontext():
-            audio = await self._decoder.decode(path, owner=owner, channel=first_channel)
-            if request.multichannel:
-                second = (await self._decoder.decode(path, owner=owner, channel=1)).pcm
-        return DecodedRecording(
-            audio.pcm,
-            audio.duration_s,
-            replace(request, language=language, languages=languages),
-            self.profiles[request.profile],
-            str(owner),
-            second,
-        )
+        return replace(request, language=language, languages=languages)
 
     async def transcribe(self, recording: DecodedRecording) -> FileTranscript:
         """The text of a recording. Raises EngineError; cancelling stops the work."""
@@ -209,7 +218,7 @@ class TranscriptionPipeline:
                     windows = voice_windows(decoding.speech[span])
                     places.append(np.array(windows) / STT_SAMPLE_RATE + start_s)
                     embeddings.append(transcript.voices)
-        utterances = None
+        utterances = voices = None
         if recording.request.speakers:
             voices = WindowEmbeddings(np.concatenate(places), np.concatenate(embeddings))
             utterances = await loop.run_in_executor(
@@ -222,6 +231,7 @@ class TranscriptionPipeline:
             duration_s=recording.duration_s,
             segments=tuple(segments),
             utterances=utterances,
+            voices=voices,
         )
 
     def _prepare(self, recording: DecodedRecording) -> "_FileDecoding":

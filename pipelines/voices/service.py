@@ -38,13 +38,13 @@ from pipelines.errors import (
     VoiceNotFound,
     VoiceNotReady,
 )
+from pipelines.jobs.leases import HOLD
 from pipelines.ports import STTModel
 from pipelines.storage.files import Files
 from pipelines.text.language_names import accent_of, engine_codes, is_language, iso_code
 from pipelines.tts.voices import STILL_MADE, ReadyCustomVoices, VoiceDirectory, key_of, parse_id
 from pipelines.voices.checks import CheckedSamples, SampleChecker, SampleFile
 from pipelines.voices.consent import Consent, ConsentSentence
-from pipelines.voices.queue import HOLD
 from pipelines.voices.report import VoiceReport
 from pipelines.voices.voice_object import VoiceGenderGiven, VoiceStatus, voice_event
 from telemetry import metrics

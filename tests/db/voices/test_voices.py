@@ -9,13 +9,8 @@ from sqlmodel import Session
 from configs.load import load_yaml
 from configs.schema.voices import CustomVoicesConfig
 from db.database import Database, utc_now
-from db.voices.queue import (
-    claim_voice,
-    delete_failed_voices,
-    hopeless_voice,
-    hopeless_voices,
-    leased_voice,
-)
+from db.jobs.queue import hopeless_row, hopeless_rows, leased_row, unfinished_operations
+from db.voices.queue import claim_voice, delete_failed_voices
 from db.voices.voices import (
     Voice,
     VoiceSample,
@@ -24,7 +19,6 @@ from db.voices.voices import (
     delete_voice,
     files_of,
     ready_voices,
-    unfinished_operations,
     voice_named,
     voice_of,
     voices_page,
@@ -130,24 +124,24 @@ async def test_an_expired_lease_is_taken_over_up_to_the_attempt_limit(database: 
     voice_id = await add(database, new_voice(mine))
     assert await claim(database, "one") == voice_id
     first = await database.read(voice_of, mine, voice_id)
-    assert first is not None and await database.run(leased_voice, first) is not None
+    assert first is not None and await database.run(leased_row, first) is not None
     assert await claim(database, "two") is None
     assert await claim(database, "two", LATER) == voice_id
-    assert await database.run(leased_voice, first) is None
+    assert await database.run(leased_row, first) is None
     much_later = LATER + timedelta(hours=1)
     assert await claim(database, "three", much_later) is None  # twice is as often as is allowed
-    assert await database.read(hopeless_voices, NOW, WORK) == []  # it is leased
-    found = await database.read(hopeless_voices, much_later, WORK)
+    assert await database.read(hopeless_rows, Voice, NOW, WORK) == []  # it is leased
+    found = await database.read(hopeless_rows, Voice, much_later, WORK)
     assert found == [(mine, voice_id)]
-    assert await database.run(hopeless_voice, mine, voice_id, much_later, WORK) is not None
-    assert await database.run(hopeless_voice, mine, voice_id, NOW, WORK) is None
+    assert await database.run(hopeless_row, Voice, mine, voice_id, much_later, WORK) is not None
+    assert await database.run(hopeless_row, Voice, mine, voice_id, NOW, WORK) is None
 
 
 async def test_a_voice_that_waits_beyond_the_limit_is_hopeless(database: Database) -> None:
     mine = await add_workspace(database)
     voice_id = await add(database, new_voice(mine, created_at=NOW))
-    assert await database.read(hopeless_voices, NOW + DAY, WORK) == []
-    assert await database.read(hopeless_voices, LATER + DAY, WORK) == [(mine, voice_id)]
+    assert await database.read(hopeless_rows, Voice, NOW + DAY, WORK) == []
+    assert await database.read(hopeless_rows, Voice, LATER + DAY, WORK) == [(mine, voice_id)]
 
 
 async def test_deleting_a_voice_removes_its_row_and_ends_its_lease(database: Database) -> None:
@@ -165,7 +159,7 @@ async def test_deleting_a_voice_removes_its_row_and_ends_its_lease(database: Dat
     assert await database.read(voice_of, mine + 1, voice_id) is None
     assert len(await database.run(delete)) == 4
     assert await database.read(voice_of, mine, voice_id) is None
-    assert await database.run(leased_voice, claimed) is None
+    assert await database.run(leased_row, claimed) is None
 
 
 async def test_rows_of_failed_voices_are_deleted_after_their_retention(database: Database) -> None:
