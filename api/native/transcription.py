@@ -9,29 +9,19 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, Field, field_validator
 from starlette.responses import Response
 
-from api.http.bodies import KeyTerms, Shown, rounded
+from api.http.bodies import KeyTerms, RedactFields, Shown, Switch, rounded
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import while_connected
 from api.http.uploads import UploadLimits, form_schema, receive_form, validated
 from configs.schema.transcription import ProfileName
-from pipelines.stt.file import FileRequest, FileTranscript, separator_of
-from pipelines.stt.formatting import TranscriptStyle
+from pipelines.stt.file import FileRequest, FileTranscript
+from pipelines.stt.formatting import TranscriptStyle, separator_of, timed_entities
 from pipelines.stt.subtitles import to_srt, to_vtt
+from pipelines.text.redaction import Entity
 
 router = make_router("speech to text", scope="stt")
 
 LIMITS = UploadLimits(max_fields=200)  # each key term is a field
-
-_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
-
-_SWITCHES = (
-    "timestamps",
-    "speaker_labels",
-    "profanity_filter",
-    "numerals",
-    "punctuate",
-    "multichannel",
-)
 
 ResponseFormat = Literal["json", "srt", "vtt", "text"]
 
@@ -63,6 +53,7 @@ class TranscriptionResult(BaseModel):
     words: list[TranscribedWord] | None = Field(
         default=None, description="Only when `timestamps` is true."
     )
+    entities: list[Entity] | None = Field(default=None, description="With `redact_mode` `mark`.")
     utterances: list[SpokenUtterance] | None = Field(
         default=None, description="Only when `speaker_labels` or `multichannel` is true."
     )
@@ -79,40 +70,31 @@ class LanguageList(BaseModel):
     languages: list[LanguageItem]
 
 
-class TranscriptionFields(BaseModel):
+class TranscriptionFields(RedactFields):
     """The plain fields of the form; a form has only strings. Unknown fields are ignored."""
 
     language: str = Field(
         default="", max_length=35, description="A language code; detected when absent."
     )
     model: ProfileName = "general"
-    timestamps: bool = Field(default=False, description="Adds `words`.")
-    speaker_labels: bool = Field(
+    timestamps: Switch = Field(default=False, description="Adds `words`.")
+    speaker_labels: Switch = Field(
         default=False, description="Adds `utterances`, and `speaker` in each word."
     )
-    multichannel: bool = Field(
+    multichannel: Switch = Field(
         default=False,
         description="Two channels are the speakers A and B of `utterances`; each is charged.",
     )
     keyterms: KeyTerms = []
-    profanity_filter: bool = Field(default=False, description="Masks swear words: `s***`.")
-    numerals: bool = Field(default=False, description="Writes numbers in digits.")
-    punctuate: bool = Field(default=True, description="False: no marks and no capitals.")
+    profanity_filter: Switch = Field(default=False, description="Masks swear words: `s***`.")
+    numerals: Switch = Field(default=False, description="Writes numbers in digits.")
+    punctuate: Switch = Field(default=True, description="False: no marks and no capitals.")
     response_format: ResponseFormat = "json"
 
     @field_validator("language", mode="after")
     @classmethod
     def _detect(cls, value: str) -> str:
         return "" if value.strip().lower() == "auto" else value.strip()
-
-    @field_validator(*_SWITCHES, mode="before")
-    @classmethod
-    def _to_bool(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        if (text := value.strip().lower()) not in _BOOLEANS:
-            raise ValueError("must be true or false")
-        return _BOOLEANS[text]
 
 
 @router.post(
@@ -143,7 +125,7 @@ async def transcribe(
     check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
     async with receive_form(request, LIMITS, check) as form:
         audio = form.file("audio")
-        fields = validated(TranscriptionFields, form.with_lists({"keyterms"}))
+        fields = validated(TranscriptionFields, form.with_lists({"keyterms", "redact"}))
         asked = FileRequest(
             language=fields.language or None,
             profile=fields.model,
@@ -152,6 +134,7 @@ async def transcribe(
             multichannel=fields.multichannel,
             keyterms=tuple(fields.keyterms),
             form=TranscriptStyle(fields.numerals, fields.profanity_filter, fields.punctuate),
+            redaction=fields.redaction(),
         )
         work = speech.transcription.transcribe(
             principal.workspace_id, operation, audio.path, asked, partial(_answer, fields)
@@ -185,13 +168,14 @@ def _answer(fields: TranscriptionFields, transcript: FileTranscript) -> Response
         case "vtt":
             return Response(to_vtt(transcript.turns, separator), media_type="text/vtt")
         case "json":
-            result = _result(transcript, fields.timestamps)
+            result = _result(transcript, fields)
             return JSONResponse(result.model_dump(exclude_none=True))
 
 
-def _result(transcript: FileTranscript, timestamps: bool) -> TranscriptionResult:
+def _result(transcript: FileTranscript, fields: TranscriptionFields) -> TranscriptionResult:
     words = utterances = None
-    if timestamps:
+    marks = fields.redaction("mark", transcript.language)
+    if fields.timestamps:
         words = [
             TranscribedWord(**asdict(word), speaker=speaker)
             for speaker, turn in transcript.turns
@@ -206,4 +190,5 @@ def _result(transcript: FileTranscript, timestamps: bool) -> TranscriptionResult
         duration=round(transcript.duration_s, 3),
         words=words,
         utterances=utterances,
+        entities=marks and timed_entities(transcript.text, marks, transcript.words),
     )

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from api.http.bodies import WHOLE, KeyTerms, RequestModel, Whole
+from api.http.bodies import WHOLE, KeyTerms, RedactFields, RequestModel, Whole
 from api.native.chat.schemas import MAX_MESSAGES, MAX_TOOLS, Tool
 from api.native.pronunciations import DictionaryNames
 from api.openai.realtime.faults import MISSING, RealtimeFault, fault_of, wrong, wrong_choice
@@ -122,7 +122,7 @@ class SparseModel(LenientModel):
         return {name: value for name, value in dump(self).items() if value is not None}
 
 
-class TranscriptionOptions(SparseModel):
+class TranscriptionOptions(SparseModel, RedactFields):
     """`model` and `delay` have no effect; `language` comes before `languages`."""
 
     model: Annotated[str, Field(max_length=200)] | None = None
