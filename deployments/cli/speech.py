@@ -198,8 +198,9 @@ async def listen_live(
     interim_ms = INTERIM_MS if sys.stdout.isatty() else None
     with service.failures():
         async with AsyncAntiphon(service.url, service.key) as client:
-            options = {"languages": languages, "interim_ms": interim_ms, "redact": redact}
-            async for event in client.listen(blocks(raw), **options):
+            async for event in client.listen(
+                blocks(raw), languages=languages, interim_ms=interim_ms, redact=redact
+            ):
                 if event["type"] == "connected":
                     click.echo("Listening; Ctrl-C ends it.", err=True)
                 elif event["type"] == "error":

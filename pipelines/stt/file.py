@@ -220,7 +220,8 @@ class TranscriptionPipeline:
                     embeddings.append(transcript.voices)
         if growing is not None:
             yield HeardText(growing.push("", ends=True), recording.duration_s)
-        whole, redactor = Transcript(language, 1.0, tuple(heard)), redaction and Redactor(redaction)
+        whole = Transcript(language, 1.0, tuple(heard))
+        redactor = None if redaction is None else Redactor(redaction)
         written = partial(formatted, whole, request.form, redactor, SPECULATIVE)
         segments = (await loop.run_in_executor(threads, written)).segments
         utterances = None

@@ -347,6 +347,8 @@ class LiveSession:
             speech_s = samples / STT_SAMPLE_RATE
             if not self._hallucinations.is_hallucination(transcript, speech_s):
                 shown = await self._written(transcript, INTERIM)
+                if not shown.segments:
+                    return
                 interim = live_transcript(
                     utterance.sentence_id,
                     shown.segments,
