@@ -101,7 +101,8 @@ class Redactor:
         """The next of a text that comes in pieces, masked, as far as it is certain: what may be
         part of an entity waits for what follows, unless the text `ends`."""
         text = self._held + piece
-        certain, found = self.take(text, grows=not ends) if text else ("", [])
+        is_due = text and (ends or len(text) > HELD or re.search(r"\s", piece))
+        certain, found = self.take(text, grows=not ends) if is_due else ("", [])
         self._held = text[len(certain) :]
         return masked(certain, found)
 
@@ -122,10 +123,11 @@ def find_entities(text: str, redaction: Redaction) -> list[Entity]:
     padded = _padded(text, redaction.language or detect_language(text, LANGUAGES.keys()))
     plain, places = padded.replace("\0", ""), [at for at, one in enumerate(padded) if one != "\0"]
     places.append(len(text))
+    has_digits = re.search(r"\d", plain) is not None
     found = (
         (start, end, rank)
         for rank, kind in enumerate(_KINDS)
-        if kind in redaction.kinds
+        if kind in redaction.kinds and (kind in ("email", "name") or has_digits)
         for pattern in _KINDS[kind]
         for start, end in _spans(pattern, plain)
     )

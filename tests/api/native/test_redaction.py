@@ -81,7 +81,10 @@ async def test_every_format_of_a_transcript_is_masked(
     ]
     openai = "/openai/v1/audio/transcriptions"
     for form in ("json", "text", "srt", "vtt", "verbose_json", "diarized_json"):
-        fields = {"response_format": form, "timestamp_granularities[]": ["word", "segment"]}
+        fields: dict[str, Any] = {
+            "response_format": form,
+            "timestamp_granularities[]": ["word", "segment"],
+        }
         answers.append(await send(heard, auth, speech_wav, openai, redact=redact, **fields))
     for answer in answers:
         assert "[NAME]" in answer.text and "[PHONE]" in answer.text
