@@ -45,8 +45,7 @@ KeyTerms = Annotated[
     Field(max_length=100, description=KEY_TERMS),
 ]
 
-# Of a form, which has only strings.
-Switch = Annotated[bool, BeforeValidator(lambda value: str(value).strip().lower())]
+Switch = Annotated[bool, BeforeValidator(lambda value: str(value).strip().lower())]  # of a form
 
 _STRUCTURE = b"[]{},"
 _REST = bytes(set(range(256)) - set(_STRUCTURE))

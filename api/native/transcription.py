@@ -1,12 +1,13 @@
 """POST /stt and GET /stt/languages: transcription of files."""
 
+import re
 from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, PlainTextResponse
-from pydantic import BaseModel, Field, field_validator
+from pydantic import AfterValidator, BaseModel, Field
 from starlette.responses import Response
 
 from api.http.bodies import KeyTerms, RedactFields, Shown, Switch, rounded
@@ -15,9 +16,9 @@ from api.http.streaming import while_connected
 from api.http.uploads import UploadLimits, form_schema, receive_form, validated
 from configs.schema.transcription import ProfileName
 from pipelines.stt.file import FileRequest, FileTranscript
-from pipelines.stt.formatting import TranscriptStyle, separator_of, timed_entities
+from pipelines.stt.formatting import TranscriptStyle, separator_of
 from pipelines.stt.subtitles import to_srt, to_vtt
-from pipelines.text.redaction import Entity
+from pipelines.text.redaction import Entity, timed_entities
 
 router = make_router("speech to text", scope="stt")
 
@@ -73,9 +74,9 @@ class LanguageList(BaseModel):
 class TranscriptionFields(RedactFields):
     """The plain fields of the form; a form has only strings. Unknown fields are ignored."""
 
-    language: str = Field(
-        default="", max_length=35, description="A language code; detected when absent."
-    )
+    language: Annotated[
+        str, AfterValidator(lambda code: re.sub("^(?i:auto)$", "", code.strip()))
+    ] = Field(default="", max_length=35, description="A language code; detected when absent.")
     model: ProfileName = "general"
     timestamps: Switch = Field(default=False, description="Adds `words`.")
     speaker_labels: Switch = Field(
@@ -90,11 +91,6 @@ class TranscriptionFields(RedactFields):
     numerals: Switch = Field(default=False, description="Writes numbers in digits.")
     punctuate: Switch = Field(default=True, description="False: no marks and no capitals.")
     response_format: ResponseFormat = "json"
-
-    @field_validator("language", mode="after")
-    @classmethod
-    def _detect(cls, value: str) -> str:
-        return "" if value.strip().lower() == "auto" else value.strip()
 
 
 @router.post(

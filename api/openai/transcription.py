@@ -46,9 +46,7 @@ class OpenAITranscriptionFields(RedactFields):
         default=[], max_length=20, description="Detection chooses among these."
     )
     prompt: str = Field(default="", description="The preceding text, or names to expect.")
-    keywords: list[Annotated[str, Field(max_length=100)]] = Field(
-        default=[], max_length=100, description="As `keyterms`."
-    )
+    keywords: KeyTerms = []
     keyterms: KeyTerms = []
     response_format: TranscriptFormat = "json"
     timestamp_granularities: list[Literal["word", "segment"]] = Field(

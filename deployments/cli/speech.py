@@ -163,7 +163,8 @@ def listen(
     """
     kinds = redact.split(",") if redact else None
     if live or raw:
-        return asyncio.run(listen_live(service, raw, language, kinds))
+        languages = [language] if language else None
+        return asyncio.run(listen_live(service, raw, languages=languages, redact=kinds))
     if not files:
         raise click.UsageError("name recordings, or --live")
     fields = given(
@@ -190,17 +191,12 @@ def listen(
             click.echo(text.rstrip("\n"))
 
 
-async def listen_live(
-    service: ServiceClient, raw: bool, language: str | None, redact: list[str] | None
-) -> None:
+async def listen_live(service: ServiceClient, raw: bool, **config: Any) -> None:
     """Prints final transcripts; interims go to a terminal and are written over."""
-    languages = [language] if language else None
     interim_ms = INTERIM_MS if sys.stdout.isatty() else None
     with service.failures():
         async with AsyncAntiphon(service.url, service.key) as client:
-            async for event in client.listen(
-                blocks(raw), languages=languages, interim_ms=interim_ms, redact=redact
-            ):
+            async for event in client.listen(blocks(raw), interim_ms=interim_ms, **config):
                 if event["type"] == "connected":
                     click.echo("Listening; Ctrl-C ends it.", err=True)
                 elif event["type"] == "error":

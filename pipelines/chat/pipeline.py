@@ -242,9 +242,8 @@ class ChatPipeline:
         budget = _history_budget(info, request.generation.sampling.max_tokens)
         if request.chat_id is not None:
             earlier = await self._history.load(workspace_id, request.chat_id, budget)
-        if request.redaction is not None:
-            redacted = partial(_redacted, request, request.redaction, earlier)
-            request, earlier = await asyncio.to_thread(redacted)
+        if masks := request.redaction:
+            request, earlier = await asyncio.to_thread(_redacted, request, masks, earlier)
         check_results(earlier, request.generation.messages)
         async with AsyncExitStack() as undo:
             charge = await undo.enter_async_context(await self._hold(info, request, earlier))

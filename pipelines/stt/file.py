@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -199,7 +198,7 @@ class TranscriptionPipeline:
         decoding = await loop.run_in_executor(threads, self._prepare, recording)
         language = FALLBACK_LANGUAGE
         heard: list[Segment] = []
-        growing, redaction = None, request.redaction
+        growing, redaction, form = None, request.redaction, request.form
         places, embeddings = [np.zeros((0, 2))], [np.zeros((0, EMBEDDING_SIZE), np.float32)]
         async with aclosing(decoding.transcripts()) as transcripts:
             async for span, language, transcript in transcripts:
@@ -222,8 +221,8 @@ class TranscriptionPipeline:
             yield HeardText(growing.push("", ends=True), recording.duration_s)
         whole = Transcript(language, 1.0, tuple(heard))
         redactor = None if redaction is None else Redactor(redaction)
-        written = partial(formatted, whole, request.form, redactor, SPECULATIVE)
-        segments = (await loop.run_in_executor(threads, written)).segments
+        written = await loop.run_in_executor(threads, formatted, whole, form, redactor, SPECULATIVE)
+        segments = written.segments
         utterances = None
         if request.speakers:
             voices = WindowEmbeddings(np.concatenate(places), np.concatenate(embeddings))

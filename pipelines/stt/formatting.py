@@ -4,21 +4,13 @@ punctuation."""
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 
 from configs.load import load_yaml
 from configs.schema.transcription import ProfanityConfig
 from models.stt.base import FINAL, INTERIM, Segment, Transcript, Word
 from pipelines.text.normalisation.number_words import words_for
-from pipelines.text.redaction import (
-    JOINT,
-    MERGED,
-    Entity,
-    Redaction,
-    Redactor,
-    find_entities,
-    masked,
-)
+from pipelines.text.redaction import JOINT, MERGED, Redactor, masked
 
 MOST = 10_000  # numbers below it are known as words
 SMALL = 10  # numbers below it stay words where they stand alone
@@ -45,15 +37,11 @@ def separator_of(language: str) -> str:
 
 
 def formatted(
-    transcript: Transcript,
-    form: TranscriptStyle,
-    redactor: Redactor | None = None,
-    urgency: int = FINAL,
+    heard: Transcript, form: TranscriptStyle, masks: Redactor | None = None, urgency: int = FINAL
 ) -> Transcript:
-    """The transcript without what `redactor` finds, and in that format, for languages with spaces
+    """The transcript without what `masks` finds, and in that format, for languages with spaces
     between words; may take a second at the first text of a language."""
-    if redactor is not None and transcript.segments:
-        transcript = _redacted(transcript, redactor, urgency)
+    transcript = _redacted(heard, masks, urgency) if masks and heard.segments else heard
     if form == TranscriptStyle():
         return transcript
     segments = [_formatted(one, transcript.language, form) for one in transcript.segments]
@@ -71,9 +59,8 @@ def _redacted(transcript: Transcript, redactor: Redactor, urgency: int) -> Trans
     ]
     text = JOINT.join(word.word for _, word in said)
     redactor.redaction = replace(redactor.redaction, language=transcript.language)
-    grows, keeps = urgency == INTERIM, urgency == FINAL
-    spoken = text.replace(JOINT, separator or JOINT)
-    taken, found = redactor.take(spoken, separator, grows=grows, keeps=keeps)
+    plain = text.replace(JOINT, separator or JOINT)
+    taken, found = redactor.take(plain, separator, grows=urgency == INTERIM, keeps=urgency == FINAL)
     kept: list[list[Word]] = [[] for _ in segments]
     last = -1
     for part in masked(text[: len(taken)].rstrip(), found).split(JOINT):
@@ -84,17 +71,6 @@ def _redacted(transcript: Transcript, redactor: Redactor, urgency: int) -> Trans
         if text := separator.join(word.word for word in words):
             made.append(replace(segment, text=text, words=tuple(words) if segment.words else ()))
     return replace(transcript, segments=tuple(made))
-
-
-def timed_entities(text: str, redaction: Redaction, words: Sequence[Word]) -> list[Entity]:
-    """The entities of a transcript, with their times if its words have some and spaces between."""
-    found, spaces = find_entities(text, redaction), partial(text.count, " ", 0)
-    if len(words) != text.count(" ") + 1:
-        return found
-    return [
-        replace(one, start_time=words[spaces(one.start)].start, end_time=words[spaces(one.end)].end)
-        for one in found
-    ]
 
 
 def _formatted(segment: Segment, language: str, form: TranscriptStyle) -> Segment:

@@ -7,14 +7,15 @@ by length and modulo 97 (ISO 13616). Names are frequent ones, or follow words su
 
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 
 from configs.schema.languages import LANGUAGES
 from configs.schema.readings import SET
 from configs.schema.redaction import PATTERNS, Kind
+from models.stt.base import Word
 from pipelines.text.language_detection import detect_language
 from pipelines.text.normalisation.number_words import words_for
 from telemetry import metrics
@@ -81,10 +82,9 @@ class Redactor:
         `grows` the beginning that is certain. What it `keeps` is before the next."""
         end, before = len(text), self._before and self._before + separator
         if grows:
-            growing = _number_words(self.redaction.language)[2].search(text[-HELD:])
-            end = max(end - HELD, 0) + (growing.start() if growing else 0)
-        at = len(before)
-        made = find_entities(before + text, self.redaction) if end else []
+            growing = _number_words(self.redaction.language)[2].finditer(text[-HELD:])
+            end = max(end - HELD, 0) + next(growing).start()
+        made, at = find_entities(before + text, self.redaction) if end else [], len(before)
         found = [Entity(one.kind, max(one.start - at, 0), one.end - at) for one in made]
         # One that goes on is held as a whole, unless it has no end.
         whole = (one.start for one in found if one.start < end < min(one.end, one.start + HELD))
@@ -121,8 +121,8 @@ def find_entities(text: str, redaction: Redaction) -> list[Entity]:
     """The entities of a text, in order; those that overlap are one, of the most specific kind.
     Takes some 3 µs a character, for any text."""
     padded = _padded(text, redaction.language or detect_language(text, LANGUAGES.keys()))
-    plain, places = padded.replace("\0", ""), [at for at, one in enumerate(padded) if one != "\0"]
-    places.append(len(text))
+    places = [*(at for at, one in enumerate(padded) if one != "\0"), len(text)]
+    plain = padded.replace("\0", "")
     has_digits = re.search(r"\d", plain) is not None
     found = (
         (start, end, rank)
@@ -140,6 +140,17 @@ def find_entities(text: str, redaction: Redaction) -> list[Entity]:
     return [Entity(kinds[rank], places[start], places[end]) for start, end, rank in merged]
 
 
+def timed_entities(text: str, redaction: Redaction, words: Sequence[Word]) -> list[Entity]:
+    """The entities of a transcript, with their times if its words have some and spaces between."""
+    found, spaces = find_entities(text, redaction), partial(text.count, " ", 0)
+    if len(words) != text.count(" ") + 1:
+        return found
+    return [
+        replace(one, start_time=words[spaces(one.start)].start, end_time=words[spaces(one.end)].end)
+        for one in found
+    ]
+
+
 def _spans(pattern: re.Pattern[str], plain: str) -> Iterator[tuple[int, int]]:
     for found in pattern.finditer(plain):
         group = found.lastgroup
@@ -147,8 +158,8 @@ def _spans(pattern: re.Pattern[str], plain: str) -> Iterator[tuple[int, int]]:
         if group == "email":
             local = _BEFORE_AT.search(plain, max(0, start - CONTEXT), start)
             start = local.start() if local else end
-        is_found = start < end and (group is not None or not pattern.groups)
-        if is_found and _CHECKS.get(group, bool)(found[group or 0]):
+        check = {"luhn": _is_card, "iban": _is_iban}.get(group or "", bool)
+        if start < end and (group or not pattern.groups) and check(found[group or 0]):
             yield start, end
 
 
@@ -161,9 +172,6 @@ def _is_card(text: str) -> bool:
 def _is_iban(text: str) -> bool:
     digits = [str(int(one, 36)) for one in text if one.isalnum()]
     return int("".join(digits[4:] + digits[:4])) % 97 == 1
-
-
-_CHECKS: dict[str | None, Callable[[str], bool]] = {"luhn": _is_card, "iban": _is_iban}
 
 
 @cache

@@ -34,7 +34,7 @@ IDLE_TIMEOUTS_MS = (5000, 30_000)
 MAX_SILENCE_MS = 10_000
 MAX_PADDING_MS = 5000
 MAX_OUTPUT_TOKENS = 4096
-MAX_LANGUAGES, MAX_KEYWORDS = 20, 100  # as in the form of transcriptions
+MAX_LANGUAGES = 20  # as in the form of transcriptions
 MAX_METADATA = 16
 G711_RATE = 8000  # Hz
 
@@ -132,10 +132,7 @@ class TranscriptionOptions(SparseModel, RedactFields):
         Annotated[list[Annotated[str, Field(max_length=35)]], Field(max_length=MAX_LANGUAGES)]
         | None
     ) = None
-    keywords: (
-        Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=MAX_KEYWORDS)]
-        | None
-    ) = None
+    keywords: KeyTerms | None = None
     keyterms: KeyTerms | None = None
     delay: Literal["minimal", "low", "medium", "high", "xhigh"] | None = None
 

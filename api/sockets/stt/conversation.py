@@ -32,9 +32,10 @@ from pipelines.billing.billing import to_usd
 from pipelines.errors import InsufficientCredit, InvalidAudio, InvalidRequest, public_error
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveSpeechStarted, LiveTranscript
-from pipelines.stt.formatting import TranscriptStyle, separator_of, timed_entities
+from pipelines.stt.formatting import TranscriptStyle, separator_of
 from pipelines.stt.session import LiveSession
 from pipelines.text.language_names import iso_code, name_language
+from pipelines.text.redaction import timed_entities
 
 logger = logging.getLogger(__name__)
 
