@@ -126,7 +126,8 @@ async def test_a_stream_shows_what_its_end_shows(
 async def test_marks_name_the_places_and_leave_the_text(
     heard: httpx.AsyncClient, auth: Headers, speech_wav: bytes
 ) -> None:
-    fields = {"redact": ["name", "phone"], "redact_mode": "mark", "timestamps": "true"}
+    kinds = ["name", "phone"]
+    fields: dict[str, Any] = {"redact": kinds, "redact_mode": "mark", "timestamps": "true"}
     body = (await send(heard, auth, speech_wav, **fields)).json()
     assert body["text"] == SAID
     name, phone = body["entities"]
