@@ -164,13 +164,13 @@ def _spans(pattern: re.Pattern[str], plain: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_card(text: str) -> bool:
-    digits = [int(one) for one in text if one.isdigit()][::-1]
+    digits = [int(one) for one in text if one.isdecimal()][::-1]
     doubled = (sum(divmod(2 * digit, 10)) for digit in digits[1::2])
     return (sum(digits[::2]) + sum(doubled)) % 10 == 0
 
 
 def _is_iban(text: str) -> bool:
-    digits = [str(int(one, 36)) for one in text if one.isalnum()]
+    digits = [str(int(one, 36)) for one in text if one.isascii() and one.isalnum()]
     return int("".join(digits[4:] + digits[:4])) % 97 == 1
 
 

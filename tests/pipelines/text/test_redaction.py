@@ -6,6 +6,8 @@ from typing import get_args
 
 import pytest
 import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from benchmarks.stt.redaction import MEASURED, labelled, measure
 from configs.schema.languages import LANGUAGES
@@ -168,6 +170,18 @@ def test_the_time_grows_with_the_length_alone(seed: str) -> None:
     short = min(seconds(4000) for _ in range(2))
     assert min(seconds(16_000) for _ in range(2)) < max(8 * short, 0.05)
     assert short < 0.3
+
+
+@given(st.lists(st.one_of(st.sampled_from((*HOSTILE, "İ", "²", "é", "_")), st.text(max_size=9))))
+@example(["DE89 ", "37040044053", "İé²_0", "13000"])
+@example(["DE89é704004405320130\u013000"])
+def test_any_text_is_masked_whole_and_in_pieces(pieces: list[str]) -> None:
+    redactor = Redactor(EVERYTHING)
+    shown = [redactor.push(one) for one in pieces] + [redactor.push("", ends=True)]
+    for text in ("".join(pieces), "".join(shown)):
+        found = find_entities(text, EVERYTHING)
+        ends = [0, *(at for one in found for at in (one.start, one.end)), len(text)]
+        assert ends == sorted(ends)
 
 
 def test_numbers_of_every_language_have_patterns() -> None:
