@@ -39,6 +39,7 @@ class ChatCompletion(TypedDict):
     chat_id: str | None
     response_time_ms: int
     correction: NotRequired[CorrectionBody | None]
+    entities: NotRequired[list[Entity] | None]
 
 
 class Choice(TypedDict):
@@ -107,6 +108,16 @@ class EditBody(TypedDict):
     ]
 
 
+class Entity(TypedDict):
+    kind: Literal[
+        "email", "account", "card", "ssn", "birth_date", "phone", "address", "name", "number"
+    ]
+    start: int
+    end: int
+    start_time: NotRequired[float | None]
+    end_time: NotRequired[float | None]
+
+
 class Model(TypedDict):
     id: str
     object: Literal["model"]
@@ -158,6 +169,7 @@ class TranscriptionResult(TypedDict):
     confidence: float
     duration: float
     words: NotRequired[list[TranscribedWord] | None]
+    entities: NotRequired[list[Entity] | None]
     utterances: NotRequired[list[SpokenUtterance] | None]
 
 

@@ -126,6 +126,7 @@ stt_final_seconds = _histogram(
 stt_utterances = _counter("stt_utterances_total", "Utterances of sockets", "outcome")
 vad_seconds = _counter("vad_seconds_total", "Time in the voice detector of sockets")
 vad_audio_seconds = _counter("vad_audio_seconds_total", "Audio that the voice detector processed")
+redacted_entities = _counter("redacted_entities_total", "Personal data that was masked", "kind")
 decode_seconds = _histogram(
     "decode_seconds", "From an uploaded file to samples, including the wait for a worker"
 )

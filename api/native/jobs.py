@@ -11,7 +11,7 @@ from fastapi import Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from api.http.bodies import Done, Id, OneLine, Page, PageQuery, Shown, rounded
+from api.http.bodies import Done, Id, OneLine, Page, PageQuery, Shown, Switch, rounded
 from api.http.errors import ApiError
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.uploads import BINARY, UploadLimits, form_schema, receive_form, validated
@@ -64,7 +64,8 @@ class TranscriptionJobFields(RecordingFields):
     """The plain fields of the form; a form has only strings. Unknown fields are ignored."""
 
     name: OneLine = ""
-    timestamps: bool = Field(default=True, description="Adds `words`; srt and vtt need it.")
+    timestamps: Switch = Field(default=True, description="Adds `words`; srt and vtt need it.")
+    redact_mode: Literal["mask"] | None = None
     url: str = Field(default="", description="Where the recording is fetched, by https.")
     parts: int = Field(default=1, ge=1, le=CONFIG.most_parts, description="That will be sent.")
 
@@ -104,7 +105,7 @@ async def transcribe_long(
     """
     check = partial(speech.jobs.check_room, principal, "transcription", LEAST_MS, operation)
     async with receive_form(request, UPLOAD, check) as form:
-        fields = validated(TranscriptionJobFields, form.with_lists({"keyterms"}))
+        fields = validated(TranscriptionJobFields, form.with_lists({"keyterms", "redact"}))
         upload = form.file("audio") if form.files else None
         if fields.url:
             if upload:

@@ -1,37 +1,28 @@
 """POST /stt and GET /stt/languages: transcription of files."""
 
-from dataclasses import asdict
+import re
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, PlainTextResponse
-from pydantic import BaseModel, Field, field_validator
+from pydantic import AfterValidator, BaseModel, Field
 from starlette.responses import Response
 
-from api.http.bodies import KeyTerms, Shown, rounded
+from api.http.bodies import KeyTerms, RedactFields, Shown, Switch, rounded
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import while_connected
 from api.http.uploads import UploadLimits, form_schema, receive_form, validated
 from configs.schema.transcription import ProfileName
-from pipelines.stt.file import FileRequest, FileTranscript, separator_of
-from pipelines.stt.formatting import TranscriptStyle
+from pipelines.stt.file import FileRequest, FileTranscript
+from pipelines.stt.formatting import TranscriptStyle, separator_of
 from pipelines.stt.subtitles import to_srt, to_vtt
+from pipelines.text.redaction import Entity, Redaction, timed_entities
 
 router = make_router("speech to text", scope="stt")
 
 LIMITS = UploadLimits(max_fields=200)  # each key term is a field
-
-_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
-
-_SWITCHES = (
-    "timestamps",
-    "speaker_labels",
-    "profanity_filter",
-    "numerals",
-    "punctuate",
-    "multichannel",
-)
 
 ResponseFormat = Literal["json", "srt", "vtt", "text"]
 
@@ -63,6 +54,7 @@ class TranscriptionResult(BaseModel):
     words: list[TranscribedWord] | None = Field(
         default=None, description="Only when `timestamps` is true."
     )
+    entities: list[Entity] | None = Field(default=None, description="With `redact_mode` `mark`.")
     utterances: list[SpokenUtterance] | None = Field(
         default=None, description="Only when `speaker_labels` or `multichannel` is true."
     )
@@ -79,39 +71,25 @@ class LanguageList(BaseModel):
     languages: list[LanguageItem]
 
 
-class RecordingFields(BaseModel):
+class RecordingFields(RedactFields):
     """How a recording is transcribed; a form has only strings. Unknown fields are ignored."""
 
-    language: str = Field(
-        default="", max_length=35, description="A language code; detected when absent."
-    )
+    language: Annotated[
+        str, AfterValidator(lambda code: re.sub("^(?i:auto)$", "", code.strip()))
+    ] = Field(default="", max_length=35, description="A language code; detected when absent.")
     model: ProfileName = "general"
-    timestamps: bool = Field(default=False, description="Adds `words`.")
-    speaker_labels: bool = Field(
+    timestamps: Switch = Field(default=False, description="Adds `words`.")
+    speaker_labels: Switch = Field(
         default=False, description="Adds `utterances`, and `speaker` in each word."
     )
-    multichannel: bool = Field(
+    multichannel: Switch = Field(
         default=False,
         description="Two channels are the speakers A and B of `utterances`; each is charged.",
     )
     keyterms: KeyTerms = []
-    profanity_filter: bool = Field(default=False, description="Masks swear words: `s***`.")
-    numerals: bool = Field(default=False, description="Writes numbers in digits.")
-    punctuate: bool = Field(default=True, description="False: no marks and no capitals.")
-
-    @field_validator("language", mode="after")
-    @classmethod
-    def _detect(cls, value: str) -> str:
-        return "" if value.strip().lower() == "auto" else value.strip()
-
-    @field_validator(*_SWITCHES, mode="before")
-    @classmethod
-    def _to_bool(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        if (text := value.strip().lower()) not in _BOOLEANS:
-            raise ValueError("must be true or false")
-        return _BOOLEANS[text]
+    profanity_filter: Switch = Field(default=False, description="Masks swear words: `s***`.")
+    numerals: Switch = Field(default=False, description="Writes numbers in digits.")
+    punctuate: Switch = Field(default=True, description="False: no marks and no capitals.")
 
     def to_request(self, *, words: bool = False) -> FileRequest:
         return FileRequest(
@@ -122,6 +100,7 @@ class RecordingFields(BaseModel):
             multichannel=self.multichannel,
             keyterms=tuple(self.keyterms),
             form=TranscriptStyle(self.numerals, self.profanity_filter, self.punctuate),
+            redaction=self.redaction(),
         )
 
 
@@ -159,10 +138,10 @@ async def transcribe(
     check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
     async with receive_form(request, LIMITS, check) as received:
         audio = received.file("audio")
-        fields = validated(TranscriptionFields, received.with_lists({"keyterms"}))
+        fields = validated(TranscriptionFields, received.with_lists({"keyterms", "redact"}))
         form = fields.response_format
         asked = fields.to_request(words=form in ("srt", "vtt"))
-        to_answer = partial(answer, form, fields.timestamps)
+        to_answer = partial(answer, form, fields.timestamps, marks=fields.redaction("mark"))
         work = speech.transcription.transcribe(
             principal.workspace_id, operation, audio.path, asked, to_answer
         )
@@ -181,8 +160,13 @@ async def list_languages(speech: SpeechDep) -> LanguageList:
     )
 
 
-def answer(form: ResponseFormat, timestamps: bool, transcript: FileTranscript) -> Response:
-    """The transcript in that form; JSON has `words` with `timestamps`."""
+def answer(
+    form: ResponseFormat,
+    timestamps: bool,
+    transcript: FileTranscript,
+    marks: Redaction | None = None,
+) -> Response:
+    """The transcript in that form; JSON has `words` with `timestamps`, `entities` with `marks`."""
     separator = separator_of(transcript.language)
     match form:
         case "text" if transcript.utterances is not None:
@@ -196,12 +180,15 @@ def answer(form: ResponseFormat, timestamps: bool, transcript: FileTranscript) -
         case "vtt":
             return Response(to_vtt(transcript.turns, separator), media_type="text/vtt")
         case "json":
-            result = _result(transcript, timestamps)
+            result = _result(transcript, timestamps, marks)
             return JSONResponse(result.model_dump(exclude_none=True))
 
 
-def _result(transcript: FileTranscript, timestamps: bool) -> TranscriptionResult:
+def _result(
+    transcript: FileTranscript, timestamps: bool, marks: Redaction | None
+) -> TranscriptionResult:
     words = utterances = None
+    marks = marks and replace(marks, language=transcript.language)
     if timestamps:
         words = [
             TranscribedWord(**asdict(word), speaker=speaker)
@@ -217,4 +204,5 @@ def _result(transcript: FileTranscript, timestamps: bool) -> TranscriptionResult
         duration=round(transcript.duration_s, 3),
         words=words,
         utterances=utterances,
+        entities=marks and timed_entities(transcript.text, marks, transcript.words),
     )

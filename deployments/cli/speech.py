@@ -140,6 +140,7 @@ def opened(output: str | None) -> Iterator[IO[bytes]]:
 @click.option("-l", "--language", help="A code such as de; detected by default.")
 @click.option("--format", "form", type=click.Choice(("text", "srt", "vtt", "json")), default="text")
 @click.option("--speakers", is_flag=True, help="Name who speaks.")
+@click.option("--redact", help="Mask personal data: all, or kinds such as name,phone.")
 @click.option("--write", is_flag=True, help="Write each transcript beside its recording.")
 @pass_service
 def listen(
@@ -150,6 +151,7 @@ def listen(
     language: str | None,
     form: str,
     speakers: bool,
+    redact: str | None,
     write: bool,
 ) -> None:
     """Transcribe recordings, or speech while it is spoken.
@@ -159,8 +161,10 @@ def listen(
     antiphon listen talks/*.m4a --format srt --write
     antiphon listen --live --language en
     """
+    kinds = redact.split(",") if redact else None
     if live or raw:
-        return asyncio.run(listen_live(service, raw, language))
+        languages = [language] if language else None
+        return asyncio.run(listen_live(service, raw, languages=languages, redact=kinds))
     if not files:
         raise click.UsageError("name recordings, or --live")
     fields = given(
@@ -168,6 +172,7 @@ def listen(
         language=language or None,
         speaker_labels="true" if speakers else None,
         timestamps="true" if form == "json" else None,
+        redact=kinds,
     )
     for file in files:
         if len(files) > 1 and not write:
@@ -186,14 +191,12 @@ def listen(
             click.echo(text.rstrip("\n"))
 
 
-async def listen_live(service: ServiceClient, raw: bool, language: str | None) -> None:
+async def listen_live(service: ServiceClient, raw: bool, **config: Any) -> None:
     """Prints final transcripts; interims go to a terminal and are written over."""
-    languages = [language] if language else None
     interim_ms = INTERIM_MS if sys.stdout.isatty() else None
     with service.failures():
         async with AsyncAntiphon(service.url, service.key) as client:
-            heard = client.listen(blocks(raw), languages=languages, interim_ms=interim_ms)
-            async for event in heard:
+            async for event in client.listen(blocks(raw), interim_ms=interim_ms, **config):
                 if event["type"] == "connected":
                     click.echo("Listening; Ctrl-C ends it.", err=True)
                 elif event["type"] == "error":

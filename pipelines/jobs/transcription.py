@@ -20,8 +20,8 @@ from pipelines.stt.file import (
     FileTranscript,
     TranscriptionPipeline,
     confidence_of,
-    separator_of,
 )
+from pipelines.stt.formatting import separator_of
 
 CUT_S = 30  # at the end of a window, in which it is cut where it is quietest
 QUIET_S = 0.3

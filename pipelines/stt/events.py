@@ -6,7 +6,8 @@ from typing import TypeAlias
 
 from models.errors import EngineError
 from models.stt.base import STT_SAMPLE_RATE, Segment, Word
-from pipelines.stt.file import confidence_of, separator_of
+from pipelines.stt.file import confidence_of
+from pipelines.stt.formatting import separator_of
 from pipelines.text.language_names import iso_code
 
 

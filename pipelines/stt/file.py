@@ -19,6 +19,7 @@ from models.speaker.base import EMBEDDING_SIZE
 from models.stt.base import (
     FILE,
     FINAL,
+    SPECULATIVE,
     STT_SAMPLE_RATE,
     DecodingOptions,
     Segment,
@@ -41,13 +42,13 @@ from pipelines.stt.diarization import (
     turns_of,
     voice_windows,
 )
-from pipelines.stt.formatting import TranscriptStyle, formatted
+from pipelines.stt.formatting import TranscriptStyle, formatted, separator_of
 from pipelines.text.language_names import LanguageNames, engine_codes, iso_code, name_language
+from pipelines.text.redaction import Redaction, Redactor
 
 IN_FLIGHT = 2  # concurrent calls of one file to the engine; other segments wait here
 MIN_FILTER_SAMPLES = 64  # a filter needs some signal to settle in
 FILTER_BLOCK = 1 << 18  # samples
-UNSPACED_LANGUAGES = frozenset({"zh", "yue", "ja", "th", "lo", "my"})
 FALLBACK_LANGUAGE = "en"  # of a file without speech
 TRANSLATION = "en"  # the language that speech is translated to
 PROMPT_CHARACTERS = 700  # about as much as an engine uses
@@ -67,6 +68,7 @@ class FileRequest:
     prompt: str = ""  # names and terms to expect, or the text before; only its end is used
     keyterms: tuple[str, ...] = ()  # names and rare words, as they are to be written
     form: TranscriptStyle = TranscriptStyle()
+    redaction: Redaction | None = None  # masks
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,35 +203,47 @@ class TranscriptionPipeline:
         Closing it stops the work. Raises EngineError.
         """
         loop, threads = asyncio.get_running_loop(), self._threads.executor(owner=recording.owner)
+        request = recording.request
         decoding = await loop.run_in_executor(threads, self._prepare, recording)
         language = FALLBACK_LANGUAGE
-        segments: list[Segment] = []
+        heard: list[Segment] = []
+        growing, redaction, form = None, request.redaction, request.form
         places, embeddings = [np.zeros((0, 2))], [np.zeros((0, EMBEDDING_SIZE), np.float32)]
-        async with aclosing(decoding.transcripts()) as heard:
-            async for span, language, transcript in heard:
-                language = TRANSLATION if recording.request.translate else language
+        async with aclosing(decoding.transcripts()) as transcripts:
+            async for span, language, transcript in transcripts:
+                language = TRANSLATION if request.translate else language
                 start_s, end_s = span.start / STT_SAMPLE_RATE, span.end / STT_SAMPLE_RATE
                 if transcript.segments:
                     separator = separator_of(language)
                     text = separator.join(segment.text for segment in transcript.segments)
-                    yield HeardText(separator + text if segments else text, end_s)
-                segments += [segment.shifted(start_s) for segment in transcript.segments]
+                    text = separator + text if heard else text
+                    if redaction is not None:
+                        growing = growing or Redactor(replace(redaction, language=language))
+                        text = growing.push(text)
+                    yield HeardText(text, end_s)
+                heard += [segment.shifted(start_s) for segment in transcript.segments]
                 if transcript.voices is not None and len(transcript.voices):
                     windows = voice_windows(decoding.speech[span])
                     places.append(np.array(windows) / STT_SAMPLE_RATE + start_s)
                     embeddings.append(transcript.voices)
+        if growing is not None:
+            yield HeardText(growing.push("", ends=True), recording.duration_s)
+        whole = Transcript(language, 1.0, tuple(heard))
+        redactor = None if redaction is None else Redactor(redaction)
+        written = await loop.run_in_executor(threads, formatted, whole, form, redactor, SPECULATIVE)
+        segments = written.segments
         utterances = voices = None
-        if recording.request.speakers:
+        if request.speakers:
             voices = WindowEmbeddings(np.concatenate(places), np.concatenate(embeddings))
             utterances = await loop.run_in_executor(
-                threads, cluster_speakers, tuple(segments), voices, separator_of(language)
+                threads, cluster_speakers, segments, voices, separator_of(language)
             )
         yield FileTranscript(
             text=separator_of(language).join(segment.text for segment in segments),
             language=iso_code(language),
-            confidence=confidence_of(segments),
+            confidence=confidence_of(heard),
             duration_s=recording.duration_s,
-            segments=tuple(segments),
+            segments=segments,
             utterances=utterances,
             voices=voices,
         )
@@ -300,7 +314,7 @@ class _FileDecoding:
         request, profile = self.recording.request, self.recording.profile
         terms = ", ".join(profile.terms.get(language or "", ()))
         prompt = request.prompt[-PROMPT_CHARACTERS:]
-        transcript = await self.transcriber.transcribe(
+        return await self.transcriber.transcribe(
             TranscriptionRequest(
                 pcm=self.pcm[segment.start : segment.end],
                 language=language,
@@ -319,7 +333,6 @@ class _FileDecoding:
                 voice_windows=voice_windows(self.speech[segment]) if request.speakers else (),
             )
         )
-        return await asyncio.to_thread(formatted, transcript, request.form)
 
 
 def _in_turns(channels: Sequence[FileTranscript]) -> FileTranscript:
@@ -369,11 +382,6 @@ def known_language(language: str, known: Sequence[str], field: str) -> str:
         if candidate in known:
             return candidate
     raise InvalidRequest(f"{field}: {language[:40]!r} is not supported; see /stt/languages")
-
-
-def separator_of(language: str) -> str:
-    """The separator of words in a language: none in scripts without spaces."""
-    return "" if language in UNSPACED_LANGUAGES else " "
 
 
 def text_of(transcript: Transcript) -> str:

@@ -1,4 +1,5 @@
-"""How a transcript is written: numbers in digits, profanity masked, without punctuation."""
+"""How a transcript is written: without personal data, numbers in digits, profanity masked, without
+punctuation."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -7,13 +8,17 @@ from functools import cache
 
 from configs.load import load_yaml
 from configs.schema.transcription import ProfanityConfig
-from models.stt.base import Segment, Transcript, Word
-from pipelines.text.normalisation.number_words import NumberWords
+from models.stt.base import FINAL, INTERIM, Segment, Transcript, Word
+from pipelines.text.normalisation.number_words import words_for
+from pipelines.text.redaction import JOINT, MERGED, Redactor, masked
 
 MOST = 10_000  # numbers below it are known as words
 SMALL = 10  # numbers below it stay words where they stand alone
 LONGEST = 8  # words of a number
+UNSPACED_LANGUAGES = frozenset({"zh", "yue", "ja", "th", "lo", "my"})
 
+_PROFANITY = load_yaml(ProfanityConfig, "profanity").words
+_MASK = re.compile(r"\[[A-Z_]+\]")
 _MARKS = re.compile(r"^\W+|\W+$")
 
 
@@ -26,13 +31,46 @@ class TranscriptStyle:
     punctuate: bool = True  # as the recogniser does, with capitals; False: neither
 
 
-def formatted(transcript: Transcript, form: TranscriptStyle) -> Transcript:
-    """The transcript in that format, for languages with spaces between words; may take a second
-    at the first text of a language."""
+def separator_of(language: str) -> str:
+    """The separator of words in a language: none in scripts without spaces."""
+    return "" if language in UNSPACED_LANGUAGES else " "
+
+
+def formatted(
+    heard: Transcript, form: TranscriptStyle, masks: Redactor | None = None, urgency: int = FINAL
+) -> Transcript:
+    """The transcript without what `masks` finds, and in that format, for languages with spaces
+    between words; may take a second at the first text of a language."""
+    transcript = _redacted(heard, masks, urgency) if masks and heard.segments else heard
     if form == TranscriptStyle():
         return transcript
     segments = [_formatted(one, transcript.language, form) for one in transcript.segments]
     return replace(transcript, segments=tuple(segments))
+
+
+def _redacted(transcript: Transcript, redactor: Redactor, urgency: int) -> Transcript:
+    """With masks in texts and words, one word for each entity. Of an interim without its end, which
+    may become part of an entity; a final is remembered for the text after it."""
+    segments, separator = transcript.segments, separator_of(transcript.language)
+    said = [
+        (at, word)
+        for at, segment in enumerate(segments)
+        for word in segment.words or (Word(segment.text, segment.start, segment.end, 0.0),)
+    ]
+    text = JOINT.join(word.word for _, word in said)
+    redactor.redaction = replace(redactor.redaction, language=transcript.language)
+    plain = text.replace(JOINT, separator or JOINT)
+    taken, found = redactor.take(plain, separator, grows=urgency == INTERIM, keeps=urgency == FINAL)
+    kept: list[list[Word]] = [[] for _ in segments]
+    last = -1
+    for part in masked(text[: len(taken)].rstrip(), found).split(JOINT):
+        (at, word), last = said[last + 1], last + 1 + part.count(MERGED)
+        kept[at].append(replace(word, word=part.replace(MERGED, ""), end=said[last][1].end))
+    made = []
+    for segment, words in zip(segments, kept, strict=True):
+        if text := separator.join(word.word for word in words):
+            made.append(replace(segment, text=text, words=tuple(words) if segment.words else ()))
+    return replace(transcript, segments=tuple(made))
 
 
 def _formatted(segment: Segment, language: str, form: TranscriptStyle) -> Segment:
@@ -49,9 +87,11 @@ def _formatted(segment: Segment, language: str, form: TranscriptStyle) -> Segmen
 
 def _written(word: str, language: str, form: TranscriptStyle) -> str:
     bare = _MARKS.sub("", word)
-    if form.profanity_filter and bare.casefold() in _profanity().get(language, ()):
+    if form.profanity_filter and bare.casefold() in _PROFANITY.get(language, ()):
         word = word.replace(bare, bare[0] + "*" * (len(bare) - 1))
-    return word if form.punctuate else re.sub(r"^[^\w*]+|[^\w*]+$", "", word).lower()
+    if form.punctuate or _MASK.search(word):
+        return word
+    return re.sub(r"^[^\w*]+|[^\w*]+$", "", word).lower()
 
 
 def _with_digits(words: Sequence[Word], numbers: dict[str, int]) -> Iterator[Word]:
@@ -83,14 +123,9 @@ def _plain(words: Sequence[Word]) -> str:
 
 @cache
 def _numbers(language: str) -> dict[str, int]:
-    words = NumberWords(language)
+    words = words_for(language)
     if not words.spells:
         return {}
     names = {words.year(year): year for year in range(1100, 2100)}
     names |= {words.integer(str(number)): number for number in range(MOST)}
     return {_plain([Word(name, 0, 0, 0)]): number for name, number in names.items()}
-
-
-@cache
-def _profanity() -> dict[str, frozenset[str]]:
-    return load_yaml(ProfanityConfig, "profanity").words

@@ -41,9 +41,11 @@ from pipelines.stt.events import (
     live_transcript,
 )
 from pipelines.stt.file import confidence_of, known_language, text_of
+from pipelines.stt.formatting import TranscriptStyle, formatted
 from pipelines.stt.hallucination import HallucinationFilter
 from pipelines.stt.turns import TurnJudge, open_endpointer
 from pipelines.tasks import TaskSet
+from pipelines.text.redaction import Redactor
 from telemetry import metrics, tracing
 
 logger = logging.getLogger(__name__)
@@ -88,6 +90,7 @@ class LiveSession:
         self._ended: asyncio.Queue[EndedUtterance] = asyncio.Queue()
         self._backlog_s = 0.0  # audio of ended utterances without a transcript
         self._emitted = asyncio.Condition()
+        self._redactor = Redactor(options.redaction) if options.redaction else None
         self._tasks = TaskSet(on_failure=lambda *_: None)  # failures of discarded work are ignored
         self._turn_judge = TurnJudge(pipeline.turn_detector, self._endpointer, self._tasks)
         self._decoder = UtteranceDecoder(
@@ -268,7 +271,8 @@ class LiveSession:
             return
         if not self._hallucinations.is_hallucination(transcript, speech_s):
             confidence = confidence_of(transcript.segments)
-            await self._emit(EagerTranscript(text_of(transcript), confidence, speech_s))
+            shown = await self._written(transcript, SPECULATIVE)
+            await self._emit(EagerTranscript(text_of(shown), confidence, speech_s))
 
     async def _emit_final(self, ended: EndedUtterance) -> None:
         """Emits the final transcript of one utterance, or that its decoding failed."""
@@ -287,7 +291,8 @@ class LiveSession:
         ):
             self._decoder.note_language(transcript, len(ended.pcm))
             start_s = event.start / STT_SAMPLE_RATE
-            segments = [segment.shifted(start_s) for segment in transcript.segments]
+            shown = await self._written(transcript, FINAL)
+            segments = [segment.shifted(start_s) for segment in shown.segments]
         latency_s = self._clock() - ended.known_at
         metrics.stt_final_seconds.observe(latency_s)
         language = transcript.language if transcript else self._decoder.language
@@ -310,6 +315,13 @@ class LiveSession:
         if heard.final:
             metrics.stt_utterances.labels("text" if heard.text else "empty").inc()
         await self._emit(heard)
+
+    async def _written(self, transcript: Transcript, urgency: int) -> Transcript:
+        """The transcript as it is shown."""
+        form = self._options.form
+        if self._redactor is None and form == TranscriptStyle():
+            return transcript
+        return await asyncio.to_thread(formatted, transcript, form, self._redactor, urgency)
 
     def _begin_interim(self) -> None:
         """At most one in flight, and none while an earlier text or a likely end is decoded."""
@@ -334,9 +346,12 @@ class LiveSession:
             transcript = await decoding
             speech_s = samples / STT_SAMPLE_RATE
             if not self._hallucinations.is_hallucination(transcript, speech_s):
+                shown = await self._written(transcript, INTERIM)
+                if not shown.segments:
+                    return
                 interim = live_transcript(
                     utterance.sentence_id,
-                    transcript.segments,
+                    shown.segments,
                     transcript.language,
                     final=False,
                     start=utterance.speech_start,

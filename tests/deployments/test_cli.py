@@ -108,6 +108,8 @@ def test_speech_is_played_by_the_program_that_is_installed(shell: Shell, tmp_pat
 
 def test_recordings_are_transcribed_into_each_format(shell: Shell, recording: Path) -> None:
     assert shell.output("listen", str(recording)).count("\n") == 1
+    assert shell.output("listen", str(recording), "--redact", "name,phone").count("\n") == 1
+    assert shell.run("listen", str(recording), "--redact", "names").returncode == 1
     assert "duration" in json.loads(shell.output("listen", str(recording), "--format", "json"))
     shell.output("listen", str(recording), "--format", "vtt", "--write")
     assert recording.with_suffix(".vtt").read_text().startswith("WEBVTT")
