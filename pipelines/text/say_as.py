@@ -7,8 +7,6 @@ from babel.dates import format_skeleton
 
 from pipelines.text.normalisation.number_words import words_for
 
-_ROMAN = re.compile("[IVXLCDM]+")
-
 
 def say_as(written: str, kind: str, form: str, language: str) -> str:
     """`written` as a word of that kind; what cannot be read in that way stays.
@@ -22,7 +20,7 @@ def say_as(written: str, kind: str, form: str, language: str) -> str:
         return "\u202f" + ", ".join(letters)  # after that space "Chapter" has no Roman numeral
     if kind in ("digits", "telephone"):
         return words.telephone(written)
-    if kind in ("cardinal", "number", "ordinal") and _ROMAN.fullmatch(written):
+    if kind in ("cardinal", "number", "ordinal") and re.fullmatch("[IVXLCDM]+", written):
         numbers = [written := words.read(written, "roman")]
     if kind in ("cardinal", "number") and [written.strip()] == numbers:
         return words.integer(numbers[0])

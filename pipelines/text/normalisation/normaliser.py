@@ -55,8 +55,8 @@ _TOKEN = re.compile(
   | (?P<date>(?<![\w.,/-])(?P<d1>\d{{1,2}})(?P<sep>[./-])(?P<d2>\d{{1,2}})(?P=sep)
       (?P<d3>\d{{4}}|\d{{2}})(?![\w/-]|[.,]\d))
   | (?P<time>(?<![\w.,:])(?P<hour>\d{{1,2}})[:h](?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d))?
-      (?:[ ]?(?P<half>[AaPp])\.?[Mm]\b\.?|(?![\w:])))
-  | (?P<clock>(?<![\w.,:])(?P<clock_hour>1[0-2]|[1-9])[ ]?(?P<clock_half>[AaPp])\.?[Mm]\b\.?)
+      (?:[ ]?(?P<half>[AaPp])(?:[Mm]\b|\.[Mm]\b\.?)|(?![\w:])))
+  | (?P<clock>(?<![\w.,:])(?P<clock_hour>1[0-2]|[1-9])\ ?(?P<clock_ap>[AaPp])(?:[Mm]\b|\.[Mm]\b\.?))
   | (?P<phone>(?<![\w.,])(?:\+\d{{1,3}}[ .-]?)?(?:\(\d{{2,4}}\)[ .-]?)
       \d{{2,5}}(?:[ .-]\d{{2,4}}){{1,4}}(?!\w)
       | (?<![\w.,])\+\d{{1,3}}(?:[ .-]?\d{{1,8}}){{1,6}}(?!\w)
@@ -190,7 +190,7 @@ def _say_date(match: re.Match[str], words: NumberWords) -> str | None:
 def _say_time(match: re.Match[str], words: NumberWords) -> str:
     hour = int(match["hour"] or match["clock_hour"])
     minute = int(match["minute"] or 0)
-    half = match["half"] or match["clock_half"]
+    half = match["half"] or match["clock_ap"]
     if hour > 24:
         return words.telephone(match[0])
     said = [words.hour(hour)]

@@ -126,7 +126,8 @@ def test_any_text_is_read_as_any_kind(text: str, kind: str, language: str) -> No
 @pytest.mark.parametrize(
     ("language", "text", "spoken"),
     [
-        ("en", "at 2:30pm", "at two thirty P M"),
+        ("en", "at 2:30pm.", "at two thirty P M."),  # the end of a sentence
+        ("en", "at 2 p.m. today", "at two P M today"),
         ("en", "9:30am-5pm", "nine thirty A M to five P M"),
         ("en", "12:34:56", "twelve thirty-four and fifty-six seconds"),
         ("de", "um 14:30 am Bahnhof", "um vierzehn Uhr dreißig am Bahnhof"),
