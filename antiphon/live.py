@@ -19,7 +19,7 @@ from antiphon.errors import ServiceError, error_of
 KEPT_S = 30.0  # of sent audio that may still get a transcript: the longest utterance has 28 s
 FLUSHES = 4  # sentences that may wait in the service
 LASTING = (1000, 1008, 4401, 4402, 4408)  # reasons that another connection would have too
-SSML = re.compile(r"\s*(?:<\?xml[^>]*\?>\s*)?<speak\b")  # begins a document, which is not cut
+SSML = re.compile(r"\s*<(?:\?xml|speak)\b")  # begins a document, which is not cut
 _END = r"[.!?…][\"'”’)\]]*\s+|[。！？\n]"
 _SENTENCE = re.compile(rf"(?!{SSML.pattern}).*?(?:{_END})|{SSML.pattern}.*?</speak>", re.DOTALL)
 T = TypeVar("T")
