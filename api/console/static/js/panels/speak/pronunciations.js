@@ -225,7 +225,7 @@ export function pronunciations() {
 
   const made = h("div.columns.wide-right",
     card(t("pronunciations.title"), h("p.hint", t("pronunciations.about")), h("div.actions", fresh, bring, input), listed, none, list,
-      h("p.hint", h("a", { href: "/guide/ssml/#pronunciation-dictionaries", target: "_blank", rel: "noopener" }, t("pronunciations.guide")))),
+      h("p.hint", h("a", { href: "/guide/ssml.html#pronunciation-dictionaries", target: "_blank", rel: "noopener" }, t("pronunciations.guide")))),
     editor);
   made.requests = () => {
     const json = { name: name.value.trim() || "Products", entries: current?.entries.length ? current.entries.slice(0, 3) : [{ grapheme: "Nginx", alias: "engine X" }] };
