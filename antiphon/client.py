@@ -415,8 +415,7 @@ class AsyncAntiphon(_Operations):
         **config: Any,
     ) -> AsyncIterator[Message]:
         """The events of `/ws/stt` for 16-bit mono samples: those of type `transcription` have the
-        text, as `committed` and `tentative` too, and `is_final`. `config` is more of that of
-        `start`, such as `keyterms`. Ends after the audio."""
+        text, and `is_final`. `config` is more of `start`, as `keyterms`. Ends after the audio."""
         settings = {"continuous_mode": True, "interim_results_frequency": interim_ms, **config}
         start = {"type": "start", "languages": languages, "config": settings}
         return listen(self._address("/ws/stt"), audio, sample_rate, start)
@@ -425,8 +424,7 @@ class AsyncAntiphon(_Operations):
         self, texts: AsyncIterable[str], *, voice_id: str, sample_rate: int = 24_000, **context: Any
     ) -> AsyncIterator[bytes]:
         """16-bit mono samples of a text that is still being written, as by a language model: each
-        sentence, or document of SSML, is spoken when it is whole. `context` is more of
-        `create_context`, such as `pronunciations`."""
+        sentence or document is spoken when it is whole. `context` is more of `create_context`."""
         audio = {"audio_encoding": "LINEAR16", "sample_rate_hertz": sample_rate}
         made = {"voice_id": voice_id, "audio_config": audio, **context}
         return speak_live(self._address("/ws/tts"), texts, made)

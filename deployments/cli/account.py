@@ -105,7 +105,7 @@ def list_voices(service: ServiceClient, language: str | None) -> None:
 @click.option("--wait/--no-wait", default=True, help="Until the voice is ready.")
 @pass_service
 def add_voice(
-    service: ServiceClient, name: str, recordings: tuple[Path, ...], wait: bool, **fields: Any
+    service: ServiceClient, /, name: str, recordings: tuple[Path, ...], wait: bool, **fields: Any
 ) -> None:
     """Make a voice from three to ten recordings of one speaker.
 

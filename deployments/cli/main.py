@@ -13,9 +13,8 @@ from configs.settings import BRAND
 from deployments.cli import account, pronunciations, speech, talk, text
 from deployments.cli.service import ServiceClient
 
-OPERATORS, COMMANDS = load_yaml(
-    list[dict[str, Any]], str(Path(__file__).with_name("commands.yaml"))
-)
+_TABLES = Path(__file__).with_name("commands.yaml")
+OPERATORS, COMMANDS = load_yaml(list[dict[str, Any]], str(_TABLES))
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

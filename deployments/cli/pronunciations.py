@@ -35,7 +35,7 @@ def takes_text(command: Callable[..., None]) -> Callable[..., None]:
             raise click.UsageError("there is no text to speak")
         if ssml and not SSML.match(text):
             text = f"<speak>{text}</speak>"
-        service = click.get_current_context().find_object(ServiceClient)
+        service = click.get_current_context().ensure_object(ServiceClient)
         options["pronunciations"] = [find(service, one) for one in options["pronunciations"]]
         command(text=text, **options)
 
@@ -56,7 +56,7 @@ def find(service: ServiceClient, named: str) -> str:
 @takes_text
 @click.option("-l", "--language", help="Of the default voice.")
 @pass_service
-def explain(service: ServiceClient, **asked: Any) -> None:
+def explain(service: ServiceClient, /, **asked: Any) -> None:
     """Show what would be spoken, free of charge: words, phonemes, price and length.
 
     \b

@@ -53,7 +53,7 @@ def pieces_of(text: str) -> Iterator[str]:
 @click.option("--model", help="Such as tts-1 or tts-1-hd.")
 @pass_service
 def speak(
-    service: ServiceClient, text: str, output: str | None, form: str | None, **options: Any
+    service: ServiceClient, /, text: str, output: str | None, form: str | None, **options: Any
 ) -> None:
     """Speak a text: play it while it is made, or write a file.
 
@@ -69,6 +69,7 @@ def speak(
         form = Path(output).suffix.removeprefix(".").replace("ogg", "opus").lower() or "mp3"
         if form not in FORMATS:
             raise click.UsageError(f"--format is needed: {output} could be of any format")
+    options["response_format"] = form or "mp3"
     pieces = [text] if SSML.match(text) else list(pieces_of(text))
     if len(pieces) > 1 and form not in ("mp3", "pcm", "aac", "opus"):
         raise click.UsageError(f"a text of over {MOST_CHARACTERS} characters has to be mp3 or opus")
@@ -76,7 +77,7 @@ def speak(
         for number, piece in enumerate(pieces, start=1):
             if len(pieces) > 1 and sys.stderr.isatty():
                 click.echo(f"\r{number} of {len(pieces)}", nl=False, err=True)
-            for data in client.stream_speech(piece, **options, response_format=form or "mp3"):
+            for data in client.stream_speech(piece, **options):
                 target.write(data)
     if form == "wav" and output not in (None, "-"):
         complete_wav(Path(str(output)))
@@ -128,7 +129,7 @@ def opened(output: str | None) -> Iterator[IO[bytes]]:
 @click.option("--punctuate/--no-punctuate", default=True, help="No marks and no capitals.")
 @pass_service
 def listen(
-    service: ServiceClient, files: tuple[Path, ...], live: bool, raw: bool, **options: Any
+    service: ServiceClient, /, files: tuple[Path, ...], live: bool, raw: bool, **options: Any
 ) -> None:
     """Transcribe recordings, or speech while it is spoken.
 
