@@ -100,7 +100,7 @@ def test_markup_and_the_lines_of_several_speakers_are_explained_and_spoken(signe
     press(signed_in, "Make a file")
     wait_until(signed_in, f"said().includes('of speech') && said().includes('{price}')")
     assert run(signed_in, "at('.words').textContent") == "It costs $5. BBC & co."
-    assert run(signed_in, "at('.history-row p').textContent") == "It costs $5. BBC & co."
+    wait_until(signed_in, "at('.history-row p')?.textContent === 'It costs $5. BBC & co.'")
 
     signed_in.call(KEEP_BODIES)
     press(signed_in, "Several speakers")
@@ -112,8 +112,8 @@ def test_markup_and_the_lines_of_several_speakers_are_explained_and_spoken(signe
                 control.value = value;
                 control.dispatchEvent(new Event(control.matches('select') ? 'change' : 'input'));
             };
-            put(first.querySelector('input'), 'Shall we go?');
-            put(second.querySelector('input'), 'Yes.');
+            put(first.querySelector('input:last-child'), 'Shall we go?');
+            put(second.querySelector('input:last-child'), 'Yes.');
             put(second.querySelector('[type=number]'), '0.2');
             const box = second.querySelector('select');
             put(box, [...box.options].find((one) => one.text.startsWith('Bass')).value);

@@ -7,6 +7,7 @@ import { voices } from "../../work.js";
 import { markFault } from "./markup.js";
 
 const MOST_LINES = 100;
+const TEXT = "input:not([type=number])";
 const FIRST = [{ text: "" }, { text: "" }];
 
 export function scriptEditor({ onchange }) {
@@ -25,12 +26,12 @@ export function scriptEditor({ onchange }) {
     const who = select([], { "aria-label": t("script.voice"), onchange: keep });
     const said = h("input", { value: text, "aria-label": t("script.text"), placeholder: t("script.text"), autocomplete: "off", oninput: keep });
     const wait = h("input", { type: "number", min: 0, max: 10, step: 0.05, value: pause, "aria-label": t("script.pause"), placeholder: "0.45", title: t("script.pause"), oninput: keep });
-    const one = h("li.script-line", who, said, wait, iconButton("trash", t("script.remove"), () => {
+    const one = h("li.script-line", who, wait, iconButton("trash", t("script.remove"), () => {
       const next = one.nextElementSibling || one.previousElementSibling;
       one.remove();
       keep();
-      (next?.querySelector("input") || add).focus();
-    }));
+      (next?.querySelector(TEXT) || add).focus();
+    }), said);
     fill(who, voice);
     who.dataset.wanted = voice; // until the voices are there
     said.addEventListener("keydown", (event) => event.key === "Enter" && !event.ctrlKey && add.click());
@@ -40,11 +41,11 @@ export function scriptEditor({ onchange }) {
     const last = list.lastElementChild?.previousElementSibling?.querySelector("select").value;
     list.append(row({ voice: last })); // two who take turns
     keep();
-    list.lastElementChild.querySelector("input").focus();
+    list.lastElementChild.querySelector(TEXT).focus();
   }, { icon: "plus", kind: "small" });
   const made = h("div.stack", h("p.hint", t("script.about")), list, add);
   Object.defineProperty(made, "lines", { get: () => [...list.children].map((one) => {
-    const [who, said, wait] = one.querySelectorAll("select, input");
+    const [who, wait, said] = one.querySelectorAll("select, input");
     const line = { text: said.value };
     if (who.value || who.dataset.wanted) line.voice = who.value || who.dataset.wanted;
     if (wait.value !== "" && wait.validity.valid) line.pause = Number(wait.value);
@@ -53,7 +54,7 @@ export function scriptEditor({ onchange }) {
   // The place of an error in the lines, which are joined by line feeds.
   made.markFault = (message) => {
     const line = /: line (\d+)/.exec(message || "")?.[1];
-    const spoken = [...list.querySelectorAll("input:not([type=number])")].filter((one) => one.value.trim());
+    const spoken = [...list.querySelectorAll(TEXT)].filter((one) => one.value.trim());
     return Boolean(line && spoken[line - 1]) && markFault(spoken[line - 1], message);
   };
   made.leave = on("voices", (found) => { all = found; redraw(); });

@@ -139,8 +139,10 @@ export function speech() {
     }
   };
 
+  const written = field(t("speak.text"), text);
+  written.firstChild.classList.add("offscreen"); // its tab says it
   const modes = tabs(t("speak.modes"), [
-    ["text", t("speak.text"), h("div.stack.bare", field(t("speak.text"), text), markupButtons(text))],
+    ["text", t("speak.text"), h("div.stack", written, markupButtons(text))],
     ["script", t("script.title"), script],
   ], (mode) => {
     setting("mode", mode);
