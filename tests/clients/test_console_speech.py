@@ -101,6 +101,7 @@ def test_markup_and_the_lines_of_several_speakers_are_explained_and_spoken(signe
     wait_until(signed_in, f"said().includes('of speech') && said().includes('{price}')")
     assert run(signed_in, "at('.words').textContent") == "It costs $5. BBC & co."
     wait_until(signed_in, "at('.history-row p')?.textContent === 'It costs $5. BBC & co.'")
+    wait_until(signed_in, "!at('#make-file.busy')")
 
     signed_in.call(KEEP_BODIES)
     press(signed_in, "Several speakers")
