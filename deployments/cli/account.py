@@ -52,7 +52,7 @@ def delete_command(path: str, about: str, find: Find = lambda _, named: named) -
     """`delete` of a group; `find` gives the id of what is named."""
 
     @click.command("delete", help=about)
-    @click.argument("named")
+    @click.argument("named", metavar="ID")
     @pass_service
     def delete(service: ServiceClient, named: str) -> None:
         service.show(service.ask("DELETE", f"{path}/{find(service, named)}"), "It is deleted.")

@@ -121,12 +121,12 @@ def opened(output: str | None) -> Iterator[IO[bytes]]:
 @click.option("--format", "form", type=click.Choice(("text", "srt", "vtt", "json")), default="text")
 @click.option("--speakers", "speaker_labels", is_flag=True, help="Name who speaks.")
 @click.option("--multichannel", is_flag=True, help="Two channels are two speakers.")
-@click.option("--translate", is_flag=True, help="Write English; without the options below.")
 @click.option("--write", is_flag=True, help="Write each transcript beside its recording.")
 @click.option("-k", "--keyterms", multiple=True, help="Names to expect, with commas; repeatable.")
 @click.option("--numerals", is_flag=True, help="Write numbers in digits.")
 @click.option("--profanity-filter", is_flag=True, help="Mask swear words.")
 @click.option("--punctuate/--no-punctuate", default=True, help="No marks and no capitals.")
+@click.option("--translate", is_flag=True, help="Write English; of files, without other options.")
 @pass_service
 def listen(
     service: ServiceClient, /, files: tuple[Path, ...], live: bool, raw: bool, **options: Any
