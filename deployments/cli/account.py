@@ -3,6 +3,7 @@
 import os
 import time
 from base64 import b64encode
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from deployments.cli.service import ServiceClient, end, pass_service, store, tab
 
 FILES = click.Path(exists=True, dir_okay=False, path_type=Path)
 POLL_S = 2.0
+Find = Callable[[ServiceClient, str], str]
 
 
 def day(moment: str | None) -> str:
@@ -46,6 +48,18 @@ def login(service: ServiceClient, email: str | None, sign_up: bool) -> None:
     service.show(plan, f"The key for {service.url} is stored.")
 
 
+def delete_command(path: str, about: str, find: Find = lambda _, named: named) -> click.Command:
+    """`delete` of a group; `find` gives the id of what is named."""
+
+    @click.command("delete", help=about)
+    @click.argument("named", metavar="ID")
+    @pass_service
+    def delete(service: ServiceClient, named: str) -> None:
+        service.show(service.ask("DELETE", f"{path}/{find(service, named)}"), "It is deleted.")
+
+    return delete
+
+
 @click.group()
 def models() -> None:
     """The models that a service runs."""
@@ -56,11 +70,11 @@ def models() -> None:
 def list_models(service: ServiceClient) -> None:
     """List the models with their status."""
     found = service.ask("GET", "/models")
-    rows = [("ID", "KIND", "STATUS", "LANGUAGES")]
+    rows = []
     for one in found["data"]:
         languages = ", ".join(one["languages"][:5]) + ", …" * (len(one["languages"]) > 5)
         rows.append((one["id"], one["kind"], one["problem"] or one["status"], languages))
-    service.show(found, table(rows))
+    service.show_rows(found, "ID, KIND, STATUS, LANGUAGES", rows)
 
 
 @click.group()
@@ -74,13 +88,13 @@ def voices() -> None:
 def list_voices(service: ServiceClient, language: str | None) -> None:
     """List the voices that can be named."""
     found = service.ask("GET", "/default-voices")
-    rows = [("NAME", "LANGUAGE", "GENDER", "ACCENT", "MODEL", "ID")]
+    rows = []
     for one in found["data"]:
         labels = one["labels"]
         if language in (None, labels["language"]):
             cells = (one["name"], labels["language_name"], labels["gender"], labels["accent"])
             rows.append((*(cell or "" for cell in cells), one["model"], one["voice_id"]))
-    service.show(found, table(rows))
+    service.show_rows(found, "NAME, LANGUAGE, GENDER, ACCENT, MODEL, ID", rows)
 
 
 @voices.command("add")
@@ -91,12 +105,7 @@ def list_voices(service: ServiceClient, language: str | None) -> None:
 @click.option("--wait/--no-wait", default=True, help="Until the voice is ready.")
 @pass_service
 def add_voice(
-    service: ServiceClient,
-    name: str,
-    recordings: tuple[Path, ...],
-    consent: str | None,
-    language: str | None,
-    wait: bool,
+    service: ServiceClient, /, name: str, recordings: tuple[Path, ...], wait: bool, **fields: Any
 ) -> None:
     """Make a voice from three to ten recordings of one speaker.
 
@@ -104,8 +113,7 @@ def add_voice(
     antiphon voices add Ann one.wav two.wav three.wav
     """
     files = [("files", (file.name, file.read_bytes())) for file in recordings]
-    fields = given(name=name, consent=consent, language=language)
-    made = service.ask("POST", "/voices", data=fields, files=files)
+    made = service.ask("POST", "/voices", data=given(name=name, **fields), files=files)
     voice: dict[str, Any] = made.get("voice", made)
     path = f"/voices/{voice['id']}"
     if wait:
@@ -129,15 +137,6 @@ def report(service: ServiceClient, voice_id: str) -> None:
     service.show(service.ask("GET", f"/voices/{voice_id}/report"))
 
 
-@voices.command("delete")
-@click.argument("voice_id")
-@click.confirmation_option(prompt="Delete the voice and its recordings?")
-@pass_service
-def delete_voice(service: ServiceClient, voice_id: str) -> None:
-    """Delete a voice of your own."""
-    service.show(service.ask("DELETE", f"/voices/{voice_id}"), "It is deleted.")
-
-
 @click.group()
 def keys() -> None:
     """API keys of the workspace."""
@@ -148,12 +147,12 @@ def keys() -> None:
 def list_keys(service: ServiceClient) -> None:
     """List the keys."""
     found = service.ask("GET", "/developer/api")
-    rows = [("ID", "NAME", "KEY", "SCOPES", "LAST USED", "EXPIRES")]
+    rows = []
     for key in found["keys"]:
         scopes = ",".join(key["scopes"])
         used, ends = day(key["last_used_at"]), day(key["expires_at"])
         rows.append((key["id"], key["name"], f"{key['prefix']}…", scopes, used, ends))
-    service.show(found, table(rows))
+    service.show_rows(found, "ID, NAME, KEY, SCOPES, LAST USED, EXPIRES", rows)
 
 
 @keys.command("create")
@@ -170,14 +169,6 @@ def create_key(
     body = given(name=name, scopes=named, expires_at=until)
     made = service.ask("POST", "/developer/api", json=body)
     service.show(made, made["key"])
-
-
-@keys.command("delete")
-@click.argument("key_id")
-@pass_service
-def delete_key(service: ServiceClient, key_id: str) -> None:
-    """End a key."""
-    service.show(service.ask("DELETE", f"/developer/api/{key_id}"), "It is deleted.")
 
 
 @click.command()
@@ -206,9 +197,8 @@ def usage(
 def plans(service: ServiceClient) -> None:
     """List the plans."""
     found = service.ask("GET", "/plans")
-    rows = [("PLAN", "NAME", "USD A MONTH")]
-    rows += [(one["id"], one["name"], f"{one['price']:g}") for one in found["plans"]]
-    service.show(found, table(rows))
+    rows = ((one["id"], one["name"], f"{one['price']:g}") for one in found["plans"])
+    service.show_rows(found, "PLAN, NAME, USD A MONTH", rows)
 
 
 @click.group()
@@ -221,10 +211,9 @@ def webhooks() -> None:
 def list_webhooks(service: ServiceClient) -> None:
     """List the webhooks."""
     found = service.ask("GET", "/webhooks")
-    rows = [("ID", "STATUS", "URL", "EVENTS")]
-    for one in found["webhooks"]:
-        rows.append((one["id"], one["status"], one["url"], ",".join(one["events"])))
-    service.show(found, table(rows))
+    kept = found["webhooks"]
+    rows = ((one["id"], one["status"], one["url"], ",".join(one["events"])) for one in kept)
+    service.show_rows(found, "ID, STATUS, URL, EVENTS", rows)
 
 
 @webhooks.command("add")
@@ -252,9 +241,7 @@ def try_webhook(service: ServiceClient, webhook_id: str) -> None:
     service.show(sent, f"A sample of {sent['event']} is on its way.")
 
 
-@webhooks.command("delete")
-@click.argument("webhook_id")
-@pass_service
-def delete_webhook(service: ServiceClient, webhook_id: str) -> None:
-    """Delete a webhook."""
-    service.show(service.ask("DELETE", f"/webhooks/{webhook_id}"), "It is deleted.")
+ask_first = click.confirmation_option(prompt="Delete the voice and its recordings?")
+voices.add_command(ask_first(delete_command("/voices", "Delete a voice of your own.")))
+keys.add_command(delete_command("/developer/api", "End a key."))
+webhooks.add_command(delete_command("/webhooks", "Delete a webhook."))

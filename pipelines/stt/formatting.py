@@ -19,7 +19,10 @@ UNSPACED_LANGUAGES = frozenset({"zh", "yue", "ja", "th", "lo", "my"})
 
 _PROFANITY = load_yaml(ProfanityConfig, "profanity").words
 _MASK = re.compile(r"\[[A-Z_]+\]")
-_MARKS = re.compile(r"^\W+|\W+$")
+# What is no part of a word. The vowel signs of Arabic and Indic scripts are no letters for `re`.
+_MARK = r"[^\w*\u0300-\u036f\u064b-\u0652\u0900-\u0963\u0966-\u0e4e]"
+_MARKS = re.compile(f"^{_MARK}+|{_MARK}+$")
+_END = re.compile(f"{_MARK}+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ def _written(word: str, language: str, form: TranscriptStyle) -> str:
         word = word.replace(bare, bare[0] + "*" * (len(bare) - 1))
     if form.punctuate or _MASK.search(word):
         return word
-    return re.sub(r"^[^\w*]+|[^\w*]+$", "", word).lower()
+    return _MARKS.sub("", word).lower()
 
 
 def _with_digits(words: Sequence[Word], numbers: dict[str, int]) -> Iterator[Word]:
@@ -107,7 +110,7 @@ def _with_digits(words: Sequence[Word], numbers: dict[str, int]) -> Iterator[Wor
         was_number = number is not None and (number >= SMALL or was_number or follows)
         last = words[end - 1]
         if was_number:
-            marks = re.split(r"\w(?=\W*$)", last.word)[-1]
+            marks = last.word.removeprefix(_END.sub("", last.word))
             mean = sum(word.confidence for word in words[at:end]) / length
             yield Word(f"{number}{marks}", words[at].start, last.end, round(mean, 4))
         else:
@@ -118,7 +121,7 @@ def _with_digits(words: Sequence[Word], numbers: dict[str, int]) -> Iterator[Wor
 def _plain(words: Sequence[Word]) -> str:
     """Only the last may have a mark after it."""
     text = " ".join(word.word for word in words).casefold().replace("-", " ")
-    return re.sub(r"\W+$", "", text).replace(" and ", " ")
+    return _END.sub("", text).replace(" and ", " ")
 
 
 @cache
@@ -127,5 +130,6 @@ def _numbers(language: str) -> dict[str, int]:
     if not words.spells:
         return {}
     names = {words.year(year): year for year in range(1100, 2100)}
-    names |= {words.integer(str(number)): number for number in range(MOST)}
+    for kind in ("counted", "cardinal"):  # before a noun it may be another word
+        names |= {words.read(str(number), kind): number for number in range(MOST)}
     return {_plain([Word(name, 0, 0, 0)]): number for name, number in names.items()}

@@ -190,11 +190,13 @@ class VoiceDirectory:
     async def find(
         self, voice_id: str | None, name: str | None = None, workspace_id: int | None = None
     ) -> AvailableVoice | None:
-        """The voice that the caller named; `voice_id` wins. None when neither is given.
+        """The voice that the caller named; `voice_id` wins, and `name` may be an id. None when
+        neither is given.
 
         A custom voice of the workspace comes before others of the same name.
         Raises VoiceNotFound, VoiceNotReady, EngineLost or DatabaseUnavailable.
         """
+        voice_id = voice_id or (name if name and parse_id(name) else None)
         if voice_id is not None:
             return await self._find_id(voice_id, workspace_id)
         return None if name is None else await self._find_name(name, workspace_id)

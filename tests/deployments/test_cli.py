@@ -143,6 +143,45 @@ def test_models_are_listed_and_a_configuration_is_checked(shell: Shell, tmp_path
     assert b"fetch" in shell.run("models", "pull", "--help").stdout
 
 
+def test_a_text_is_explained_and_spoken_with_markup_and_dictionaries(
+    shell: Shell, tmp_path: Path
+) -> None:
+    names = ("pronunciations", "create", "Products", "Nginx=engine X", "SQL=/ˈsiːkwəl/")
+    assert shell.output(*names) == "Products, version 1: 2 entries\n"
+    text = "Nginx costs $5."
+    assert "engine X costs five dollars." in shell.output("explain", text, "-p", "Products")
+    marked = shell.json("explain", "--ssml", "<say-as interpret-as='characters'>BBC</say-as>")
+    assert marked["sentences"][0]["text"] == "B, B, C"
+    pls = tmp_path / "Products.pls"
+    pls.write_text(shell.output("pronunciations", "export", "Products"), encoding="utf-8")
+    assert "<alias>engine X</alias>" in pls.read_text(encoding="utf-8")
+    assert "version 2: 2 entries" in shell.output("pronunciations", "import", str(pls))
+    spoken = tmp_path / "a.wav"
+    document = '<speak>Nginx.<break time="1s"/></speak>' + " " * 4000  # is not cut
+    shell.output("speak", document, "-p", "Products", "-o", str(spoken))
+    with wave.open(str(spoken)) as file:
+        assert file.getnframes() > file.getframerate()
+    shell.output("pronunciations", "delete", "Products", "--yes")
+    assert "Products" not in shell.output("pronunciations", "list")
+
+
+def test_transcripts_have_the_options_that_are_asked_for(shell: Shell, tmp_path: Path) -> None:
+    two = tmp_path / "two.wav"
+    two.write_bytes(wav(float_to_pcm16(np.repeat(loud(1.0), 2)), rate=16_000, channels=2))
+    style = ("--numerals", "--profanity-filter", "-k", "Quixbury, Zorblatt")
+    assert shell.json("listen", str(two), "--multichannel", *style)["utterances"] == []
+    one_channel = tmp_path / "one.wav"
+    one_channel.write_bytes(wav(float_to_pcm16(loud(1.0)), rate=16_000))
+    alone = shell.run("listen", str(one_channel), "--multichannel")
+    assert alone.returncode == 1 and b"one channel" in alone.stderr
+    refused = shell.run("listen", str(two), "-k", "x" * 101)
+    assert refused.returncode == 1 and b"keyterms" in refused.stderr
+    live = shell.run("listen", "--live", "--raw", "-k", "x" * 101, given=bytes(3200))
+    assert live.returncode == 1 and b"keyterms" in live.stderr
+    translated = shell.run("listen", str(two), "--translate", "--speakers")
+    assert b"Traceback" not in translated.stderr
+
+
 def test_a_chat_is_answered_and_continued(shell: Shell) -> None:
     assert shell.output("chat", "one", "two").strip() == "one two"
     assert "piped" in shell.output("chat", "Say:", "-", given=b"piped words")
@@ -206,6 +245,9 @@ def test_a_login_stores_a_key_that_only_the_user_can_read_and_only_that_service_
         (("keys", "delete", "7"), 1, "no API key"),
         (("--url", "127.0.0.1:9", "usage"), 2, "has to begin with http"),
         (("talk",), 2, "is installed to record"),
+        (("explain", "<speak>a<brake/></speak>"), 1, "column 9: <brake> is not supported"),
+        (("speak", "x", "-o", "a.mp3", "-p", "None"), 1, "there is no dictionary None"),
+        (("pronunciations", "create", "a", "b"), 1, "entries.0"),
         (("fly",), 2, "No such command"),
     ],
 )
