@@ -16,7 +16,7 @@ from models.errors import EngineLost, UnknownVoice
 from models.tts.base import PackRef, SynthesisRequest
 from models.watermark.base import Watermark
 from pipelines.audio.watermarking import Watermarker
-from pipelines.errors import InvalidRequest, NothingToSpeak
+from pipelines.errors import InvalidRequest, NothingToSpeak, VoiceNotFound
 from pipelines.ports import TTSModel
 from pipelines.scheduling import DeadlineScheduler
 from pipelines.tasks import iterate_in_thread
@@ -297,13 +297,22 @@ class SpeechPipeline:
         )
         window = PrefetchWindow(
             plan.first,
-            lambda: asyncio.to_thread(next, plan.rest, None),
+            lambda: self._read_next(plan),
             lambda chunk, buffered_s: self._send(
                 plan, chunk, clock.deadline_s + buffered_s / passages[chunk.passage].tempo
             ),
             lambda: scheduler.admit(clock, is_slow=2 * voice.model.real_time_factor >= CROWDED),
         )
         return SynthesisRun(window, clock, processor, BEYOND_LONGEST * self._longest_of(request))
+
+    async def _read_next(self, plan: SpeechPlan) -> TextChunk | None:
+        """The next chunk, unless a voice is deleted or no longer shared. Raises VoiceNotFound."""
+        for custom in {one.voice.custom for one in plan.passages} - {None}:
+            if custom is not None and self._custom and plan.request.workspace_id is not None:
+                voice_id = custom.info.voice_id
+                if await self._custom.find(plan.request.workspace_id, voice_id=voice_id) is None:
+                    raise VoiceNotFound("the voice was deleted, or is no longer shared")
+        return await asyncio.to_thread(next, plan.rest, None)
 
     async def explain(self, plan: SpeechPlan) -> list[tuple[TextChunk, str]]:
         """Each chunk, and the symbols of its engine; "" for one that has none. Raises EngineError,

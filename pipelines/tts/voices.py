@@ -10,7 +10,7 @@ from uuid import UUID
 
 from configs.schema.voices import VoicesConfig
 from db.database import Database
-from db.voices.voices import Voice, ready_voices, voice_named, voice_of
+from db.voices.voices import Voice, ready_voices, visible_voice, voice_named
 from models.base import Accent, ModelInfo, VoiceGender, VoiceInfo
 from models.errors import EngineLost
 from pipelines.errors import NotFound, VoiceNotFound, VoiceNotReady
@@ -34,7 +34,7 @@ class ReadyCustomVoice:
     """A voice that is ready, and its pack."""
 
     info: VoiceInfo  # the description, as for voices of models
-    workspace_id: int
+    workspace_id: int  # of its owner
     pack_file: str
     pack_digest: str
 
@@ -72,7 +72,7 @@ class ReadyCustomVoices:
         found: Voice | None = None
         if voice_id is not None:
             if (identity := parse_id(voice_id)) is not None:
-                found = await self._database.read(voice_of, workspace_id, identity)
+                found = await self._database.read(visible_voice, workspace_id, identity)
         elif name_key is not None:
             found = await self._database.read(voice_named, workspace_id, name_key)
         if found is None:
@@ -84,7 +84,8 @@ class ReadyCustomVoices:
         return _as_ready(found)
 
     async def ready(self, workspace_id: int) -> list[ReadyCustomVoice]:
-        """All ready voices, newest first; not cached. Raises DatabaseUnavailable."""
+        """All ready voices, newest first, and shared ones; not cached. Raises
+        DatabaseUnavailable."""
         return [_as_ready(one) for one in await self._database.read(ready_voices, workspace_id)]
 
     def forget(self, voice_id: UUID, pack_digest: str | None) -> None:

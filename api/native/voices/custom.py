@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
 from fastapi import Query, Request
 from pydantic import AfterValidator, BaseModel, Field, field_validator
@@ -21,15 +22,19 @@ from api.http.uploads import (
     validated,
 )
 from configs.load import load_yaml
-from configs.schema.voices import CustomVoicesConfig, SampleRules
+from configs.schema.voices import CustomVoicesConfig
 from configs.settings import BRAND
+from db.voices.voices import Voice
+from pipelines.accounts.authentication import Principal
+from pipelines.billing.operation import Operation
 from pipelines.text.language_names import name_language
 from pipelines.tts.voices import AvailableVoice
 from pipelines.voices.checks import SampleFile
-from pipelines.voices.service import NewVoice
+from pipelines.voices.service import CustomVoices
 from pipelines.voices.voice_object import (
     CustomVoice,
     Moment,
+    NewVoice,
     VoiceGenderGiven,
     VoiceStatus,
     custom_voice,
@@ -40,6 +45,7 @@ router = make_router("voices", scope="voices")
 
 FIELDS = ("files", "files[]")  # as clients name a list of files
 SHOWN_NAME = 80  # characters of a file's name in a message
+VoiceName = Annotated[OneLine, NOT_BLANK]
 
 
 class VoiceLabels(BaseModel):
@@ -99,27 +105,28 @@ def _item(one: AvailableVoice) -> DefaultVoice:
     )
 
 
-class VoiceFields(BaseModel):
-    """The plain fields of the form; a form has only strings. Unknown fields are ignored."""
+class ConsentFields(BaseModel):
+    """Plain fields of the form; a form has only strings. Unknown fields are ignored."""
 
-    name: Annotated[OneLine, NOT_BLANK] = Field(min_length=1)
-    description: Annotated[str, Field(max_length=1000), AfterValidator(str.strip)] = ""
-    language: str = Field(
+    consent: Annotated[str, Field(max_length=2000), AfterValidator(str.strip)] = Field(
+        default="", description="What the speaker agreed to; kept as long as the voice."
+    )
+    consent_token: Annotated[str, Field(max_length=2000), AfterValidator(str.strip)] = Field(
         default="",
-        max_length=35,
+        description="Of a sentence of `POST /consent-sentences`, which one of the files "
+        "begins with.",
+    )
+
+
+class VoiceFields(ConsentFields):
+    name: VoiceName = Field(min_length=1)
+    description: Annotated[str, Field(max_length=1000), AfterValidator(str.strip)] = ""
+    language: Annotated[str, Field(max_length=35), AfterValidator(str.strip)] = Field(
+        default="",
         description="A language code, such as `es` or, for a British accent, `en-GB`; by default "
         "it is detected in the files.",
     )
     gender: VoiceGenderGiven = "neutral"
-    consent: Annotated[str, Field(max_length=2000), AfterValidator(str.strip)] = Field(
-        default="", description="What the speaker agreed to; kept as long as the voice."
-    )
-    consent_token: str = Field(
-        default="",
-        max_length=2000,
-        description="Of a sentence of `POST /consent-sentences`, which one of the files "
-        "begins with.",
-    )
 
     @field_validator("gender", mode="before")
     @classmethod
@@ -127,14 +134,15 @@ class VoiceFields(BaseModel):
         return "neutral" if value == "" else value
 
 
-def _files_schema() -> dict[str, Any]:
+def _files_schema(least: int | None = None) -> dict[str, Any]:
     rules = load_yaml(CustomVoicesConfig, "custom_voices").samples
+    least = least or rules.min_files
     return {
         "type": "array",
         "items": BINARY,
-        "minItems": rules.min_files,
+        "minItems": least,
         "maxItems": rules.max_files,
-        "description": f"{rules.min_files} to {rules.max_files} recordings of one speaker as MP3, "
+        "description": f"{least} to {rules.max_files} recordings of one speaker as MP3, "
         f"WAV or FLAC, each of {rules.min_seconds:g} to {rules.max_seconds:g} seconds and "
         f"{MAX_FILE_BYTES >> 20} MB at most, together {rules.min_total_seconds:g} seconds or more.",
     }
@@ -155,25 +163,47 @@ async def create_voice(
     or at the plan's limit of voices, large forms are refused before they are read. Recordings that
     fail the checks are charged from the 21st time in an hour on.
     """
-    rules = voices.custom.rules
-    limits = UploadLimits(max_files=rules.max_files)
+    return await _make(request, voices.custom, VoiceFields, (principal, operation))
 
-    check_room = partial(voices.custom.check_room, principal, operation)
+
+@router.post(
+    "/voices/{voice_id}/recordings",
+    status_code=201,
+    summary="Improve a custom voice by more recordings",
+    openapi_extra=form_schema("files", ConsentFields, _files_schema(1)),
+)
+async def improve_voice(
+    voice_id: str,
+    request: Request,
+    principal: PrincipalDep,
+    voices: VoicesDep,
+    operation: OperationDep,
+) -> CustomVoice:
+    """Begins a version of all its recordings, with an id of its own; charged like a new voice.
+
+    The voice stays in use. The version replaces it when it is ready, if it is more similar to
+    held-out recordings, measured in the same way; else it fails, and costs nothing.
+    """
+    earlier = await voices.custom.ready(principal, voice_id)
+    return await _make(request, voices.custom, ConsentFields, (principal, operation), earlier)
+
+
+async def _make(
+    request: Request,
+    custom: CustomVoices,
+    shape: type[ConsentFields],
+    payer: tuple[Principal, Operation],
+    earlier: Voice | None = None,
+) -> CustomVoice:
+    limits = UploadLimits(max_files=custom.rules.max_files)
+    check_room = partial(custom.check_room, *payer, earlier)
     async with receive_form(request, limits, check_room) as form:
-        fields = validated(VoiceFields, form.fields)
-        files = _files_of(form, rules)
-        new = NewVoice(
-            name=fields.name,
-            description=fields.description or None,
-            language=fields.language.strip() or None,
-            gender=fields.gender,
-            consent=fields.consent or None,
-            consent_token=fields.consent_token.strip() or None,
-            address=None if request.client is None else request.client.host,
-        )
-        work = voices.custom.create(principal, new, files, operation)
-        made = await while_connected(request.receive, work)
-    return custom_voice(made)
+        fields = {name: value or None for name, value in validated(shape, form.fields)}
+        files = _files_of(form, 1 if earlier else custom.rules.min_files, limits.max_files)
+        address = None if request.client is None else request.client.host
+        new = NewVoice(**fields, address=address, earlier=earlier)
+        work = custom.create(payer[0], new, files, payer[1])
+        return custom_voice(await while_connected(request.receive, work))
 
 
 class ConsentRequest(RequestModel):
@@ -215,17 +245,17 @@ class VoiceQuery(PageQuery):
     language: str | None = Field(
         default=None, max_length=35, pattern="^[A-Za-z]{2,3}([-_][A-Za-z0-9_-]*)?$"
     )
+    version_of: UUID | None = Field(default=None, description="Lists the versions of a voice.")
 
 
 @router.get("/voices", summary="The workspace's custom voices")
 async def list_voices(
     principal: PrincipalDep, voices: VoicesDep, query: Annotated[VoiceQuery, Query()]
 ) -> Page[CustomVoice]:
-    """Newest first."""
-    found, total = await voices.custom.page(
-        principal, query.page, query.limit, query.status, query.language
-    )
-    return query.answer([custom_voice(voice) for voice in found], total)
+    """Newest first, with those that are shared with it."""
+    which = (query.page, query.limit, query.status, query.language, query.version_of)
+    found, total = await voices.custom.page(principal, *which)
+    return query.answer([custom_voice(*one) for one in found], total)
 
 
 @router.get("/voices/{voice_id}", summary="A custom voice")
@@ -235,17 +265,15 @@ async def read_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep) 
 
 @router.delete("/voices/{voice_id}", summary="Delete a custom voice")
 async def delete_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep) -> Done:
-    """Also deletes its recordings. An unfinished voice is cancelled, and costs its progress."""
+    """Also deletes recordings, versions and shares. An unfinished voice costs its progress."""
     await voices.custom.delete(principal, voice_id)
     return Done(message="the voice is deleted")
 
 
-def _files_of(form: MultipartForm, rules: SampleRules) -> list[SampleFile]:
+def _files_of(form: MultipartForm, least: int, most: int) -> list[SampleFile]:
     found = [file for file in form.files if file.field in FIELDS]
-    if not rules.min_files <= len(found) <= rules.max_files:
-        message = (
-            f"files: {rules.min_files} to {rules.max_files} files are required; {len(found)} came"
-        )
+    if not least <= len(found) <= most:
+        message = f"files: {least} to {most} files are required; {len(found)} came"
         raise ApiError("invalid_file_count", message, param="files")
     return [
         SampleFile(_printable(file.filename) or f"file {number}", file.path)
