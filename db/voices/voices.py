@@ -11,7 +11,6 @@ from uuid import UUID, uuid4
 import sqlalchemy as sa
 from sqlalchemy import JSON, BigInteger, Index, Text, UniqueConstraint, case, func
 from sqlmodel import Field, Session, SQLModel, and_, col, or_, select
-from sqlmodel.sql.expression import SelectOfScalar
 
 from db.accounts import Workspace, workspace_reference
 from db.database import UtcDateTime, page_of, utc_now
@@ -125,25 +124,20 @@ def voice_of_report(session: Session, workspace_id: int, report_file: str) -> Vo
     return session.exec(query).first()
 
 
-def visible_voices(workspace_id: int, version_of: UUID | None = None) -> SelectOfScalar[Voice]:
-    """The query for its own voices and those shared with it, or else the versions of one."""
+def visible(workspace_id: int, version_of: UUID | None = None) -> tuple[Any, ...]:
+    """The conditions of its own voices and those shared with it, or else of versions of one."""
     mine = (VoiceShare.workspace_id == workspace_id, col(VoiceShare.accepted_at).is_not(None))
     shared = col(Voice.id).in_(select(VoiceShare.voice_id).where(*mine))
-    visible = or_(Voice.workspace_id == workspace_id, shared)
-    return select(Voice).where(visible, col(Voice.version_of) == version_of)
+    return or_(Voice.workspace_id == workspace_id, shared), col(Voice.version_of) == version_of
 
 
-def visible_voice(session: Session, workspace_id: int, voice_id: UUID) -> Voice | None:
-    """The voice that it may speak with; no version."""
-    return session.exec(visible_voices(workspace_id).where(Voice.id == voice_id)).one_or_none()
-
-
-def voice_named(session: Session, workspace_id: int, name_key: str) -> Voice | None:
-    """The newest voice of that name; its own before shared ones, and of these ready ones first."""
+def visible_voice(session: Session, workspace_id: int, which: Any) -> Voice | None:
+    """The newest of that id or name key; its own before shared ones, and of these ready ones."""
     shared = col(Voice.workspace_id) != workspace_id
     order = (shared, case(_USABLE_FIRST, value=Voice.status), col(Voice.created_at).desc())
-    query = visible_voices(workspace_id).where(Voice.name_key == name_key)
-    return session.exec(query.order_by(*order).limit(1)).first()
+    same = Voice.id == which if isinstance(which, UUID) else Voice.name_key == which
+    query = select(Voice).where(same, *visible(workspace_id)).order_by(*order)
+    return session.exec(query.limit(1)).first()
 
 
 def voices_page(
@@ -161,14 +155,14 @@ def voices_page(
         chosen.append(col(Voice.status) == status)
     if languages is not None:
         chosen.append(col(Voice.language).in_(languages))
-    query: Any = visible_voices(workspace_id, version_of).add_columns(col(Workspace.name))
-    query = query.where(*chosen).order_by(col(Voice.created_at).desc(), col(Voice.id))
+    query: Any = select(Voice, Workspace.name).where(*visible(workspace_id, version_of), *chosen)
+    query = query.order_by(col(Voice.created_at).desc(), col(Voice.id))
     return page_of(session, query, page, limit)
 
 
 def ready_voices(session: Session, workspace_id: int) -> list[Voice]:
     """The voices with status ready, newest first, and shared ones."""
-    query = visible_voices(workspace_id).where(Voice.status == "ready")
+    query = select(Voice).where(Voice.status == "ready", *visible(workspace_id))
     return list(session.exec(query.order_by(col(Voice.created_at).desc(), col(Voice.id))))
 
 

@@ -3,9 +3,12 @@
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 import click
 
+from configs.load import load_yaml
 from configs.settings import BRAND
 from deployments.cli import account, speech, talk, text
 from deployments.cli.service import ServiceClient
@@ -84,10 +87,15 @@ def _forward(
 
 for one in (
     *(speech.speak, speech.listen, talk.talk, text.chat, text.correct),
-    *(account.voices, account.keys, account.usage, account.plans, account.webhooks, account.login),
+    *(account.voices, account.keys, account.usage, account.webhooks, account.login),
     account.models,
 ):
     antiphon.add_command(one)
+requests = load_yaml(dict[str, dict[str, dict[str, Any]]], f"{Path(__file__).parent}/requests.yaml")
+for each, commands in requests.items():
+    for verb, spec in commands.items():
+        where = antiphon.commands.get(each, antiphon)
+        account.add_request(where, verb, spec)  # type: ignore[arg-type]
 for each, (source, purpose) in OPERATORS.items():
     _forward(each, source, purpose)
 for each, purpose in COMMANDS.items():

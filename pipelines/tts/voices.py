@@ -10,7 +10,7 @@ from uuid import UUID
 
 from configs.schema.voices import VoicesConfig
 from db.database import Database
-from db.voices.voices import Voice, ready_voices, visible_voice, voice_named
+from db.voices.voices import Voice, ready_voices, visible_voice
 from models.base import Accent, ModelInfo, VoiceGender, VoiceInfo
 from models.errors import EngineLost
 from pipelines.errors import NotFound, VoiceNotFound, VoiceNotReady
@@ -69,12 +69,10 @@ class ReadyCustomVoices:
     async def _look_up(
         self, workspace_id: int, voice_id: str | None, name_key: str | None
     ) -> ReadyCustomVoice | None:
-        found: Voice | None = None
-        if voice_id is not None:
-            if (identity := parse_id(voice_id)) is not None:
-                found = await self._database.read(visible_voice, workspace_id, identity)
-        elif name_key is not None:
-            found = await self._database.read(voice_named, workspace_id, name_key)
+        which = name_key if voice_id is None else parse_id(voice_id)
+        if which is None:
+            return None
+        found = await self._database.read(visible_voice, workspace_id, which)
         if found is None:
             return None
         if found.status == "failed":

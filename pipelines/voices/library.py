@@ -193,27 +193,18 @@ class VoiceLibrary:
             raise InvalidRequest("file: no model of this service speaks the voice in its language")
         if custom.consent_needed != "off" and file.consent_at is None:
             raise InvalidRequest("file: it has no consent of the speaker, which is required here")
-        if custom.consent_needed == "spoken" and passphrase:  # whoever knows it can make such files
+        if custom.consent_needed == "spoken" and passphrase:  # who knows it can make such a file
             raise InvalidRequest("passphrase: this service has to have heard the consent itself")
         voice_id, parts = new_voice_id(operation), [file.pack]
         if file.report is not None:
             parts.append(file.report.model_dump_json().encode())
         ids = [await custom.files.put(workspace_id, "voice", "", one, UNCLAIMED_S) for one in parts]
-        voice = Voice(
-            **file.model_dump(exclude=ORIGIN | {"pack", "report"}),
-            id=voice_id,
-            workspace_id=workspace_id,
-            name_key=key_of(file.name),
-            imported=file.model_dump(mode="json", include=ORIGIN),
-            status="ready",
-            progress=1.0,
-            estimated_completion=now,
-            finished_at=now,
-            operation=f"voice-{voice_id}",
-            pack_file=ids[0],
-            pack_digest=pack_digest(file.pack),
-            report_file=ids[1] if ids[1:] else None,
-        )
+        row = file.model_dump(exclude=ORIGIN | {"pack", "report"}) | {"name_key": key_of(file.name)}
+        row |= {"id": voice_id, "workspace_id": workspace_id, "operation": f"voice-{voice_id}"}
+        row |= {"status": "ready", "progress": 1.0, "estimated_completion": now, "finished_at": now}
+        row |= {"imported": file.model_dump(mode="json", include=ORIGIN), "pack_file": ids[0]}
+        row |= {"pack_digest": pack_digest(file.pack), "report_file": ids[1] if ids[1:] else None}
+        voice = Voice(**row)
 
         def add(session: Session) -> Voice:
             workspace = lock_workspace(session, workspace_id)

@@ -118,9 +118,7 @@ class CustomVoices:
             return made  # even if its consent token has expired since
         sentence = self._spoken_consent(principal, new)
         await self.database.read(self._check_room, principal.workspace_id, new.earlier)
-        language = None if new.earlier is None else new.earlier.language
-        if new.language is not None:
-            language = await self._known_language(new.language)
+        language = None if new.language is None else await self._known_language(new.language)
         least_ms = round(self.rules.min_total_seconds * 1000)
         counted = self.billing.counted_failure
         async with counted(principal.workspace_id, "stt", least_ms, operation):
@@ -165,8 +163,8 @@ class CustomVoices:
             voice.consent_by, voice.consent_address = principal.actor, new.address
             voice.consent_at = utc_now()
         if earlier is not None:
-            for same in ("name", "name_key", "description", "accent", "gender"):
-                setattr(voice, same, getattr(earlier, same))
+            same = (earlier.language, earlier.accent, earlier.gender)
+            voice.language, voice.accent, voice.gender = same
         return await self._keep(principal, voice, replace(checked, samples=checked.samples[count:]))
 
     @asynccontextmanager

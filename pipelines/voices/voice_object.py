@@ -18,16 +18,16 @@ Moment = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 @dataclass(frozen=True, slots=True)
 class NewVoice:
-    """A request for a voice, or for a version of an `earlier` one, named and described like it."""
+    """A request for a voice."""
 
-    name: str = ""
+    name: str
     description: str | None = None
     language: str | None = None  # any code, such as en-GB; None: that of the samples
     gender: VoiceGenderGiven = "neutral"
     consent: str | None = None  # attested in words
     consent_token: str | None = None  # of a spoken sentence
     address: str | None = None  # of the client
-    earlier: Voice | None = None
+    earlier: Voice | None = None  # of which it is to be a version, in the same language
 
 
 class CustomVoice(BaseModel):

@@ -24,13 +24,9 @@ from api.http.uploads import (
 from configs.load import load_yaml
 from configs.schema.voices import CustomVoicesConfig
 from configs.settings import BRAND
-from db.voices.voices import Voice
-from pipelines.accounts.authentication import Principal
-from pipelines.billing.operation import Operation
 from pipelines.text.language_names import name_language
 from pipelines.tts.voices import AvailableVoice
 from pipelines.voices.checks import SampleFile
-from pipelines.voices.service import CustomVoices
 from pipelines.voices.voice_object import (
     CustomVoice,
     Moment,
@@ -105,28 +101,27 @@ def _item(one: AvailableVoice) -> DefaultVoice:
     )
 
 
-class ConsentFields(BaseModel):
-    """Plain fields of the form; a form has only strings. Unknown fields are ignored."""
+class VoiceFields(BaseModel):
+    """The plain fields of the form; a form has only strings. Unknown fields are ignored."""
 
-    consent: Annotated[str, Field(max_length=2000), AfterValidator(str.strip)] = Field(
-        default="", description="What the speaker agreed to; kept as long as the voice."
-    )
-    consent_token: Annotated[str, Field(max_length=2000), AfterValidator(str.strip)] = Field(
-        default="",
-        description="Of a sentence of `POST /consent-sentences`, which one of the files "
-        "begins with.",
-    )
-
-
-class VoiceFields(ConsentFields):
     name: VoiceName = Field(min_length=1)
     description: Annotated[str, Field(max_length=1000), AfterValidator(str.strip)] = ""
-    language: Annotated[str, Field(max_length=35), AfterValidator(str.strip)] = Field(
+    language: Annotated[str, AfterValidator(str.strip)] = Field(
         default="",
+        max_length=35,
         description="A language code, such as `es` or, for a British accent, `en-GB`; by default "
         "it is detected in the files.",
     )
     gender: VoiceGenderGiven = "neutral"
+    consent: Annotated[str, Field(max_length=2000), AfterValidator(str.strip)] = Field(
+        default="", description="What the speaker agreed to; kept as long as the voice."
+    )
+    consent_token: Annotated[str, AfterValidator(str.strip)] = Field(
+        default="",
+        max_length=2000,
+        description="Of a sentence of `POST /consent-sentences`, which one of the files "
+        "begins with.",
+    )
 
     @field_validator("gender", mode="before")
     @classmethod
@@ -134,17 +129,17 @@ class VoiceFields(ConsentFields):
         return "neutral" if value == "" else value
 
 
-def _files_schema(least: int | None = None) -> dict[str, Any]:
+def _files_schema() -> dict[str, Any]:
     rules = load_yaml(CustomVoicesConfig, "custom_voices").samples
-    least = least or rules.min_files
     return {
         "type": "array",
         "items": BINARY,
-        "minItems": least,
+        "minItems": rules.min_files,
         "maxItems": rules.max_files,
-        "description": f"{least} to {rules.max_files} recordings of one speaker as MP3, "
+        "description": f"{rules.min_files} to {rules.max_files} recordings of one speaker as MP3, "
         f"WAV or FLAC, each of {rules.min_seconds:g} to {rules.max_seconds:g} seconds and "
-        f"{MAX_FILE_BYTES >> 20} MB at most, together {rules.min_total_seconds:g} seconds or more.",
+        f"{MAX_FILE_BYTES >> 20} MB at most, together {rules.min_total_seconds:g} seconds or more. "
+        "A version needs only one.",
     }
 
 
@@ -155,55 +150,35 @@ def _files_schema(least: int | None = None) -> dict[str, Any]:
     openapi_extra=form_schema("files", VoiceFields, _files_schema()),
 )
 async def create_voice(
-    request: Request, principal: PrincipalDep, voices: VoicesDep, operation: OperationDep
+    request: Request,
+    principal: PrincipalDep,
+    voices: VoicesDep,
+    operation: OperationDep,
+    version_of: Annotated[UUID | None, Query(description="A voice to improve.")] = None,
 ) -> CustomVoice:
     """The recordings are checked before the response; the voice takes minutes to build.
 
     Its price is held until it is ready, and released if it cannot be built. Without credit,
     or at the plan's limit of voices, large forms are refused before they are read. Recordings that
     fail the checks are charged from the 21st time in an hour on.
+
+    With `version_of` these and the recordings of that voice become a version of it, with an id of
+    its own. The voice stays in use; the version replaces it when it is ready, if it is more similar
+    to held-out recordings, measured in the same way, and fails else.
     """
-    return await _make(request, voices.custom, VoiceFields, (principal, operation))
+    rules = voices.custom.rules
+    limits = UploadLimits(max_files=rules.max_files)
 
-
-@router.post(
-    "/voices/{voice_id}/recordings",
-    status_code=201,
-    summary="Improve a custom voice by more recordings",
-    openapi_extra=form_schema("files", ConsentFields, _files_schema(1)),
-)
-async def improve_voice(
-    voice_id: str,
-    request: Request,
-    principal: PrincipalDep,
-    voices: VoicesDep,
-    operation: OperationDep,
-) -> CustomVoice:
-    """Begins a version of all its recordings, with an id of its own; charged like a new voice.
-
-    The voice stays in use. The version replaces it when it is ready, if it is more similar to
-    held-out recordings, measured in the same way; else it fails, and costs nothing.
-    """
-    earlier = await voices.custom.ready(principal, voice_id)
-    return await _make(request, voices.custom, ConsentFields, (principal, operation), earlier)
-
-
-async def _make(
-    request: Request,
-    custom: CustomVoices,
-    shape: type[ConsentFields],
-    payer: tuple[Principal, Operation],
-    earlier: Voice | None = None,
-) -> CustomVoice:
-    limits = UploadLimits(max_files=custom.rules.max_files)
-    check_room = partial(custom.check_room, *payer, earlier)
+    earlier = version_of and await voices.custom.ready(principal, str(version_of))
+    check_room = partial(voices.custom.check_room, principal, operation, earlier)
     async with receive_form(request, limits, check_room) as form:
-        fields = {name: value or None for name, value in validated(shape, form.fields)}
-        files = _files_of(form, 1 if earlier else custom.rules.min_files, limits.max_files)
+        fields = {name: value or None for name, value in validated(VoiceFields, form.fields)}
+        files = _files_of(form, 1 if earlier else rules.min_files, rules.max_files)
         address = None if request.client is None else request.client.host
         new = NewVoice(**fields, address=address, earlier=earlier)
-        work = custom.create(payer[0], new, files, payer[1])
-        return custom_voice(await while_connected(request.receive, work))
+        work = voices.custom.create(principal, new, files, operation)
+        made = await while_connected(request.receive, work)
+    return custom_voice(made)
 
 
 class ConsentRequest(RequestModel):

@@ -94,10 +94,7 @@ async def end_share(share_id: str, principal: PrincipalDep, voices: VoicesDep) -
 
 class Export(RequestModel):
     passphrase: str | None = Field(
-        default=None,
-        min_length=12,
-        max_length=1000,
-        description="Opens the file anywhere; without one only this service does.",
+        default=None, min_length=12, max_length=1000, description="Without one only we can open it."
     )
 
 
