@@ -47,7 +47,7 @@ NO_PREVIEW = (
 )
 NO_SHARE = "no voice is shared under that id; GET /voice-shares lists them"
 NO_VOICE = "file: it is no voice that this version of the service has exported"
-MARK, SALT_BYTES, ABOUT = b"antiphon voice 1\n", 16, "exported voice"
+MARK, SALT_BYTES, ABOUT = b"antiphon voice 1\n", 16, "exported voice "
 MAX_BYTES = 3 << 20
 ORIGIN = {"id", "created_at", "exported_at"}
 
@@ -178,7 +178,7 @@ class VoiceLibrary:
         await self._custom.database.run(audit, voice.workspace_id, *what)
         salt = os.urandom(SALT_BYTES)
         sealing = await asyncio.to_thread(self._sealing, passphrase, salt)
-        return MARK + salt + sealing.encrypt(content, ABOUT)
+        return MARK + salt + sealing.encrypt(content, ABOUT + salt.hex())
 
     async def load(
         self, principal: Principal, data: bytes, passphrase: str | None, operation: Operation
@@ -227,7 +227,7 @@ class VoiceLibrary:
         try:
             if not data.startswith(MARK):
                 raise ValueError("another format")
-            content = self._sealing(passphrase, salt).decrypt(rest, ABOUT)
+            content = self._sealing(passphrase, salt).decrypt(rest, ABOUT + salt.hex())
             file = VoiceFile.model_validate_json(content)
             (read_prompt if file.engine == "csm" else read_pack)(file.pack)
             if b"\\u0000" in content or not file.name.isprintable():
