@@ -247,9 +247,7 @@ def build_services(
             history=history,
         ),
         voices=VoiceServices(
-            catalogue=synthesis.directory,
-            custom=custom,
-            library=VoiceLibrary(custom, encryption),
+            catalogue=synthesis.directory, custom=custom, library=VoiceLibrary(custom, encryption)
         ),
         platform=PlatformServices(
             accounts=accounts,

@@ -174,7 +174,9 @@ class FitAttempt:
                 if isinstance(result, FailedFit):
                     done = await self.queue.fail(self.claimed, result.code, result.reason, report)
                 else:
-                    made = result.pack, result.similarity, report, result.replaced_similarity
+                    judged = None if result.report is None else result.report.judged
+                    before = None if judged is None else judged.replaced_similarity
+                    made = (result.pack, result.similarity, report, before)
                     done = await self.queue.publish(self.claimed, self.engine, *made)
                 self._is_finished = True
                 return done

@@ -27,13 +27,7 @@ from pipelines.text.segmentation import clean
 from pipelines.text.spoken_length import COUNTED, LETTERS_PER_S, most_spoken, spoken_lengths
 from pipelines.tts.dictionaries import Dictionaries
 from pipelines.tts.pacing import FairScheduler, InFlightChunk, PlaybackClock, PrefetchWindow
-from pipelines.tts.reading import (
-    PassageReader,
-    SpeechRequest,
-    SpokenPassage,
-    chunks_of,
-    parse,
-)
+from pipelines.tts.reading import PassageReader, SpeechRequest, SpokenPassage, chunks_of, parse
 from pipelines.tts.shaping import (
     SpeechProcessor,
     SpokenChunk,
@@ -306,13 +300,14 @@ class SpeechPipeline:
         return SynthesisRun(window, clock, processor, BEYOND_LONGEST * self._longest_of(request))
 
     async def _read_next(self, plan: SpeechPlan) -> TextChunk | None:
-        """The next chunk, unless a voice is deleted or no longer shared. Raises VoiceNotFound."""
-        for custom in {one.voice.custom for one in plan.passages} - {None}:
-            if custom is not None and self._custom and plan.request.workspace_id is not None:
-                voice_id = custom.info.voice_id
-                if await self._custom.find(plan.request.workspace_id, voice_id=voice_id) is None:
-                    raise VoiceNotFound("the voice was deleted, or is no longer shared")
-        return await asyncio.to_thread(next, plan.rest, None)
+        """Raises VoiceNotFound once the voice is deleted or no longer shared."""
+        chunk = await asyncio.to_thread(next, plan.rest, None)
+        custom = None if chunk is None else plan.passages[chunk.passage].voice.custom
+        if custom is not None and self._custom is not None:
+            mine, voice_id = plan.request.workspace_id or 0, custom.info.voice_id
+            if await self._custom.find(mine, voice_id=voice_id) is None:
+                raise VoiceNotFound("the voice was deleted, or is no longer shared")
+        return chunk
 
     async def explain(self, plan: SpeechPlan) -> list[tuple[TextChunk, str]]:
         """Each chunk, and the symbols of its engine; "" for one that has none. Raises EngineError,

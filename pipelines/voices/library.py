@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat
 from sqlmodel import Session, col, delete, update
 
 from db.accounts import find_workspace, lock_workspace
@@ -41,10 +41,7 @@ from pipelines.voices.service import (
 )
 from pipelines.voices.voice_object import VoiceGenderGiven, voice_event
 
-NO_PREVIEW = (
-    "there is no preview of this voice: the first comes about a minute after its work has begun, "
-    "and the last is deleted when the voice is finished"
-)
+NO_PREVIEW = "there is no preview: it comes within a minute of work, and goes when that is done"
 NO_SHARE = "no voice is shared under that id; GET /voice-shares lists them"
 NO_VOICE = "file: it is no voice that this version of the service has exported"
 MARK, SALT_BYTES, ABOUT = b"antiphon voice 1\n", 16, "exported voice "
@@ -75,7 +72,7 @@ class VoiceFile(BaseModel):
     consent_sentence: Text | None
     consent_by: Short | None
     consent_address: Annotated[str, Field(max_length=64)] | None
-    consent_at: datetime | None
+    consent_at: AwareDatetime | None
     pack: bytes = Field(max_length=MOST_BYTES)
     report: VoiceReport | None
 

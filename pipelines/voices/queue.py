@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 HOLD = timedelta(days=7)  # of the price; extended until the voice is finished
 HOLD_LEFT = timedelta(days=6)  # a hold with less left is extended
 UNPUBLISHED_S = 3600.0  # until files expire that no voice refers to yet
-STILL_SPOKEN = timedelta(hours=1)  # a pack that was replaced, by what began before
+STILL_SPOKEN = timedelta(hours=1)  # a pack that was replaced, by what began before then
 GIVEN_UP = "the voice could not be made; nothing was charged, and it may be tried again"
 
 
@@ -148,9 +148,8 @@ class VoiceQueue:
                 voice.preview_file, voice.preview_at = stored["preview"], utc_now()
                 voice.similarity = preview[1]
 
-        return await self._with_files(
-            claimed, {"checkpoint": data, "preview": preview and preview[0]}, keep
-        )
+        parts = {"checkpoint": data, "preview": preview and preview[0]}
+        return await self._with_files(claimed, parts, keep)
 
     async def publish(
         self,

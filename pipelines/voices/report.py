@@ -150,7 +150,6 @@ class FittedVoice:
     pack: bytes  # as models.tts.voice_pack writes it
     similarity: float  # of unseen sentences with held-out recordings
     report: VoiceReport | None = None
-    replaced_similarity: float | None = None  # the same of the voice that it is to replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,16 +202,13 @@ def samples_of(sentence: str, source: Pcm, clone: NDArray[np.int16] | None) -> S
         return None
     shown = source[: int(SHOWN_S * SPEAKER_SAMPLE_RATE)]
     said = pcm16_to_float(clone.tobytes())
-    return Samples(sentence=sentence, source=_sound(shown), clone=_sound(said))
+    source, sound = (base64.b64encode(ogg_opus(one)).decode() for one in (shown, said))
+    return Samples(sentence=sentence, source=source, clone=sound)
 
 
 def best_so_far(curve: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
     best = accumulate((value for _, value in curve), max)
     return [(count, round(value, 4)) for (count, _), value in zip(curve, best, strict=True)]
-
-
-def _sound(pcm: Pcm) -> str:
-    return base64.b64encode(ogg_opus(pcm)).decode()
 
 
 def ogg_opus(pcm: Pcm) -> bytes:

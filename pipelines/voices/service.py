@@ -26,10 +26,9 @@ from models.errors import EngineError
 from models.registry import TTS
 from models.stt.base import FILE, TranscriptionRequest
 from pipelines.accounts.authentication import UNAUTHORIZED, Principal
-from pipelines.billing.billing import Billing, to_usd
+from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
 from pipelines.errors import (
-    InsufficientCredit,
     InvalidRequest,
     NotFound,
     PipelineError,
@@ -102,11 +101,7 @@ class CustomVoices:
         return self._consent.issue(principal.workspace_id, language or FALLBACK_LANGUAGE)
 
     async def create(
-        self,
-        principal: Principal,
-        new: NewVoice,
-        files: Sequence[SampleFile],
-        operation: Operation,
+        self, principal: Principal, new: NewVoice, files: Sequence[SampleFile], operation: Operation
     ) -> Voice:
         """Checks and stores the samples, queues the voice, and holds its price.
 
@@ -122,50 +117,43 @@ class CustomVoices:
         least_ms = round(self.rules.min_total_seconds * 1000)
         counted = self.billing.counted_failure
         async with counted(principal.workspace_id, "stt", least_ms, operation):
-            return await self._create(principal, new, files, operation, sentence, language)
-
-    async def _create(
-        self,
-        principal: Principal,
-        new: NewVoice,
-        files: Sequence[SampleFile],
-        operation: Operation,
-        sentence: ConsentSentence | None,
-        language: str | None,
-    ) -> Voice:
-        earlier, owner = new.earlier, str(principal.workspace_id)
-        async with self._recordings(earlier) as before:
-            if (count := len(before)) + len(files) > MOST_RECORDINGS:
-                raise InvalidRequest(f"files: a voice has at most {MOST_RECORDINGS} recordings")
-            checked = await self._checker.check([*before, *files], principal.workspace_id)
-        if sentence is not None:
-            place, said = await self._consent.find(sentence, checked.openings[count:], owner)
-            least = self._consent.min_similarity
-            await self._checker.check_speaker(said, checked, count + place, least)
-        voice_id = new_voice_id(operation)
-        voice = Voice(
-            id=voice_id,
-            workspace_id=principal.workspace_id,
-            version_of=earlier and earlier.id,
-            name=new.name,
-            name_key=key_of(new.name),
-            description=new.description,
-            language=language or await self._detect_language(checked, owner),
-            accent=None if new.language is None else accent_of(new.language),
-            gender=new.gender,
-            pitch_hz=checked.pitch_hz,
-            estimated_completion=utc_now(),  # until the queue is known
-            operation=f"voice-{voice_id}",
-        )
-        if new.consent is not None or sentence is not None:
-            voice.consent = new.consent
-            voice.consent_sentence = None if sentence is None else sentence.text
-            voice.consent_by, voice.consent_address = principal.actor, new.address
-            voice.consent_at = utc_now()
-        if earlier is not None:
-            same = (earlier.language, earlier.accent, earlier.gender)
-            voice.language, voice.accent, voice.gender = same
-        return await self._keep(principal, voice, replace(checked, samples=checked.samples[count:]))
+            earlier, owner = new.earlier, str(principal.workspace_id)
+            async with self._recordings(earlier) as before:
+                if (count := len(before)) + len(files) > MOST_RECORDINGS:
+                    raise InvalidRequest(f"files: a voice has at most {MOST_RECORDINGS} recordings")
+                checked = await self._checker.check([*before, *files], principal.workspace_id)
+            if sentence is not None:
+                place, said = await self._consent.find(sentence, checked.openings[count:], owner)
+                least = self._consent.min_similarity
+                await self._checker.check_speaker(said, checked, count + place, least)
+            voice_id = new_voice_id(operation)
+            voice = Voice(
+                id=voice_id,
+                workspace_id=principal.workspace_id,
+                version_of=earlier and earlier.id,
+                name=new.name,
+                name_key=key_of(new.name),
+                description=new.description,
+                language=language or "",
+                accent=None if new.language is None else accent_of(new.language),
+                gender=new.gender,
+                pitch_hz=checked.pitch_hz,
+                estimated_completion=utc_now(),  # until the queue is known
+                operation=f"voice-{voice_id}",
+            )
+            if new.consent is not None or sentence is not None:
+                voice.consent = new.consent
+                voice.consent_sentence = None if sentence is None else sentence.text
+                voice.consent_by, voice.consent_address = principal.actor, new.address
+                voice.consent_at = utc_now()
+            if earlier is not None:
+                same = (earlier.language, earlier.accent, earlier.gender)
+                voice.language, voice.accent, voice.gender = same
+            elif language is None:
+                voice.language = await self._detect_language(checked, owner)
+            return await self._keep(
+                principal, voice, replace(checked, samples=checked.samples[count:])
+            )
 
     @asynccontextmanager
     async def _recordings(self, voice: Voice | None) -> AsyncIterator[list[SampleFile]]:
@@ -287,8 +275,8 @@ class CustomVoices:
         """Raises PlanRequired, InsufficientCredit or Unauthorized."""
         if earlier is None:
             self.check_plan(session, session.get(Workspace, workspace_id))
-        if ledger.credit_of(session, workspace_id) < self.billing.cost("voice", 1):
-            raise self._insufficient_credit()
+        if ledger.credit_of(session, workspace_id) < (cost := self.billing.cost("voice", 1)):
+            raise self.billing.refusal("voice", cost)
 
     def _spoken_consent(self, principal: Principal, new: NewVoice) -> ConsentSentence | None:
         """The sentence that a file must begin with. Raises InvalidRequest."""
@@ -312,12 +300,6 @@ class CustomVoices:
                 f"the plan allows {most} custom voice{'s' if most != 1 else ''}; delete one, "
                 "or subscribe to a larger plan"
             )
-
-    def _insufficient_credit(self) -> InsufficientCredit:
-        cost = to_usd(self.billing.cost("voice", 1))
-        return InsufficientCredit(
-            f"a voice costs {cost:.6f} USD, which is more than the credit of the workspace"
-        )
 
     async def _known_language(self, language: str) -> str:
         """The code of a language that voices support. Raises InvalidRequest or EngineLost."""
@@ -398,7 +380,7 @@ class CustomVoices:
         cost = self.billing.cost("voice", 1)
         wish = (workspace_id, voice.operation, "voice", cost, now + HOLD, principal.key_id or 0)
         if not ledger.hold(session, *wish):
-            raise self._insufficient_credit()
+            raise self.billing.refusal("voice", cost)
         self.billing.add_events(session, workspace_id, (voice_event("voice.created", voice),))
         details = {
             "samples": len(samples),

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from anyio import to_thread
 from fastapi import Query, Request
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.responses import Response
 
 from api.http.bodies import Done, Id, Page, PageQuery, RequestModel, Shown
@@ -92,9 +92,9 @@ async def end_share(share_id: str, principal: PrincipalDep, voices: VoicesDep) -
     return Done(message="the voice is no longer shared")
 
 
-class Export(RequestModel):
+class Sealing(RequestModel):
     passphrase: str | None = Field(
-        default=None, min_length=12, max_length=1000, description="Without one only we can open it."
+        default=None, min_length=12, max_length=1000, description="Null: for this service only."
     )
 
 
@@ -105,7 +105,7 @@ class Export(RequestModel):
     responses={200: {"content": {"application/octet-stream": {"schema": BINARY}}}},
 )
 async def export_voice(
-    voice_id: str, body: Export, principal: PrincipalDep, voices: VoicesDep
+    voice_id: str, body: Sealing, principal: PrincipalDep, voices: VoicesDep
 ) -> Response:
     """With its report and the consent, without its recordings. It is encrypted, and a change of it
     is noticed."""
@@ -114,21 +114,17 @@ async def export_voice(
     return Response(sealed, media_type="application/octet-stream", headers=headers)
 
 
-class ImportFields(BaseModel):
-    passphrase: str = Field(default="", max_length=1000, description="Of the export, if any.")
-
-
 @router.post(
     "/voice-imports",
     status_code=201,
     summary="Import a voice from a sealed file",
-    openapi_extra=form_schema("file", ImportFields, BINARY | {"description": "Of an export."}),
+    openapi_extra=form_schema("file", Sealing, BINARY | {"description": "Of an export."}),
 )
 async def import_voice(
     request: Request, principal: PrincipalDep, voices: VoicesDep, operation: OperationDep
 ) -> CustomVoice:
     """A voice that is ready, free of charge, with the report and consent of the file."""
     async with receive_form(request, UploadLimits(max_file_bytes=MAX_BYTES)) as form:
-        passphrase = validated(ImportFields, form.fields).passphrase or None
+        passphrase = validated(Sealing, form.fields).passphrase
         data = await to_thread.run_sync(form.file("file").path.read_bytes)
     return custom_voice(await voices.library.load(principal, data, passphrase, operation))

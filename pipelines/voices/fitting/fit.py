@@ -228,7 +228,7 @@ class Fit:
             return FailedFit(TOO_UNCLEAR, reason, report)
         style = np.array(chosen.style, np.float32)
         pack = pack_of(self.target, style, [chosen.bands], self._rated[0].sample_rate)
-        return FittedVoice(pack, rating.held_out, report, self._replaced_similarity())
+        return FittedVoice(pack, rating.held_out, report)
 
     def _is_searched(self) -> bool:
         """Whether the evaluations are used up, or the last generations were no better."""
@@ -296,14 +296,11 @@ class Fit:
         floor = self._config.min_quality
         return max(self._progress.candidates, key=lambda one: choice[one.name].score(stock, floor))
 
-    def _replaced_similarity(self) -> float | None:
-        rated = self._progress.judgement.get(REPLACED)
-        return None if rated is None else rated.held_out
-
     def _report(self, rating: SelectionResult) -> VoiceReport:
         state, speaker, titles = self._progress, self._speaker, self._prior.titles
         stock = state.judgement[STOCK + self._native]
         nearest = state.judgement[STOCK + self._stock[0][0]]
+        replaced = state.judgement.get(REPLACED)
         sound = next((one.sound for one in self._rated if one.sound is not None), None)
         return VoiceReport(
             evaluations=state.evaluations,
@@ -318,7 +315,7 @@ class Fit:
             judged=Judged(
                 similarity=rating.held_out,
                 stock_similarity=max(stock.held_out, nearest.held_out),
-                replaced_similarity=self._replaced_similarity(),
+                replaced_similarity=None if replaced is None else replaced.held_out,
                 wer=rating.error_rate,
                 stock_wer=stock.error_rate,
                 dnsmos=rating.quality,

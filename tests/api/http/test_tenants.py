@@ -78,7 +78,7 @@ BODIES: dict[Operation, dict[str, Any]] = {
     **{("POST", path): {"text": "Hi."} for path in IN_BODIES["voice_id"] + IN_BODIES["voiceId"]},
     ("POST", "/openai/v1/audio/speech"): {"model": "tts-1", "input": "Hi."},
     ("PUT", "/pronunciations/{dictionary_id}"): {"name": "n", "entries": []},
-    ("PATCH", "/voices/{voice_id}"): {"name": "Mine"},
+    ("PATCH", "/voices/{voice_id}"): {"name": "Ann"},
     ("POST", "/voices/{voice_id}/export"): {},
     ("POST", "/voices/{voice_id}/shares"): {
         "email": "third@example.com",
