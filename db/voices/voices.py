@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-import sqlalchemy as sa
 from sqlalchemy import JSON, BigInteger, Index, Text, UniqueConstraint, case, func
+from sqlalchemy import select as select_columns
 from sqlmodel import Field, Session, SQLModel, and_, col, or_, select
 
 from db.accounts import Workspace, workspace_reference
@@ -197,7 +197,7 @@ def shares_of(workspace_id: int) -> Any:
     the voice, its `owner`, and whether that `is_own`."""
     is_own = col(Voice.workspace_id) == workspace_id
     owner = (Voice.workspace_id.label("owner_id"), Workspace.name.label("owner"))
-    query = sa.select(VoiceShare.__table__, Voice.name, *owner, is_own.label("is_own"))
+    query = select_columns(VoiceShare.__table__, Voice.name, *owner, is_own.label("is_own"))
     query = query.where(Voice.id == VoiceShare.voice_id, Workspace.id == Voice.workspace_id)
     return query.where(or_(VoiceShare.workspace_id == workspace_id, is_own)).order_by(
         col(VoiceShare.created_at).desc(), col(VoiceShare.id)

@@ -186,15 +186,14 @@ def add_request(group: click.Group, name: str, spec: dict[str, Any]) -> None:
     body, options, upload = (spec.get(one, ()) for one in ("body", "options", "upload"))
 
     @pass_service
-    def run(service: ServiceClient, recordings: tuple[Path, ...] = (), **told: Any) -> None:
+    def run(service: ServiceClient, files: tuple[Path, ...] = (), **told: Any) -> None:
         sent = given(**{one: told[one] for one in (*body, *options)}) | spec.get("fixed", {})
-        files = [(upload, (file.name, file.read_bytes())) for file in recordings]
-        parts = {"data": sent, "files": files} if files else {"json": sent} if sent else {}
+        uploads = [(upload, (file.name, file.read_bytes())) for file in files]
+        parts = {"data": sent, "files": uploads} if files else {"json": sent} if sent else {}
         if target := told.get("target"):
+            asked = Request(method, path.format(**told), {"json": sent}, httpx.Response.read)
             with service.client() as client:
-                asked = Request(method, path.format(**told), {"json": sent}, httpx.Response.read)
-                target.write(client.send(asked))
-            return
+                return target.write(client.send(asked))
         found = service.ask(method, path.format(**told), **parts)
         if columns := spec.get("columns"):
             rows = [tuple(_cell(row[one]) for one in columns.values()) for row in found[spec["of"]]]
@@ -206,11 +205,9 @@ def add_request(group: click.Group, name: str, spec: dict[str, Any]) -> None:
     params: list[click.Parameter] = [click.Argument([one]) for one in names]
     params += [click.Option([f"--{one}"], help=about) for one, about in dict(options).items()]
     if upload:
-        params.append(
-            click.Argument(["recordings"], metavar="FILE...", nargs=-1, required=True, type=FILES)
-        )
+        params.append(click.Argument(["files"], nargs=-1, required=True, type=FILES))
     if spec.get("saves"):
-        params.append(click.Argument(["target"], metavar="FILE", type=click.File("wb", lazy=True)))
+        params.append(click.Argument(["target"], type=click.File("wb", lazy=True)))
     command = click.Command(name, callback=run, params=params, help=spec["about"])
     prompt = spec.get("confirm")
     group.add_command(click.confirmation_option(prompt=prompt)(command) if prompt else command)

@@ -82,8 +82,7 @@ class ReadyCustomVoices:
         return _as_ready(found)
 
     async def ready(self, workspace_id: int) -> list[ReadyCustomVoice]:
-        """All ready voices, newest first, and shared ones; not cached. Raises
-        DatabaseUnavailable."""
+        """All ready ones, also shared, newest first; not cached. Raises DatabaseUnavailable."""
         return [_as_ready(one) for one in await self._database.read(ready_voices, workspace_id)]
 
     def forget(self, voice_id: UUID, pack_digest: str | None) -> None:

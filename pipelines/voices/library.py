@@ -41,8 +41,6 @@ from pipelines.voices.service import (
 )
 from pipelines.voices.voice_object import VoiceGenderGiven, voice_event
 
-NO_PREVIEW = "there is no preview: it comes within a minute of work, and goes when that is done"
-NO_SHARE = "no voice is shared under that id; GET /voice-shares lists them"
 NO_VOICE = "file: it is no voice that this version of the service has exported"
 MARK, SALT_BYTES, ABOUT = b"antiphon voice 1\n", 16, "exported voice "
 MAX_BYTES = 3 << 20
@@ -103,7 +101,7 @@ class VoiceLibrary:
         """Ogg Opus. Raises NotFound or StorageUnavailable."""
         voice = await self._custom.get(principal, voice_id)
         if voice.preview_file is None:
-            raise NotFound(NO_PREVIEW)
+            raise NotFound("there is no preview: one is kept while the voice is being made")
         return await self._custom.files.read(voice.workspace_id, voice.preview_file)
 
     async def offer(self, principal: Principal, voice_id: str, email: str) -> Any:
@@ -146,15 +144,15 @@ class VoiceLibrary:
             query = shares_of(mine).where(VoiceShare.id == this)
             found = session.execute(query).first()
             if found is None or (accept and found.workspace_id != mine):
-                raise NotFound(NO_SHARE)
+                raise NotFound("no voice is shared under that id; GET /voice-shares lists them")
             accepted = update(VoiceShare).values(accepted_at=found.accepted_at or utc_now())
             statement = accepted if accept else delete(VoiceShare)
             change_rows(session, statement.where(col(VoiceShare.id) == this))
             action = "voice.share_accepted" if accept else "voice.share_ended"
             for workspace_id in sorted({found.owner_id, found.workspace_id or found.owner_id}):
                 actor = principal.actor if workspace_id == mine else SERVICE
-                details = {"share": str(this)}
-                audit(session, workspace_id, action, actor, str(found.voice_id), details)
+                what = (actor, str(found.voice_id), {"share": str(this)})
+                audit(session, workspace_id, action, *what)
             return session.execute(query).first() or found
 
         changed = await self._custom.database.run(change)
@@ -212,8 +210,7 @@ class VoiceLibrary:
             session.add(voice)
             session.flush()
             custom.billing.add_events(session, workspace_id, (voice_event("voice.ready", voice),))
-            details = {"consent": voice.consent_at is not None}
-            audit(session, workspace_id, "voice.imported", principal.actor, str(voice_id), details)
+            audit(session, workspace_id, "voice.imported", principal.actor, str(voice_id))
             return voice
 
         return await custom.database.run(add)
