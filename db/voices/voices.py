@@ -196,12 +196,12 @@ def shares_of(workspace_id: int) -> Any:
     """The query for the shares that it offers or is offered: of each its columns, with the name of
     the voice, its `owner`, and whether that `is_own`."""
     is_own = col(Voice.workspace_id) == workspace_id
-    owner = (Voice.workspace_id.label("owner_id"), Workspace.name.label("owner"))
-    query = select_columns(VoiceShare.__table__, Voice.name, *owner, is_own.label("is_own"))
-    query = query.where(Voice.id == VoiceShare.voice_id, Workspace.id == Voice.workspace_id)
-    return query.where(or_(VoiceShare.workspace_id == workspace_id, is_own)).order_by(
-        col(VoiceShare.created_at).desc(), col(VoiceShare.id)
-    )
+    columns: list[Any] = [VoiceShare.metadata.tables["voice_share"], Voice.name]
+    columns += [col(Voice.workspace_id).label("owner_id"), col(Workspace.name).label("owner")]
+    mine = or_(VoiceShare.workspace_id == workspace_id, is_own)
+    query: Any = select_columns(*columns, is_own.label("is_own"))
+    query = query.where(Voice.id == VoiceShare.voice_id, Workspace.id == Voice.workspace_id, mine)
+    return query.order_by(col(VoiceShare.created_at).desc(), col(VoiceShare.id))
 
 
 def unfinished_operations(session: Session, workspace_id: int) -> list[str]:

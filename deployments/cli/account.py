@@ -89,7 +89,7 @@ def list_voices(service: ServiceClient, language: str | None) -> None:
 @click.option("--wait/--no-wait", default=True, help="Until the voice is ready.")
 @pass_service
 def add_voice(
-    service: ServiceClient, recordings: tuple[Path, ...], wait: bool, **fields: str | None
+    service: ServiceClient, /, recordings: tuple[Path, ...], wait: bool, **fields: str | None
 ) -> None:
     """Make a voice from three to ten recordings of one speaker.
 
@@ -186,14 +186,15 @@ def add_request(group: click.Group, name: str, spec: dict[str, Any]) -> None:
     body, options, upload = (spec.get(one, ()) for one in ("body", "options", "upload"))
 
     @pass_service
-    def run(service: ServiceClient, files: tuple[Path, ...] = (), **told: Any) -> None:
+    def run(service: ServiceClient, /, files: tuple[Path, ...] = (), **told: Any) -> None:
         sent = given(**{one: told[one] for one in (*body, *options)}) | spec.get("fixed", {})
         uploads = [(upload, (file.name, file.read_bytes())) for file in files]
         parts = {"data": sent, "files": uploads} if files else {"json": sent} if sent else {}
         if target := told.get("target"):
             asked = Request(method, path.format(**told), {"json": sent}, httpx.Response.read)
             with service.client() as client:
-                return target.write(client.send(asked))
+                target.write(client.send(asked))
+            return
         found = service.ask(method, path.format(**told), **parts)
         if columns := spec.get("columns"):
             rows = [tuple(_cell(row[one]) for one in columns.values()) for row in found[spec["of"]]]

@@ -178,9 +178,8 @@ class VoiceLibrary:
     async def load(
         self, principal: Principal, data: bytes, passphrase: str | None, operation: Operation
     ) -> Voice:
-        """A new voice of a file. Raises InvalidRequest for one that was changed, was sealed
-        otherwise, or has no voice for this service; PlanRequired, EngineLost or StorageUnavailable.
-        """
+        """A new voice of a file. Raises InvalidRequest for one that was changed or does not fit
+        this service; PlanRequired, EngineLost or StorageUnavailable."""
         custom, workspace_id, now = self._custom, principal.workspace_id, utc_now()
         file = await asyncio.to_thread(self._open, data, passphrase)
         model = await custom.directory.custom_voice_model(file.engine)

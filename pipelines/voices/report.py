@@ -202,8 +202,8 @@ def samples_of(sentence: str, source: Pcm, clone: NDArray[np.int16] | None) -> S
         return None
     shown = source[: int(SHOWN_S * SPEAKER_SAMPLE_RATE)]
     said = pcm16_to_float(clone.tobytes())
-    source, sound = (base64.b64encode(ogg_opus(one)).decode() for one in (shown, said))
-    return Samples(sentence=sentence, source=source, clone=sound)
+    first, second = (base64.b64encode(ogg_opus(one)).decode() for one in (shown, said))
+    return Samples(sentence=sentence, source=first, clone=second)
 
 
 def best_so_far(curve: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:

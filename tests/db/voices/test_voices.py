@@ -179,4 +179,4 @@ async def test_rows_of_failed_voices_are_deleted_after_their_retention(database:
     assert await database.run(delete_failed_voices, LATER) == 1
     assert await database.run(delete_failed_voices, LATER) == 0
     page, _ = await database.read(voices_page, mine, 1, 20)
-    assert [one.id for one in page] == [kept]
+    assert [one.id for one, _ in page] == [kept]
