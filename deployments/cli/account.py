@@ -180,7 +180,7 @@ def _cell(value: Any) -> str:
     return text[:10] if text[10:11] == "T" else text
 
 
-def add_request(group: click.Group, name: str, spec: dict[str, Any]) -> None:
+def add_request(group: Any, name: str, spec: dict[str, Any]) -> None:
     """A command of `requests.yaml`, which says what is in a `spec`."""
     method, path = spec["ask"].split()
     body, options, upload = (spec.get(one, ()) for one in ("body", "options", "upload"))
@@ -202,8 +202,7 @@ def add_request(group: click.Group, name: str, spec: dict[str, Any]) -> None:
         service.as_json |= "say" not in spec
         service.show(found, spec.get("say", "").format(**found))
 
-    names = [*re.findall(r"{(\w+)}", path), *body]
-    params: list[click.Parameter] = [click.Argument([one]) for one in names]
+    params: list[Any] = [click.Argument([one]) for one in (*re.findall(r"{(\w+)}", path), *body)]
     params += [click.Option([f"--{one}"], help=about) for one, about in dict(options).items()]
     if upload:
         params.append(click.Argument(["files"], nargs=-1, required=True, type=FILES))

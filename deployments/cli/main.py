@@ -94,8 +94,7 @@ for one in (
 requests = load_yaml(dict[str, dict[str, dict[str, Any]]], f"{Path(__file__).parent}/requests.yaml")
 for each, commands in requests.items():
     for verb, spec in commands.items():
-        where = antiphon.commands.get(each, antiphon)
-        account.add_request(where, verb, spec)  # type: ignore[arg-type]
+        account.add_request(antiphon.commands.get(each, antiphon), verb, spec)
 for each, (source, purpose) in OPERATORS.items():
     _forward(each, source, purpose)
 for each, purpose in COMMANDS.items():

@@ -20,7 +20,7 @@ from models.tts.base import PackRef
 STYLE_SHAPE = (510, 256)  # a row for each number of symbols
 MOST_TAPS = 8192
 MOST_BYTES = 2**20
-LARGEST = 30.0  # of a style or a tap; those of stock voices are below 3.2
+LARGEST = 10.0  # of a style or a tap; those of stock voices are below 3.2
 KEPT_PACKS = 32  # of half a megabyte each
 KEPT_S = 600.0  # since a pack was last used, so that the pack of a deleted voice expires
 

@@ -9,7 +9,7 @@ import asyncio
 import os
 from base64 import b64encode
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -223,12 +223,13 @@ class VoiceLibrary:
             content = self._sealing(passphrase, salt).decrypt(rest, ABOUT + salt.hex())
             file = VoiceFile.model_validate_json(content)
             (read_prompt if file.engine == "csm" else read_pack)(file.pack)
+            (file.consent_at or file.created_at).astimezone(UTC)  # of the year 1 it overflows
             if b"\\u0000" in content or not file.name.isprintable():
                 raise ValueError("control characters")
         except DecryptionError:
             what = "it is wrong" if passphrase else "the file was sealed with one, or elsewhere"
             raise InvalidRequest(f"passphrase: {what}, or the file was changed") from None
-        except (ValueError, WeightsCorrupt):
+        except (ValueError, OverflowError, WeightsCorrupt):
             raise InvalidRequest(NO_VOICE) from None
         return file
 

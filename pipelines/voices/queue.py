@@ -174,8 +174,9 @@ class VoiceQueue:
             if found is not voice and similarity <= before:
                 voice.report_file = stored.get("report")
                 expire_these_files(session, [stored["voice"]], utc_now())
-                values = f"{similarity:.3f} like the recordings, and the voice {before:.3f}"
-                reason = f"the new version is {values}, so that it stays as it is; it costs nothing"
+                reason = (
+                    f"{similarity:.3f} like the recordings, and the voice {before:.3f}: it stays"
+                )
                 return self._fail(session, voice, "not_better", reason)
             expire_these_files(session, [found.pack_file or ""], utc_now() + STILL_SPOKEN)
             expire_these_files(session, [found.report_file or ""], utc_now())

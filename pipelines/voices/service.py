@@ -115,13 +115,12 @@ class CustomVoices:
         await self.database.read(self._check_room, principal.workspace_id, new.earlier)
         language = None if new.language is None else await self._known_language(new.language)
         least_ms = round(self.rules.min_total_seconds * 1000)
-        counted = self.billing.counted_failure
-        async with counted(principal.workspace_id, "stt", least_ms, operation):
-            earlier, owner = new.earlier, str(principal.workspace_id)
+        mine, earlier, owner = principal.workspace_id, new.earlier, str(principal.workspace_id)
+        async with self.billing.counted_failure(mine, "stt", least_ms, operation):
             async with self._recordings(earlier) as before:
                 if (count := len(before)) + len(files) > MOST_RECORDINGS:
                     raise InvalidRequest(f"files: a voice has at most {MOST_RECORDINGS} recordings")
-                checked = await self._checker.check([*before, *files], principal.workspace_id)
+                checked = await self._checker.check([*before, *files], mine)
             if sentence is not None:
                 place, said = await self._consent.find(sentence, checked.openings[count:], owner)
                 least = self._consent.min_similarity
@@ -129,7 +128,7 @@ class CustomVoices:
             voice_id = new_voice_id(operation)
             voice = Voice(
                 id=voice_id,
-                workspace_id=principal.workspace_id,
+                workspace_id=mine,
                 version_of=earlier and earlier.id,
                 name=new.name,
                 name_key=key_of(new.name),
@@ -151,9 +150,8 @@ class CustomVoices:
                 voice.language, voice.accent, voice.gender = same
             elif language is None:
                 voice.language = await self._detect_language(checked, owner)
-            return await self._keep(
-                principal, voice, replace(checked, samples=checked.samples[count:])
-            )
+            checked = replace(checked, samples=checked.samples[count:])
+            return await self._keep(principal, voice, checked)
 
     @asynccontextmanager
     async def _recordings(self, voice: Voice | None) -> AsyncIterator[list[SampleFile]]:
