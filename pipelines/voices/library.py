@@ -119,8 +119,8 @@ class VoiceLibrary:
             same = (VoiceShare.voice_id == voice.id, VoiceShare.email == email)
             query = shares_of(voice.workspace_id).where(*same)
             if session.execute(query).first() is None:
-                other = find_workspace(session, email)
-                share = VoiceShare(voice_id=voice.id, email=email, workspace_id=other and other.id)
+                other = found.id if (found := find_workspace(session, email)) else None
+                share = VoiceShare(voice_id=voice.id, email=email, workspace_id=other)
                 session.add(share)
                 session.flush()
                 details = {"share": str(share.id), "speaker_allows_sharing": True}

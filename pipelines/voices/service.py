@@ -117,7 +117,7 @@ class CustomVoices:
         least_ms = round(self.rules.min_total_seconds * 1000)
         mine, earlier, owner = principal.workspace_id, new.earlier, str(principal.workspace_id)
         async with self.billing.counted_failure(mine, "stt", least_ms, operation):
-            async with self._recordings(earlier) as before:
+            async with self._recordings(mine, earlier) as before:
                 if (count := len(before)) + len(files) > MOST_RECORDINGS:
                     raise InvalidRequest(f"files: a voice has at most {MOST_RECORDINGS} recordings")
                 checked = await self._checker.check([*before, *files], mine)
@@ -129,7 +129,7 @@ class CustomVoices:
             voice = Voice(
                 id=voice_id,
                 workspace_id=mine,
-                version_of=earlier and earlier.id,
+                version_of=None if earlier is None else earlier.id,
                 name=new.name,
                 name_key=key_of(new.name),
                 description=new.description,
@@ -154,13 +154,13 @@ class CustomVoices:
             return await self._keep(principal, voice, checked)
 
     @asynccontextmanager
-    async def _recordings(self, voice: Voice | None) -> AsyncIterator[list[SampleFile]]:
+    async def _recordings(self, mine: int, voice: Voice | None) -> AsyncIterator[list[SampleFile]]:
         """The recordings of a voice, until the end of the block."""
         async with temporary_directory_in_thread(RECORDINGS) as folder:
-            found = []
+            found: list[SampleFile] = []
             for row in await self.database.read(voices.recordings_of, voice) if voice else ():
                 path = folder / row.file_id
-                data = await self.files.read(voice.workspace_id, row.file_id)
+                data = await self.files.read(mine, row.file_id)
                 await asyncio.to_thread(path.write_bytes, data)
                 found.append(SampleFile(f"recording {len(found) + 1} of the voice", path))
             yield found

@@ -169,10 +169,10 @@ async def create_voice(
     rules = voices.custom.rules
     limits = UploadLimits(max_files=rules.max_files)
 
-    earlier = version_of and await voices.custom.ready(principal, str(version_of))
+    earlier = await voices.custom.ready(principal, str(version_of)) if version_of else None
     check_room = partial(voices.custom.check_room, principal, operation, earlier)
     async with receive_form(request, limits, check_room) as form:
-        fields = {name: value or None for name, value in validated(VoiceFields, form.fields)}
+        fields = {name: value for name, value in validated(VoiceFields, form.fields) if value}
         files = _files_of(form, 1 if earlier else rules.min_files, rules.max_files)
         address = None if request.client is None else request.client.host
         new = NewVoice(**fields, address=address, earlier=earlier)

@@ -6,7 +6,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import numpy as np
@@ -76,7 +76,7 @@ def content() -> dict[str, Any]:
         report=full_report(),
         pack=PACK,
     )
-    return json.loads(file.model_dump_json())
+    return cast(dict[str, Any], json.loads(file.model_dump_json()))
 
 
 def sealed(services: Services, changed: bytes | dict[str, Any], mark: bytes = MARK) -> bytes:

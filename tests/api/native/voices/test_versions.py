@@ -39,7 +39,7 @@ async def improve(
     **fields: Any,
 ) -> httpx.Response:
     parts = [("files", one) for one in files]
-    asked = {"params": {"version_of": voice_id}, "data": {"name": "More", **fields}}
+    asked: dict[str, Any] = {"params": {"version_of": voice_id}, "data": {"name": "More", **fields}}
     return await client.post("/voices", headers=headers, files=parts, timeout=60, **asked)
 
 

@@ -193,7 +193,7 @@ def test_a_fit_succeeds_when_some_trials_have_no_speech() -> None:
 def test_a_preview_follows_each_generation_and_becomes_more_similar() -> None:
     one = fit(SHORT)
     assert one.preview is None
-    likeness = []
+    likeness: list[float] = []
     while trials := one.next_trials():
         one.observe([outcome_of(trial) for trial in trials])
         assert one.preview is not None

@@ -102,9 +102,9 @@ def outcome_of(trial: Trial) -> Outcome:
         style = read_pack(trial.pack).style[0] - space.rows[0]
     elif style is None:
         style = space.stock[space.names.index(trial.voice)]
-    style = style.astype(np.float64)
+    spoken: Vectors = style.astype(np.float64)
     noise = 0.05 * np.random.default_rng(trial.number).normal(size=EMBEDDING_SIZE)
-    heard = [unit(embeddings_of(style, bands) + noise / 16) for bands in trial.filters or [()]]
+    heard = [unit(embeddings_of(spoken, bands) + noise / 16) for bands in trial.filters or [()]]
     made = Outcome(
         number=trial.number,
         embeddings=np.array(heard, np.float32),
