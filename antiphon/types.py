@@ -65,6 +65,10 @@ class CustomVoice(TypedDict):
     progress: float
     similarity: float | None
     reason: str | None
+    preview_at: str | None
+    version_of: str | None
+    owner: str | None
+    is_imported: bool
 
 
 class DefaultVoice(TypedDict):

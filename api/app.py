@@ -25,13 +25,12 @@ from api.native import (
     models,
     operator,
     pronunciations,
-    reports,
     speech,
     transcription,
-    voices,
     webhooks,
 )
 from api.native.chat import completions, saved_chats
+from api.native.voices import custom, library, reports
 from api.openai import models as openai_models
 from api.openai import speech as openai_speech
 from api.openai import transcription as openai_transcription
@@ -94,7 +93,8 @@ def routed_app() -> FastAPI:
         *billing.routers,
         models.router,
         openai_models.router,
-        voices.router,
+        custom.router,
+        library.router,
         *reports.routers,
         *jobs.routers,
         files.router,

@@ -52,6 +52,7 @@ from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.tts.voices import ReadyCustomVoices, VoiceDirectory
 from pipelines.voices.checks import SampleChecker
 from pipelines.voices.consent import Consent
+from pipelines.voices.library import VoiceLibrary
 from pipelines.voices.service import CustomVoices
 from pipelines.webhooks.payments import PaymentSystem
 from pipelines.webhooks.registration import Webhooks
@@ -89,6 +90,7 @@ class VoiceServices:
 
     catalogue: VoiceDirectory
     custom: CustomVoices
+    library: VoiceLibrary
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +209,19 @@ def build_services(
         models.speakers, load_yaml(VoicesConfig, "voices"), ready_voices, watermarks, dictionaries
     )
     transcription = TranscriptionPipeline(models.transcriber, decoder, models.vad, load_profiles())
+    custom = CustomVoices(
+        database,
+        files,
+        billing,
+        plans,
+        custom_voices,
+        SampleChecker(decoder, models.vad, models.speaker_encoder, custom_voices.samples),
+        models.transcriber,
+        synthesis.directory,
+        ready_voices,
+        Consent(encryption, load_yaml(ConsentConfig, "consent"), models.transcriber),
+        settings.require_consent,
+    )
     history = ChatHistory(database, encryption, plans)
     completions = ChatPipeline(models.chat_models, history, billing)
     return Services(
@@ -239,20 +254,7 @@ def build_services(
             history=history,
         ),
         voices=VoiceServices(
-            catalogue=synthesis.directory,
-            custom=CustomVoices(
-                database,
-                files,
-                billing,
-                plans,
-                custom_voices,
-                SampleChecker(decoder, models.vad, models.speaker_encoder, custom_voices.samples),
-                models.transcriber,
-                synthesis.directory,
-                ready_voices,
-                Consent(encryption, load_yaml(ConsentConfig, "consent"), models.transcriber),
-                settings.require_consent,
-            ),
+            catalogue=synthesis.directory, custom=custom, library=VoiceLibrary(custom, encryption)
         ),
         platform=PlatformServices(
             accounts=accounts,

@@ -1,25 +1,21 @@
 """`antiphon login`, `models`, `voices`, `keys`, `usage`, `plans` and `webhooks`."""
 
 import os
+import re
 import time
 from base64 import b64encode
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
+import httpx
 
-from antiphon.client import given
+from antiphon.client import Request, given
 from deployments.cli.service import ServiceClient, end, pass_service, store, table
 
 FILES = click.Path(exists=True, dir_okay=False, path_type=Path)
 POLL_S = 2.0
-Find = Callable[[ServiceClient, str], str]
-
-
-def day(moment: str | None) -> str:
-    return (moment or "never")[:10]
 
 
 @click.command()
@@ -46,18 +42,6 @@ def login(service: ServiceClient, email: str | None, sign_up: bool) -> None:
     plan = service.ask("GET", "/plans")
     store(service.url, service.key or "")
     service.show(plan, f"The key for {service.url} is stored.")
-
-
-def delete_command(path: str, about: str, find: Find = lambda _, named: named) -> click.Command:
-    """`delete` of a group; `find` gives the id of what is named."""
-
-    @click.command("delete", help=about)
-    @click.argument("named", metavar="ID")
-    @pass_service
-    def delete(service: ServiceClient, named: str) -> None:
-        service.show(service.ask("DELETE", f"{path}/{find(service, named)}"), "It is deleted.")
-
-    return delete
 
 
 @click.group()
@@ -105,7 +89,7 @@ def list_voices(service: ServiceClient, language: str | None) -> None:
 @click.option("--wait/--no-wait", default=True, help="Until the voice is ready.")
 @pass_service
 def add_voice(
-    service: ServiceClient, /, name: str, recordings: tuple[Path, ...], wait: bool, **fields: Any
+    service: ServiceClient, /, recordings: tuple[Path, ...], wait: bool, **fields: str | None
 ) -> None:
     """Make a voice from three to ten recordings of one speaker.
 
@@ -113,46 +97,21 @@ def add_voice(
     antiphon voices add Ann one.wav two.wav three.wav
     """
     files = [("files", (file.name, file.read_bytes())) for file in recordings]
-    made = service.ask("POST", "/voices", data=given(name=name, **fields), files=files)
-    voice: dict[str, Any] = made.get("voice", made)
-    path = f"/voices/{voice['id']}"
+    voice: dict[str, Any] = service.ask("POST", "/voices", data=given(**fields), files=files)
     if wait:
-        with click.progressbar(length=100, label=name) as bar:
+        with click.progressbar(length=100, label=voice["name"]) as bar:
             while voice["status"] not in ("ready", "failed"):
                 time.sleep(POLL_S)
-                voice = service.ask("GET", path)
-                voice = voice.get("voice", voice)
+                voice = service.ask("GET", f"/voices/{voice['id']}")
                 bar.update(int(100 * (voice.get("progress") or 0)) - bar.pos)
     if voice["status"] == "failed":
-        end(voice.get("error") or "the voice could not be made", 1)
-    service.show(voice, f"{name} is {voice['status']}: {voice['id']}")
-
-
-@voices.command("report")
-@click.argument("voice_id")
-@pass_service
-def report(service: ServiceClient, voice_id: str) -> None:
-    """Print the report of a voice of your own, as JSON."""
-    service.as_json = True
-    service.show(service.ask("GET", f"/voices/{voice_id}/report"))
+        end(voice["reason"] or "the voice could not be made", 1)
+    service.show(voice, f"{voice['name']} is {voice['status']}: {voice['id']}")
 
 
 @click.group()
 def keys() -> None:
     """API keys of the workspace."""
-
-
-@keys.command("list")
-@pass_service
-def list_keys(service: ServiceClient) -> None:
-    """List the keys."""
-    found = service.ask("GET", "/developer/api")
-    rows = []
-    for key in found["keys"]:
-        scopes = ",".join(key["scopes"])
-        used, ends = day(key["last_used_at"]), day(key["expires_at"])
-        rows.append((key["id"], key["name"], f"{key['prefix']}…", scopes, used, ends))
-    service.show_rows(found, "ID, NAME, KEY, SCOPES, LAST USED, EXPIRES", rows)
 
 
 @keys.command("create")
@@ -192,28 +151,9 @@ def usage(
     service.show(found, table(rows), total)
 
 
-@click.command()
-@pass_service
-def plans(service: ServiceClient) -> None:
-    """List the plans."""
-    found = service.ask("GET", "/plans")
-    rows = ((one["id"], one["name"], f"{one['price']:g}") for one in found["plans"])
-    service.show_rows(found, "PLAN, NAME, USD A MONTH", rows)
-
-
 @click.group()
 def webhooks() -> None:
     """Messages about events."""
-
-
-@webhooks.command("list")
-@pass_service
-def list_webhooks(service: ServiceClient) -> None:
-    """List the webhooks."""
-    found = service.ask("GET", "/webhooks")
-    kept = found["webhooks"]
-    rows = ((one["id"], one["status"], one["url"], ",".join(one["events"])) for one in kept)
-    service.show_rows(found, "ID, STATUS, URL, EVENTS", rows)
 
 
 @webhooks.command("add")
@@ -232,16 +172,42 @@ def add_webhook(
     service.show({**made, "secret": secret}, made["id"], secret)
 
 
-@webhooks.command("test")
-@click.argument("webhook_id")
-@pass_service
-def try_webhook(service: ServiceClient, webhook_id: str) -> None:
-    """Send a sample message."""
-    sent = service.ask("POST", f"/webhooks/{webhook_id}/test")
-    service.show(sent, f"A sample of {sent['event']} is on its way.")
+def _cell(value: Any) -> str:
+    """A list as words, a moment as its day."""
+    if isinstance(value, list):
+        return ",".join(value)
+    text = f"{value:g}" if isinstance(value, float) else str(value or "never")
+    return text[:10] if text[10:11] == "T" else text
 
 
-ask_first = click.confirmation_option(prompt="Delete the voice and its recordings?")
-voices.add_command(ask_first(delete_command("/voices", "Delete a voice of your own.")))
-keys.add_command(delete_command("/developer/api", "End a key."))
-webhooks.add_command(delete_command("/webhooks", "Delete a webhook."))
+def add_request(group: Any, name: str, spec: dict[str, Any]) -> None:
+    """A command of `requests.yaml`, which says what is in a `spec`."""
+    method, path = spec["ask"].split()
+    body, options, upload = (spec.get(one, ()) for one in ("body", "options", "upload"))
+
+    @pass_service
+    def run(service: ServiceClient, /, files: tuple[Path, ...] = (), **told: Any) -> None:
+        sent = given(**{one: told[one] for one in (*body, *options)}) | spec.get("fixed", {})
+        uploads = [(upload, (file.name, file.read_bytes())) for file in files]
+        parts = {"data": sent, "files": uploads} if files else {"json": sent} if sent else {}
+        if target := told.get("target"):
+            asked = Request(method, path.format(**told), {"json": sent}, httpx.Response.read)
+            with service.client() as client:
+                target.write(client.send(asked))
+            return
+        found = service.ask(method, path.format(**told), **parts)
+        if columns := spec.get("columns"):
+            rows = [tuple(_cell(row[one]) for one in columns.values()) for row in found[spec["of"]]]
+            return service.show(found, table([tuple(columns), *rows]))
+        service.as_json |= "say" not in spec
+        service.show(found, spec.get("say", "").format(**found))
+
+    params: list[Any] = [click.Argument([one]) for one in (*re.findall(r"{(\w+)}", path), *body)]
+    params += [click.Option([f"--{one}"], help=about) for one, about in dict(options).items()]
+    if upload:
+        params.append(click.Argument(["files"], nargs=-1, required=True, type=FILES))
+    if spec.get("saves"):
+        params.append(click.Argument(["target"], type=click.File("wb", lazy=True)))
+    command = click.Command(name, callback=run, params=params, help=spec["about"])
+    prompt = spec.get("confirm")
+    group.add_command(click.confirmation_option(prompt=prompt)(command) if prompt else command)

@@ -66,10 +66,14 @@ def _forward(
 
 for one in (
     *(speech.speak, speech.listen, jobs.job, talk.talk, text.chat, text.correct),
-    *(account.voices, account.keys, account.usage, account.plans, account.webhooks, account.login),
+    *(account.voices, account.keys, account.usage, account.webhooks, account.login),
     *(account.models, pronunciations.explain, pronunciations.pronunciations),
 ):
     antiphon.add_command(one)
+requests = load_yaml(dict[str, dict[str, dict[str, Any]]], str(_TABLES.with_name("requests.yaml")))
+for each, commands in requests.items():
+    for verb, spec in commands.items():
+        account.add_request(antiphon.commands.get(each, antiphon), verb, spec)
 for path, (source, purpose, *first) in OPERATORS.items():
     where, _, each = path.rpartition(" ")
     group = {"keys": account.keys, "models": account.models}.get(where, antiphon)

@@ -11,7 +11,6 @@ import click
 
 from antiphon.client import given
 from antiphon.live import SSML
-from deployments.cli.account import delete_command
 from deployments.cli.service import ServiceClient, end, pass_service
 
 PATH = "/pronunciations"
@@ -127,5 +126,10 @@ def export(service: ServiceClient, named: str, version: int | None) -> None:
         click.echo(client.export_dictionary(found, version=version))
 
 
-ask_first = click.confirmation_option(prompt="Delete the dictionary and its versions?")
-pronunciations.add_command(ask_first(delete_command(PATH, "Delete a dictionary.", find)))
+@pronunciations.command("delete")
+@click.argument("named")
+@click.confirmation_option(prompt="Delete the dictionary and its versions?")
+@pass_service
+def delete(service: ServiceClient, named: str) -> None:
+    """Delete a dictionary."""
+    service.show(service.ask("DELETE", f"{PATH}/{find(service, named)}"), "It is deleted.")

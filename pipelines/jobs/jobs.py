@@ -36,7 +36,7 @@ from pipelines.errors import (
 )
 from pipelines.jobs.leases import HOLD, LeasedQueue
 from pipelines.storage.encryption import Encryption
-from pipelines.storage.files import Content, Files
+from pipelines.storage.files import Content, Files, keep_files
 from telemetry import metrics
 
 SERVICES: dict[str, Service] = {"transcription": "stt", "speech": "tts"}
@@ -283,7 +283,7 @@ class Jobs(LeasedQueue[Job]):
         seconds: float = 0.0,
     ) -> None:
         """Makes stored files those of the job, in place of others of their number."""
-        self._keep_stored(session, job.workspace_id, stored)
+        keep_files(session, job.workspace_id, stored.values())
         for kind, file_id in stored.items():
             new = JobFile(job_id=job.id, kind=kind, number=number, file_id=file_id, seconds=seconds)
             jobs.keep_job_file(session, new)

@@ -19,12 +19,12 @@ from sqlmodel import Session
 
 from configs.schema.jobs import WorkConfig
 from db.database import Database, utc_now
-from db.files import expire_these_files, keep_file
+from db.files import expire_these_files
 from db.jobs import queue
 from db.jobs.queue import W
 from pipelines.billing.billing import Billing
 from pipelines.errors import StorageUnavailable
-from pipelines.storage.files import Content, Files
+from pipelines.storage.files import Content, Files, keep_files
 
 logger = logging.getLogger(__name__)
 
@@ -150,7 +150,7 @@ class LeasedQueue(ABC, Generic[W]):
         stored = await self._store(claimed.workspace_id, parts, media_type)
 
         def keep(session: Session, row: W) -> None:
-            self._keep_stored(session, claimed.workspace_id, stored)
+            keep_files(session, claimed.workspace_id, stored.values())
             change(session, row, stored)
 
         done = await self._change(claimed, keep)
@@ -174,11 +174,6 @@ class LeasedQueue(ABC, Generic[W]):
                     workspace_id, kind, of_kind, data, UNPUBLISHED_S
                 )
         return stored
-
-    def _keep_stored(self, session: Session, workspace_id: int, stored: dict[str, str]) -> None:
-        for file_id in stored.values():
-            if not keep_file(session, workspace_id, file_id, None):
-                raise StorageUnavailable("the files were deleted too early")
 
     async def _delete_expired(self) -> None:
         try:

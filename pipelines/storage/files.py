@@ -47,6 +47,12 @@ TRY_AGAIN_S = 30.0
 GONE = "this address of a file is wrong, or it has expired"
 
 
+def keep_files(session: Session, workspace_id: int, file_ids: Iterable[str]) -> None:
+    """Keeps them until they are deleted. Raises StorageUnavailable where one was meanwhile."""
+    if not all([keep_file(session, workspace_id, one, None) for one in file_ids]):
+        raise StorageUnavailable("the files were deleted while they were stored")
+
+
 class Files:
     """Stores, reads and deletes files. The row is written before the bytes and deleted after them,
     so the sweep finds what a dead process left."""

@@ -6,7 +6,7 @@ publishes or fails the voice.
 
 import secrets
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Self
 
 from sqlmodel import Session
@@ -20,7 +20,7 @@ from db.billing import ledger
 from db.database import Database, utc_now
 from db.files import expire_these_files
 from db.voices.queue import claim_voice, delete_failed_voices, expect_waiting
-from db.voices.voices import Voice, samples_of
+from db.voices.voices import Voice, recordings_of, samples_of, voice_of
 from db.webhooks import EventKind
 from models.tts.voice_pack import pack_digest
 from pipelines.billing.billing import Billing
@@ -28,8 +28,11 @@ from pipelines.errors import NotFound
 from pipelines.jobs.leases import LeasedQueue
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
+from pipelines.voices.report import Preview
 from pipelines.voices.voice_object import voice_event
 from telemetry import metrics
+
+STILL_SPOKEN = timedelta(hours=1)  # a pack that was replaced, by what began before then
 
 
 @dataclass(eq=False, repr=False)
@@ -59,7 +62,7 @@ class VoiceQueue(LeasedQueue[Voice]):
 
     async def samples(self, claimed: Voice) -> list[bytes]:
         """The recordings. Raises NotFound when the voice was deleted."""
-        samples = await self._database.read(samples_of, claimed.id)
+        samples = await self._database.read(recordings_of, claimed)
         if not samples:
             raise NotFound("the voice was deleted")
         return [await self._files.read(claimed.workspace_id, one.file_id) for one in samples]
@@ -70,28 +73,63 @@ class VoiceQueue(LeasedQueue[Voice]):
             return None
         return await self._files.read(claimed.workspace_id, claimed.checkpoint_file)
 
-    async def keep_checkpoint(self, claimed: Voice, data: bytes) -> bool:
-        """Replaces the last checkpoint. False as `renew`."""
+    async def replaced_pack(self, claimed: Voice, engine: str) -> bytes | None:
+        """The pack that a version has to be better than, if `engine` speaks it. Raises NotFound."""
+        voice = await self._database.get(Voice, claimed.version_of) if claimed.version_of else None
+        if voice is None or voice.pack_file is None or voice.engine != engine:
+            return None
+        return await self._files.read(voice.workspace_id, voice.pack_file)
+
+    async def keep_checkpoint(
+        self, claimed: Voice, data: bytes, preview: Preview | None = None
+    ) -> bool:
+        """Replaces the last checkpoint, and the preview if there is one. False as `renew`."""
 
         def keep(session: Session, voice: Voice, stored: dict[str, str]) -> None:
-            _drop_checkpoint(session, voice)
+            old = [voice.checkpoint_file or "", *([voice.preview_file or ""] if preview else [])]
+            expire_these_files(session, old, utc_now())
             voice.checkpoint_file = stored["checkpoint"]
+            if preview is not None:
+                voice.preview_file, voice.preview_at = stored["preview"], utc_now()
+                voice.similarity = preview[1]
 
-        return await self._with_files(claimed, {"checkpoint": data}, keep)
+        parts = {"checkpoint": data, "preview": preview and preview[0]}
+        return await self._with_files(claimed, parts, keep)
 
     async def publish(
-        self, claimed: Voice, engine: str, pack: bytes, similarity: float, report: bytes | None
+        self,
+        claimed: Voice,
+        engine: str,
+        pack: bytes,
+        similarity: float,
+        report: bytes | None,
+        replaced_similarity: float | None = None,
     ) -> bool:
         """Makes the voice ready and captures its price. False as `renew`; nothing changes then.
 
-        `engine` is the name of the engine that speaks with the pack; the report is JSON.
+        `engine` is the name of the engine that speaks with the pack; the report is JSON. A version
+        fails unless it is more similar than its voice, of which `replaced_similarity` is measured
+        with the same recordings; else that is what it has.
         """
 
         def publish(session: Session, voice: Voice, stored: dict[str, str]) -> None:
-            voice.status = "ready"
-            voice.engine, voice.similarity = engine, similarity
-            voice.pack_file, voice.pack_digest = stored["voice"], pack_digest(pack)
-            voice.report_file = stored.get("report")
+            found = voice_of(session, voice.workspace_id, voice.version_of or voice.id, lock=True)
+            assert found is not None, "a voice is deleted with its versions"
+            before = replaced_similarity or found.similarity or 0.0
+            if found is not voice and similarity <= before:
+                voice.report_file = stored.get("report")
+                expire_these_files(session, [stored["voice"]], utc_now())
+                reason = (
+                    f"{similarity:.3f} like the recordings, and the voice {before:.3f}: it stays"
+                )
+                return self._fail(session, voice, "not_better", reason)
+            expire_these_files(session, [found.pack_file or ""], utc_now() + STILL_SPOKEN)
+            expire_these_files(session, [found.report_file or ""], utc_now())
+            voice.status, voice.similarity = "ready", similarity
+            found.engine, found.similarity, found.pitch_hz = engine, similarity, voice.pitch_hz
+            found.pack_file, found.pack_digest = stored["voice"], pack_digest(pack)
+            found.report_file = stored.get("report")
+            session.add(found)
             self._finish(session, voice)
             cost = self._billing.cost("voice", 1)
             charged = ledger.capture(session, voice.workspace_id, voice.operation, "voice", cost, 1)
@@ -122,7 +160,7 @@ class VoiceQueue(LeasedQueue[Voice]):
         return await self._database.run(delete_failed_voices, finished_before)
 
     def _fail(self, session: Session, voice: Voice, error: str, reason: str) -> None:
-        voice.status, voice.error, voice.reason = "failed", error, reason
+        voice.status, voice.error, voice.reason, voice.similarity = "failed", error, reason, None
         samples = [sample.file_id for sample in samples_of(session, voice.id)]
         expire_these_files(session, samples, utc_now())
         self._finish(session, voice)
@@ -136,7 +174,9 @@ class VoiceQueue(LeasedQueue[Voice]):
         voice.finished_at = voice.estimated_completion = now
         voice.progress = 1.0
         voice.lease = voice.lease_until = None
-        _drop_checkpoint(session, voice)
+        unfinished = [voice.checkpoint_file or "", voice.preview_file or ""]
+        expire_these_files(session, unfinished, now)
+        voice.checkpoint_file = voice.preview_file = voice.preview_at = None
         session.add(voice)
         session.flush()
 
@@ -144,9 +184,3 @@ class VoiceQueue(LeasedQueue[Voice]):
         self._billing.add_events(session, voice.workspace_id, (voice_event(kind, voice),))
         details = {"attempts": voice.attempt}
         audit(session, voice.workspace_id, kind, SERVICE, str(voice.id), details)
-
-
-def _drop_checkpoint(session: Session, voice: Voice) -> None:
-    if voice.checkpoint_file is not None:
-        expire_these_files(session, [voice.checkpoint_file], utc_now())
-        voice.checkpoint_file = None

@@ -40,6 +40,9 @@ RULES_BEYOND_SCHEMA = frozenset(
         "/tts/v1/voice:stream",
         "/tts/v1/voices",
         "/voices",
+        "/voice-imports",
+        "/voices/{voice_id}",
+        "/voices/{voice_id}/shares",
         "/v1/chat/completions",
         "/webhooks",
         "/webhooks/{webhook_id}",
@@ -137,6 +140,9 @@ async def test_each_json_body_has_an_example_that_the_service_takes(
         "/webhooks/{webhook_id}": "not_found",
         **{path: "not_found" for path in answers if path.startswith("/operator/")},  # no token
         "/pronunciations/{dictionary_id}": "not_found",
+        "/voices/{voice_id}": "voice_not_found",
+        "/voices/{voice_id}/export": "voice_not_found",
+        "/voices/{voice_id}/shares": "voice_not_found",
     }
 
 

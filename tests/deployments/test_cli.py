@@ -20,6 +20,7 @@ from deployments.operator import _parser
 from models.audio import float_to_pcm16, resample
 from tests.api.local_server import Server, local_settings, serve_local, serve_services
 from tests.api.local_services import local_services
+from tests.api.native.voices.test_sealed_files import sealed
 from tests.api.replaced import with_listening
 from tests.hostile.audio_files import wav
 from tests.migrated import migrate
@@ -113,6 +114,44 @@ def test_recordings_are_transcribed_into_each_format(shell: Shell, recording: Pa
     assert "duration" in json.loads(shell.output("listen", str(recording), "--format", "json"))
     shell.output("listen", str(recording), "--format", "vtt", "--write")
     assert recording.with_suffix(".vtt").read_text().startswith("WEBVTT")
+
+
+@pytest.fixture
+def voice_file(tmp_path: Path) -> Iterator[tuple[Shell, Path]]:
+    """A sealed file of a voice, and the shell of its service."""
+    services, file = local_services(local_settings(tmp_path)), tmp_path / "ann.voice"
+    file.write_bytes(sealed(services, {}))
+    with serve_services(services) as server:
+        yield Shell(tmp_path, ANTIPHON_URL=server.url, ANTIPHON_KEY=server.key), file
+
+
+def test_a_voice_is_imported_renamed_shared_exported_and_deleted(
+    voice_file: tuple[Shell, Path], tmp_path: Path
+) -> None:
+    shell, file = voice_file
+    voice = shell.json("voices", "import", str(file))
+    assert voice["status"] == "ready" and voice["is_imported"]
+    assert "Ann" in shell.output("voices", "mine")
+    assert "Beth" in shell.output("voices", "rename", voice["id"], "Beth")
+    assert json.loads(shell.output("voices", "report", voice["id"]))["name"] == "Beth"
+    share = shell.json("voices", "share", voice["id"], "friend@example.com", "--yes")
+    assert share["accepted_at"] is None and share["id"] in shell.output("voices", "shares")
+    assert shell.run("voices", "accept", share["id"]).returncode == 1  # it is the owner's
+    shell.output("voices", "unshare", share["id"])
+    copy = tmp_path / "copy.voice"
+    secret = ("--passphrase", "a long passphrase")
+    shell.output("voices", "export", voice["id"], str(copy), *secret)
+    assert copy.stat().st_size > 500_000
+    noise = tmp_path / "noise.wav"
+    noise.write_bytes(b"no audio")
+    refused = shell.run("voices", "improve", voice["id"], "Better", str(noise))
+    assert (refused.returncode, b"not MP3" in refused.stderr) == (1, True)
+    shell.output("voices", "delete", "--yes", voice["id"])
+    wrong = shell.run("voices", "import", str(copy), "--passphrase", "another passphrase")
+    assert (wrong.returncode, b"passphrase" in wrong.stderr) == (1, True)
+    again = shell.json("voices", "import", str(copy), *secret)
+    assert again["name"] == "Beth"
+    shell.output("voices", "delete", "--yes", again["id"])
 
 
 def test_live_audio_is_transcribed_from_a_pipe(shell: Shell, recording: Path) -> None:

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from configs.schema.voices import FitConfig
-from models.speaker.base import SpeakerEncoder
+from models.audio import pcm16_to_float
+from models.speaker.base import SpeakerEncoder, mean_embedding
 from pipelines.voices.fitting.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from pipelines.voices.fitting.features import TargetSpeaker, analyse, decode_all
 from pipelines.voices.fitting.prior import FittingPrior, load_fitting_prior
@@ -37,9 +38,11 @@ from pipelines.voices.report import (
     FailedFit,
     FittedVoice,
     Judged,
+    Preview,
     StockSimilarity,
     VoiceReport,
     best_so_far,
+    ogg_opus,
     pitch_of,
     samples_of,
     spectrum_of,
@@ -53,6 +56,7 @@ WINDOW = 6  # generations whose mean is compared with that of the WINDOW before
 MIN_GAIN = 0.002  # of similarity, else the search is over
 OTHER_LANGUAGE = 1000  # added to the numbers of sentences that are not those of the prior
 STOCK = "stock "  # prefix of the names of stock voices among those of candidates
+REPLACED = "replaced"  # the name of the voice that the new one is to replace
 TOO_UNCLEAR = "speech_not_understood"
 MAX_EXTRA_ERRORS = 0.2  # of words, above those of a stock voice
 
@@ -88,6 +92,8 @@ class Fit:
 
         `british` is the accent of English, and changes no other language.
         """
+        self.preview: Preview | None = None
+        self.replaced: bytes | None = None  # the pack of an earlier voice, rated beside the new one
         self._began = time.monotonic()
         self._speaker = speaker
         self._config = config
@@ -175,6 +181,7 @@ class Fit:
                 self._sentences.search[one.sentence - self._first],
                 self._prior.space.style(one.point),
                 one.bands.tolist(),
+                keep=one is self._attempts[0],  # the best so far, for the preview
             )
             for one in self._attempts
         ]
@@ -191,6 +198,10 @@ class Fit:
         else:
             self._search.observe(self._attempts, ordered)
             state.evaluations += len(ordered)
+            if (sound := ordered[0].sound) is not None:
+                spoken = [one.embeddings[0] for one in ordered if one.duration_s > 0]
+                similarity = float(mean_embedding(np.stack(spoken)) @ self.target.held_out)
+                self.preview = ogg_opus(pcm16_to_float(sound.tobytes())), similarity
             if self._is_searched():
                 state.candidates = candidates_of(self._prior.space, self._search.state)
 
@@ -242,6 +253,9 @@ class Fit:
         chosen, texts = self._chosen(), self._sentences.judge[: self._config.judge_sentences]
         trials = [self._rated_trial(chosen, text, keep=text == texts[0]) for text in texts]
         voices = dict.fromkeys((self._stock[0][0], self._native))
+        if self.replaced is not None:
+            said = [self._trial(text, (), name=REPLACED) for text in texts]
+            trials += [replace(one, style=None, pack=self.replaced) for one in said]
         return trials + [self._stock_trial(name, text) for name in voices for text in texts]
 
     def _trial(
@@ -286,6 +300,7 @@ class Fit:
         state, speaker, titles = self._progress, self._speaker, self._prior.titles
         stock = state.judgement[STOCK + self._native]
         nearest = state.judgement[STOCK + self._stock[0][0]]
+        replaced = state.judgement.get(REPLACED)
         sound = next((one.sound for one in self._rated if one.sound is not None), None)
         return VoiceReport(
             evaluations=state.evaluations,
@@ -300,6 +315,7 @@ class Fit:
             judged=Judged(
                 similarity=rating.held_out,
                 stock_similarity=max(stock.held_out, nearest.held_out),
+                replaced_similarity=None if replaced is None else replaced.held_out,
                 wer=rating.error_rate,
                 stock_wer=stock.error_rate,
                 dnsmos=rating.quality,

@@ -81,6 +81,7 @@ class Trial:
     text: str
     style: Style | None  # None: `voice` speaks unchanged
     voice: str | None = None  # key of a stock voice
+    pack: bytes | None = None  # speaks where there is no style
     filters: tuple[tuple[float, ...], ...] = ()  # decibels of each band, all for one synthesis
     rate: bool = False  # the first filter is part of the pack; speech is read back and rated
     keep_sound: bool = False
@@ -174,7 +175,7 @@ class Trials:
         """Blocking: about half a second, and a second more to rate. Raises EngineError."""
         engine, filters = self._engine, () if trial.rate else trial.filters
         sample_rate = engine.capabilities.sample_rate
-        pack = None
+        pack = trial.pack
         if trial.style is not None:
             own = trial.filters if trial.rate else ()
             pack = pack_of(self._target, trial.style, own, sample_rate)
@@ -185,7 +186,7 @@ class Trials:
             return _silent(trial, sample_rate)
         level = at_level(pcm)
         through = [_filtered(level, np.array(one)) for one in filters]
-        rating = SpeechRating()
+        heard, rating = through[0] if through else pcm, SpeechRating()
         if trial.rate:
             rating = self._raters.rate(trial.text, self._target.language, pcm)
         return Outcome(
@@ -196,7 +197,7 @@ class Trials:
             duration_s=len(pcm) / SPEAKER_SAMPLE_RATE,
             sample_rate=sample_rate,
             rating=rating,
-            sound=np.frombuffer(float_to_pcm16(pcm), np.int16) if trial.keep_sound else None,
+            sound=np.frombuffer(float_to_pcm16(heard), np.int16) if trial.keep_sound else None,
         )
 
 

@@ -41,7 +41,7 @@ ROUTES_WITHOUT_DOCUMENT = {
 UNKNOWN_IDS: Ids = {
     **dict.fromkeys(
         ("chat_id", "voice_id", "voiceId", "webhook_id", "delivery_id", "session_id")
-        + ("dictionary_id", "pronunciations[].id", "job_id"),
+        + ("dictionary_id", "pronunciations[].id", "job_id", "share_id"),
         str(uuid4()),
     ),
     "voice.id": str(uuid4()),
@@ -82,6 +82,17 @@ BODIES: dict[Operation, dict[str, Any]] = {
     **{("POST", path): {"text": "Hi."} for path in IN_BODIES["voice_id"] + IN_BODIES["voiceId"]},
     ("POST", "/openai/v1/audio/speech"): {"model": "tts-1", "input": "Hi."},
     ("PUT", "/pronunciations/{dictionary_id}"): {"name": "n", "entries": []},
+    ("PATCH", "/voices/{voice_id}"): {"name": "Ann"},
+    ("POST", "/voices/{voice_id}/export"): {},
+    ("POST", "/voices/{voice_id}/shares"): {
+        "email": "third@example.com",
+        "speaker_allows_sharing": True,
+    },
+}
+OWN = {  # the answers to the workspace that has the object, where they are not 200
+    ("POST", "/voices/{voice_id}/shares"): 201,
+    ("GET", "/voices/{voice_id}/preview"): 404,  # of a voice that is finished
+    ("POST", "/voice-shares/{share_id}/accept"): 404,  # the other workspace accepts it
 }
 DOCUMENT = routed_app().openapi()
 OPERATIONS: list[Operation] = [
@@ -221,8 +232,10 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
     new = {"url": "https://example.com/hook", "events": ["tts.completed"]}
     webhook = (await post("/webhooks", new))["id"]
     delivery = await post(f"/webhooks/{webhook}/test", {})
-    voice = await voice_making.create(client, headers)
+    voice = await voice_making.create(client, headers, consent="Yes.")
     await voice_making.finish(services)
+    offer = {"email": "nobody@example.com", "speaker_allows_sharing": True}
+    share = await post(f"/voices/{voice['id']}/shares", offer)
     dictionary = await post("/pronunciations", {"name": "mine", "entries": []})
     job = await transcribe(client, headers, None, parts=2)
     accounts = services.platform.accounts
@@ -242,6 +255,7 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
         "webhook_id": webhook,
         "delivery_id": delivery["id"],
         "dictionary_id": dictionary["id"],
+        "share_id": share["id"],
         "pronunciations[].id": dictionary["id"],
         "script[].voice": voice["name"],
     }
@@ -328,8 +342,7 @@ async def test_ids_of_another_workspace_are_answered_like_unknown_ids_with_every
             assert (theirs[0], never) == (status, theirs), (credential.name, case)
             assert error is None or error in str(theirs[1]), (credential.name, case)
     for case in cases():
-        answer = await send(client, auth, case, mine)
-        assert answer[0] in (200, 201), (case, answer)
+        assert (await send(client, auth, case, mine))[0] == OWN.get(case[:2], 200), case
 
 
 async def test_ids_of_ones_own_beside_one_of_another_workspace_are_answered_like_an_unknown_one(
@@ -410,6 +423,7 @@ async def test_list_routes_show_only_data_of_the_callers_workspace(
         "/webhooks",
         "/audit",
         "/voices",
+        "/voice-shares",
         "/default-voices",
         "/tts/v1/voices",
     }

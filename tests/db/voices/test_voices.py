@@ -14,12 +14,10 @@ from db.voices.queue import claim_voice, delete_failed_voices
 from db.voices.voices import (
     Voice,
     VoiceSample,
-    add_voice,
     count_voices,
-    delete_voice,
     files_of,
     ready_voices,
-    voice_named,
+    visible_voice,
     voice_of,
     voices_page,
 )
@@ -61,7 +59,13 @@ async def add(database: Database, voice: Voice) -> UUID:
         )
         for n in range(3)
     ]
-    await database.run(add_voice, voice, samples)
+
+    def write(session: Session) -> None:
+        session.add(voice)
+        session.flush()
+        session.add_all(samples)
+
+    await database.run(write)
     return voice.id
 
 
@@ -80,13 +84,13 @@ async def test_voices_are_listed_newest_first_by_status_and_language(database: D
         await add(database, voice)
     await add(database, new_voice(other, "foreign"))
     page, total = await database.read(voices_page, mine, 1, 2)
-    assert ([one.name for one in page], total) == (["v4", "v3"], 5)
+    assert ([one.name for one, _ in page], total) == (["v4", "v3"], 5)
     page, total = await database.read(voices_page, mine, 3, 2)
-    assert ([one.name for one in page], total) == (["v0"], 5)
+    assert ([one.name for one, _ in page], total) == (["v0"], 5)
     page, total = await database.read(voices_page, mine, 1, 20, "ready")
-    assert ([one.name for one in page], total) == (["v3", "v1"], 2)
+    assert ([one.name for one, _ in page], total) == (["v3", "v1"], 2)
     page, total = await database.read(voices_page, mine, 1, 20, "ready", ("de", "deu"))
-    assert ([one.name for one in page], total) == (["v3"], 1)
+    assert ([one.name for one, _ in page], total) == (["v3"], 1)
     assert [one.name for one in await database.read(ready_voices, mine)] == ["v3", "v1"]
     assert await database.read(count_voices, mine) == 5
     assert len(await database.read(unfinished_operations, mine)) == 3
@@ -97,10 +101,10 @@ async def test_a_voice_name_finds_the_voice_that_is_ready(database: Database) ->
     ready = await add(database, new_voice(mine, status="ready", created_at=NOW))
     await add(database, new_voice(mine, status="failed", created_at=LATER))
     await add(database, new_voice(mine, status="processing", created_at=LATER))
-    found = await database.read(voice_named, mine, "ann")
+    found = await database.read(visible_voice, mine, "ann")
     assert found is not None and found.id == ready
-    assert await database.read(voice_named, mine, "bob") is None
-    assert await database.read(voice_named, mine + 1, "ann") is None
+    assert await database.read(visible_voice, mine, "bob") is None
+    assert await database.read(visible_voice, mine + 1, "ann") is None
 
 
 async def test_the_oldest_voice_is_claimed_first_and_no_voice_twice(database: Database) -> None:
@@ -153,7 +157,7 @@ async def test_deleting_a_voice_removes_its_row_and_ends_its_lease(database: Dat
         voice = voice_of(session, mine, voice_id, lock=True)
         assert voice is not None
         files = files_of(session, voice)
-        delete_voice(session, voice)
+        session.delete(voice)
         return files
 
     assert await database.read(voice_of, mine + 1, voice_id) is None
@@ -169,4 +173,4 @@ async def test_rows_of_failed_voices_are_deleted_after_their_retention(database:
     assert await database.run(delete_failed_voices, LATER) == 1
     assert await database.run(delete_failed_voices, LATER) == 0
     page, _ = await database.read(voices_page, mine, 1, 20)
-    assert [one.id for one in page] == [kept]
+    assert [one.id for one, _ in page] == [kept]

@@ -37,6 +37,8 @@ class SlowFit:
     generations: int = GENERATIONS
     error: str | None = None  # the error of its result, after the last generation
     target: Any = None
+    preview: tuple[bytes, float] | None = None
+    replaced: bytes | None = None
     observed: list[int] = field(default_factory=list)
 
     @property

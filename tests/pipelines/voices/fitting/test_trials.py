@@ -66,7 +66,7 @@ def test_a_trial_without_audio_has_an_embedding_of_zeros(trials: Trials) -> None
 
 
 def test_a_voice_pack_has_the_style_rows_the_filter_and_the_accent() -> None:
-    rows = np.arange(510 * 256, dtype=np.float32).reshape(510, 256)
+    rows = np.linspace(-3, 3, 510 * 256, dtype=np.float32).reshape(510, 256)
     target = Target(ZEROS, ZEROS, "en", rows)
     style = np.ones(256, np.float32)
     pack = read_pack(pack_of(target, style, [[0.0] * 13 + [6.0]], 24_000))
@@ -92,3 +92,19 @@ def test_the_end_of_each_recording_is_held_out_of_the_fit(weights: WeightStore) 
 def test_data_that_is_not_audio_is_refused() -> None:
     with pytest.raises(InvalidAudio):
         decode_all([b"RIFF nothing at all"])
+
+
+def test_a_pack_speaks_where_there_is_no_style_and_a_kept_sound_has_the_filter(
+    trials: Trials,
+) -> None:
+    pack = pack_of(trials._target, ZEROS, (), 24_000)
+    by_pack = trials.run(Trial(1, TEXT, None, pack=pack, keep_sound=True))
+    plain = trials.run(Trial(2, TEXT, ZEROS, keep_sound=True))
+    assert by_pack.sound is not None and plain.sound is not None
+    assert np.array_equal(by_pack.sound, plain.sound)
+    stock = trials.run(Trial(3, TEXT, None, keep_sound=True))
+    assert stock.sound is not None and not np.array_equal(stock.sound, plain.sound)
+    steep = tuple([-40.0] * 7 + [0.0] * 7)
+    through = trials.run(Trial(4, TEXT, ZEROS, filters=(steep,), keep_sound=True))
+    assert through.sound is not None and len(through.sound) == len(plain.sound)
+    assert not np.array_equal(through.sound, plain.sound)

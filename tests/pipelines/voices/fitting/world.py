@@ -10,7 +10,7 @@ from configs.load import load_yaml
 from configs.schema.voices import CustomVoicesConfig, FitConfig
 from models.speaker.base import EMBEDDING_SIZE
 from models.speaker.mel import MEL_BANDS
-from models.tts.voice_pack import STYLE_SHAPE
+from models.tts.voice_pack import STYLE_SHAPE, read_pack
 from pipelines.voices.fitting.features import TargetSpeaker
 from pipelines.voices.fitting.fit import Fit, FitProgress
 from pipelines.voices.fitting.prior import FittingPrior, MixturePrior
@@ -97,11 +97,14 @@ def fit(
 def outcome_of(trial: Trial) -> Outcome:
     """The outcome that a worker would measure."""
     space = prior().space
-    style = (
-        space.stock[space.names.index(trial.voice)] if trial.style is None else trial.style
-    ).astype(np.float64)
+    style = trial.style
+    if trial.pack is not None:
+        style = read_pack(trial.pack).style[0] - space.rows[0]
+    elif style is None:
+        style = space.stock[space.names.index(trial.voice)]
+    spoken: Vectors = style.astype(np.float64)
     noise = 0.05 * np.random.default_rng(trial.number).normal(size=EMBEDDING_SIZE)
-    heard = [unit(embeddings_of(style, bands) + noise / 16) for bands in trial.filters or [()]]
+    heard = [unit(embeddings_of(spoken, bands) + noise / 16) for bands in trial.filters or [()]]
     made = Outcome(
         number=trial.number,
         embeddings=np.array(heard, np.float32),

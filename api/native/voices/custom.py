@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
 from fastapi import Query, Request
 from pydantic import AfterValidator, BaseModel, Field, field_validator
@@ -21,15 +22,15 @@ from api.http.uploads import (
     validated,
 )
 from configs.load import load_yaml
-from configs.schema.voices import CustomVoicesConfig, SampleRules
+from configs.schema.voices import CustomVoicesConfig
 from configs.settings import BRAND
 from pipelines.text.language_names import name_language
 from pipelines.tts.voices import AvailableVoice
 from pipelines.voices.checks import SampleFile
-from pipelines.voices.service import NewVoice
 from pipelines.voices.voice_object import (
     CustomVoice,
     Moment,
+    NewVoice,
     VoiceGenderGiven,
     VoiceStatus,
     custom_voice,
@@ -40,6 +41,7 @@ router = make_router("voices", scope="voices")
 
 FIELDS = ("files", "files[]")  # as clients name a list of files
 SHOWN_NAME = 80  # characters of a file's name in a message
+VoiceName = Annotated[OneLine, NOT_BLANK]
 
 
 class VoiceLabels(BaseModel):
@@ -102,9 +104,9 @@ def _item(one: AvailableVoice) -> DefaultVoice:
 class VoiceFields(BaseModel):
     """The plain fields of the form; a form has only strings. Unknown fields are ignored."""
 
-    name: Annotated[OneLine, NOT_BLANK] = Field(min_length=1)
+    name: VoiceName = Field(min_length=1)
     description: Annotated[str, Field(max_length=1000), AfterValidator(str.strip)] = ""
-    language: str = Field(
+    language: Annotated[str, AfterValidator(str.strip)] = Field(
         default="",
         max_length=35,
         description="A language code, such as `es` or, for a British accent, `en-GB`; by default "
@@ -114,7 +116,7 @@ class VoiceFields(BaseModel):
     consent: Annotated[str, Field(max_length=2000), AfterValidator(str.strip)] = Field(
         default="", description="What the speaker agreed to; kept as long as the voice."
     )
-    consent_token: str = Field(
+    consent_token: Annotated[str, AfterValidator(str.strip)] = Field(
         default="",
         max_length=2000,
         description="Of a sentence of `POST /consent-sentences`, which one of the files "
@@ -136,7 +138,8 @@ def _files_schema() -> dict[str, Any]:
         "maxItems": rules.max_files,
         "description": f"{rules.min_files} to {rules.max_files} recordings of one speaker as MP3, "
         f"WAV or FLAC, each of {rules.min_seconds:g} to {rules.max_seconds:g} seconds and "
-        f"{MAX_FILE_BYTES >> 20} MB at most, together {rules.min_total_seconds:g} seconds or more.",
+        f"{MAX_FILE_BYTES >> 20} MB at most, together {rules.min_total_seconds:g} seconds or more. "
+        "A version needs only one.",
     }
 
 
@@ -147,30 +150,32 @@ def _files_schema() -> dict[str, Any]:
     openapi_extra=form_schema("files", VoiceFields, _files_schema()),
 )
 async def create_voice(
-    request: Request, principal: PrincipalDep, voices: VoicesDep, operation: OperationDep
+    request: Request,
+    principal: PrincipalDep,
+    voices: VoicesDep,
+    operation: OperationDep,
+    version_of: Annotated[UUID | None, Query(description="A voice to improve.")] = None,
 ) -> CustomVoice:
     """The recordings are checked before the response; the voice takes minutes to build.
 
     Its price is held until it is ready, and released if it cannot be built. Without credit,
     or at the plan's limit of voices, large forms are refused before they are read. Recordings that
     fail the checks are charged from the 21st time in an hour on.
+
+    With `version_of` these and the recordings of that voice become a version of it, with an id of
+    its own. The voice stays in use; the version replaces it when it is ready, if it is more similar
+    to held-out recordings, measured in the same way, and fails else.
     """
     rules = voices.custom.rules
     limits = UploadLimits(max_files=rules.max_files)
 
-    check_room = partial(voices.custom.check_room, principal, operation)
+    earlier = await voices.custom.ready(principal, str(version_of)) if version_of else None
+    check_room = partial(voices.custom.check_room, principal, operation, earlier)
     async with receive_form(request, limits, check_room) as form:
-        fields = validated(VoiceFields, form.fields)
-        files = _files_of(form, rules)
-        new = NewVoice(
-            name=fields.name,
-            description=fields.description or None,
-            language=fields.language.strip() or None,
-            gender=fields.gender,
-            consent=fields.consent or None,
-            consent_token=fields.consent_token.strip() or None,
-            address=None if request.client is None else request.client.host,
-        )
+        fields = {name: value for name, value in validated(VoiceFields, form.fields) if value}
+        files = _files_of(form, 1 if earlier else rules.min_files, rules.max_files)
+        address = None if request.client is None else request.client.host
+        new = NewVoice(**fields, address=address, earlier=earlier)
         work = voices.custom.create(principal, new, files, operation)
         made = await while_connected(request.receive, work)
     return custom_voice(made)
@@ -215,17 +220,17 @@ class VoiceQuery(PageQuery):
     language: str | None = Field(
         default=None, max_length=35, pattern="^[A-Za-z]{2,3}([-_][A-Za-z0-9_-]*)?$"
     )
+    version_of: UUID | None = Field(default=None, description="Lists the versions of a voice.")
 
 
 @router.get("/voices", summary="The workspace's custom voices")
 async def list_voices(
     principal: PrincipalDep, voices: VoicesDep, query: Annotated[VoiceQuery, Query()]
 ) -> Page[CustomVoice]:
-    """Newest first."""
-    found, total = await voices.custom.page(
-        principal, query.page, query.limit, query.status, query.language
-    )
-    return query.answer([custom_voice(voice) for voice in found], total)
+    """Newest first, with those that are shared with it."""
+    which = (query.page, query.limit, query.status, query.language, query.version_of)
+    found, total = await voices.custom.page(principal, *which)
+    return query.answer([custom_voice(*one) for one in found], total)
 
 
 @router.get("/voices/{voice_id}", summary="A custom voice")
@@ -235,17 +240,15 @@ async def read_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep) 
 
 @router.delete("/voices/{voice_id}", summary="Delete a custom voice")
 async def delete_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep) -> Done:
-    """Also deletes its recordings. An unfinished voice is cancelled, and costs its progress."""
+    """Also deletes recordings, versions and shares. An unfinished voice costs its progress."""
     await voices.custom.delete(principal, voice_id)
     return Done(message="the voice is deleted")
 
 
-def _files_of(form: MultipartForm, rules: SampleRules) -> list[SampleFile]:
+def _files_of(form: MultipartForm, least: int, most: int) -> list[SampleFile]:
     found = [file for file in form.files if file.field in FIELDS]
-    if not rules.min_files <= len(found) <= rules.max_files:
-        message = (
-            f"files: {rules.min_files} to {rules.max_files} files are required; {len(found)} came"
-        )
+    if not least <= len(found) <= most:
+        message = f"files: {least} to {most} files are required; {len(found)} came"
         raise ApiError("invalid_file_count", message, param="files")
     return [
         SampleFile(_printable(file.filename) or f"file {number}", file.path)
