@@ -90,6 +90,15 @@ class Judged(_ReportPart):
 
     similarity: FiniteFloat = Field(description="Cosine of embeddings; 1 is the same speaker.")
     stock_similarity: FiniteFloat | None = None
+    recordings_similarity: FiniteFloat | None = Field(
+        default=None, description="That of the other recordings with the held-out ones."
+    )
+    second_similarity: FiniteFloat | None = Field(
+        default=None,
+        description="By a second encoder, CAM++, that the search does not use: 0.1 for two people.",
+    )
+    stock_second_similarity: FiniteFloat | None = None
+    recordings_second_similarity: FiniteFloat | None = None
     wer: FiniteFloat | None = Field(
         default=None, description="Word error rate of a speech recogniser."
     )

@@ -44,6 +44,7 @@ def read_tensors(path: Path, section: str | None = None) -> dict[str, Array]:
     except (
         pickle.UnpicklingError,
         zipfile.BadZipFile,
+        AttributeError,
         EOFError,
         LookupError,
         TypeError,
@@ -59,7 +60,7 @@ def _read(file: BinaryIO, section: str | None) -> dict[str, Array]:
         raise WeightsCorrupt("the file is of another format than torch's old one")
     if not _load(file)["little_endian"]:
         raise WeightsCorrupt("the file is big-endian")
-    tensors = _section(_load(file, storages), section)
+    tensors = _load(file, storages)
     for key in _load(file):
         storage = storages.pop(key)
         (length,) = np.frombuffer(file.read(8), "<i8")
@@ -68,7 +69,7 @@ def _read(file: BinaryIO, section: str | None) -> dict[str, Array]:
         storage[:] = np.frombuffer(file.read(storage.nbytes), storage.dtype, len(storage))
     if storages:
         raise WeightsCorrupt("the file lacks the numbers of a tensor")
-    return _contiguous(tensors)
+    return _contiguous(tensors, section)
 
 
 def _read_archive(archive: zipfile.ZipFile, section: str | None) -> dict[str, Array]:
@@ -76,18 +77,15 @@ def _read_archive(archive: zipfile.ZipFile, section: str | None) -> dict[str, Ar
     (folder,) = (name[:-8] for name in archive.namelist() if name.endswith("data.pkl"))
     storages: dict[str, Array] = {}
     with archive.open(f"{folder}data.pkl") as file:
-        tensors = _section(_load(file, storages), section)
+        tensors = _load(file, storages)
     for key, storage in storages.items():
         content = archive.read(f"{folder}data/{key}")
         storage[:] = np.frombuffer(content, storage.dtype, len(storage))
-    return _contiguous(tensors)
+    return _contiguous(tensors, section)
 
 
-def _section(checkpoint: Any, name: str | None) -> Any:
-    return checkpoint if name is None else checkpoint[name]
-
-
-def _contiguous(tensors: dict[str, Any]) -> dict[str, Array]:
+def _contiguous(checkpoint: dict[str, Any], section: str | None) -> dict[str, Array]:
+    tensors = checkpoint if section is None else checkpoint[section]
     return {
         name: np.ascontiguousarray(tensor)
         for name, tensor in tensors.items()

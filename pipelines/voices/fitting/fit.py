@@ -30,6 +30,7 @@ from pipelines.voices.fitting.trials import (
     Outcome,
     Target,
     Trial,
+    load_second_encoder,
     pack_of,
     sentences_of,
 )
@@ -95,15 +96,18 @@ class Fit:
         self._language, self._sentences = sentences_of(language)
         self._first = 0 if self._language == FALLBACK_LANGUAGE else OTHER_LANGUAGE
         self._stock, self._native = prior.stock_for(speaker, language, gender, british=british)
-        self._search = Search(
-            prior.space, prior.mixtures, speaker, config.generation, config.seed, searched
-        )
+        self._search = Search(prior.space, prior.mixtures, speaker, config, searched)
         self._progress = progress or FitProgress()
         self._attempts: list[SearchTrial] = []
         self._names: dict[int, str] = {}  # of the voice that each rated trial speaks with
         self._rated: list[Outcome] = []  # the final ones
         self.target = Target(
-            speaker.embedding, speaker.held_out, self._language, prior.space.rows, british
+            speaker.embedding,
+            speaker.held_out,
+            speaker.second[1],
+            self._language,
+            prior.space.rows,
+            british,
         )
 
     @classmethod
@@ -123,7 +127,7 @@ class Fit:
 
         Decodes and measures; blocking, some seconds. Raises InvalidAudio or EngineError.
         """
-        speaker = analyse(decode_all(recordings), encoder)
+        speaker = analyse(decode_all(recordings), encoder, load_second_encoder())
         prior = prior or load_fitting_prior()
         state: tuple[SearchState | None, FitProgress | None] = None, None
         if checkpoint:
@@ -300,6 +304,10 @@ class Fit:
             judged=Judged(
                 similarity=rating.held_out,
                 stock_similarity=max(stock.held_out, nearest.held_out),
+                recordings_similarity=float(speaker.embedding @ speaker.held_out),
+                second_similarity=rating.second,
+                stock_second_similarity=max(stock.second or -1.0, nearest.second or -1.0),
+                recordings_second_similarity=float(speaker.second[0] @ speaker.second[1]),
                 wer=rating.error_rate,
                 stock_wer=stock.error_rate,
                 dnsmos=rating.quality,

@@ -47,17 +47,18 @@ class MixturePrior:
     """Measurements of speech of the engine without a filter."""
 
     points: Vectors  # [n, size of the space]
-    embeddings: Vectors  # [n, 256]
+    embeddings: Vectors  # [n, 512] as `embed_speech`
     spectra: Vectors  # [n, 40], mean power in each mel band
     pitches: Vectors  # [n, 2], as pitch_statistics gives them
+    qualities: Vectors  # [n], mean opinion scores
     sentences: NDArray[np.int64]  # [n], of those that fits speak in English
-    stock: Vectors  # [voices of the space, 256], the mean embedding of each stock voice
+    stock: Vectors  # [voices of the space, 512], the mean embedding of each stock voice
     fingerprint: str  # of the space that the points are in
 
     def observations(self, space: StyleSpace) -> Observation:
         return Observation(
             space.style(self.points),
-            np.concatenate([self.embeddings, self.pitches], axis=1),
+            np.column_stack([self.embeddings, self.pitches, self.qualities]),
             self.sentences,
             np.zeros(len(self.points), np.bool_),
         )
@@ -128,6 +129,7 @@ def read_prior(data: bytes) -> MixturePrior:
                 embeddings=embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True),
                 spectra=10 ** (-SPECTRUM_STEP_DB * parts["spectra"].astype(np.float64) / 10),
                 pitches=parts["pitches"].astype(np.float64),
+                qualities=parts["qualities"].astype(np.float64),
                 sentences=parts["sentences"].astype(np.int64),
                 stock=stock / np.linalg.norm(stock, axis=1, keepdims=True),
                 fingerprint=parts["fingerprint"].tobytes().hex(),
