@@ -22,7 +22,6 @@ from models.speaker.base import (
 )
 from models.speaker.mel import Mels, mel_spectrum
 from pipelines.audio.decode.decoder import AudioDecoder
-from pipelines.audio.effects import HighPass
 from pipelines.audio.measures import pitches_hz
 from pipelines.temporary_directories import (
     RECORDINGS,
@@ -90,13 +89,8 @@ def embed_recordings(recordings: Sequence[Pcm], encoder: SpeakerEncoder) -> Embe
 
 
 def embed_speech(pcm: Pcm, encoder: SpeakerEncoder) -> Embedding:
-    """[512]: speech of an engine at LEVEL_DBFS, and as it is delivered."""
-    return both_views(encoder.embed(at_level(pcm)), encoder.embed(delivered(pcm)))
-
-
-def delivered(pcm: Pcm) -> Pcm:
-    """Speech at the level and without the rumble that `pipelines.audio.effects` gives it."""
-    return at_level(HighPass(SPEAKER_SAMPLE_RATE).process(pcm), DELIVERED_DBFS)
+    """[512]: speech of an engine at LEVEL_DBFS, and as loud as it is delivered."""
+    return both_views(*(encoder.embed(at_level(pcm, at)) for at in (LEVEL_DBFS, DELIVERED_DBFS)))
 
 
 def both_views(level: Embedding, delivered: Embedding) -> Embedding:
