@@ -306,7 +306,9 @@ class Fit:
                 stock_similarity=max(stock.held_out, nearest.held_out),
                 recordings_similarity=float(speaker.embedding @ speaker.held_out),
                 second_similarity=rating.second,
-                stock_second_similarity=max(stock.second or -1.0, nearest.second or -1.0),
+                stock_second_similarity=max(
+                    (one.second for one in (stock, nearest) if one.second is not None), default=None
+                ),
                 recordings_second_similarity=float(speaker.second[0] @ speaker.second[1]),
                 wer=rating.error_rate,
                 stock_wer=stock.error_rate,

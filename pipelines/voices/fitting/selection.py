@@ -12,8 +12,8 @@ from pipelines.voices.fitting.search.style_space import StyleSpace, Vectors
 from pipelines.voices.fitting.trials import Outcome, Target, mean_rating
 
 LAST = 6  # centres of a search, whose mean has less noise than the last one
-STYLES = (1.0, 0.85)  # distances from the mean of the stock voices, as factors
-FILTERS = (1.0, 0.75)  # of the decibels of the filter
+STYLES = (1.0, 0.92, 0.85)  # distances from the mean of the stock voices, as factors
+FILTERS = (1.0, 0.85)  # of the decibels of the filter
 QUALITY_SLACK, QUALITY_COST = 0.1, 0.5  # of an opinion score below the stock voice
 ERROR_SLACK, ERROR_COST = 0.01, 1.0  # of the word error rate
 
