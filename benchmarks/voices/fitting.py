@@ -188,7 +188,8 @@ def as_delivered(pcm: Pcm, sample_rate: int) -> Pcm:
     """Speech of an engine as `POST /tts-synthesize` sends it by default, decoded to 16 kHz."""
     steady = HighPass(sample_rate).process(pcm)
     loud = np.concatenate(list(enhance(lambda: iter([steady]), sample_rate)))
-    with av.open(io.BytesIO(encode(AudioChunk(loud, sample_rate), "mp3").data)) as file:
+    mp3 = io.BytesIO(encode(AudioChunk(loud, sample_rate), "mp3").data)
+    with av.open(mp3, "r") as file:
         decoded = np.concatenate([frame.to_ndarray()[0] for frame in file.decode(audio=0)])
     return resample(decoded.astype(np.float32), sample_rate, SPEAKER_SAMPLE_RATE)
 
@@ -268,11 +269,11 @@ def _judge(pool: Executor, held_out: Embeddings, voice: str | None, pack: bytes 
 
 def _score(heard: Sequence[Heard], held_out: Embeddings) -> Score:
     """`held_out` is [recordings, 3, 256]."""
-    cosines = [
+    level, delivered, second = (
         float(mean_embedding(np.stack([one.views[view] for one in heard])) @ mean_embedding(held))
         for view, held in enumerate(held_out.swapaxes(0, 1))
-    ]
-    return Score(*cosines, *mean_rating([one.rating for one in heard]))
+    )
+    return Score(level, delivered, second, *mean_rating([one.rating for one in heard]))
 
 
 def _print(rows: Sequence[Row]) -> None:
@@ -330,7 +331,7 @@ def _sleep(seconds: float, trial: Trial) -> Outcome:
         duration_s=2.0,
         sample_rate=24_000,
         rating=SpeechRating(quality=3.2),
-        second=np.ones(EMBEDDING_SIZE, np.float32) / 16 if trial.rate else None,
+        second=np.full(EMBEDDING_SIZE, 1 / 16, np.float32) if trial.rate else None,
     )
 
 

@@ -24,6 +24,7 @@ from pipelines.voices.fitting.prior import (
     MODEL,
     PRIOR_FILE,
     SPECTRUM_STEP_DB,
+    STOCK_SENTENCES,
     MixturePrior,
     stock_space,
 )
@@ -39,7 +40,6 @@ from pipelines.voices.fitting.trials import (
 
 ENCODER = "speaker/resemblyzer"
 MIXTURES = 400
-STOCK_SENTENCES = 4  # of each stock voice
 SEED = 5
 
 

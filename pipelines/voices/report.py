@@ -90,9 +90,7 @@ class Judged(_ReportPart):
 
     similarity: FiniteFloat = Field(description="Cosine of embeddings; 1 is the same speaker.")
     stock_similarity: FiniteFloat | None = None
-    recordings_similarity: FiniteFloat | None = Field(
-        default=None, description="That of the other recordings with the held-out ones."
-    )
+    recordings_similarity: FiniteFloat | None = None  # of the others with the held-out ones
     second_similarity: FiniteFloat | None = Field(
         default=None,
         description="By a second encoder, CAM++, that the search does not use: 0.1 for two people.",

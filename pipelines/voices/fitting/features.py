@@ -5,7 +5,7 @@ held out.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -46,7 +46,7 @@ DECODED_WITHIN_S = 3600.0
 class TargetSpeaker:
     """One person's voice."""
 
-    embedding: Embedding  # [512] as `both_views`, of the recordings that the fit may use
+    embedding: Embedding  # [512] as `embed_both`, of the recordings that the fit may use
     held_out: Embedding  # [512], of the recordings that only rate the result
     second: Embeddings  # [2, 256], of both, by the encoder that the search does not use
     spectrum: NDArray[np.float32]  # mean power of the speech in each mel band
@@ -67,7 +67,7 @@ def analyse(
         if cut < len(pcm):
             kept.append(pcm[cut:])
     kept = kept or used
-    embedding, held_out = (embed_recordings(some, encoder) for some in (used, kept))
+    embedding, held_out = (embed_both(map(at_level, some), some, encoder) for some in (used, kept))
     seconds = np.stack([second.embed_signals(some) for some in (used, kept)])
     used = [at_level(pcm) for pcm in used]
     speech = np.concatenate([pcm[spoken(pcm)] for pcm in used])
@@ -82,20 +82,10 @@ def analyse(
     )
 
 
-def embed_recordings(recordings: Sequence[Pcm], encoder: SpeakerEncoder) -> Embedding:
-    """[512]: at LEVEL_DBFS, and as they are."""
-    level = encoder.embed_signals(at_level(pcm) for pcm in recordings)
-    return both_views(level, encoder.embed_signals(recordings))
-
-
-def embed_speech(pcm: Pcm, encoder: SpeakerEncoder) -> Embedding:
-    """[512]: speech of an engine at LEVEL_DBFS, and as loud as it is delivered."""
-    return both_views(*(encoder.embed(at_level(pcm, at)) for at in (LEVEL_DBFS, DELIVERED_DBFS)))
-
-
-def both_views(level: Embedding, delivered: Embedding) -> Embedding:
-    """One vector of length 1, so that the cosine of two is the mean of both cosines."""
-    return np.asarray(np.concatenate([level, delivered]) / np.sqrt(2), np.float32)
+def embed_both(level: Iterable[Pcm], heard: Iterable[Pcm], encoder: SpeakerEncoder) -> Embedding:
+    """[512] of length 1: signals at LEVEL_DBFS and as they are heard. Cosines are means of two."""
+    both = [encoder.embed_signals(signals) for signals in (level, heard)]
+    return np.asarray(np.concatenate(both) / np.sqrt(2), np.float32)
 
 
 def decode_all(recordings: Sequence[bytes], sample_rate: int = SPEAKER_SAMPLE_RATE) -> list[Pcm]:

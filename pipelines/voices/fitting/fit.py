@@ -20,6 +20,7 @@ from pipelines.voices.fitting.features import TargetSpeaker, analyse, decode_all
 from pipelines.voices.fitting.prior import FittingPrior, load_fitting_prior
 from pipelines.voices.fitting.search.search import Search, SearchState, SearchTrial
 from pipelines.voices.fitting.selection import (
+    QUALITY_SLACK,
     Candidate,
     SelectionResult,
     candidates_of,
@@ -96,18 +97,16 @@ class Fit:
         self._language, self._sentences = sentences_of(language)
         self._first = 0 if self._language == FALLBACK_LANGUAGE else OTHER_LANGUAGE
         self._stock, self._native = prior.stock_for(speaker, language, gender, british=british)
-        self._search = Search(prior.space, prior.mixtures, speaker, config, searched)
+        floor = max(config.min_quality, prior.quality_of(self._native) - QUALITY_SLACK)
+        wanted = config.model_copy(update={"min_quality": floor})
+        self._search = Search(prior.space, prior.mixtures, speaker, wanted, searched)
         self._progress = progress or FitProgress()
         self._attempts: list[SearchTrial] = []
         self._names: dict[int, str] = {}  # of the voice that each rated trial speaks with
         self._rated: list[Outcome] = []  # the final ones
+        rows = prior.space.rows
         self.target = Target(
-            speaker.embedding,
-            speaker.held_out,
-            speaker.second[1],
-            self._language,
-            prior.space.rows,
-            british,
+            speaker.embedding, speaker.held_out, speaker.second[1], self._language, rows, british
         )
 
     @classmethod

@@ -40,6 +40,7 @@ LANGUAGES = {
 BRITISH = "b"  # among those of English
 EMBEDDING_STEP = 1 / 400  # embeddings are not negative, and no number of one is over 0.6
 SPECTRUM_STEP_DB = 0.4
+STOCK_SENTENCES = 4  # measurements of each stock voice
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class MixturePrior:
     """Measurements of speech of the engine without a filter."""
 
     points: Vectors  # [n, size of the space]
-    embeddings: Vectors  # [n, 512] as `embed_speech`
+    embeddings: Vectors  # [n, 512] as `embed_both`
     spectra: Vectors  # [n, 40], mean power in each mel band
     pitches: Vectors  # [n, 2], as pitch_statistics gives them
     qualities: Vectors  # [n], mean opinion scores
@@ -90,6 +91,12 @@ class FittingPrior:
             native = [name for name in native if name[:1] == BRITISH]
         alike = [name for name in native if name[1:2] == gender[:1]]
         return ranked, (alike or native or names)[0]
+
+    def quality_of(self, voice: str) -> float:
+        """The mean opinion score of a stock voice, from the nearest measurements."""
+        point = self.space.point(self.space.stock[self.space.names.index(voice)])
+        near = np.argsort(np.square(self.mixtures.points - point).sum(axis=1))[:STOCK_SENTENCES]
+        return float(self.mixtures.qualities[near].mean())
 
 
 def load_fitting_prior() -> FittingPrior:

@@ -39,7 +39,7 @@ from pipelines.voices.fitting.features import (
     DELIVERED_DBFS,
     SOUND_SIZE,
     at_level,
-    embed_speech,
+    embed_both,
     mean_spectrum,
     speech_frames,
     spoken,
@@ -110,7 +110,7 @@ class Outcome:
     """The result of the trial of the same number."""
 
     number: int
-    embeddings: Embeddings  # [filters, 512] as `embed_speech`; one where there were none
+    embeddings: Embeddings  # [filters, 512] as `embed_both`; one where there were none
     spectrum: NDArray[np.float32]  # mean power of the speech in each mel band
     pitches: NDArray[np.float32]  # Hz, of frames that have one
     duration_s: float  # of the speech; 0 when there was none
@@ -200,10 +200,9 @@ class Trials:
             own = trial.filters if trial.rate else ()
             pack = pack_of(self._target, trial.style, own, sample_rate)
         voice = trial.voice or engine.voices()[0].key
-        said = say(engine, trial.text, voice, self._target.language, pack)
-        # Without rumble, as it is delivered: a filter raised it until the encoder took it for that
-        # of the recordings, and cosines fell by up to 0.09 when it was removed.
-        pcm = HighPass(SPEAKER_SAMPLE_RATE).process(said)
+        pcm = say(engine, trial.text, voice, self._target.language, pack)
+        # Without rumble, as it is delivered: filters raised it, which flattered the encoder.
+        pcm = HighPass(SPEAKER_SAMPLE_RATE).process(pcm)
         engine.release_memory()  # several such processes run beside the service
         if len(pcm) < MIN_SPEECH_S * SPEAKER_SAMPLE_RATE:
             return _silent(trial, sample_rate)
@@ -215,9 +214,13 @@ class Trials:
             second = self._second_encoder.embed(heard)
         else:
             rating = SpeechRating(quality=self._raters.ratings.rate(heard))
+        sounds = [
+            embed_both([at_level(one)], [at_level(one, DELIVERED_DBFS)], self._encoder)
+            for one in through or [level]
+        ]
         return Outcome(
             number=trial.number,
-            embeddings=np.stack([embed_speech(one, self._encoder) for one in through or [level]]),
+            embeddings=np.stack(sounds),
             spectrum=mean_spectrum(speech_frames(mel_spectrum(level))),
             pitches=pitches_hz(level[spoken(level)]),
             duration_s=len(pcm) / SPEAKER_SAMPLE_RATE,
