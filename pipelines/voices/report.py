@@ -94,6 +94,13 @@ class Judged(_ReportPart):
     similarity: FiniteFloat = Field(description="Cosine of embeddings; 1 is the same speaker.")
     stock_similarity: FiniteFloat | None = None
     replaced_similarity: FiniteFloat | None = None  # of the voice that it is to replace
+    recordings_similarity: FiniteFloat | None = None  # of the others with the held-out ones
+    second_similarity: FiniteFloat | None = Field(
+        default=None,
+        description="By a second encoder, CAM++, that the search does not use: 0.1 for two people.",
+    )
+    stock_second_similarity: FiniteFloat | None = None
+    recordings_second_similarity: FiniteFloat | None = None
     wer: FiniteFloat | None = Field(
         default=None, description="Word error rate of a speech recogniser."
     )

@@ -21,6 +21,7 @@ from pipelines.voices.fitting.features import TargetSpeaker, analyse, decode_all
 from pipelines.voices.fitting.prior import FittingPrior, load_fitting_prior
 from pipelines.voices.fitting.search.search import Search, SearchState, SearchTrial
 from pipelines.voices.fitting.selection import (
+    QUALITY_SLACK,
     Candidate,
     SelectionResult,
     candidates_of,
@@ -31,6 +32,7 @@ from pipelines.voices.fitting.trials import (
     Outcome,
     Target,
     Trial,
+    load_second_encoder,
     pack_of,
     sentences_of,
 )
@@ -101,15 +103,16 @@ class Fit:
         self._language, self._sentences = sentences_of(language)
         self._first = 0 if self._language == FALLBACK_LANGUAGE else OTHER_LANGUAGE
         self._stock, self._native = prior.stock_for(speaker, language, gender, british=british)
-        self._search = Search(
-            prior.space, prior.mixtures, speaker, config.generation, config.seed, searched
-        )
+        floor = max(config.min_quality, prior.quality_of(self._native) - QUALITY_SLACK)
+        wanted = config.model_copy(update={"min_quality": floor})
+        self._search = Search(prior.space, prior.mixtures, speaker, wanted, searched)
         self._progress = progress or FitProgress()
         self._attempts: list[SearchTrial] = []
         self._names: dict[int, str] = {}  # of the voice that each rated trial speaks with
         self._rated: list[Outcome] = []  # the final ones
+        rows = prior.space.rows
         self.target = Target(
-            speaker.embedding, speaker.held_out, self._language, prior.space.rows, british
+            speaker.embedding, speaker.held_out, speaker.second[1], self._language, rows, british
         )
 
     @classmethod
@@ -129,7 +132,7 @@ class Fit:
 
         Decodes and measures; blocking, some seconds. Raises InvalidAudio or EngineError.
         """
-        speaker = analyse(decode_all(recordings), encoder)
+        speaker = analyse(decode_all(recordings), encoder, load_second_encoder())
         prior = prior or load_fitting_prior()
         state: tuple[SearchState | None, FitProgress | None] = None, None
         if checkpoint:
@@ -316,6 +319,12 @@ class Fit:
                 similarity=rating.held_out,
                 stock_similarity=max(stock.held_out, nearest.held_out),
                 replaced_similarity=None if replaced is None else replaced.held_out,
+                recordings_similarity=float(speaker.embedding @ speaker.held_out),
+                second_similarity=rating.second,
+                stock_second_similarity=max(
+                    (one.second for one in (stock, nearest) if one.second is not None), default=None
+                ),
+                recordings_second_similarity=float(speaker.second[0] @ speaker.second[1]),
                 wer=rating.error_rate,
                 stock_wer=stock.error_rate,
                 dnsmos=rating.quality,

@@ -70,6 +70,7 @@ export default {
   "report.page": "Report as a page",
   "report.likeness": "Likeness to the speaker",
   "report.stock": "A stock voice at best",
+  "report.second": "Likeness by a second encoder",
   "report.words": "Word errors of a recogniser",
   "report.quality": "Quality (DNSMOS, 1 to 5)",
   "report.time": "Computing time",
