@@ -26,13 +26,14 @@ from tests.pipelines.voices.recordings import recording, wav
 TEXT = "Bring the small box from the top shelf."
 ROWS = np.zeros((510, 256), np.float32)
 ZEROS = np.zeros(512, np.float32)
+STYLE = np.zeros(256, np.float32)
 
 
 @pytest.fixture
 def trials(weights: WeightStore) -> Trials:
     engine, _ = load_model(TTS, TONE, weights)
     encoder = BandsEngine()
-    target = Target(ZEROS, ZEROS, ZEROS[:256], "en", ROWS)
+    target = Target(ZEROS, ZEROS, STYLE, "en", ROWS)
     return Trials(
         engine,
         encoder,
@@ -63,14 +64,14 @@ def test_a_stock_voice_is_rated(trials: Trials) -> None:
 
 
 def test_a_trial_without_audio_has_an_embedding_of_zeros(trials: Trials) -> None:
-    outcome = trials.run(Trial(1, "A", np.zeros(256, np.float32), filters=((0.0,) * 14,)))
+    outcome = trials.run(Trial(1, "A", STYLE, filters=((0.0,) * 14,)))
     assert outcome.duration_s == 0.0
     assert not outcome.embeddings.any()
 
 
 def test_a_voice_pack_has_the_style_rows_the_filter_and_the_accent() -> None:
     rows = np.linspace(-3, 3, 510 * 256, dtype=np.float32).reshape(510, 256)
-    target = Target(ZEROS, ZEROS, ZEROS[:256], "en", rows)
+    target = Target(ZEROS, ZEROS, STYLE, "en", rows)
     style = np.ones(256, np.float32)
     pack = read_pack(pack_of(target, style, [[0.0] * 13 + [6.0]], 24_000))
     np.testing.assert_array_equal(pack.style, rows + 1)
@@ -101,14 +102,14 @@ def test_data_that_is_not_audio_is_refused() -> None:
 def test_a_pack_speaks_where_there_is_no_style_and_a_kept_sound_has_the_filter(
     trials: Trials,
 ) -> None:
-    pack = pack_of(trials._target, ZEROS, (), 24_000)
+    pack = pack_of(trials._target, STYLE, (), 24_000)
     by_pack = trials.run(Trial(1, TEXT, None, pack=pack, keep_sound=True))
-    plain = trials.run(Trial(2, TEXT, ZEROS, keep_sound=True))
+    plain = trials.run(Trial(2, TEXT, STYLE, keep_sound=True))
     assert by_pack.sound is not None and plain.sound is not None
     assert np.array_equal(by_pack.sound, plain.sound)
     stock = trials.run(Trial(3, TEXT, None, keep_sound=True))
     assert stock.sound is not None and not np.array_equal(stock.sound, plain.sound)
     steep = tuple([-40.0] * 7 + [0.0] * 7)
-    through = trials.run(Trial(4, TEXT, ZEROS, filters=(steep,), keep_sound=True))
+    through = trials.run(Trial(4, TEXT, STYLE, filters=(steep,), keep_sound=True))
     assert through.sound is not None and len(through.sound) == len(plain.sound)
     assert not np.array_equal(through.sound, plain.sound)
