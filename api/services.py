@@ -51,6 +51,7 @@ from pipelines.tts.voices import ReadyCustomVoices, VoiceDirectory
 from pipelines.voices.checks import SampleChecker
 from pipelines.voices.consent import Consent
 from pipelines.voices.service import CustomVoices
+from pipelines.voices.speakers import Speakers
 from pipelines.webhooks.payments import PaymentSystem
 from pipelines.webhooks.registration import Webhooks
 from telemetry.reports import OwnReports
@@ -68,6 +69,7 @@ class SpeechServices:
     billing: Billing
     openai: OpenAINames
     dictionaries: Dictionaries
+    speakers: Speakers
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +204,7 @@ def build_services(
         models.speakers, load_yaml(VoicesConfig, "voices"), ready_voices, watermarks, dictionaries
     )
     transcription = TranscriptionPipeline(models.transcriber, decoder, models.vad, load_profiles())
+    consent = Consent(encryption, load_yaml(ConsentConfig, "consent"), models.transcriber)
     history = ChatHistory(database, encryption, plans)
     completions = ChatPipeline(models.chat_models, history, billing)
     return Services(
@@ -219,6 +222,17 @@ def build_services(
             billing=billing,
             openai=OpenAINames(load_yaml(OpenAIConfig, "openai"), model_list, synthesis.directory),
             dictionaries=dictionaries,
+            speakers=Speakers(
+                database,
+                encryption,
+                billing,
+                decoder,
+                models.vad,
+                models.speaker_encoder,
+                custom_voices.speakers,
+                consent,
+                settings.require_consent,
+            ),
         ),
         chat=ChatServices(
             completions=completions,
@@ -243,7 +257,7 @@ def build_services(
                 models.transcriber,
                 synthesis.directory,
                 ready_voices,
-                Consent(encryption, load_yaml(ConsentConfig, "consent"), models.transcriber),
+                consent,
                 settings.require_consent,
             ),
         ),

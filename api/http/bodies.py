@@ -43,6 +43,12 @@ KeyTerms = Annotated[
     Field(max_length=100, description=KEY_TERMS),
 ]
 
+KNOWN_SPEAKERS = "Enrolled speakers that are told by name: true for all, or ids of `GET /speakers`."
+KnownSpeakers = Annotated[
+    bool | Annotated[list[Annotated[str, Field(max_length=40)]], Field(max_length=100)],
+    Field(description=KNOWN_SPEAKERS),
+]
+
 _STRUCTURE = b"[]{},"
 _REST = bytes(set(range(256)) - set(_STRUCTURE))
 _NUL = b"\\u0000"

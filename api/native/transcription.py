@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, Field, field_validator
 from starlette.responses import Response
 
-from api.http.bodies import KeyTerms, Shown, rounded
+from api.http.bodies import KeyTerms, KnownSpeakers, Shown, rounded
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import while_connected
 from api.http.uploads import UploadLimits, form_schema, receive_form, validated
@@ -47,7 +47,9 @@ class TranscribedWord(BaseModel):
 class SpokenUtterance(Shown):
     """The speech of one speaker until another speaks."""
 
-    speaker: str = Field(description="A, B and so on, in order of appearance.")
+    speaker: str = Field(
+        description="A, B and so on, in order of appearance; or the name of a known speaker."
+    )
     start: Annotated[float, rounded(2)] = Field(description="Seconds from the start of the file.")
     end: Annotated[float, rounded(2)]
     text: str
@@ -94,6 +96,7 @@ class TranscriptionFields(BaseModel):
         default=False,
         description="Two channels are the speakers A and B of `utterances`; each is charged.",
     )
+    known_speakers: KnownSpeakers = False
     keyterms: KeyTerms = []
     profanity_filter: bool = Field(default=False, description="Masks swear words: `s***`.")
     numerals: bool = Field(default=False, description="Writes numbers in digits.")
@@ -104,6 +107,12 @@ class TranscriptionFields(BaseModel):
     @classmethod
     def _detect(cls, value: str) -> str:
         return "" if value.strip().lower() == "auto" else value.strip()
+
+    @field_validator("known_speakers", mode="before")
+    @classmethod
+    def _all_or_ids(cls, value: object) -> object:
+        only = value[0].strip().lower() if isinstance(value, list) and len(value) == 1 else None
+        return _BOOLEANS.get(only, value) if only is not None else value
 
     @field_validator(*_SWITCHES, mode="before")
     @classmethod
@@ -143,12 +152,13 @@ async def transcribe(
     check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
     async with receive_form(request, LIMITS, check) as form:
         audio = form.file("audio")
-        fields = validated(TranscriptionFields, form.with_lists({"keyterms"}))
+        fields = validated(TranscriptionFields, form.with_lists({"keyterms", "known_speakers"}))
         asked = FileRequest(
             language=fields.language or None,
             profile=fields.model,
             words=fields.timestamps or fields.response_format in ("srt", "vtt"),
-            speakers=fields.speaker_labels,
+            speakers=fields.speaker_labels or bool(fields.known_speakers),
+            known=await speech.speakers.known(principal.workspace_id, fields.known_speakers),
             multichannel=fields.multichannel,
             keyterms=tuple(fields.keyterms),
             form=TranscriptStyle(fields.numerals, fields.profanity_filter, fields.punctuate),

@@ -26,6 +26,7 @@ from configs.settings import BRAND
 from pipelines.text.language_names import name_language
 from pipelines.tts.voices import AvailableVoice
 from pipelines.voices.checks import SampleFile
+from pipelines.voices.consent import ConsentPurpose
 from pipelines.voices.service import NewVoice
 from pipelines.voices.voice_object import (
     CustomVoice,
@@ -40,6 +41,7 @@ router = make_router("voices", scope="voices")
 
 FIELDS = ("files", "files[]")  # as clients name a list of files
 SHOWN_NAME = 80  # characters of a file's name in a message
+_CONFIG = load_yaml(CustomVoicesConfig, "custom_voices")
 
 
 class VoiceLabels(BaseModel):
@@ -99,10 +101,22 @@ def _item(one: AvailableVoice) -> DefaultVoice:
     )
 
 
-class VoiceFields(BaseModel):
-    """The plain fields of the form; a form has only strings. Unknown fields are ignored."""
+class ConsentFields(BaseModel):
+    """A form with the consent of a speaker; a form has only strings. Unknown fields are ignored."""
 
     name: Annotated[OneLine, NOT_BLANK] = Field(min_length=1)
+    consent: Annotated[str, Field(max_length=2000), AfterValidator(str.strip)] = Field(
+        default="", description="What the speaker agreed to; kept as long as what is made."
+    )
+    consent_token: Annotated[str, AfterValidator(str.strip)] = Field(
+        default="",
+        max_length=2000,
+        description="Of a sentence of `POST /consent-sentences`, which one of the files "
+        "begins with.",
+    )
+
+
+class VoiceFields(ConsentFields):
     description: Annotated[str, Field(max_length=1000), AfterValidator(str.strip)] = ""
     language: str = Field(
         default="",
@@ -111,15 +125,6 @@ class VoiceFields(BaseModel):
         "it is detected in the files.",
     )
     gender: VoiceGenderGiven = "neutral"
-    consent: Annotated[str, Field(max_length=2000), AfterValidator(str.strip)] = Field(
-        default="", description="What the speaker agreed to; kept as long as the voice."
-    )
-    consent_token: str = Field(
-        default="",
-        max_length=2000,
-        description="Of a sentence of `POST /consent-sentences`, which one of the files "
-        "begins with.",
-    )
 
     @field_validator("gender", mode="before")
     @classmethod
@@ -127,8 +132,8 @@ class VoiceFields(BaseModel):
         return "neutral" if value == "" else value
 
 
-def _files_schema() -> dict[str, Any]:
-    rules = load_yaml(CustomVoicesConfig, "custom_voices").samples
+def files_schema(rules: SampleRules) -> dict[str, Any]:
+    """The field `files` of a form with recordings."""
     return {
         "type": "array",
         "items": BINARY,
@@ -144,7 +149,7 @@ def _files_schema() -> dict[str, Any]:
     "/voices",
     status_code=201,
     summary="Create a custom voice from recordings",
-    openapi_extra=form_schema("files", VoiceFields, _files_schema()),
+    openapi_extra=form_schema("files", VoiceFields, files_schema(_CONFIG.samples)),
 )
 async def create_voice(
     request: Request, principal: PrincipalDep, voices: VoicesDep, operation: OperationDep
@@ -161,14 +166,14 @@ async def create_voice(
     check_room = partial(voices.custom.check_room, principal, operation)
     async with receive_form(request, limits, check_room) as form:
         fields = validated(VoiceFields, form.fields)
-        files = _files_of(form, rules)
+        files = files_of(form, rules)
         new = NewVoice(
             name=fields.name,
             description=fields.description or None,
             language=fields.language.strip() or None,
             gender=fields.gender,
             consent=fields.consent or None,
-            consent_token=fields.consent_token.strip() or None,
+            consent_token=fields.consent_token or None,
             address=None if request.client is None else request.client.host,
         )
         work = voices.custom.create(principal, new, files, operation)
@@ -179,6 +184,9 @@ async def create_voice(
 class ConsentRequest(RequestModel):
     """The body may be an empty object."""
 
+    purpose: ConsentPurpose = Field(
+        default="voice", description="A custom voice, or a speaker of `POST /speakers`."
+    )
     language: str | None = Field(
         default=None, min_length=2, max_length=35, description="English if absent."
     )
@@ -189,7 +197,7 @@ class ConsentAnswer(BaseModel):
 
     sentence: str = Field(description="The speaker reads it at the start of a file.")
     language: str
-    consent_token: str = Field(description="The field `consent_token` of `POST /voices`.")
+    consent_token: str = Field(description="The field `consent_token` of the form.")
     expires_at: Moment
 
 
@@ -197,11 +205,11 @@ class ConsentAnswer(BaseModel):
 async def issue_consent_sentence(
     body: ConsentRequest, principal: PrincipalDep, voices: VoicesDep
 ) -> ConsentAnswer:
-    """The speaker reads the sentence aloud as consent to the voice; it expires after an hour.
+    """The speaker reads the sentence aloud as consent; it expires after an hour.
 
     The recognised words may differ slightly; the speaker must be that of the other files.
     """
-    sentence, token = voices.custom.consent_sentence(principal, body.language)
+    sentence, token = voices.custom.consent_sentence(principal, body.language, body.purpose)
     return ConsentAnswer(
         sentence=sentence.text,
         language=sentence.language,
@@ -240,7 +248,8 @@ async def delete_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep
     return Done(message="the voice is deleted")
 
 
-def _files_of(form: MultipartForm, rules: SampleRules) -> list[SampleFile]:
+def files_of(form: MultipartForm, rules: SampleRules) -> list[SampleFile]:
+    """The recordings of a form. Raises ApiError(invalid_file_count)."""
     found = [file for file in form.files if file.field in FIELDS]
     if not rules.min_files <= len(found) <= rules.max_files:
         message = (

@@ -11,11 +11,13 @@ from db.chats import Chat, entries_of
 from db.database import Database
 from db.files import StoredFile
 from db.voices.pronunciations import PronunciationDictionary
+from db.voices.speakers import EnrolledSpeaker
 from db.webhooks import Event, Webhook, body_about
 from pipelines.chat.history import chat_about
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.tts.dictionaries import content_about
+from pipelines.voices.speakers import embedding_about
 from pipelines.webhooks.registration import secret_about
 
 AT_ONCE = 100  # ids
@@ -30,6 +32,7 @@ class Rotated:
     events: int
     files: int
     dictionaries: int
+    speakers: int
 
 
 class Rotation:
@@ -58,6 +61,9 @@ class Rotation:
             dictionaries=await self._each(
                 PronunciationDictionary,
                 self._in_row(PronunciationDictionary, self._rotate_dictionary),
+            ),
+            speakers=await self._each(
+                EnrolledSpeaker, self._in_row(EnrolledSpeaker, self._rotate_speaker)
             ),
         )
 
@@ -108,13 +114,19 @@ class Rotation:
         return (webhook.secret, webhook.old_secret) != before
 
     def _rotate_dictionary(self, _session: Session, row: PronunciationDictionary) -> bool:
-        before = row.content
-        row.content = self._encryption.rotate(before, content_about(row.id))
-        return row.content != before
+        return self._rotate_bytes(row, "content", content_about(row.id))
+
+    def _rotate_speaker(self, _session: Session, row: EnrolledSpeaker) -> bool:
+        return self._rotate_bytes(row, "embedding", embedding_about(row.id))
 
     def _rotate_event(self, _session: Session, event: Event) -> bool:
         about = body_about(event.workspace_id, event.id)
         return event.body is not None and self._rotate_text(event, "body", about)
+
+    def _rotate_bytes(self, row: SQLModel, column: str, about: str) -> bool:
+        before = getattr(row, column)
+        setattr(row, column, self._encryption.rotate(before, about))
+        return getattr(row, column) is not before
 
     def _rotate_text(self, row: SQLModel, column: str, about: str) -> bool:
         before = getattr(row, column)

@@ -6,7 +6,7 @@ windows while the groups are alike. The words then take the cheapest path throug
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count, groupby, islice, pairwise, product
 from string import ascii_uppercase
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 
-from models.speaker.base import Embeddings
+from models.speaker.base import Embedding, Embeddings
 from models.stt.base import Segment, Word
 from models.vad.base import VAD_SAMPLE_RATE
 from pipelines.audio.segments import Spans
@@ -29,6 +29,7 @@ MIN_SPEAKER_S = 2.0  # of speech; a group with less joins another speaker
 CHANGE_COST = 0.12  # of another speaker within speech, in seconds of full dissimilarity
 PAUSE_CHANGE_COST = 0.02  # the same after a pause
 FULL_PAUSE_S = 0.3  # a longer pause makes a change no likelier
+KNOWN_SIMILARITY = 0.75  # of a speaker with much speech to a known one, less DOUBT as above
 GRID_S = 0.1
 TURN_PAUSE_S = 0.5  # of a speaker with a channel of their own
 ROUNDS = 3  # of assigning words and averaging embeddings in turn
@@ -45,10 +46,18 @@ class WindowEmbeddings:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownSpeaker:
+    """A speaker whose voice was recorded before."""
+
+    name: str  # the label
+    embedding: Embedding = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class SpeakerUtterance:
     """Consecutive speech of one speaker. Times are seconds."""
 
-    speaker: str  # A, B, … in order of appearance
+    speaker: str  # A, B, … in order of appearance, or the name of a known speaker
     start: float
     end: float
     text: str
@@ -61,30 +70,43 @@ def voice_windows(spans: Spans) -> Spans:
 
 
 def _windows(start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Windows of one size, evenly over the span; a shorter span is one window."""
+    """Windows of one size at equal distances, and one up to the end; a shorter span is one."""
     size = min(end - start, round(WINDOW_S * VAD_SAMPLE_RATE))
-    if size < MIN_WINDOW_S * VAD_SAMPLE_RATE:
-        return
-    room = end - start - size
-    hops = -(-room // round(HOP_S * VAD_SAMPLE_RATE))
-    for number in range(hops + 1):
-        at = start + (room * number // hops if hops else 0)
-        yield at, at + size
+    if size >= MIN_WINDOW_S * VAD_SAMPLE_RATE:
+        hop = round(HOP_S * VAD_SAMPLE_RATE)
+        yield from ((at, at + size) for at in range(start, end - size, hop))
+        yield end - size, end
 
 
 def cluster_speakers(
-    segments: Sequence[Segment], voices: WindowEmbeddings, separator: str
+    segments: Sequence[Segment],
+    voices: WindowEmbeddings,
+    separator: str,
+    known: Sequence[KnownSpeaker] = (),
 ) -> tuple[SpeakerUtterance, ...]:
     """The utterances of a file, in order. Without embeddings there is one speaker."""
     units = [unit for segment in segments for unit in _units(segment)]
-    speakers = _speakers_of(units, voices)
+    speakers, labels = _speakers_of(units, voices)
+    letters = speaker_letters(known)
     names: dict[int, str] = {}
+    for speaker in dict.fromkeys(speakers):  # in order of appearance
+        mine = labels == speaker
+        total = voices.embeddings[mine].sum(axis=0)
+        name = recognised(total, covered_s(voices.windows[mine]), known)
+        names[speaker] = name or next(letters)
+    return utterances_of([names[speaker] for speaker in speakers], units, separator)
+
+
+def utterances_of(
+    speakers: Sequence[str], units: Sequence[Segment], separator: str
+) -> tuple[SpeakerUtterance, ...]:
+    """The utterances of units, each with its speaker's label."""
     utterances = []
     for speaker, group in groupby(zip(speakers, units, strict=True), key=lambda pair: pair[0]):
         said = [unit for _, unit in group]
         utterances.append(
             SpeakerUtterance(
-                speaker=names.setdefault(speaker, speaker_name(len(names))),
+                speaker=speaker,
                 start=said[0].start,
                 end=said[-1].end,
                 text=separator.join(unit.text for unit in said),
@@ -107,6 +129,21 @@ def turns_of(speaker: str, words: Sequence[Word], separator: str) -> Iterator[Sp
         yield SpeakerUtterance(speaker, said[0].start, said[-1].end, text, said)
 
 
+def recognised(total: Scores, seconds: float, known: Sequence[KnownSpeaker]) -> str | None:
+    """The name of the known speaker with that voice: `total` is the sum of its embeddings."""
+    if not known or not seconds:
+        return None
+    best = max(known, key=lambda one: float(one.embedding @ total))
+    similarity = float(best.embedding @ total) / float(np.linalg.norm(total))
+    return best.name if similarity >= KNOWN_SIMILARITY - DOUBT / seconds else None
+
+
+def speaker_letters(known: Sequence[KnownSpeaker] = ()) -> Iterator[str]:
+    """The labels of speakers who are not known, in order."""
+    names = {one.name for one in known}
+    return (name for name in map(speaker_name, count()) if name not in names)
+
+
 def speaker_name(number: int) -> str:
     """A to Z, then AA, AB and so on."""
     names = (letters for size in count(1) for letters in product(ascii_uppercase, repeat=size))
@@ -121,30 +158,42 @@ def _units(segment: Segment) -> Iterator[Segment]:
         yield Segment(word.word, word.start, word.end, 0.0, 0.0, (word,))
 
 
-def _speakers_of(units: Sequence[Segment], voices: WindowEmbeddings) -> list[int]:
-    """The number of a speaker for each unit."""
+def _speakers_of(
+    units: Sequence[Segment], voices: WindowEmbeddings
+) -> tuple[list[int], NDArray[np.int64]]:
+    """The number of a speaker for each unit, and for each window."""
+    chosen, labels = [0] * len(units), np.zeros(len(voices.windows), np.int64)
     if not units or not len(voices.windows):
-        return [0] * len(units)
-    labels = _groups(voices)
-    chosen = [0] * len(units)
+        return chosen, labels
+    labels = groups_of(voices)
     for _ in range(ROUNDS):
         means = _means(voices.embeddings, labels)
         if len(means) == 1:
-            return [0] * len(units)
-        scores, heard = _timeline(voices, means)
-        chosen = _choose(units, scores, heard)
-        labels = _majority(voices, units, chosen, scores)
-    return chosen
+            return [0] * len(units), np.zeros_like(labels)
+        chosen, labels = assigned(units, voices, means)
+    return chosen, labels
 
 
-def _groups(voices: WindowEmbeddings) -> NDArray[np.int64]:
-    """A group for each window, numbered from 0, one for each speaker."""
-    count = len(voices.windows)
-    if count == 1:
+def assigned(
+    units: Sequence[Segment], voices: WindowEmbeddings, means: Scores
+) -> tuple[list[int], NDArray[np.int64]]:
+    """Which of the speakers, with these mean embeddings, says each unit, and has each window."""
+    scores, heard = _timeline(voices, means)
+    chosen = _choose(units, scores, heard)
+    return chosen, _majority(voices, units, chosen, scores)
+
+
+def alike(embeddings: Embeddings) -> NDArray[np.int64]:
+    """A group for each embedding, by their similarity alone."""
+    if len(embeddings) == 1:
         return np.zeros(1, np.int64)
-    tree = linkage(voices.embeddings.astype(np.float64), "average", metric="cosine")
-    labels = fcluster(tree, 1 - MIN_SIMILARITY, "distance").astype(np.int64)
-    labels = _without_small(voices, labels)
+    tree = linkage(embeddings.astype(np.float64), "average", metric="cosine")
+    return fcluster(tree, 1 - MIN_SIMILARITY, "distance").astype(np.int64)
+
+
+def groups_of(voices: WindowEmbeddings) -> NDArray[np.int64]:
+    """A group for each window, numbered from 0, one for each speaker."""
+    labels = _without_small(voices, alike(voices.embeddings))
     while True:
         labels = np.unique(labels, return_inverse=True)[1]
         means = _means(voices.embeddings, labels)
@@ -171,10 +220,10 @@ def _without_small(voices: WindowEmbeddings, labels: NDArray[np.int64]) -> NDArr
 
 def _seconds_of(voices: WindowEmbeddings, labels: NDArray[np.int64]) -> NDArray[np.float64]:
     """The speech of each group, in the order of their labels."""
-    return np.array([_covered_s(voices.windows[labels == label]) for label in np.unique(labels)])
+    return np.array([covered_s(voices.windows[labels == label]) for label in np.unique(labels)])
 
 
-def _covered_s(windows: NDArray[np.float64]) -> float:
+def covered_s(windows: NDArray[np.float64]) -> float:
     """Seconds that windows cover, in order of their starts."""
     ends = np.maximum.accumulate(windows[:, 1])
     before = np.concatenate([[-np.inf], ends[:-1]])

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from models.errors import EngineError
 from models.stt.base import STT_SAMPLE_RATE, Segment, Word
+from pipelines.stt.diarization import SpeakerUtterance
 from pipelines.stt.file import confidence_of, separator_of
 from pipelines.text.language_names import iso_code
 
@@ -55,6 +56,20 @@ class LiveTranscript:
     latency_s: float  # since the end of the utterance was known; of an interim: since its audio
     cut: bool = False  # the utterance was too long, and continues with the next sentence_id
     committed: str = ""  # the beginning of the text that no later one takes back
+    turns: tuple[SpeakerUtterance, ...] = ()  # of a final, when speakers were asked for
+
+    @property
+    def speaker(self) -> str | None:
+        """Who says most of it."""
+        most = max(self.turns, key=lambda turn: turn.end - turn.start, default=None)
+        return None if most is None else most.speaker
+
+    @property
+    def spoken_words(self) -> list[tuple[str | None, Word]]:
+        """The words, each with its speaker if speakers were asked for."""
+        if not self.turns:
+            return [(None, word) for word in self.words]
+        return [(turn.speaker, word) for turn in self.turns for word in turn.words]
 
 
 @dataclass(frozen=True, slots=True)

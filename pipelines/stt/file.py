@@ -33,6 +33,7 @@ from pipelines.fair_queuing import Owner
 from pipelines.ports import STTModel
 from pipelines.scheduling import DeadlineScheduler
 from pipelines.stt.diarization import (
+    KnownSpeaker,
     SpeakerUtterance,
     WindowEmbeddings,
     cluster_speakers,
@@ -62,6 +63,7 @@ class FileRequest:
     words: bool = False
     translate: bool = False  # to English, if the model can
     speakers: bool = False  # diarization; it needs the words
+    known: tuple[KnownSpeaker, ...] = ()  # told by name
     multichannel: bool = False  # the first two channels are two speakers
     prompt: str = ""  # names and terms to expect, or the text before; only its end is used
     keyterms: tuple[str, ...] = ()  # names and rare words, as they are to be written
@@ -213,7 +215,12 @@ class TranscriptionPipeline:
         if recording.request.speakers:
             voices = WindowEmbeddings(np.concatenate(places), np.concatenate(embeddings))
             utterances = await loop.run_in_executor(
-                threads, cluster_speakers, tuple(segments), voices, separator_of(language)
+                threads,
+                cluster_speakers,
+                tuple(segments),
+                voices,
+                separator_of(language),
+                recording.request.known,
             )
         yield FileTranscript(
             text=separator_of(language).join(segment.text for segment in segments),

@@ -42,6 +42,7 @@ from pipelines.stt.events import (
 )
 from pipelines.stt.file import confidence_of, known_language, text_of
 from pipelines.stt.hallucination import HallucinationFilter
+from pipelines.stt.live_speakers import LiveSpeakers
 from pipelines.stt.turns import TurnJudge, open_endpointer
 from pipelines.tasks import TaskSet
 from telemetry import metrics, tracing
@@ -89,6 +90,11 @@ class LiveSession:
         self._backlog_s = 0.0  # audio of ended utterances without a transcript
         self._emitted = asyncio.Condition()
         self._tasks = TaskSet(on_failure=lambda *_: None)  # failures of discarded work are ignored
+        self._speakers = (
+            None
+            if options.speakers is None
+            else LiveSpeakers(options.speakers, self._frames, self._tasks)
+        )
         self._turn_judge = TurnJudge(pipeline.turn_detector, self._endpointer, self._tasks)
         self._decoder = UtteranceDecoder(
             pipeline.transcriber, pipeline.limits, self._tasks, options
@@ -176,6 +182,9 @@ class LiveSession:
             for event in self._endpointer.accept_frame(probability, level):
                 await self._handle(event)
         self._begin_interim()
+        if self._speakers is not None and self._utterance is not None:
+            start = self._endpointer.keep_from
+            self._speakers.listen(self._utterance.voices, start, self._position)
         self._frames.forget_before(self._endpointer.keep_from)
 
     async def _handle(self, event: Event) -> None:
@@ -208,6 +217,8 @@ class LiveSession:
             return
         pcm = self._frames.between(event.start, event.end)
         utterance.speech = self._frames.speech(event.start, event.end)
+        if self._speakers is not None:
+            self._speakers.listen(utterance.voices, event.start, event.end, ended=True)
         wanted_in_s = 0.0  # a voice agent wants the text at once
         if self._options.turns is None:
             silence_s = (event.end - event.speech_end) / STT_SAMPLE_RATE
@@ -248,6 +259,9 @@ class LiveSession:
         if utterance.task is None and not self._is_too_short(event.speech_frames):
             utterance.speech = self._frames.speech(event.start, event.start + len(pcm))
             utterance.task = self._decoder.decode(pcm, FINAL, utterance)
+        if self._speakers is not None:
+            end = event.start + len(pcm)
+            self._speakers.listen(utterance.voices, event.start, end, ended=True)
         self._closed += 1
         self._backlog_s += len(pcm) / STT_SAMPLE_RATE
         if event.cut:
@@ -289,7 +303,6 @@ class LiveSession:
             start_s = event.start / STT_SAMPLE_RATE
             segments = [segment.shifted(start_s) for segment in transcript.segments]
         latency_s = self._clock() - ended.known_at
-        metrics.stt_final_seconds.observe(latency_s)
         language = transcript.language if transcript else self._decoder.language
         final = live_transcript(
             ended.utterance.sentence_id,
@@ -308,6 +321,9 @@ class LiveSession:
         if self._options.turns is None:
             heard = utterance.committed.revise(heard)
         if heard.final:
+            if self._speakers is not None and heard.text:
+                heard = await self._speakers.label(utterance.voices, heard)
+            metrics.stt_final_seconds.observe(heard.latency_s)
             metrics.stt_utterances.labels("text" if heard.text else "empty").inc()
         await self._emit(heard)
 

@@ -98,11 +98,16 @@ class SampleChecker:
     async def check_speaker(
         self, pcm: Pcm, checked: CheckedSamples, place: int, min_similarity: float
     ) -> None:
-        """Compares the speaker of `pcm`, from the file at `place`, with that of the other files.
+        """Compares the speaker of `pcm`, from the file at `place`, with that of the other files, or
+        of the only one.
 
         A file that only begins with another speaker may pass `check`. Raises InvalidRequest.
         """
-        others = mean_embedding(np.delete(checked.speakers, place, axis=0))
+        others = mean_embedding(
+            np.delete(checked.speakers, place, axis=0)
+            if len(checked.speakers) > 1
+            else checked.speakers
+        )
         heard = await asyncio.to_thread(lambda: self._encoder().embed(pcm))
         if float(heard @ others) < min_similarity:
             name = checked.samples[place].file.name

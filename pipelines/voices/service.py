@@ -43,7 +43,7 @@ from pipelines.storage.files import Files
 from pipelines.text.language_names import accent_of, engine_codes, is_language, iso_code
 from pipelines.tts.voices import STILL_MADE, ReadyCustomVoices, VoiceDirectory, key_of, parse_id
 from pipelines.voices.checks import CheckedSamples, SampleChecker, SampleFile
-from pipelines.voices.consent import Consent, ConsentSentence
+from pipelines.voices.consent import Consent, ConsentPurpose, ConsentSentence
 from pipelines.voices.queue import HOLD
 from pipelines.voices.report import VoiceReport
 from pipelines.voices.voice_object import VoiceGenderGiven, VoiceStatus, voice_event
@@ -114,13 +114,16 @@ class CustomVoices:
         self._consent_needed = consent_needed
 
     def consent_sentence(
-        self, principal: Principal, language: str | None = None
+        self,
+        principal: Principal,
+        language: str | None = None,
+        purpose: ConsentPurpose = "voice",
     ) -> tuple[ConsentSentence, str]:
         """A sentence that the speaker reads aloud to consent, and its token.
 
         Raises InvalidRequest for a language that has none.
         """
-        return self._consent.issue(principal.workspace_id, language or FALLBACK_LANGUAGE)
+        return self._consent.issue(principal.workspace_id, language or FALLBACK_LANGUAGE, purpose)
 
     async def create(
         self,
@@ -137,7 +140,9 @@ class CustomVoices:
         """
         if (made := await self._made_before(principal, operation)) is not None:
             return made  # even if its consent token has expired since
-        sentence = self._spoken_consent(principal, new)
+        sentence = self._consent.required(
+            principal.workspace_id, new.consent, new.consent_token, self._consent_needed
+        )
         await self._database.read(self._check_room, principal.workspace_id)
         language = None if new.language is None else await self._known_language(new.language)
         least_ms = round(self.rules.min_total_seconds * 1000)
@@ -160,7 +165,7 @@ class CustomVoices:
                 sentence, checked.openings, str(principal.workspace_id)
             )
             await self._checker.check_speaker(said, checked, place, self._consent.min_similarity)
-        voice_id = _new_id(operation)
+        voice_id = new_id(operation)
         voice = Voice(
             id=voice_id,
             workspace_id=principal.workspace_id,
@@ -270,7 +275,7 @@ class CustomVoices:
         """The voice that an earlier run of the same request created."""
         if operation.name is None:
             return None
-        voice_id = _new_id(operation)
+        voice_id = new_id(operation)
         return await self._database.read(voices.voice_of, principal.workspace_id, voice_id)
 
     def _check_room(self, session: Session, workspace_id: int) -> None:
@@ -278,19 +283,6 @@ class CustomVoices:
         self._check_plan(session, session.get(Workspace, workspace_id))
         if ledger.credit_of(session, workspace_id) < self._billing.cost("voice", 1):
             raise self._insufficient_credit()
-
-    def _spoken_consent(self, principal: Principal, new: NewVoice) -> ConsentSentence | None:
-        """The sentence that a file must begin with. Raises InvalidRequest."""
-        if new.consent_token is not None:
-            return self._consent.open(principal.workspace_id, new.consent_token)
-        if self._consent_needed == "spoken":
-            raise InvalidRequest(
-                "consent_token: one of the files must begin with a sentence that POST "
-                "/consent-sentences issues together with this token"
-            )
-        if self._consent_needed == "attest" and new.consent is None:
-            raise InvalidRequest("consent: say what the speaker agreed to")
-        return None
 
     def _check_plan(self, session: Session, workspace: Workspace | None) -> None:
         if workspace is None or workspace.id is None:
@@ -400,7 +392,7 @@ def _parse(voice_id: str) -> UUID:
     return identity
 
 
-def _new_id(operation: Operation) -> UUID:
+def new_id(operation: Operation) -> UUID:
     """The id of a new voice, the same for each run of a request with an Idempotency-Key."""
     return uuid4() if operation.name is None else uuid5(_ONCE, operation.name)
 

@@ -21,7 +21,7 @@ from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, TranscriptionReque
 from pipelines.agents.items import Part
 from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate, decode_bytes
 from pipelines.audio.noise_reduction import NoiseReducer
-from pipelines.errors import InsufficientCredit, InvalidRequest
+from pipelines.errors import InsufficientCredit, InvalidRequest, NotFound
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.endpointing import ManualTurns, SemanticTurns, SilenceTurns, TurnPolicy
 from pipelines.stt.events import (
@@ -34,6 +34,7 @@ from pipelines.stt.events import (
     SpeechResumed,
 )
 from pipelines.stt.file import PROMPT_CHARACTERS, text_of
+from pipelines.stt.live_speakers import SpeakerOptions
 from pipelines.stt.session import LiveSession
 
 LEAST_COMMIT_S = 0.1
@@ -75,6 +76,7 @@ class InputListener:
         self._socket = socket
         self._billing = speech.billing
         self._listening = speech.live_transcription
+        self._speakers = speech.speakers
         self._input = AudioInput(socket, speech.billing, self._listening.limits)
         self._turns = UserTurns(host, TurnOptions())
         self._settings: InputAudio | None = None
@@ -101,6 +103,10 @@ class InputListener:
             self._settings,
             self._turns.options.wants_logprobs,
         )
+        workspace_id, speakers = self._socket.principal.workspace_id, None
+        if has_changed:
+            speakers = await self._speaker_options(workspace_id, wanted)
+            self._live_from_s = self._input.received_s
         self._turns.options = TurnOptions(
             creates_response=detection is not None
             and detection.create_response
@@ -108,6 +114,7 @@ class InputListener:
             interrupts=detection is not None and detection.interrupt_response,
             transcribes=wanted is not None,
             wants_logprobs=wants_logprobs,
+            from_s=self._live_from_s,
         )
         if not has_changed:
             return
@@ -116,7 +123,6 @@ class InputListener:
         prompt = (wanted.prompt or "").strip() if wanted else ""
         self._expected = prompt[-PROMPT_CHARACTERS:] or None
         self._terms = wanted.terms if wanted else ()
-        self._live_from_s = self._input.received_s
         self._live = LiveSession(
             self._listening,
             SessionOptions(
@@ -124,8 +130,9 @@ class InputListener:
                 initial_prompt=self._expected,
                 keyterms=self._terms,
                 interim_ms=self._turns.interim_ms,
-                words=wants_logprobs,
-                owner=str(self._socket.principal.workspace_id),
+                words=wants_logprobs or speakers is not None,
+                speakers=speakers,
+                owner=str(workspace_id),
                 turns=policy_of(settings),
                 expected_sounds=self._turns.expected_sounds,
             ),
@@ -230,6 +237,17 @@ class InputListener:
         except InvalidRequest as error:
             name = "language" if wanted.language else "languages"
             param = f"session.audio.input.transcription.{name}"
+            raise RealtimeFault("invalid_value", str(error), param=param) from None
+
+    async def _speaker_options(
+        self, workspace_id: int, wanted: TranscriptionOptions | None
+    ) -> SpeakerOptions | None:
+        if wanted is None or not (wanted.speaker_labels or wanted.known_speakers):
+            return None
+        try:
+            return await self._speakers.options(workspace_id, wanted.known_speakers or False)
+        except NotFound as error:
+            param = "session.audio.input.transcription.known_speakers"
             raise RealtimeFault("invalid_value", str(error), param=param) from None
 
     async def _stop_listening(self) -> None:

@@ -79,6 +79,7 @@ class TurnOptions:
     interrupts: bool = True
     transcribes: bool = False  # sends transcripts
     wants_logprobs: bool = False
+    from_s: float = 0.0  # of the session, where times of transcripts begin
 
 
 class UserTurns:
@@ -281,9 +282,21 @@ class UserTurns:
         if text.startswith(shown) and text != shown:
             rest = text[len(shown) :]
             await self._host.send(server_events.transcription_delta(turn.item_id, rest))
+        spoken = [one for part in turn.parts for one in part.turns]
+        for one in spoken:
+            times = (one.start + self.options.from_s, one.end + self.options.from_s)
+            segment = (turn.item_id, one.text, one.speaker, *times)
+            await self._host.send(server_events.transcription_segment(*segment))
+        most = max(turn.parts, key=lambda part: part.duration_s).speaker if spoken else None
         logprobs = _logprobs(turn.parts) if self.options.wants_logprobs else None
         await self._host.send(
-            server_events.transcription_completed(turn.item_id, text, seconds, logprobs=logprobs)
+            server_events.transcription_completed(
+                turn.item_id,
+                text,
+                seconds,
+                logprobs=logprobs,
+                **({} if most is None else {"speaker": most}),
+            )
         )
 
     def _forget(self, turn: UserTurn) -> None:
@@ -340,7 +353,8 @@ def _logprobs(parts: Iterable[LiveTranscript]) -> list[dict[str, object]]:
             "token": word.word,
             "logprob": math.log(max(word.confidence, 1e-6)),
             "bytes": list(word.word.encode()),
+            **({} if speaker is None else {"speaker": speaker}),
         }
         for part in parts
-        for word in part.words
+        for speaker, word in part.spoken_words
     ]

@@ -28,7 +28,13 @@ from models.base import ModelInfo
 from models.errors import EngineError
 from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate, decode_base64
 from pipelines.billing.billing import to_usd
-from pipelines.errors import InsufficientCredit, InvalidAudio, InvalidRequest, public_error
+from pipelines.errors import (
+    InsufficientCredit,
+    InvalidAudio,
+    InvalidRequest,
+    NotFound,
+    public_error,
+)
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveSpeechStarted, LiveTranscript
 from pipelines.stt.file import separator_of
@@ -47,7 +53,7 @@ FEATURES = {
     "word_timestamps": True,
     "continuous_mode": True,
     "telephony": True,
-    "speaker_labels": False,
+    "speaker_labels": True,
 }
 
 
@@ -57,6 +63,7 @@ class SttConversation:
     def __init__(self, session: SocketSession, services: Services) -> None:
         self._session = session
         self._listening = services.speech.live_transcription
+        self._speakers = services.speech.speakers
         self._limits = self._listening.limits
         self._input = AudioInput(session, services.speech.billing, self._limits)
         self._meter = self._input.meter
@@ -127,6 +134,9 @@ class SttConversation:
         codes = tuple(start.languages or ())
         languages = await _or_fault(self._listening.engine_languages(codes)) if codes else ()
         info = await _or_fault(self._listening.transcriber.describe())
+        workspace_id, known = self._session.principal.workspace_id, config.known_speakers
+        labels = config.speaker_labels or bool(known)
+        speakers = await _or_fault(self._speakers.options(workspace_id, known)) if labels else None
         self._config = config
         self._continuous = config.continuous_mode
         self._live = LiveSession(
@@ -138,7 +148,8 @@ class SttConversation:
                 no_speech_threshold=config.no_speech_threshold,
                 keyterms=tuple(config.keyterms),
                 form=TranscriptStyle(config.numerals, config.profanity_filter, config.punctuate),
-                owner=str(self._session.principal.workspace_id),
+                speakers=speakers,
+                owner=str(workspace_id),
             ),
             self._emit,
         )
@@ -266,9 +277,11 @@ class SttConversation:
                     "start": one.start,
                     "end": one.end,
                     "probability": one.confidence,
+                    **({} if speaker is None else {"speaker": speaker}),
                 }
-                for one in heard.words
+                for speaker, one in heard.spoken_words
             ],
+            **({} if heard.speaker is None else {"speaker": heard.speaker}),
             utterance_end_ms=self._config.utterance_end_ms,
         )
 
@@ -309,7 +322,7 @@ async def _or_fault(work: Awaitable[T]) -> T:
     """Raises ClientFault in place of errors whose message is for the client."""
     try:
         return await work
-    except InvalidRequest as error:
+    except (InvalidRequest, NotFound) as error:
         raise ClientFault(str(error)) from None
     except EngineError as error:
         raise ClientFault(to_api_error(error).message) from None
