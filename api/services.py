@@ -87,6 +87,7 @@ class VoiceServices:
 
     catalogue: VoiceDirectory
     custom: CustomVoices
+    speakers: Speakers
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +205,21 @@ def build_services(
         models.speakers, load_yaml(VoicesConfig, "voices"), ready_voices, watermarks, dictionaries
     )
     transcription = TranscriptionPipeline(models.transcriber, decoder, models.vad, load_profiles())
-    consent = Consent(encryption, load_yaml(ConsentConfig, "consent"), models.transcriber)
+    consent = Consent(
+        encryption,
+        load_yaml(ConsentConfig, "consent"),
+        models.transcriber,
+        settings.require_consent,
+    )
+    speakers = Speakers(
+        database,
+        encryption,
+        billing,
+        SampleChecker(decoder, models.vad, models.speaker_encoder, custom_voices.speakers),
+        models.vad,
+        models.speaker_encoder,
+        consent,
+    )
     history = ChatHistory(database, encryption, plans)
     completions = ChatPipeline(models.chat_models, history, billing)
     return Services(
@@ -222,17 +237,7 @@ def build_services(
             billing=billing,
             openai=OpenAINames(load_yaml(OpenAIConfig, "openai"), model_list, synthesis.directory),
             dictionaries=dictionaries,
-            speakers=Speakers(
-                database,
-                encryption,
-                billing,
-                decoder,
-                models.vad,
-                models.speaker_encoder,
-                custom_voices.speakers,
-                consent,
-                settings.require_consent,
-            ),
+            speakers=speakers,
         ),
         chat=ChatServices(
             completions=completions,
@@ -258,8 +263,8 @@ def build_services(
                 synthesis.directory,
                 ready_voices,
                 consent,
-                settings.require_consent,
             ),
+            speakers=speakers,
         ),
         platform=PlatformServices(
             accounts=accounts,

@@ -1,5 +1,6 @@
-"""Voices: all available ones, and the custom voices of a workspace."""
+"""Voices: all available ones, and a workspace's custom voices and enrolled speakers."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -7,7 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Query, Request
 from pydantic import AfterValidator, BaseModel, Field, field_validator
 
-from api.http.bodies import NOT_BLANK, Done, OneLine, Page, PageQuery, RequestModel
+from api.http.bodies import NOT_BLANK, Done, Id, OneLine, Page, PageQuery, RequestModel, Shown
 from api.http.errors import ApiError
 from api.http.routing import OperationDep, PrincipalDep, VoicesDep, make_router
 from api.http.streaming import while_connected
@@ -132,8 +133,7 @@ class VoiceFields(ConsentFields):
         return "neutral" if value == "" else value
 
 
-def files_schema(rules: SampleRules) -> dict[str, Any]:
-    """The field `files` of a form with recordings."""
+def _files_schema(rules: SampleRules) -> dict[str, Any]:
     return {
         "type": "array",
         "items": BINARY,
@@ -149,7 +149,7 @@ def files_schema(rules: SampleRules) -> dict[str, Any]:
     "/voices",
     status_code=201,
     summary="Create a custom voice from recordings",
-    openapi_extra=form_schema("files", VoiceFields, files_schema(_CONFIG.samples)),
+    openapi_extra=form_schema("files", VoiceFields, _files_schema(_CONFIG.samples)),
 )
 async def create_voice(
     request: Request, principal: PrincipalDep, voices: VoicesDep, operation: OperationDep
@@ -166,15 +166,12 @@ async def create_voice(
     check_room = partial(voices.custom.check_room, principal, operation)
     async with receive_form(request, limits, check_room) as form:
         fields = validated(VoiceFields, form.fields)
-        files = files_of(form, rules)
-        new = NewVoice(
-            name=fields.name,
+        files = _files_of(form, rules)
+        new = replace(
+            _asked(request, fields),
             description=fields.description or None,
             language=fields.language.strip() or None,
             gender=fields.gender,
-            consent=fields.consent or None,
-            consent_token=fields.consent_token or None,
-            address=None if request.client is None else request.client.host,
         )
         work = voices.custom.create(principal, new, files, operation)
         made = await while_connected(request.receive, work)
@@ -248,8 +245,16 @@ async def delete_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep
     return Done(message="the voice is deleted")
 
 
-def files_of(form: MultipartForm, rules: SampleRules) -> list[SampleFile]:
-    """The recordings of a form. Raises ApiError(invalid_file_count)."""
+def _asked(request: Request, fields: ConsentFields) -> NewVoice:
+    return NewVoice(
+        fields.name,
+        consent=fields.consent or None,
+        consent_token=fields.consent_token or None,
+        address=None if request.client is None else request.client.host,
+    )
+
+
+def _files_of(form: MultipartForm, rules: SampleRules) -> list[SampleFile]:
     found = [file for file in form.files if file.field in FIELDS]
     if not rules.min_files <= len(found) <= rules.max_files:
         message = (
@@ -265,3 +270,46 @@ def files_of(form: MultipartForm, rules: SampleRules) -> list[SampleFile]:
 def _printable(filename: str) -> str:
     """The part of a file name that an error message repeats."""
     return "".join(letter for letter in filename[:SHOWN_NAME] if letter.isprintable()).strip()
+
+
+class Speaker(Shown):
+    """An enrolled speaker: their words are told by name in transcripts."""
+
+    id: Id
+    name: str
+    created_at: datetime
+
+
+@router.post(
+    "/speakers",
+    status_code=201,
+    summary="Enrol a speaker",
+    openapi_extra=form_schema("files", ConsentFields, _files_schema(_CONFIG.speakers)),
+)
+async def enrol_speaker(
+    request: Request, principal: PrincipalDep, voices: VoicesDep, operation: OperationDep
+) -> Speaker:
+    """Of the recordings only an embedding of the voice is kept, encrypted.
+
+    `consent` or `consent_token` is required.
+    """
+    async with receive_form(request, UploadLimits(max_files=_CONFIG.speakers.max_files)) as form:
+        new = _asked(request, validated(ConsentFields, form.fields))
+        files = _files_of(form, _CONFIG.speakers)
+        work = voices.speakers.enrol(principal, new, files, operation)
+        return Speaker.model_validate(await while_connected(request.receive, work))
+
+
+@router.get("/speakers", summary="The workspace's enrolled speakers, by name")
+async def list_speakers(
+    principal: PrincipalDep, voices: VoicesDep, query: Annotated[PageQuery, Query()]
+) -> Page[Speaker]:
+    found, total = await voices.speakers.page(principal.workspace_id, query.page, query.limit)
+    return query.answer([Speaker.model_validate(one) for one in found], total)
+
+
+@router.delete("/speakers/{speaker_id}", summary="Delete an enrolled speaker")
+async def delete_speaker(speaker_id: str, principal: PrincipalDep, voices: VoicesDep) -> Done:
+    """Sessions that are open may recognise them until they end."""
+    await voices.speakers.delete(principal, speaker_id)
+    return Done(message="the speaker is deleted")

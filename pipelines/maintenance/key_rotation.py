@@ -11,7 +11,7 @@ from db.chats import Chat, entries_of
 from db.database import Database
 from db.files import StoredFile
 from db.voices.pronunciations import PronunciationDictionary
-from db.voices.speakers import EnrolledSpeaker
+from db.voices.voices import EnrolledSpeaker
 from db.webhooks import Event, Webhook, body_about
 from pipelines.chat.history import chat_about
 from pipelines.storage.encryption import Encryption

@@ -65,11 +65,9 @@ class LiveTranscript:
         return None if most is None else most.speaker
 
     @property
-    def spoken_words(self) -> list[tuple[str | None, Word]]:
-        """The words, each with its speaker if speakers were asked for."""
-        if not self.turns:
-            return [(None, word) for word in self.words]
-        return [(turn.speaker, word) for turn in self.turns for word in turn.words]
+    def speakers(self) -> list[str]:
+        """Of each word, when speakers were asked for."""
+        return [turn.speaker for turn in self.turns for _ in turn.words]
 
 
 @dataclass(frozen=True, slots=True)

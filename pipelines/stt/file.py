@@ -33,11 +33,11 @@ from pipelines.fair_queuing import Owner
 from pipelines.ports import STTModel
 from pipelines.scheduling import DeadlineScheduler
 from pipelines.stt.diarization import (
-    KnownSpeaker,
     SpeakerUtterance,
+    SpeakerVoice,
     WindowEmbeddings,
     cluster_speakers,
-    speaker_name,
+    speaker_letters,
     turns_of,
     voice_windows,
 )
@@ -63,7 +63,7 @@ class FileRequest:
     words: bool = False
     translate: bool = False  # to English, if the model can
     speakers: bool = False  # diarization; it needs the words
-    known: tuple[KnownSpeaker, ...] = ()  # told by name
+    known: tuple[SpeakerVoice, ...] = ()  # told by name
     multichannel: bool = False  # the first two channels are two speakers
     prompt: str = ""  # names and terms to expect, or the text before; only its end is used
     keyterms: tuple[str, ...] = ()  # names and rare words, as they are to be written
@@ -325,8 +325,8 @@ def _in_turns(channels: Sequence[FileTranscript]) -> FileTranscript:
     separator = separator_of(heard.language)
     turns = [
         turn
-        for number, one in enumerate(channels)
-        for turn in turns_of(speaker_name(number), one.words, separator)
+        for label, one in zip(speaker_letters(), channels, strict=False)
+        for turn in turns_of(label, one.words, separator)
     ]
     turns.sort(key=lambda turn: turn.start)
     segments = sorted(

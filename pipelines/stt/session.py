@@ -90,11 +90,7 @@ class LiveSession:
         self._backlog_s = 0.0  # audio of ended utterances without a transcript
         self._emitted = asyncio.Condition()
         self._tasks = TaskSet(on_failure=lambda *_: None)  # failures of discarded work are ignored
-        self._speakers = (
-            None
-            if options.speakers is None
-            else LiveSpeakers(options.speakers, self._frames, self._tasks)
-        )
+        self._speakers = LiveSpeakers(options.speakers, self._frames, self._tasks)
         self._turn_judge = TurnJudge(pipeline.turn_detector, self._endpointer, self._tasks)
         self._decoder = UtteranceDecoder(
             pipeline.transcriber, pipeline.limits, self._tasks, options
@@ -182,9 +178,9 @@ class LiveSession:
             for event in self._endpointer.accept_frame(probability, level):
                 await self._handle(event)
         self._begin_interim()
-        if self._speakers is not None and self._utterance is not None:
-            start = self._endpointer.keep_from
-            self._speakers.listen(self._utterance.voices, start, self._position)
+        if (utterance := self._utterance) is not None:
+            first, ended = self._endpointer.keep_from, utterance.likely_end is not None
+            self._speakers.listen(utterance.voices, first, self._position, ended=ended)
         self._frames.forget_before(self._endpointer.keep_from)
 
     async def _handle(self, event: Event) -> None:
@@ -217,8 +213,6 @@ class LiveSession:
             return
         pcm = self._frames.between(event.start, event.end)
         utterance.speech = self._frames.speech(event.start, event.end)
-        if self._speakers is not None:
-            self._speakers.listen(utterance.voices, event.start, event.end, ended=True)
         wanted_in_s = 0.0  # a voice agent wants the text at once
         if self._options.turns is None:
             silence_s = (event.end - event.speech_end) / STT_SAMPLE_RATE
@@ -259,9 +253,8 @@ class LiveSession:
         if utterance.task is None and not self._is_too_short(event.speech_frames):
             utterance.speech = self._frames.speech(event.start, event.start + len(pcm))
             utterance.task = self._decoder.decode(pcm, FINAL, utterance)
-        if self._speakers is not None:
-            end = event.start + len(pcm)
-            self._speakers.listen(utterance.voices, event.start, end, ended=True)
+        end = event.start + len(pcm)
+        self._speakers.listen(utterance.voices, event.start, end, ended=True)
         self._closed += 1
         self._backlog_s += len(pcm) / STT_SAMPLE_RATE
         if event.cut:
@@ -321,8 +314,7 @@ class LiveSession:
         if self._options.turns is None:
             heard = utterance.committed.revise(heard)
         if heard.final:
-            if self._speakers is not None and heard.text:
-                heard = await self._speakers.label(utterance.voices, heard)
+            heard = await self._speakers.label(utterance.voices, heard)
             metrics.stt_final_seconds.observe(heard.latency_s)
             metrics.stt_utterances.labels("text" if heard.text else "empty").inc()
         await self._emit(heard)

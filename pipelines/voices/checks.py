@@ -77,7 +77,7 @@ class SampleChecker:
     _decoder: AudioDecoder
     _vad: VADEngine
     _encoder: Callable[[], SpeakerEncoder]  # called in a thread; the first call may load the engine
-    _rules: SampleRules
+    rules: SampleRules
 
     async def check(self, files: Sequence[SampleFile], owner: Owner = "") -> CheckedSamples:
         """Owners take turns (`AudioDecoder.decode`).
@@ -88,10 +88,10 @@ class SampleChecker:
         for file, media_type in zip(files, formats, strict=True):
             heard.append(await self._analyse(file, media_type, owner))
         total_s = sum(one.sample.duration_s for one in heard)
-        if total_s < self._rules.min_total_seconds - LENGTH_SLACK_S:
+        if total_s < self.rules.min_total_seconds - LENGTH_SLACK_S:
             raise InvalidRequest(
                 f"files: {total_s:.1f} seconds in all; at least "
-                f"{self._rules.min_total_seconds:g} are needed"
+                f"{self.rules.min_total_seconds:g} are needed"
             )
         return await asyncio.to_thread(self._compare, heard)
 
@@ -116,20 +116,20 @@ class SampleChecker:
             )
 
     async def _analyse(self, file: SampleFile, media_type: str, owner: Owner) -> _Analysed:
-        longest_s = self._rules.max_seconds
+        longest_s = self.rules.max_seconds
         try:
             audio = await self._decoder.decode(file.path, owner=owner, max_duration_s=longest_s)
         except AudioTooLong:
             raise AudioTooLong(self._wrong_length(file)) from None
         except (InvalidAudio, FileTooLarge) as error:
             raise type(error)(f"files: {file.name!r}: {error}") from None
-        if audio.duration_s < self._rules.min_seconds - LENGTH_SLACK_S:
+        if audio.duration_s < self.rules.min_seconds - LENGTH_SLACK_S:
             raise InvalidAudio(self._wrong_length(file, audio.duration_s))
         return await asyncio.to_thread(self._measure, file, media_type, audio.duration_s, audio.pcm)
 
     def _wrong_length(self, file: SampleFile, seconds: float | None = None) -> str:
         found = "too long" if seconds is None else f"{seconds:.1f} seconds long"
-        rules = self._rules
+        rules = self.rules
         return (
             f"files: {file.name!r} is {found}; each file must last {rules.min_seconds:g} to "
             f"{rules.max_seconds:g} seconds"
@@ -137,7 +137,7 @@ class SampleChecker:
 
     def _measure(self, file: SampleFile, media_type: str, duration_s: float, pcm: Pcm) -> _Analysed:
         """Blocking: about 0.3 s for a minute of audio."""
-        rules, name = self._rules, file.name
+        rules, name = self.rules, file.name
         probabilities = self._vad.probabilities(pcm)
         is_speech = probabilities >= rules.speech_threshold
         speech = speech_only(pcm, is_speech, self._vad.capabilities.frame_samples)
@@ -171,7 +171,7 @@ class SampleChecker:
         encoder = self._encoder()
         pieces = [encoder.embed_pieces(one.speech, _windows(one.speech)) for one in heard]
         names = [one.sample.file.name for one in heard]
-        check_speakers(names, pieces, self._rules)
+        check_speakers(names, pieces, self.rules)
         speech = np.concatenate([one.speech for one in heard])
         return CheckedSamples(
             samples=tuple(one.sample for one in heard),

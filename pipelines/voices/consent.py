@@ -24,6 +24,7 @@ from pipelines.errors import InvalidRequest
 from pipelines.ports import STTModel
 from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.text.language_names import engine_codes, iso_code
+from pipelines.voices.checks import CheckedSamples, SampleChecker
 
 ConsentPurpose = Literal["voice", "speaker"]
 """A custom voice, or an enrolled speaker; a sentence serves one of them."""
@@ -46,11 +47,17 @@ class ConsentSentence:
 class Consent:
     """Issues sentences, and finds them in recordings."""
 
-    def __init__(self, encryption: Encryption, config: ConsentConfig, stt: STTModel) -> None:
+    def __init__(
+        self,
+        encryption: Encryption,
+        config: ConsentConfig,
+        stt: STTModel,
+        needed: ConsentNeeded = "off",
+    ) -> None:
         self._encryption = encryption
         self._config = config
-        self.min_similarity = config.min_similarity  # of the reader with the speaker
         self._stt = stt
+        self._needed = needed
 
     def issue(
         self, workspace_id: int, language: str = "en", purpose: ConsentPurpose = "voice"
@@ -80,20 +87,20 @@ class Consent:
         workspace_id: int,
         words: str | None,
         token: str | None,
-        needed: ConsentNeeded,
         purpose: ConsentPurpose = "voice",
     ) -> ConsentSentence | None:
         """The sentence of `token` that a file must begin with; None where `words` are enough.
 
-        Raises InvalidRequest."""
+        A speaker is never enrolled without consent. Raises InvalidRequest.
+        """
         if token is not None:
             return self.open(workspace_id, token, purpose)
-        if needed == "spoken":
+        if self._needed == "spoken":
             raise InvalidRequest(
                 "consent_token: one of the files must begin with a sentence that POST "
                 "/consent-sentences issues together with this token"
             )
-        if needed == "attest" and words is None:
+        if words is None and (purpose == "speaker" or self._needed == "attest"):
             raise InvalidRequest("consent: say what the speaker agreed to")
         return None
 
@@ -112,6 +119,20 @@ class Consent:
         if expires < utc_now().timestamp():
             raise InvalidRequest(WRONG)
         return ConsentSentence(language, text, tuple(words), expires)
+
+    async def check_reader(
+        self,
+        sentence: ConsentSentence,
+        checked: CheckedSamples,
+        checker: SampleChecker,
+        workspace_id: int,
+    ) -> None:
+        """That a file begins with the sentence, read by the speaker of the others.
+
+        Raises InvalidRequest or EngineError.
+        """
+        place, said = await self.find(sentence, checked.openings, str(workspace_id))
+        await checker.check_speaker(said, checked, place, self._config.min_similarity)
 
     async def find(
         self, sentence: ConsentSentence, openings: Sequence[Pcm], owner: str = ""

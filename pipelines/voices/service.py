@@ -11,7 +11,6 @@ from sqlmodel import Session
 
 from configs.schema.platform import PlansConfig
 from configs.schema.voices import CustomVoicesConfig
-from configs.settings import ConsentNeeded
 from db.accounts import Workspace, lock_workspace
 from db.audit import audit
 from db.billing import ledger
@@ -97,7 +96,6 @@ class CustomVoices:
         directory: VoiceDirectory,
         ready_voices: ReadyCustomVoices,
         consent: Consent,
-        consent_needed: ConsentNeeded = "off",
     ) -> None:
         self._database = database
         self._files = files
@@ -111,7 +109,6 @@ class CustomVoices:
         self._directory = directory
         self._ready_voices = ready_voices
         self._consent = consent
-        self._consent_needed = consent_needed
 
     def consent_sentence(
         self,
@@ -140,9 +137,7 @@ class CustomVoices:
         """
         if (made := await self._made_before(principal, operation)) is not None:
             return made  # even if its consent token has expired since
-        sentence = self._consent.required(
-            principal.workspace_id, new.consent, new.consent_token, self._consent_needed
-        )
+        sentence = self._consent.required(principal.workspace_id, new.consent, new.consent_token)
         await self._database.read(self._check_room, principal.workspace_id)
         language = None if new.language is None else await self._known_language(new.language)
         least_ms = round(self.rules.min_total_seconds * 1000)
@@ -161,10 +156,9 @@ class CustomVoices:
     ) -> Voice:
         checked = await self._checker.check(files, principal.workspace_id)
         if sentence is not None:
-            place, said = await self._consent.find(
-                sentence, checked.openings, str(principal.workspace_id)
+            await self._consent.check_reader(
+                sentence, checked, self._checker, principal.workspace_id
             )
-            await self._checker.check_speaker(said, checked, place, self._consent.min_similarity)
         voice_id = new_id(operation)
         voice = Voice(
             id=voice_id,

@@ -353,8 +353,7 @@ def _logprobs(parts: Iterable[LiveTranscript]) -> list[dict[str, object]]:
             "token": word.word,
             "logprob": math.log(max(word.confidence, 1e-6)),
             "bytes": list(word.word.encode()),
-            **({} if speaker is None else {"speaker": speaker}),
         }
         for part in parts
-        for speaker, word in part.spoken_words
+        for word in part.words
     ]

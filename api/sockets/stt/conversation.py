@@ -255,6 +255,12 @@ class SttConversation:
     def _transcription(self, heard: LiveTranscript) -> str:
         """Times are in seconds of audio since the session's first."""
         nothing = heard.final and not heard.text
+        words: list[dict[str, Any]] = [
+            {"word": one.word, "start": one.start, "end": one.end, "probability": one.confidence}
+            for one in heard.words
+        ]
+        for word, speaker in zip(words, heard.speakers, strict=False):
+            word["speaker"] = speaker
         return stt_event(
             "transcription",
             text=heard.text,
@@ -271,17 +277,8 @@ class SttConversation:
             duration=round(heard.duration_s, 3),
             latency=round(heard.latency_s, 3),
             timestamp=round(heard.start_s, 3),
-            words=[
-                {
-                    "word": one.word,
-                    "start": one.start,
-                    "end": one.end,
-                    "probability": one.confidence,
-                    **({} if speaker is None else {"speaker": speaker}),
-                }
-                for speaker, one in heard.spoken_words
-            ],
-            **({} if heard.speaker is None else {"speaker": heard.speaker}),
+            words=words,
+            **({"speaker": heard.speaker} if heard.turns else {}),
             utterance_end_ms=self._config.utterance_end_ms,
         )
 
