@@ -87,7 +87,7 @@ class VoiceServices:
 
     catalogue: VoiceDirectory
     custom: CustomVoices
-    speakers: Speakers
+    consent: Consent
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,15 +211,6 @@ def build_services(
         models.transcriber,
         settings.require_consent,
     )
-    speakers = Speakers(
-        database,
-        encryption,
-        billing,
-        SampleChecker(decoder, models.vad, models.speaker_encoder, custom_voices.speakers),
-        models.vad,
-        models.speaker_encoder,
-        consent,
-    )
     history = ChatHistory(database, encryption, plans)
     completions = ChatPipeline(models.chat_models, history, billing)
     return Services(
@@ -237,7 +228,13 @@ def build_services(
             billing=billing,
             openai=OpenAINames(load_yaml(OpenAIConfig, "openai"), model_list, synthesis.directory),
             dictionaries=dictionaries,
-            speakers=speakers,
+            speakers=Speakers(
+                database,
+                encryption,
+                billing,
+                SampleChecker(decoder, models.vad, models.speaker_encoder, custom_voices.speakers),
+                consent,
+            ),
         ),
         chat=ChatServices(
             completions=completions,
@@ -264,7 +261,7 @@ def build_services(
                 ready_voices,
                 consent,
             ),
-            speakers=speakers,
+            consent=consent,
         ),
         platform=PlatformServices(
             accounts=accounts,

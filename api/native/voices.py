@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, Field, field_validator
 
 from api.http.bodies import NOT_BLANK, Done, Id, OneLine, Page, PageQuery, RequestModel, Shown
 from api.http.errors import ApiError
-from api.http.routing import OperationDep, PrincipalDep, VoicesDep, make_router
+from api.http.routing import OperationDep, PrincipalDep, SpeechDep, VoicesDep, make_router
 from api.http.streaming import while_connected
 from api.http.uploads import (
     BINARY,
@@ -206,7 +206,8 @@ async def issue_consent_sentence(
 
     The recognised words may differ slightly; the speaker must be that of the other files.
     """
-    sentence, token = voices.custom.consent_sentence(principal, body.language, body.purpose)
+    language = body.language or "en"
+    sentence, token = voices.consent.issue(principal.workspace_id, language, body.purpose)
     return ConsentAnswer(
         sentence=sentence.text,
         language=sentence.language,
@@ -287,7 +288,7 @@ class Speaker(Shown):
     openapi_extra=form_schema("files", ConsentFields, _files_schema(_CONFIG.speakers)),
 )
 async def enrol_speaker(
-    request: Request, principal: PrincipalDep, voices: VoicesDep, operation: OperationDep
+    request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Speaker:
     """Of the recordings only an embedding of the voice is kept, encrypted.
 
@@ -296,20 +297,20 @@ async def enrol_speaker(
     async with receive_form(request, UploadLimits(max_files=_CONFIG.speakers.max_files)) as form:
         new = _asked(request, validated(ConsentFields, form.fields))
         files = _files_of(form, _CONFIG.speakers)
-        work = voices.speakers.enrol(principal, new, files, operation)
+        work = speech.speakers.enrol(principal, new, files, operation)
         return Speaker.model_validate(await while_connected(request.receive, work))
 
 
 @router.get("/speakers", summary="The workspace's enrolled speakers, by name")
 async def list_speakers(
-    principal: PrincipalDep, voices: VoicesDep, query: Annotated[PageQuery, Query()]
+    principal: PrincipalDep, speech: SpeechDep, query: Annotated[PageQuery, Query()]
 ) -> Page[Speaker]:
-    found, total = await voices.speakers.page(principal.workspace_id, query.page, query.limit)
+    found, total = await speech.speakers.page(principal.workspace_id, query.page, query.limit)
     return query.answer([Speaker.model_validate(one) for one in found], total)
 
 
 @router.delete("/speakers/{speaker_id}", summary="Delete an enrolled speaker")
-async def delete_speaker(speaker_id: str, principal: PrincipalDep, voices: VoicesDep) -> Done:
+async def delete_speaker(speaker_id: str, principal: PrincipalDep, speech: SpeechDep) -> Done:
     """Sessions that are open may recognise them until they end."""
-    await voices.speakers.delete(principal, speaker_id)
+    await speech.speakers.delete(principal, speaker_id)
     return Done(message="the speaker is deleted")

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import ColumnElement
 from sqlmodel import Session, SQLModel, col, select
@@ -58,13 +59,8 @@ class Rotation:
             files=await self._each(
                 StoredFile, self._files.rotate, col(StoredFile.expires_at).is_(None)
             ),
-            dictionaries=await self._each(
-                PronunciationDictionary,
-                self._in_row(PronunciationDictionary, self._rotate_dictionary),
-            ),
-            speakers=await self._each(
-                EnrolledSpeaker, self._in_row(EnrolledSpeaker, self._rotate_speaker)
-            ),
+            dictionaries=await self._each_bytes(PronunciationDictionary, "content", content_about),
+            speakers=await self._each_bytes(EnrolledSpeaker, "embedding", embedding_about),
         )
 
     async def _each(
@@ -83,6 +79,14 @@ class Rotation:
                 count += await rotate(row_id)
             last = ids[-1]
         return count
+
+    async def _each_bytes(self, table: Any, column: str, about: Callable[[UUID], str]) -> int:
+        def rotate(_session: Session, row: Any) -> bool:
+            before = getattr(row, column)
+            setattr(row, column, self._encryption.rotate(before, about(row.id)))
+            return getattr(row, column) is not before
+
+        return await self._each(table, self._in_row(table, rotate))
 
     def _in_row(
         self, table: Any, rotate: Callable[[Session, Any], bool]
@@ -113,20 +117,9 @@ class Rotation:
         )
         return (webhook.secret, webhook.old_secret) != before
 
-    def _rotate_dictionary(self, _session: Session, row: PronunciationDictionary) -> bool:
-        return self._rotate_bytes(row, "content", content_about(row.id))
-
-    def _rotate_speaker(self, _session: Session, row: EnrolledSpeaker) -> bool:
-        return self._rotate_bytes(row, "embedding", embedding_about(row.id))
-
     def _rotate_event(self, _session: Session, event: Event) -> bool:
         about = body_about(event.workspace_id, event.id)
         return event.body is not None and self._rotate_text(event, "body", about)
-
-    def _rotate_bytes(self, row: SQLModel, column: str, about: str) -> bool:
-        before = getattr(row, column)
-        setattr(row, column, self._encryption.rotate(before, about))
-        return getattr(row, column) is not before
 
     def _rotate_text(self, row: SQLModel, column: str, about: str) -> bool:
         before = getattr(row, column)

@@ -7,7 +7,7 @@ windows while the groups are alike. The words then take the cheapest path throug
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, count, groupby, pairwise, product
+from itertools import accumulate, chain, count, groupby, pairwise, product
 from string import ascii_uppercase
 
 import numpy as np
@@ -104,7 +104,8 @@ def cluster_speakers(
     known: Sequence[SpeakerVoice] = (),
 ) -> tuple[SpeakerUtterance, ...]:
     """The utterances of a file, in order. Without embeddings there is one speaker."""
-    units = [unit for segment in segments for unit in _units(segment)]
+    # The segment itself where the engine gave no words.
+    units = [unit for segment in segments for unit in units_of(segment.words) or [segment]]
     labels = SpeakerLabels(known).label(units, voices)
     return utterances_of(labels, units, separator)
 
@@ -130,15 +131,10 @@ def utterances_of(
 
 def turns_of(speaker: str, words: Sequence[Word], separator: str) -> Iterator[SpeakerUtterance]:
     """The speech of one speaker, a turn up to each pause of TURN_PAUSE_S."""
-    ends = [
-        at
-        for at, (word, after) in enumerate(pairwise(words), 1)
-        if after.start - word.end > TURN_PAUSE_S
-    ]
-    for first, last in pairwise([0, *ends, len(words)] if words else []):
-        said = tuple(words[first:last])
-        text = separator.join(word.word for word in said)
-        yield SpeakerUtterance(speaker, said[0].start, said[-1].end, text, said)
+    pauses = (after.start - word.end > TURN_PAUSE_S for word, after in pairwise(words))
+    numbers = [str(number) for number in accumulate(pauses, initial=0)][: len(words)]
+    turns = utterances_of(numbers, units_of(words), separator)
+    return (replace(turn, speaker=speaker) for turn in turns)
 
 
 def speaker_letters() -> Iterator[str]:
@@ -146,12 +142,9 @@ def speaker_letters() -> Iterator[str]:
     return map("".join, chain.from_iterable(product(ascii_uppercase, repeat=n) for n in count(1)))
 
 
-def _units(segment: Segment) -> Iterator[Segment]:
-    """The words of a segment; the segment itself where the engine gave none."""
-    if not segment.words:
-        yield segment
-    for word in segment.words:
-        yield Segment(word.word, word.start, word.end, 0.0, 0.0, (word,))
+def units_of(words: Sequence[Word]) -> list[Segment]:
+    """Each word as a segment."""
+    return [Segment(one.word, one.start, one.end, 0.0, 0.0, (one,)) for one in words]
 
 
 class SpeakerLabels:
@@ -189,23 +182,9 @@ class SpeakerLabels:
             if speaker.label not in self._names:
                 name = speaker.name_of(self._known)
                 speaker.label = name or speaker.label or next(self._letters)
-        labels = [speaker.label for speaker in told]
-        self._last = labels[-1]
-        self._merge()
-        return labels
-
-    def _merge(self) -> None:
-        """Leaves out those who turned out to be an earlier one, and those without a word."""
-        speakers, self._speakers = self._speakers, []
-        for new in filter(lambda one: one.label, speakers):
-            for one in self._speakers:
-                both = {one.label, new.label}
-                if len(both) == 1 or (one.likeness(new) >= 0 and not both <= self._names):
-                    one.add(new)
-                    one.label = new.label if new.label in self._names else one.label
-                    break
-            else:
-                self._speakers.append(new)
+        self._speakers = [one for one in self._speakers if one.label]
+        self._last = told[-1].label
+        return [speaker.label for speaker in told]
 
 
 def joined(

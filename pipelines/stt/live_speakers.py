@@ -19,6 +19,7 @@ from pipelines.stt.diarization import (
     SpeakerUtterance,
     SpeakerVoice,
     WindowEmbeddings,
+    units_of,
     utterances_of,
     voice_windows,
 )
@@ -103,9 +104,8 @@ class LiveSpeakers:
         self, voices: UtteranceVoices, final: LiveTranscript
     ) -> tuple[SpeakerUtterance, ...]:
         """Blocking: about 2 ms."""
-        units = [Segment(one.word, one.start, one.end, 0.0, 0.0, (one,)) for one in final.words]
-        end_s = final.start_s + final.duration_s
-        units = units or [Segment(final.text, final.start_s, end_s, 0.0, 0.0)]
+        whole = (final.text, final.start_s, final.start_s + final.duration_s, 0.0, 0.0)
+        units = units_of(final.words) or [Segment(*whole)]
         windows = np.array(voices.windows).reshape(-1, 2) / STT_SAMPLE_RATE
         embeddings = np.array([voices.embeddings[window] for window in voices.windows])
         from_s = min(units[0].start, *windows[:1, 0])

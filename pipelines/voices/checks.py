@@ -75,8 +75,8 @@ class SampleChecker:
     """Checks files one after the other; blocking work runs in threads."""
 
     _decoder: AudioDecoder
-    _vad: VADEngine
-    _encoder: Callable[[], SpeakerEncoder]  # called in a thread; the first call may load the engine
+    vad: VADEngine
+    encoder: Callable[[], SpeakerEncoder]  # called in a thread; the first call may load the engine
     rules: SampleRules
 
     async def check(self, files: Sequence[SampleFile], owner: Owner = "") -> CheckedSamples:
@@ -98,17 +98,13 @@ class SampleChecker:
     async def check_speaker(
         self, pcm: Pcm, checked: CheckedSamples, place: int, min_similarity: float
     ) -> None:
-        """Compares the speaker of `pcm`, from the file at `place`, with that of the other files, or
-        of the only one.
+        """Compares the speaker of `pcm`, from the file at `place`, with that of the other files.
 
         A file that only begins with another speaker may pass `check`. Raises InvalidRequest.
         """
-        others = mean_embedding(
-            np.delete(checked.speakers, place, axis=0)
-            if len(checked.speakers) > 1
-            else checked.speakers
-        )
-        heard = await asyncio.to_thread(lambda: self._encoder().embed(pcm))
+        others = np.delete(checked.speakers, place, axis=0)
+        others = mean_embedding(others if len(others) else checked.speakers)
+        heard = await asyncio.to_thread(lambda: self.encoder().embed(pcm))
         if float(heard @ others) < min_similarity:
             name = checked.samples[place].file.name
             raise InvalidRequest(
@@ -138,9 +134,9 @@ class SampleChecker:
     def _measure(self, file: SampleFile, media_type: str, duration_s: float, pcm: Pcm) -> _Analysed:
         """Blocking: about 0.3 s for a minute of audio."""
         rules, name = self.rules, file.name
-        probabilities = self._vad.probabilities(pcm)
+        probabilities = self.vad.probabilities(pcm)
         is_speech = probabilities >= rules.speech_threshold
-        speech = speech_only(pcm, is_speech, self._vad.capabilities.frame_samples)
+        speech = speech_only(pcm, is_speech, self.vad.capabilities.frame_samples)
         share = len(speech) / len(pcm)
         if share < rules.min_speech_share:
             raise InvalidAudio(
@@ -156,7 +152,7 @@ class SampleChecker:
                 f"files: {name!r} is clipped: {clipped:.1%} of it lies at its ceiling; record it "
                 "at a lower level"
             )
-        snr = snr_db(pcm, probabilities, is_speech, self._vad.capabilities.frame_samples)
+        snr = snr_db(pcm, probabilities, is_speech, self.vad.capabilities.frame_samples)
         if snr < rules.min_snr_db:
             raise InvalidAudio(
                 f"files: {name!r} is too noisy: its speech is {snr:.0f} dB above the noise, and "
@@ -168,7 +164,7 @@ class SampleChecker:
 
     def _compare(self, heard: Sequence[_Analysed]) -> CheckedSamples:
         """Checks that one person speaks in all files; blocking, about a second."""
-        encoder = self._encoder()
+        encoder = self.encoder()
         pieces = [encoder.embed_pieces(one.speech, _windows(one.speech)) for one in heard]
         names = [one.sample.file.name for one in heard]
         check_speakers(names, pieces, self.rules)

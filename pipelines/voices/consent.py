@@ -10,7 +10,7 @@ import json
 import secrets
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Literal
 
 from rapidfuzz import fuzz
@@ -44,20 +44,14 @@ class ConsentSentence:
     expires: int  # seconds since the epoch
 
 
+@dataclass(eq=False, repr=False)
 class Consent:
     """Issues sentences, and finds them in recordings."""
 
-    def __init__(
-        self,
-        encryption: Encryption,
-        config: ConsentConfig,
-        stt: STTModel,
-        needed: ConsentNeeded = "off",
-    ) -> None:
-        self._encryption = encryption
-        self._config = config
-        self._stt = stt
-        self._needed = needed
+    _encryption: Encryption
+    _config: ConsentConfig
+    _stt: STTModel
+    _needed: ConsentNeeded = "off"
 
     def issue(
         self, workspace_id: int, language: str = "en", purpose: ConsentPurpose = "voice"
@@ -70,16 +64,13 @@ class Consent:
             raise InvalidRequest(f"language: {language[:40]!r} has no sentence; these do: {names}")
         random = secrets.SystemRandom()
         words = tuple(random.sample(known[code].words, self._config.drawn_words))
-        chosen = known[code]
-        sentence = chosen.sentence if purpose == "voice" else chosen.speaker_sentence
-        text = sentence.format(words=", ".join(words))
+        sentences = {"voice": known[code].sentence, "speaker": known[code].speaker_sentence}
+        text = sentences[purpose].format(words=", ".join(words))
         issued = ConsentSentence(
             code, text, words, int(utc_now().timestamp() + self._config.lasts_s)
         )
-        content = [issued.language, issued.text, issued.words, issued.expires]
-        sealed = self._encryption.encrypt(
-            json.dumps(content).encode(), _about(workspace_id, purpose)
-        )
+        content = json.dumps(astuple(issued)).encode()
+        sealed = self._encryption.encrypt(content, _about(workspace_id, purpose))
         return issued, base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
     def required(

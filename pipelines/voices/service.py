@@ -42,7 +42,7 @@ from pipelines.storage.files import Files
 from pipelines.text.language_names import accent_of, engine_codes, is_language, iso_code
 from pipelines.tts.voices import STILL_MADE, ReadyCustomVoices, VoiceDirectory, key_of, parse_id
 from pipelines.voices.checks import CheckedSamples, SampleChecker, SampleFile
-from pipelines.voices.consent import Consent, ConsentPurpose, ConsentSentence
+from pipelines.voices.consent import Consent, ConsentSentence
 from pipelines.voices.queue import HOLD
 from pipelines.voices.report import VoiceReport
 from pipelines.voices.voice_object import VoiceGenderGiven, VoiceStatus, voice_event
@@ -110,18 +110,6 @@ class CustomVoices:
         self._ready_voices = ready_voices
         self._consent = consent
 
-    def consent_sentence(
-        self,
-        principal: Principal,
-        language: str | None = None,
-        purpose: ConsentPurpose = "voice",
-    ) -> tuple[ConsentSentence, str]:
-        """A sentence that the speaker reads aloud to consent, and its token.
-
-        Raises InvalidRequest for a language that has none.
-        """
-        return self._consent.issue(principal.workspace_id, language or FALLBACK_LANGUAGE, purpose)
-
     async def create(
         self,
         principal: Principal,
@@ -156,9 +144,8 @@ class CustomVoices:
     ) -> Voice:
         checked = await self._checker.check(files, principal.workspace_id)
         if sentence is not None:
-            await self._consent.check_reader(
-                sentence, checked, self._checker, principal.workspace_id
-            )
+            workspace_id = principal.workspace_id
+            await self._consent.check_reader(sentence, checked, self._checker, workspace_id)
         voice_id = new_id(operation)
         voice = Voice(
             id=voice_id,

@@ -5,9 +5,8 @@ Only an embedding of the voice is kept, encrypted, with the name and the consent
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from uuid import UUID
 
 import numpy as np
@@ -18,8 +17,8 @@ from db.audit import audit
 from db.database import Database, page_of
 from db.voices.voices import EnrolledSpeaker, speakers_of
 from models.audio import Pcm
-from models.speaker.base import Embedding, SpeakerEncoder, mean_embedding
-from models.vad.base import VAD_SAMPLE_RATE, VADEngine
+from models.speaker.base import Embedding, mean_embedding
+from models.vad.base import VAD_SAMPLE_RATE
 from pipelines.accounts.authentication import UNAUTHORIZED, Principal
 from pipelines.audio.segments import SpeechSegment, spans_of
 from pipelines.billing.billing import Billing
@@ -51,8 +50,6 @@ class Speakers:
     _encryption: Encryption
     _billing: Billing
     _checker: SampleChecker
-    _vad: VADEngine
-    _encoder: Callable[[], SpeakerEncoder]  # called in a thread; the first call may load the engine
     _consent: Consent
 
     async def enrol(
@@ -73,13 +70,12 @@ class Speakers:
             checked = await self._checker.check(files, workspace_id)
             if sentence is not None:
                 await self._consent.check_reader(sentence, checked, self._checker, workspace_id)
-            voices = [await self._voice_of(pcm) for pcm in checked.openings]
-        embedding = mean_embedding(np.stack(voices)).tobytes()
+            voice = await asyncio.to_thread(_voice_of, checked.openings, self._checker)
         speaker = EnrolledSpeaker(
             id=identity,
             workspace_id=workspace_id,
             name=new.name,
-            embedding=self._encryption.encrypt(embedding, embedding_about(identity)),
+            embedding=self._encryption.encrypt(voice.tobytes(), embedding_about(identity)),
             consent=new.consent if sentence is None else sentence.text,
             consent_by=principal.actor,
             consent_address=new.address,
@@ -102,36 +98,35 @@ class Speakers:
         if not wanted:
             return ()
         rows, _ = await self._database.read(page_of, speakers_of(workspace_id), 1, MAX_SPEAKERS)
-        by_id = {str(row.id): row for row in rows}
-        for one in wanted if isinstance(wanted, list) else ():
-            if one not in by_id:
-                raise NotFound(f"known_speakers: {NO_SPEAKER.format(one)}")
-        chosen = rows if wanted is True else [by_id[one] for one in dict.fromkeys(wanted)]
-        opened = (
-            self._encryption.decrypt(one.embedding, embedding_about(one.id)) for one in chosen
-        )
-        voices = (np.frombuffer(embedding, np.float32).astype(np.float64) for embedding in opened)
-        return tuple(map(SpeakerVoice, voices, repeat(math.inf), (one.name for one in chosen)))
+        chosen = {str(row.id): row for row in rows}
+        if isinstance(wanted, list):
+            if missing := [one for one in wanted if one not in chosen]:
+                raise NotFound(f"known_speakers: {NO_SPEAKER.format(missing[0])}")
+            chosen = {one: chosen[one] for one in wanted}
+        return tuple(self._voice(row) for row in chosen.values())
 
     async def options(self, workspace_id: int, wanted: bool | list[str]) -> SpeakerOptions:
         """For a session that labels speakers. Raises NotFound or EngineError."""
-        encoder = await asyncio.to_thread(self._encoder)
+        encoder = await asyncio.to_thread(self._checker.encoder)
         return SpeakerOptions(encoder, await self.known(workspace_id, wanted))
 
-    async def _voice_of(self, pcm: Pcm) -> Embedding:
-        """The mean embedding of the windows that diarization compares. Raises InvalidAudio."""
+    def _voice(self, row: EnrolledSpeaker) -> SpeakerVoice:
+        data = self._encryption.decrypt(row.embedding, embedding_about(row.id))
+        return SpeakerVoice(np.frombuffer(data, np.float32), math.inf, row.name)
 
-        def embed() -> Embedding:
-            segment = SpeechSegment(0, len(pcm))
-            frame = self._vad.capabilities.frame_samples
-            windows = voice_windows(spans_of(self._vad.probabilities(pcm), frame, segment))
-            found = self._encoder().embed_pieces(pcm, windows)
-            places = np.array(windows).reshape(-1, 2) / VAD_SAMPLE_RATE
-            if len(joined((), WindowEmbeddings(places, found), MIN_SPEAKER_S)) != 1:
-                raise InvalidAudio("files: one seems to hold more than one speaker")
-            return mean_embedding(found)
 
-        return await asyncio.to_thread(embed)
+def _voice_of(signals: Sequence[Pcm], checker: SampleChecker) -> Embedding:
+    """The mean embedding of the windows that diarization compares; blocking.
+
+    Raises InvalidAudio for more than one speaker."""
+    pcm = np.concatenate(signals)
+    segment, frame = SpeechSegment(0, len(pcm)), checker.vad.capabilities.frame_samples
+    windows = voice_windows(spans_of(checker.vad.probabilities(pcm), frame, segment))
+    embeddings = checker.encoder().embed_pieces(pcm, windows)
+    places = np.array(windows).reshape(-1, 2) / VAD_SAMPLE_RATE
+    if len(joined((), WindowEmbeddings(places, embeddings), MIN_SPEAKER_S)) != 1:
+        raise InvalidAudio("files: they seem to hold more than one speaker")
+    return mean_embedding(embeddings)
 
 
 def embedding_about(speaker_id: UUID) -> str:

@@ -21,7 +21,7 @@ from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, TranscriptionReque
 from pipelines.agents.items import Part
 from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate, decode_bytes
 from pipelines.audio.noise_reduction import NoiseReducer
-from pipelines.errors import InsufficientCredit, InvalidRequest, NotFound
+from pipelines.errors import InsufficientCredit, InvalidRequest
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.endpointing import ManualTurns, SemanticTurns, SilenceTurns, TurnPolicy
 from pipelines.stt.events import (
@@ -34,7 +34,6 @@ from pipelines.stt.events import (
     SpeechResumed,
 )
 from pipelines.stt.file import PROMPT_CHARACTERS, text_of
-from pipelines.stt.live_speakers import SpeakerOptions
 from pipelines.stt.session import LiveSession
 
 LEAST_COMMIT_S = 0.1
@@ -105,7 +104,9 @@ class InputListener:
         )
         workspace_id, speakers = self._socket.principal.workspace_id, None
         if has_changed:
-            speakers = await self._speaker_options(workspace_id, wanted)
+            if wanted is not None and (wanted.speaker_labels or wanted.known_speakers):
+                known = wanted.known_speakers or False
+                speakers = await self._speakers.options(workspace_id, known)
             self._live_from_s = self._input.received_s
         self._turns.options = TurnOptions(
             creates_response=detection is not None
@@ -237,17 +238,6 @@ class InputListener:
         except InvalidRequest as error:
             name = "language" if wanted.language else "languages"
             param = f"session.audio.input.transcription.{name}"
-            raise RealtimeFault("invalid_value", str(error), param=param) from None
-
-    async def _speaker_options(
-        self, workspace_id: int, wanted: TranscriptionOptions | None
-    ) -> SpeakerOptions | None:
-        if wanted is None or not (wanted.speaker_labels or wanted.known_speakers):
-            return None
-        try:
-            return await self._speakers.options(workspace_id, wanted.known_speakers or False)
-        except NotFound as error:
-            param = "session.audio.input.transcription.known_speakers"
             raise RealtimeFault("invalid_value", str(error), param=param) from None
 
     async def _stop_listening(self) -> None:

@@ -84,17 +84,12 @@ def transcription_delta(item_id: str, delta: str) -> str:
 
 
 def transcription_completed(
-    item_id: str,
-    transcript: str,
-    seconds: float,
-    *,
-    logprobs: list[dict[str, Any]] | None = None,
-    **speaker: str,
+    item_id: str, transcript: str, seconds: float, *, logprobs: list[dict[str, Any]] | None = None
 ) -> str:
     """`seconds` is the length of the audio, by which transcription is charged."""
     usage = {"type": "duration", "seconds": round(seconds, 3)}
     return _transcription(
-        "completed", item_id, transcript=transcript, usage=usage, logprobs=logprobs, **speaker
+        "completed", item_id, transcript=transcript, usage=usage, logprobs=logprobs
     )
 
 

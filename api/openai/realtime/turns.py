@@ -282,21 +282,13 @@ class UserTurns:
         if text.startswith(shown) and text != shown:
             rest = text[len(shown) :]
             await self._host.send(server_events.transcription_delta(turn.item_id, rest))
-        spoken = [one for part in turn.parts for one in part.turns]
-        for one in spoken:
-            times = (one.start + self.options.from_s, one.end + self.options.from_s)
-            segment = (turn.item_id, one.text, one.speaker, *times)
+        for said in (one for part in turn.parts for one in part.turns):
+            times = (said.start + self.options.from_s, said.end + self.options.from_s)
+            segment = (turn.item_id, said.text, said.speaker, *times)
             await self._host.send(server_events.transcription_segment(*segment))
-        most = max(turn.parts, key=lambda part: part.duration_s).speaker if spoken else None
         logprobs = _logprobs(turn.parts) if self.options.wants_logprobs else None
         await self._host.send(
-            server_events.transcription_completed(
-                turn.item_id,
-                text,
-                seconds,
-                logprobs=logprobs,
-                **({} if most is None else {"speaker": most}),
-            )
+            server_events.transcription_completed(turn.item_id, text, seconds, logprobs=logprobs)
         )
 
     def _forget(self, turn: UserTurn) -> None:
