@@ -273,7 +273,7 @@ def _printable(filename: str) -> str:
     return "".join(letter for letter in filename[:SHOWN_NAME] if letter.isprintable()).strip()
 
 
-class Speaker(Shown):
+class ListedSpeaker(Shown):
     """An enrolled speaker: their words are told by name in transcripts."""
 
     id: Id
@@ -289,7 +289,7 @@ class Speaker(Shown):
 )
 async def enrol_speaker(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
-) -> Speaker:
+) -> ListedSpeaker:
     """Of the recordings only an embedding of the voice is kept, encrypted.
 
     `consent` or `consent_token` is required.
@@ -298,15 +298,15 @@ async def enrol_speaker(
         new = _asked(request, validated(ConsentFields, form.fields))
         files = _files_of(form, _CONFIG.speakers)
         work = speech.speakers.enrol(principal, new, files, operation)
-        return Speaker.model_validate(await while_connected(request.receive, work))
+        return ListedSpeaker.model_validate(await while_connected(request.receive, work))
 
 
 @router.get("/speakers", summary="The workspace's enrolled speakers, by name")
 async def list_speakers(
     principal: PrincipalDep, speech: SpeechDep, query: Annotated[PageQuery, Query()]
-) -> Page[Speaker]:
+) -> Page[ListedSpeaker]:
     found, total = await speech.speakers.page(principal.workspace_id, query.page, query.limit)
-    return query.answer([Speaker.model_validate(one) for one in found], total)
+    return query.answer([ListedSpeaker.model_validate(one) for one in found], total)
 
 
 @router.delete("/speakers/{speaker_id}", summary="Delete an enrolled speaker")

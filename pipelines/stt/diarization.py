@@ -154,9 +154,10 @@ class SpeakerLabels:
         """`known` speakers have their own labels; a new speaker has `least_s` of speech."""
         self._known, self._least_s = known, least_s
         self._names = {one.label for one in known}
-        self._letters = (label for label in speaker_letters() if label not in self._names)
+        letters = (label for label in speaker_letters() if label not in self._names)
+        self._last = next(letters)
+        self._letters = chain((self._last,), letters)
         self._speakers: list[SpeakerVoice] = []
-        self._last = ""
 
     def label(self, units: Sequence[Segment], voices: WindowEmbeddings) -> list[str]:
         """The label of each unit, which stays; blocking.
@@ -164,7 +165,6 @@ class SpeakerLabels:
         Speech without windows, as there is so little of it, is the last speaker's.
         """
         if not units or not len(voices.windows):
-            self._last = self._last or next(self._letters)
             return [self._last] * len(units)
         before, found = len(self._speakers), joined(self._speakers, voices, self._least_s)
         means = np.stack([one.mean for one in found])

@@ -76,7 +76,7 @@ class Speakers:
             workspace_id=workspace_id,
             name=new.name,
             embedding=self._encryption.encrypt(voice.tobytes(), embedding_about(identity)),
-            consent=new.consent if sentence is None else sentence.text,
+            consent="\n".join(filter(None, (new.consent, sentence and sentence.text))),
             consent_by=principal.actor,
             consent_address=new.address,
         )

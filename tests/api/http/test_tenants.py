@@ -40,7 +40,7 @@ ROUTES_WITHOUT_DOCUMENT = {
 UNKNOWN_IDS: Ids = {
     **dict.fromkeys(
         ("chat_id", "voice_id", "voiceId", "webhook_id", "delivery_id", "session_id")
-        + ("dictionary_id", "pronunciations[].id"),
+        + ("dictionary_id", "pronunciations[].id", "speaker_id"),
         str(uuid4()),
     ),
     "voice.id": str(uuid4()),
@@ -220,6 +220,7 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
     voice = await voice_making.create(client, headers)
     await voice_making.finish(services)
     dictionary = await post("/pronunciations", {"name": "mine", "entries": []})
+    speaker = await voice_making.enrol(client, headers)
     accounts = services.platform.accounts
     credential = headers["Authorization"].removeprefix("Bearer ")
     principal = await accounts.authenticator.authenticate(credential)
@@ -236,6 +237,7 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
         "webhook_id": webhook,
         "delivery_id": delivery["id"],
         "dictionary_id": dictionary["id"],
+        "speaker_id": speaker["id"],
         "pronunciations[].id": dictionary["id"],
         "script[].voice": voice["name"],
     }

@@ -1,7 +1,9 @@
 """Diarization: clusters of voices, words at their borders, and synthesised voices."""
 
+import math
 from collections.abc import Sequence
 from functools import cache
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -20,10 +22,12 @@ from pipelines.stt.diarization import (
     HOP_S,
     MIN_WINDOW_S,
     WINDOW_S,
+    SpeakerLabels,
     SpeakerUtterance,
+    SpeakerVoice,
     WindowEmbeddings,
     cluster_speakers,
-    speaker_name,
+    speaker_letters,
     voice_windows,
 )
 from pipelines.stt.file import DecodedRecording, FileRequest, TranscriptionPipeline
@@ -34,6 +38,7 @@ FRAME = 512
 WORD_S = 0.3
 
 Turns = Sequence[tuple[int, float, float]]  # speaker, from, to
+Spoken = tuple[list[Segment], WindowEmbeddings]
 
 
 def conversation(
@@ -117,7 +122,8 @@ def test_words_outside_of_all_windows_get_the_speaker_of_the_nearest() -> None:
 
 
 def test_speaker_names_continue_with_two_letters_after_z() -> None:
-    assert [speaker_name(n) for n in (0, 25, 26, 51, 52)] == ["A", "Z", "AA", "AZ", "BA"]
+    letters = list(islice(speaker_letters(), 53))
+    assert [letters[n] for n in (0, 25, 26, 51, 52)] == ["A", "Z", "AA", "AZ", "BA"]
 
 
 def test_embedding_windows_lie_within_speech_and_reach_its_ends() -> None:
@@ -136,6 +142,61 @@ def test_embedding_windows_lie_within_speech_and_reach_its_ends() -> None:
     assert all(MIN_WINDOW_S <= end - start <= WINDOW_S + 0.01 for start, end in windows)
     steps = np.diff([start for start, _ in windows[1:]])
     assert steps.max() <= HOP_S + 0.01
+
+
+def part_of(segment: Segment, voices: WindowEmbeddings, start: float, end: float) -> Spoken:
+    """The words and windows of a part of a conversation."""
+    units = [
+        Segment(one.word, one.start, one.end, 0, 0)
+        for one in segment.words
+        if start <= one.start < end
+    ]
+    mine = (voices.windows[:, 0] >= start) & (voices.windows[:, 1] <= end + 0.01)
+    return units, WindowEmbeddings(voices.windows[mine], voices.embeddings[mine])
+
+
+def test_the_speakers_of_a_session_keep_the_labels_that_were_told() -> None:
+    turns = [(0, 0, 3), (1, 4, 6), (0, 7, 9), (2, 10, 13), (1, 14, 16), (2, 17, 19), (0, 20, 21)]
+    segment, voices = conversation(turns)
+    session = SpeakerLabels((), 0.8)
+    told = [set(session.label(*part_of(segment, voices, start, end))) for _, start, end in turns]
+    assert told == [{"A"}, {"B"}, {"A"}, {"C"}, {"B"}, {"C"}, {"A"}]
+
+
+def test_an_utterance_of_two_speakers_has_both_labels() -> None:
+    segment, voices = conversation([(0, 0, 4), (1, 4, 8)])
+    units, windows = part_of(segment, voices, 0, 8)
+    labels = SpeakerLabels((), 0.8).label(units, windows)
+    assert labels == ["A" if unit.text == "0" else "B" for unit in units]
+
+
+def test_an_utterance_without_windows_has_the_label_of_the_last_one() -> None:
+    segment, voices = conversation([(0, 0, 3), (1, 4, 7), (0, 8, 8.3)])
+    session, nothing = SpeakerLabels((), 0.8), part_of(segment, voices, 50, 51)[1]
+    units = part_of(segment, voices, 8, 9)[0]
+    assert session.label(units, nothing) == ["A"]
+    first = [session.label(*part_of(segment, voices, *times)) for times in ((0, 3), (4, 7))]
+    assert [set(one) for one in first] == [{"A"}, {"B"}]
+    assert session.label(units, nothing) == ["B"]
+    assert session.label([], nothing) == []
+
+
+def test_known_speakers_have_their_names_and_others_the_free_letters() -> None:
+    segment, voices = conversation([(0, 0, 4), (1, 5, 9), (2, 10, 14)])
+    known = [
+        SpeakerVoice(
+            part_of(segment, voices, start, start + 4)[1].embeddings.sum(axis=0), math.inf, name
+        )
+        for name, start in (("A", 0), ("Ben", 10))
+    ]
+    assert said(cluster_speakers([segment], voices, " ", known)) == [
+        ("A", "0"),
+        ("B", "1"),
+        ("Ben", "2"),
+    ]
+    session = SpeakerLabels(known, 0.8)
+    told = [set(session.label(*part_of(segment, voices, start, start + 4))) for start in (10, 5, 0)]
+    assert told == [{"Ben"}, {"B"}, {"A"}]
 
 
 @cache

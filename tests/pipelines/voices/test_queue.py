@@ -213,7 +213,7 @@ def _held(session: Session) -> int:
 
 
 async def test_a_voice_without_the_required_consent_is_refused(backend: VoiceBackend) -> None:
-    backend.voices._consent_needed = "attest"
+    backend.voices._consent._needed = "attest"
     with pytest.raises(InvalidRequest, match="consent: "):
         await backend.voices.create(backend.principal, NewVoice("Ann"), [], Operation())
 
