@@ -47,9 +47,7 @@ class TranscribedWord(BaseModel):
 class SpokenUtterance(Shown):
     """The speech of one speaker until another speaks."""
 
-    speaker: str = Field(
-        description="A, B and so on, in order of appearance; or the name of a known speaker."
-    )
+    speaker: str = Field(description="A, B and so on, or the name of a known speaker.")
     start: Annotated[float, rounded(2)] = Field(description="Seconds from the start of the file.")
     end: Annotated[float, rounded(2)]
     text: str

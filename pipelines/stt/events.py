@@ -61,8 +61,7 @@ class LiveTranscript:
     @property
     def speaker(self) -> str | None:
         """Who says most of it."""
-        most = max(self.turns, key=lambda turn: turn.end - turn.start, default=None)
-        return None if most is None else most.speaker
+        return max(self.turns, key=lambda one: one.end - one.start).speaker if self.turns else None
 
     @property
     def speakers(self) -> list[str]:

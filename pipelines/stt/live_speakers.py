@@ -6,7 +6,6 @@ is left, beside the decoding of its text.
 
 import asyncio
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from models.audio import Pcm
 from models.speaker.base import EMBEDDING_SIZE, Embedding, SpeakerEncoder
 from models.stt.base import STT_SAMPLE_RATE, Segment
+from pipelines.audio.segments import Spans
 from pipelines.stt.diarization import (
     SpeakerLabels,
     SpeakerUtterance,
@@ -70,22 +70,18 @@ class LiveSpeakers:
         voices.windows = [(start + first, start + last) for first, last in found]
         if not ended:  # the last may grow
             del voices.windows[-1:]
-        if new := [window for window in voices.windows if window not in voices.embeddings]:
+        if new := tuple(one for one in voices.windows if one not in voices.embeddings):
             pcm = self._frames.between(new[0][0], new[-1][1])
-            voices.work = self._tasks.start(self._embed(self._options.encoder, voices, pcm, new))
+            voices.work = self._tasks.start(self._embed(voices, pcm, new))
 
-    async def _embed(
-        self,
-        encoder: SpeakerEncoder,
-        voices: UtteranceVoices,
-        pcm: Pcm,
-        windows: Sequence[tuple[int, int]],
-    ) -> None:
-        at = windows[0][0]
+    async def _embed(self, voices: UtteranceVoices, pcm: Pcm, windows: Spans) -> None:
+        assert self._options is not None
         async with self._order:
             if new := [window for window in windows if window not in voices.embeddings]:
+                at = windows[0][0]
                 places = [(start - at, end - at) for start, end in new]
-                embedded = await asyncio.to_thread(encoder.embed_pieces, pcm, places)
+                embed = self._options.encoder.embed_pieces
+                embedded = await asyncio.to_thread(embed, pcm, places)
                 voices.embeddings.update(zip(new, embedded, strict=True))
 
     async def label(self, voices: UtteranceVoices, final: LiveTranscript) -> LiveTranscript:
@@ -108,9 +104,6 @@ class LiveSpeakers:
         units = units_of(final.words) or [Segment(*whole)]
         windows = np.array(voices.windows).reshape(-1, 2) / STT_SAMPLE_RATE
         embeddings = np.array([voices.embeddings[window] for window in voices.windows])
-        from_s = min(units[0].start, *windows[:1, 0])
-        labels = self._labels.label(
-            [replace(unit, start=unit.start - from_s, end=unit.end - from_s) for unit in units],
-            WindowEmbeddings(windows - from_s, embeddings.reshape(-1, EMBEDDING_SIZE)),
-        )
+        heard = WindowEmbeddings(windows, embeddings.reshape(-1, EMBEDDING_SIZE))
+        labels = self._labels.label(units, heard)
         return utterances_of(labels, units, separator_of(final.language))

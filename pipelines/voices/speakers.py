@@ -53,16 +53,9 @@ class Speakers:
     _consent: Consent
 
     async def enrol(
-        self,
-        principal: Principal,
-        new: NewVoice,
-        files: Sequence[SampleFile],
-        operation: Operation,
+        self, principal: Principal, new: NewVoice, files: Sequence[SampleFile], operation: Operation
     ) -> EnrolledSpeaker:
-        """Checks the recordings and the consent; what fails is counted as for custom voices.
-
-        Raises InvalidRequest and the like for them, or EngineLost.
-        """
+        """Checks recordings and consent. Raises InvalidRequest and the like, or EngineLost."""
         workspace_id, identity = principal.workspace_id, new_id(operation)
         sentence = self._consent.required(workspace_id, new.consent, new.consent_token, "speaker")
         least_ms = round(self._checker.rules.min_total_seconds * 1000)
@@ -116,9 +109,7 @@ class Speakers:
 
 
 def _voice_of(signals: Sequence[Pcm], checker: SampleChecker) -> Embedding:
-    """The mean embedding of the windows that diarization compares; blocking.
-
-    Raises InvalidAudio for more than one speaker."""
+    """The mean of what diarization compares; blocking. Raises InvalidAudio for two speakers."""
     pcm = np.concatenate(signals)
     segment, frame = SpeechSegment(0, len(pcm)), checker.vad.capabilities.frame_samples
     windows = voice_windows(spans_of(checker.vad.probabilities(pcm), frame, segment))

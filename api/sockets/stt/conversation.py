@@ -28,13 +28,7 @@ from models.base import ModelInfo
 from models.errors import EngineError
 from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate, decode_base64
 from pipelines.billing.billing import to_usd
-from pipelines.errors import (
-    InsufficientCredit,
-    InvalidAudio,
-    InvalidRequest,
-    NotFound,
-    public_error,
-)
+from pipelines.errors import InsufficientCredit, InvalidAudio, PipelineError, public_error
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveSpeechStarted, LiveTranscript
 from pipelines.stt.file import separator_of
@@ -319,7 +313,7 @@ async def _or_fault(work: Awaitable[T]) -> T:
     """Raises ClientFault in place of errors whose message is for the client."""
     try:
         return await work
-    except (InvalidRequest, NotFound) as error:
+    except PipelineError as error:
         raise ClientFault(str(error)) from None
     except EngineError as error:
         raise ClientFault(to_api_error(error).message) from None
