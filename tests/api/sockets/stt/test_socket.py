@@ -20,7 +20,7 @@ from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer, serve
 from tests.api.sockets.stt.client import SttClient, audio, finals, stt
 from tests.api.sockets.test_sessions import wait_until
-from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet, tone, transcript
+from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet, transcript
 
 LOUD_MULAW, QUIET_MULAW = b"\x9f", b"\xff"
 
@@ -441,34 +441,3 @@ async def test_empty_finals_do_not_count_as_characters_transcribed(
     messages, _ = await client.stop()
     assert [final["text"] for final in finals(messages)] == ["Über uns", ""]
     assert messages[-1]["billing_summary"]["characters_transcribed"] == 8
-
-
-async def test_finals_and_words_have_speaker_labels_when_they_are_asked_for(
-    client: SttClient,
-) -> None:
-    await client.start(continuous_mode=True, speaker_labels=True)
-    await client.send_pcm(tone(200, 2), quiet(1), tone(3000, 2), quiet(1), tone(200, 2), quiet(1))
-    messages, _ = await client.stop()
-    heard = finals(messages)
-    assert [final["speaker"] for final in heard] == ["A", "B", "A"]
-    labels = [[word["speaker"] for word in final["words"]] for final in heard]
-    assert labels == [["A"], ["B"], ["A"]]
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"speaker_labels": "yes"}, "speaker_labels"),
-        ({"known_speakers": "all"}, "known_speakers"),
-        ({"known_speakers": [1]}, "known_speakers"),
-        ({"known_speakers": ["x" * 41]}, "known_speakers"),
-        ({"known_speakers": ["x"] * 101}, "known_speakers"),
-        ({"known_speakers": ["me"]}, "known_speakers: the workspace has no speaker of the id"),
-    ],
-)
-async def test_a_start_with_wrong_speakers_can_be_sent_again(
-    client: SttClient, config: dict[str, Any], message: str
-) -> None:
-    error = await error_of(client, {"type": "start", "config": config})
-    assert message in error
-    assert (await client.start(known_speakers=True))["type"] == "connected"
