@@ -1,4 +1,4 @@
-"""Speaker labels of a live session, told with each final and kept.
+"""Online diarization: speaker labels of a live session, told with each final and kept.
 
 Windows of speech are embedded while it is heard, so that at the end of an utterance only its last
 is left, beside the decoding of its text.
