@@ -39,7 +39,7 @@ from pipelines.voices.consent import Consent
 from pipelines.voices.service import NewVoice, new_id
 
 MAX_SPEAKERS = 100
-NO_SPEAKER = "the workspace has no speaker of the id {!r}; GET /speakers lists them"
+NO_SPEAKER = "the workspace has no speaker of that id; GET /speakers lists them"
 
 
 @dataclass(eq=False, repr=False)
@@ -93,8 +93,8 @@ class Speakers:
         rows, _ = await self._database.read(page_of, speakers_of(workspace_id), 1, MAX_SPEAKERS)
         chosen = {str(row.id): row for row in rows}
         if isinstance(wanted, list):
-            if missing := [one for one in wanted if one not in chosen]:
-                raise NotFound(f"known_speakers: {NO_SPEAKER.format(missing[0])}")
+            if not set(wanted) <= set(chosen):
+                raise NotFound(f"known_speakers: {NO_SPEAKER}")
             chosen = {one: chosen[one] for one in wanted}
         return tuple(self._voice(row) for row in chosen.values())
 
@@ -146,6 +146,6 @@ def _delete(session: Session, principal: Principal, speaker_id: str) -> None:
     is_it = col(EnrolledSpeaker.id) == parse_id(speaker_id)
     speaker = session.exec(speakers_of(principal.workspace_id).where(is_it)).first()
     if speaker is None:
-        raise NotFound(NO_SPEAKER.format(speaker_id[:40]))
+        raise NotFound(NO_SPEAKER)
     session.delete(speaker)
     audit(session, principal.workspace_id, "speaker.deleted", principal.actor, str(speaker.id))

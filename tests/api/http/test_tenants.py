@@ -398,6 +398,7 @@ async def test_list_routes_show_only_data_of_the_callers_workspace(
         "/chats",
         "/developer/api",
         "/pronunciations",
+        "/speakers",
         "/webhooks",
         "/audit",
         "/voices",

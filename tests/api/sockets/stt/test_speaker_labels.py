@@ -30,7 +30,7 @@ async def test_finals_and_words_have_speaker_labels_when_they_are_asked_for(
         ({"known_speakers": [1]}, "known_speakers"),
         ({"known_speakers": ["x" * 41]}, "known_speakers"),
         ({"known_speakers": ["x"] * 101}, "known_speakers"),
-        ({"known_speakers": ["me"]}, "known_speakers: the workspace has no speaker of the id"),
+        ({"known_speakers": ["me"]}, "known_speakers: the workspace has no speaker of that id"),
     ],
 )
 async def test_a_start_with_wrong_speakers_can_be_sent_again(
