@@ -59,14 +59,15 @@ def main() -> None:
             known[seconds] += filter(None, [voice_of(enrolled, math.inf, folder.name)])
         for seconds in HEARD_S:
             size = round(seconds * STT_SAMPLE_RATE)
-            parts = [rest[at : at + size] for at in range(0, len(rest) - size, size)]
-            voices = [voice_of(part, seconds, folder.name) for part in parts]
-            heard[seconds] += [voice for voice in voices if voice is not None]
+            for at in range(0, len(rest) - size, size):
+                heard[seconds] += filter(
+                    None, [voice_of(rest[at : at + size], seconds, folder.name)]
+                )
     for enrolled_s, voices in known.items():
-        for seconds, parts in heard.items():
+        for seconds, stretches in heard.items():
             named = [
-                (part.label == voice.label, part.name_of([voice]) is not None)
-                for part in parts
+                (one.label == voice.label, one.name_of([voice]) is not None)
+                for one in stretches
                 for voice in voices
             ]
             own = [is_named for is_own, is_named in named if is_own]

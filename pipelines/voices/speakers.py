@@ -26,13 +26,12 @@ from pipelines.billing.operation import Operation
 from pipelines.errors import InvalidAudio, InvalidRequest, NotFound, Unauthorized
 from pipelines.storage.encryption import Encryption
 from pipelines.stt.diarization import (
-    MIN_SPEAKER_S,
     SpeakerVoice,
     WindowEmbeddings,
     joined,
     voice_windows,
 )
-from pipelines.stt.live_speakers import SpeakerOptions
+from pipelines.stt.live_speakers import MIN_NEW_S, SpeakerOptions
 from pipelines.tts.voices import parse_id
 from pipelines.voices.checks import SampleChecker, SampleFile
 from pipelines.voices.consent import Consent
@@ -63,13 +62,13 @@ class Speakers:
             checked = await self._checker.check(files, workspace_id)
             if sentence is not None:
                 await self._consent.check_reader(sentence, checked, self._checker, workspace_id)
-            voice = await asyncio.to_thread(_voice_of, checked.openings, self._checker)
+            voice = await asyncio.to_thread(voice_of, checked.openings, self._checker)
         speaker = EnrolledSpeaker(
             id=identity,
             workspace_id=workspace_id,
             name=new.name,
             embedding=self._encryption.encrypt(voice.tobytes(), embedding_about(identity)),
-            consent="\n".join(filter(None, (new.consent, sentence and sentence.text))),
+            consent="\n".join(filter(None, (new.consent, sentence.text if sentence else None))),
             consent_by=principal.actor,
             consent_address=new.address,
         )
@@ -108,14 +107,14 @@ class Speakers:
         return SpeakerVoice(np.frombuffer(data, np.float32), math.inf, row.name)
 
 
-def _voice_of(signals: Sequence[Pcm], checker: SampleChecker) -> Embedding:
+def voice_of(signals: Sequence[Pcm], checker: SampleChecker) -> Embedding:
     """The mean of what diarization compares; blocking. Raises InvalidAudio for two speakers."""
     pcm = np.concatenate(signals)
     segment, frame = SpeechSegment(0, len(pcm)), checker.vad.capabilities.frame_samples
     windows = voice_windows(spans_of(checker.vad.probabilities(pcm), frame, segment))
     embeddings = checker.encoder().embed_pieces(pcm, windows)
     places = np.array(windows).reshape(-1, 2) / VAD_SAMPLE_RATE
-    if len(joined((), WindowEmbeddings(places, embeddings), MIN_SPEAKER_S)) != 1:
+    if len(joined((), WindowEmbeddings(places, embeddings), MIN_NEW_S)) != 1:
         raise InvalidAudio("files: they seem to hold more than one speaker")
     return mean_embedding(embeddings)
 

@@ -1,5 +1,6 @@
 """Diarization: clusters of voices, words at their borders, and synthesised voices."""
 
+import asyncio
 import math
 from collections.abc import Sequence
 from functools import cache
@@ -8,7 +9,9 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from configs.schema.transcription import load_profiles
+from configs.load import load_yaml
+from configs.schema.transcription import ListeningConfig, load_profiles
+from configs.schema.voices import CustomVoicesConfig
 from models.audio import Pcm, resample
 from models.errors import WeightsMissing
 from models.registry import SPEAKER, STT, VAD, load, load_model
@@ -18,6 +21,8 @@ from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.segments import SpeechSegment, spans_of
+from pipelines.errors import InvalidAudio
+from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.diarization import (
     HOP_S,
     MIN_WINDOW_S,
@@ -30,11 +35,17 @@ from pipelines.stt.diarization import (
     speaker_letters,
     voice_windows,
 )
+from pipelines.stt.events import LiveEvent, LiveTranscript
 from pipelines.stt.file import DecodedRecording, FileRequest, TranscriptionPipeline
+from pipelines.stt.live_speakers import SpeakerOptions
+from pipelines.stt.session import LiveSession, LiveTranscriptionPipeline
+from pipelines.voices import speakers
+from pipelines.voices.checks import SampleChecker
 from tests.local_ports import LocalSTTModel
 from tests.models.tts.loaded import loaded, speech
 
 FRAME = 512
+RULES = load_yaml(CustomVoicesConfig, "custom_voices").speakers
 WORD_S = 0.3
 
 Turns = Sequence[tuple[int, float, float]]  # speaker, from, to
@@ -229,3 +240,42 @@ async def test_two_synthesised_voices_are_separated_into_speakers(weights: Weigh
     assert [one.speaker for one in utterances] == ["A", "B", "A"]
     assert "letter" in utterances[0].text and "afternoon" in utterances[1].text
     assert utterances[1].start == pytest.approx(len(man) / STT_SAMPLE_RATE + 0.5, abs=0.5)
+
+
+@pytest.mark.weights
+async def test_live_speech_of_synthesised_voices_is_labelled_and_an_enrolled_one_named(
+    weights: WeightStore,
+) -> None:
+    try:
+        encoder = load(SPEAKER, "speaker/resemblyzer", weights)
+        transcriber = LocalSTTModel(*load_model(STT, "stt/whisper_base", weights))
+    except WeightsMissing as error:
+        pytest.skip(str(error))
+    vad = load(VAD, "vad/silero", weights)
+    texts = ("Good morning, have you seen the letter?", "No, I was away until this afternoon.")
+    man, woman = (
+        kokoro(voice, text) for voice, text in zip(("am_adam", "af_heart"), texts, strict=True)
+    )
+    pause = np.zeros(STT_SAMPLE_RATE, np.float32)
+    checker = SampleChecker(AudioDecoder(), vad, lambda: encoder, RULES)
+    with pytest.raises(InvalidAudio, match="more than one speaker"):
+        speakers.voice_of([np.concatenate([man, man, pause, woman, woman])], checker)
+    enrolled = speakers.voice_of([kokoro("af_heart", texts[0])], checker).astype(np.float64)
+    known = (SpeakerVoice(enrolled, math.inf, "Ann"),)
+    config = load_yaml(ListeningConfig, "listening")
+    heard: list[LiveTranscript] = []
+
+    async def emit(event: LiveEvent) -> None:
+        if isinstance(event, LiveTranscript) and event.final and event.text:
+            heard.append(event)
+
+    options = SessionOptions(("en",), speakers=SpeakerOptions(encoder, known))
+    session = LiveSession(LiveTranscriptionPipeline(transcriber, vad, config), options, emit)
+    running = asyncio.create_task(session.run())
+    for piece in (man, pause, woman, pause, man, pause):
+        await session.accept_pcm(piece)
+    await session.finish()
+    running.cancel()
+    await session.close()
+    assert [final.speaker for final in heard] == ["A", "Ann", "A"]
+    assert heard[1].speakers == ["Ann"] * len(heard[1].words)
