@@ -48,7 +48,7 @@ def test_there_is_an_example_of_every_event_of_a_websocket_server() -> None:
     telephony = {"input_audio_buffer.dtmf_event_received"}
     shown = {json.loads(frame)["type"] for frame in FRAMES}
     assert shown == kinds - beta - elsewhere - telephony
-    assert len(shown) == 31
+    assert len(shown) == 32
 
 
 def test_session_objects_are_those_of_openais_client() -> None:
