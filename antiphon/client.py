@@ -1,6 +1,7 @@
 """`Antiphon` and `AsyncAntiphon`: the same methods, which return results or awaitables of them."""
 
 import asyncio
+import base64
 import json
 import os
 import time
@@ -16,7 +17,7 @@ from collections.abc import (
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 from uuid import uuid4
 
 import httpx
@@ -29,8 +30,18 @@ from antiphon.types import (
     CustomVoice,
     DefaultVoices,
     Done,
+    ExplainBody,
+    Explanation,
+    ListedDictionary,
     ModelListing,
+    OpenAISpeechBody,
     Page_CustomVoice_,
+    Page_ListedDictionary_,
+    Pronunciation,
+    ScriptTurn,
+    ShownDictionary,
+    SynthesisBody,
+    TranscriptionFields,
     TranscriptionResult,
     Usage,
 )
@@ -41,6 +52,7 @@ AGAIN = (429, 502, 503, 504)
 MOST_WAIT_S = 30.0  # of Retry-After; a longer one is the caller's to wait for
 
 Audio = bytes | Path | tuple[str, bytes]  # a file, or its content with or without a name
+Script = Sequence[ScriptTurn]
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -113,6 +125,10 @@ def _bytes(answer: httpx.Response) -> bytes:
     return answer.content
 
 
+def _synthesised(answer: httpx.Response) -> bytes:
+    return base64.b64decode(answer.json()["audio_base64"])
+
+
 def as_text(answer: httpx.Response) -> str:
     """For formats other than JSON."""
     return answer.text
@@ -133,38 +149,67 @@ def _request(method: str, path: str, **options: Any) -> Request[Any]:
     return Request(method, path, options)
 
 
-def _speak(
-    text: str,
-    *,
-    voice: str | None = None,
-    model: str | None = None,
-    speed: float | None = None,
-    response_format: str = "mp3",
-) -> Request[bytes]:
-    """The speech of a text, as a whole file: mp3, wav, flac, opus, aac or pcm of 24 kHz. `voice` is
-    a name or an id; by default one of the text's language. As a stream: pieces of the same bytes,
-    while the speech is made."""
-    body = given(input=text, voice=voice, model=model, speed=speed, response_format=response_format)
+def _speak(text: str, **options: Unpack[OpenAISpeechBody]) -> Request[bytes]:
+    """The speech of a text or a document of SSML, as a whole file: mp3, wav, flac, opus, aac or pcm
+    of 24 kHz. `voice` is a name or an id; by default one of the text's language. As a stream:
+    pieces of the same bytes, while the speech is made."""
+    body = given(input=text, **options)
     return Request("POST", "/openai/v1/audio/speech", {"json": body}, _bytes)
 
 
-def _transcribe(
-    audio: Audio,
-    *,
-    language: str | None = None,
-    timestamps: bool = False,
-    speaker_labels: bool = False,
-    **fields: str | list[str],
-) -> Request[TranscriptionResult]:
-    """The text of a recording, with the times of words or the speakers if they are asked for.
-    `fields` are more of `POST /stt`."""
-    form = given(
-        language=language,
-        timestamps="true" if timestamps else None,
-        speaker_labels="true" if speaker_labels else None,
-        **fields,
-    )
+def _speak_script(script: Script, **options: Unpack[SynthesisBody]) -> Request[bytes]:
+    """The speech of several speakers, as a file: mp3 by default."""
+    body = {"script": script, **options}
+    return Request("POST", "/tts-synthesize", {"json": body}, _synthesised)
+
+
+def _explain(text: str | Script, **options: Unpack[ExplainBody]) -> Request[Explanation]:
+    """What would be spoken of a text or a script, free of charge: its sentences in words, phonemes,
+    price and seconds."""
+    body = {"text" if isinstance(text, str) else "script": text, **options}
+    return Request("POST", "/tts/explain", {"json": body})
+
+
+def _dictionaries() -> Request[Page_ListedDictionary_]:
+    """The pronunciation dictionaries of the workspace, of which there are at most 20."""
+    return Request("GET", "/pronunciations")
+
+
+def _dictionary(dictionary_id: str, *, version: int | None = None) -> Request[ShownDictionary]:
+    """One with its entries, by default its newest version."""
+    return Request("GET", f"/pronunciations/{dictionary_id}", {"params": given(version=version)})
+
+
+def _export_dictionary(dictionary_id: str, *, version: int | None = None) -> Request[str]:
+    """One as a document of PLS 1.0."""
+    asked = given(version=version, format="pls")
+    return Request("GET", f"/pronunciations/{dictionary_id}", {"params": asked}, as_text)
+
+
+def _save_dictionary(
+    name: str, entries: Sequence[Pronunciation] | str, *, dictionary_id: str | None = None
+) -> Request[ListedDictionary]:
+    """Makes one, or the next version of that id, of entries or a document of PLS 1.0. An entry has
+    a `grapheme`, and a `phoneme` or an `alias`."""
+    body = {"name": name, "pls" if isinstance(entries, str) else "entries": entries}
+    method, path = ("PUT", f"/{dictionary_id}") if dictionary_id else ("POST", "")
+    return Request(method, f"/pronunciations{path}", {"json": body})
+
+
+def _delete_dictionary(dictionary_id: str) -> Request[Done]:
+    """Deletes one with its versions."""
+    return Request("DELETE", f"/pronunciations/{dictionary_id}")
+
+
+def _transcribe(audio: Audio, **form: Unpack[TranscriptionFields]) -> Request[TranscriptionResult]:
+    """The text of a recording, with the times of words or the speakers if they are asked for."""
     return Request("POST", "/stt", {"data": form, "files": {"audio": _file(audio)}})
+
+
+def _translate(audio: Audio, *, prompt: str | None = None) -> Request[str]:
+    """The English text of a recording in any language, from a model that can translate."""
+    upload = {"data": given(prompt=prompt, response_format="text"), "files": {"file": _file(audio)}}
+    return Request("POST", "/openai/v1/audio/translations", upload, as_text)
 
 
 def _chat(
@@ -239,16 +284,28 @@ def _create_token(**fields: Any) -> Request[BrowserToken]:
 class _Operations:
     """The methods of both clients. They raise ServiceError, and httpx.HTTPError without service."""
 
+    _connect: Callable[..., Any]  # makes the client of httpx
+
     def __init__(self, url: str | None = None, key: str | None = None, *, retries: int = 2) -> None:
         """The address and the key are ANTIPHON_URL and ANTIPHON_KEY by default."""
         self.url = (url or os.environ.get("ANTIPHON_URL") or DEFAULT_URL).rstrip("/")
         self.key = key or os.environ.get("ANTIPHON_KEY")
         self.retries = retries  # of requests that the service could not take, or not answer
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        self._http = self._connect(base_url=self.url, headers=headers, timeout=TIMEOUT)
 
     request = operation(_request)
     speak = operation(_speak)
     stream_speech = streamed(_speak, bytes)
+    speak_script = operation(_speak_script)
+    explain = operation(_explain)
+    dictionaries = operation(_dictionaries)
+    dictionary = operation(_dictionary)
+    export_dictionary = operation(_export_dictionary)
+    save_dictionary = operation(_save_dictionary)
+    delete_dictionary = operation(_delete_dictionary)
     transcribe = operation(_transcribe)
+    translate = operation(_translate)
     chat = operation(_chat)
     stream_chat = streamed(_stream_chat, _event)
     correct = operation(_correct)
@@ -260,10 +317,6 @@ class _Operations:
     models = operation(_models)
     usage = operation(_usage)
     create_token = operation(_create_token)
-
-    def _settings(self) -> dict[str, Any]:
-        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        return {"base_url": self.url, "headers": headers, "timeout": TIMEOUT}
 
     def _wait_s(self, attempt: int, failure: ServiceError | httpx.TransportError) -> float:
         """Before the next attempt. Raises the `failure` after the last, or if it would stay."""
@@ -283,9 +336,8 @@ def _error(answer: httpx.Response) -> ServiceError:
 class Antiphon(_Operations):
     """A client that waits. It closes its connections at the end of a `with`, or by `close`."""
 
-    def __init__(self, url: str | None = None, key: str | None = None, *, retries: int = 2) -> None:
-        super().__init__(url, key, retries=retries)
-        self._http = httpx.Client(**self._settings())
+    _connect = httpx.Client
+    _http: httpx.Client
 
     def send(self, request: Request[T]) -> T:
         sent, attempt = self._http.build_request(**request.sent_as()), 0
@@ -322,9 +374,8 @@ class Antiphon(_Operations):
 class AsyncAntiphon(_Operations):
     """A client for asyncio, with the sockets. It closes at the end of an `async with`."""
 
-    def __init__(self, url: str | None = None, key: str | None = None, *, retries: int = 2) -> None:
-        super().__init__(url, key, retries=retries)
-        self._http = httpx.AsyncClient(**self._settings())
+    _connect = httpx.AsyncClient
+    _http: httpx.AsyncClient
 
     async def send(self, request: Request[T]) -> T:
         sent, attempt = self._http.build_request(**request.sent_as()), 0
@@ -364,7 +415,7 @@ class AsyncAntiphon(_Operations):
         **config: Any,
     ) -> AsyncIterator[Message]:
         """The events of `/ws/stt` for 16-bit mono samples: those of type `transcription` have the
-        text, and `is_final`. `config` is more of that of `start`. Ends after the audio."""
+        text, and `is_final`. `config` is more of `start`, as `keyterms`. Ends after the audio."""
         settings = {"continuous_mode": True, "interim_results_frequency": interim_ms, **config}
         start = {"type": "start", "languages": languages, "config": settings}
         return listen(self._address("/ws/stt"), audio, sample_rate, start)
@@ -373,7 +424,7 @@ class AsyncAntiphon(_Operations):
         self, texts: AsyncIterable[str], *, voice_id: str, sample_rate: int = 24_000, **context: Any
     ) -> AsyncIterator[bytes]:
         """16-bit mono samples of a text that is still being written, as by a language model: each
-        sentence is spoken when it is whole. `context` is more of `create_context`."""
+        sentence or document is spoken when it is whole. `context` is more of `create_context`."""
         audio = {"audio_encoding": "LINEAR16", "sample_rate_hertz": sample_rate}
         made = {"voice_id": voice_id, "audio_config": audio, **context}
         return speak_live(self._address("/ws/tts"), texts, made)

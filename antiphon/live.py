@@ -19,7 +19,9 @@ from antiphon.errors import ServiceError, error_of
 KEPT_S = 30.0  # of sent audio that may still get a transcript: the longest utterance has 28 s
 FLUSHES = 4  # sentences that may wait in the service
 LASTING = (1000, 1008, 4401, 4402, 4408)  # reasons that another connection would have too
-_SENTENCE = re.compile(r".*?(?:[.!?…][\"'”’)\]]*\s+|[。！？\n])", re.DOTALL)
+SSML = re.compile(r"\s*<(?:\?xml|speak)\b")  # begins a document, which is not cut
+_END = r"[.!?…][\"'”’)\]]*\s+|[。！？\n]"
+_SENTENCE = re.compile(rf"(?!{SSML.pattern}).*?(?:{_END})|{SSML.pattern}.*?</speak>", re.DOTALL)
 T = TypeVar("T")
 Message = dict[str, Any]
 
@@ -200,7 +202,7 @@ async def listen(
 
 
 async def sentences(texts: AsyncIterable[str]) -> AsyncIterator[str]:
-    """Whole sentences of a text that comes in pieces."""
+    """Whole sentences, and documents of SSML, of a text that comes in pieces."""
     rest = ""
     async for text in texts:
         rest += text

@@ -1,4 +1,4 @@
-"""The service's answers, written by tools/client_types.py from the OpenAPI document."""
+"""Answers of the service and options of requests, written by tools/client_types.py."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ class ChatCompletion(TypedDict):
     chat_id: str | None
     response_time_ms: int
     correction: NotRequired[CorrectionBody | None]
+    entities: NotRequired[list[Entity] | None]
 
 
 class Choice(TypedDict):
@@ -64,6 +65,10 @@ class CustomVoice(TypedDict):
     progress: float
     similarity: float | None
     reason: str | None
+    preview_at: str | None
+    version_of: str | None
+    owner: str | None
+    is_imported: bool
 
 
 class DefaultVoice(TypedDict):
@@ -82,6 +87,11 @@ class DefaultVoices(TypedDict):
     success: Literal[True]
     message: str
     data: list[DefaultVoice]
+
+
+class DictionaryRef(TypedDict):
+    id: str
+    version: NotRequired[int | None]
 
 
 class Done(TypedDict):
@@ -107,6 +117,44 @@ class EditBody(TypedDict):
     ]
 
 
+class Entity(TypedDict):
+    kind: Literal[
+        "email", "account", "card", "ssn", "birth_date", "phone", "address", "name", "number"
+    ]
+    start: int
+    end: int
+    start_time: NotRequired[float | None]
+    end_time: NotRequired[float | None]
+
+
+class ExplainBody(TypedDict):
+    voice_id: NotRequired[str | None]
+    voice: NotRequired[str | None]
+    enhance: NotRequired[bool]
+    speed: NotRequired[float]
+    pitch: NotRequired[float]
+    timestamps: NotRequired[bool]
+    pronunciations: NotRequired[list[str | DictionaryRef]]
+    language: NotRequired[str | None]
+
+
+class Explanation(TypedDict):
+    sentences: list[SpokenSentence]
+    voice_id: str
+    language: str
+    characters: int
+    price: float
+    estimated_seconds: float
+
+
+class ListedDictionary(TypedDict):
+    id: str
+    name: str
+    version: int
+    size: int
+    updated_at: str
+
+
 class Model(TypedDict):
     id: str
     object: Literal["model"]
@@ -125,8 +173,22 @@ class ModelListing(TypedDict):
     data: list[Model]
 
 
+class OpenAISpeechBody(TypedDict):
+    model: NotRequired[str | None]
+    voice: NotRequired[str | VoiceReference | None]
+    response_format: NotRequired[Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]]
+    speed: NotRequired[float]
+    instructions: NotRequired[str | None]
+    pronunciations: NotRequired[list[str | DictionaryRef]]
+
+
 class Page_CustomVoice_(TypedDict):
     data: list[CustomVoice]
+    pagination: Pagination
+
+
+class Page_ListedDictionary_(TypedDict):
+    data: list[ListedDictionary]
     pagination: Pagination
 
 
@@ -137,11 +199,53 @@ class Pagination(TypedDict):
     pages: int
 
 
+class Pronunciation(TypedDict):
+    grapheme: str
+    phoneme: NotRequired[str | None]
+    alphabet: NotRequired[Literal["ipa", "x-sampa"]]
+    alias: NotRequired[str | None]
+    language: NotRequired[str | None]
+    case_sensitive: NotRequired[bool]
+
+
+class ScriptTurn(TypedDict):
+    text: str
+    voice: NotRequired[str | None]
+    pause: NotRequired[float | None]
+
+
+class ShownDictionary(TypedDict):
+    id: str
+    name: str
+    version: int
+    size: int
+    updated_at: str
+    entries: list[Pronunciation]
+
+
+class SpokenSentence(TypedDict):
+    text: str
+    language: str
+    voice_id: str
+    phonemes: str | None
+
+
 class SpokenUtterance(TypedDict):
     speaker: str
     start: float
     end: float
     text: str
+
+
+class SynthesisBody(TypedDict):
+    voice_id: NotRequired[str | None]
+    voice: NotRequired[str | None]
+    enhance: NotRequired[bool]
+    speed: NotRequired[float]
+    pitch: NotRequired[float]
+    timestamps: NotRequired[bool]
+    pronunciations: NotRequired[list[str | DictionaryRef]]
+    output_format: NotRequired[Literal["mp3", "wav", "ogg", "flac"]]
 
 
 class TranscribedWord(TypedDict):
@@ -152,12 +256,44 @@ class TranscribedWord(TypedDict):
     speaker: NotRequired[str | None]
 
 
+class TranscriptionFields(TypedDict):
+    redact: NotRequired[
+        list[
+            Literal[
+                "email",
+                "account",
+                "card",
+                "ssn",
+                "birth_date",
+                "phone",
+                "address",
+                "name",
+                "number",
+            ]
+            | Literal["all"]
+        ]
+        | None
+    ]
+    redact_mode: NotRequired[Literal["mask", "mark"] | None]
+    language: NotRequired[str]
+    model: NotRequired[Literal["general", "phone_call", "meeting", "medical"]]
+    timestamps: NotRequired[bool]
+    speaker_labels: NotRequired[bool]
+    multichannel: NotRequired[bool]
+    keyterms: NotRequired[list[str]]
+    profanity_filter: NotRequired[bool]
+    numerals: NotRequired[bool]
+    punctuate: NotRequired[bool]
+    known_speakers: NotRequired[bool | list[str]]
+
+
 class TranscriptionResult(TypedDict):
     text: str
     language: str
     confidence: float
     duration: float
     words: NotRequired[list[TranscribedWord] | None]
+    entities: NotRequired[list[Entity] | None]
     utterances: NotRequired[list[SpokenUtterance] | None]
 
 
@@ -188,3 +324,7 @@ class VoiceLabels(TypedDict):
     language_name: str
     gender: Literal["male", "female"]
     accent: Literal["American", "British", "Indian", "Neutral"]
+
+
+class VoiceReference(TypedDict):
+    id: str

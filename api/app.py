@@ -21,16 +21,16 @@ from api.native import (
     explanations,
     files,
     health,
+    jobs,
     models,
     operator,
     pronunciations,
-    reports,
     speech,
     transcription,
-    voices,
     webhooks,
 )
 from api.native.chat import completions, saved_chats
+from api.native.voices import custom, library, reports
 from api.openai import models as openai_models
 from api.openai import speech as openai_speech
 from api.openai import transcription as openai_transcription
@@ -93,8 +93,10 @@ def routed_app() -> FastAPI:
         *billing.routers,
         models.router,
         openai_models.router,
-        voices.router,
+        custom.router,
+        library.router,
         *reports.routers,
+        *jobs.routers,
         files.router,
         saved_chats.router,
         pronunciations.router,

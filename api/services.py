@@ -14,6 +14,7 @@ from api.openai.names import OpenAINames
 from api.sockets.kernel.registry import SocketRegistry
 from configs.load import load_yaml
 from configs.schema.correction import CorrectionConfig
+from configs.schema.jobs import JobsConfig
 from configs.schema.platform import AdmissionConfig, PlansConfig, SocketLimits
 from configs.schema.transcription import ListeningConfig, load_profiles
 from configs.schema.voices import ConsentConfig, CustomVoicesConfig, OpenAIConfig, VoicesConfig
@@ -35,6 +36,7 @@ from pipelines.chat.history import ChatHistory
 from pipelines.chat.pipeline import ChatPipeline
 from pipelines.correction.pipeline import CorrectionPipeline
 from pipelines.correction.rules import CorrectionRules
+from pipelines.jobs.jobs import Jobs
 from pipelines.limits.limits import SharedLimits
 from pipelines.maintenance.erasure import AccountErasure
 from pipelines.ports import ChatModel, ModelList, STTModel, TTSModel
@@ -50,6 +52,7 @@ from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.tts.voices import ReadyCustomVoices, VoiceDirectory
 from pipelines.voices.checks import SampleChecker
 from pipelines.voices.consent import Consent
+from pipelines.voices.library import VoiceLibrary
 from pipelines.voices.service import CustomVoices
 from pipelines.voices.speakers import Speakers
 from pipelines.webhooks.payments import PaymentSystem
@@ -70,6 +73,8 @@ class SpeechServices:
     openai: OpenAINames
     dictionaries: Dictionaries
     speakers: Speakers
+    jobs: Jobs
+    check_url: Callable[[str], None]  # that what is there may be fetched
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,7 @@ class VoiceServices:
 
     catalogue: VoiceDirectory
     custom: CustomVoices
+    library: VoiceLibrary
     consent: Consent
 
 
@@ -183,6 +189,7 @@ def build_services(
     decoder = decoder or AudioDecoder()
     plans = load_yaml(PlansConfig, "plans")
     admission = load_yaml(AdmissionConfig, "admission")
+    jobs = load_yaml(JobsConfig, "jobs")
     custom_voices = load_yaml(CustomVoicesConfig, "custom_voices")
     correction = load_yaml(CorrectionConfig, "correction")
 
@@ -211,6 +218,18 @@ def build_services(
         models.transcriber,
         settings.require_consent,
     )
+    custom = CustomVoices(
+        database,
+        files,
+        billing,
+        plans,
+        custom_voices,
+        SampleChecker(decoder, models.vad, models.speaker_encoder, custom_voices.samples),
+        models.transcriber,
+        synthesis.directory,
+        ready_voices,
+        consent,
+    )
     history = ChatHistory(database, encryption, plans)
     completions = ChatPipeline(models.chat_models, history, billing)
     return Services(
@@ -235,6 +254,8 @@ def build_services(
                 SampleChecker(decoder, models.vad, models.speaker_encoder, custom_voices.speakers),
                 consent,
             ),
+            jobs=Jobs(database, files, billing, jobs, plans),
+            check_url=webhooks.check,
         ),
         chat=ChatServices(
             completions=completions,
@@ -249,18 +270,8 @@ def build_services(
         ),
         voices=VoiceServices(
             catalogue=synthesis.directory,
-            custom=CustomVoices(
-                database,
-                files,
-                billing,
-                plans,
-                custom_voices,
-                SampleChecker(decoder, models.vad, models.speaker_encoder, custom_voices.samples),
-                models.transcriber,
-                synthesis.directory,
-                ready_voices,
-                consent,
-            ),
+            custom=custom,
+            library=VoiceLibrary(custom, encryption),
             consent=consent,
         ),
         platform=PlatformServices(

@@ -38,9 +38,9 @@ class Workspace(SQLModel, table=True):
     plan: str  # id of a plan in configs/plans.yaml
     retention: str = "standard"  # or zero: no texts and no audio are stored
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
-    voice_turn_at: datetime | None = Field(  # when the job of one of its custom voices last began
-        default=None, sa_type=UtcDateTime
-    )
+    # When the work on one of its custom voices, or of its jobs, last began.
+    voice_turn_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    job_turn_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
 
 def workspace_reference(**options: Any) -> Column[int]:

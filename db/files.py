@@ -17,7 +17,7 @@ class StoredFile(SQLModel, table=True):
 
     id: str = Field(primary_key=True, max_length=40)
     workspace_id: int = Field(sa_type=BigInteger, index=True)  # no foreign key: deleted separately
-    kind: str = Field(max_length=16)  # speech, sample, voice, answer
+    kind: str = Field(max_length=16)  # speech, sample, voice, answer, part, …
     media_type: str
     size: int = Field(sa_type=BigInteger)  # bytes
     expires_at: datetime | None = Field(default=None, sa_type=UtcDateTime, index=True)

@@ -35,6 +35,8 @@ EventKind = Literal[
     "voice.created",
     "voice.ready",
     "voice.failed",
+    "job.completed",
+    "job.failed",
 ]
 EVENT_KINDS: tuple[EventKind, ...] = get_args(EventKind)
 EncryptText = Callable[[str, str], str]

@@ -1,4 +1,4 @@
-"""The worker deployment: webhook deliveries, jobs of custom voices, and housekeeping."""
+"""The worker deployment: webhook deliveries, custom voices, jobs, and housekeeping."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -22,19 +22,22 @@ class Worker:
     90 MB and a hundredth of a core."""
 
     job = "deployments.voice_jobs.job"  # the program of a voice's job
+    long_job = "deployments.voice_jobs.long_job"  # that of a job of a workspace
 
     async def __init__(self, args: WorkerArgs) -> None:  # type: ignore[misc]  # Serve awaits it
         """Migrates the database and checks its secrets. Raises SettingsError."""
         import ray
 
         from configs.load import load_yaml
+        from configs.schema.jobs import JobsConfig
         from configs.schema.platform import RetentionConfig
         from configs.schema.voices import CustomVoicesConfig
         from configs.settings import load_settings
         from db.service import service_id
         from deployments.agreement import check_stores, open_database
-        from deployments.voice_jobs.job_client import VoiceJobClient, places
+        from deployments.voice_jobs.job_client import MODELS_APP, VoiceJobClient, places
         from deployments.voice_jobs.watch import Watch
+        from pipelines.jobs.jobs import Jobs
         from pipelines.maintenance.housekeeping import Housekeeper
         from pipelines.storage.encryption import Encryption
         from pipelines.storage.files import Files
@@ -59,16 +62,26 @@ class Worker:
         service = await self._database.read(service_id)
         cluster = ray.get_runtime_context().gcs_address
         jobs = VoiceJobClient(service, self.job, cluster, places(settings))
-        self._watch = Watch(queue, jobs, load_yaml(CustomVoicesConfig, "custom_voices").work)
+        voice_work = load_yaml(CustomVoicesConfig, "custom_voices").work
+        job_queue = Jobs.of(settings, self._database, encryption)
+        variables = {**places(settings), MODELS_APP: args.models_app}
+        long_jobs = VoiceJobClient(service, self.long_job, cluster, variables, "long-")
+        gauges = (metrics.jobs_unfinished, metrics.job_still_seconds)
+        self._watches = (
+            Watch(queue, jobs, voice_work),
+            Watch(job_queue, long_jobs, load_yaml(JobsConfig, "jobs"), *gauges),
+        )
         housekeeper = Housekeeper(
             self._database,
             Files(settings, self._database, encryption),
             load_yaml(RetentionConfig, "retention"),
             queue,
+            job_queue,
         )
         loops = {
             "deliver": self._dispatcher.run(),
-            "watch_voices": self._watch.run(),
+            "watch_voices": self._watches[0].run(),
+            "watch_jobs": self._watches[1].run(),
             "keep_clean": keep_clean(housekeeper),
         }
         if (reports := cluster_reports(args.models_app)) is not None:
@@ -82,12 +95,12 @@ class Worker:
                 raise RuntimeError(f"the task {task.get_name()!r} has ended")
 
     async def __del__(self) -> None:
-        """Awaited by Serve when the replica stops: running deliveries end first. Voice jobs
+        """Awaited by Serve when the replica stops: running deliveries end first. Jobs
         continue unless the service stops too."""
         from deployments.gateway.replica import service_stops
 
         if await service_stops():
-            await self._watch.stop_jobs()
+            await asyncio.gather(*(watch.stop_jobs() for watch in self._watches))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

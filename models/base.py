@@ -47,6 +47,7 @@ class ModelInfo:
     languages: tuple[str, ...] = ()  # ISO 639-1 codes
     aliases: tuple[str, ...] = ()
     device: str = "cpu"  # where it computes
+    config: str = ""  # the name of its configuration
     tier: Tier | None = None  # tts only
     sample_rate: int | None = None  # Hz; tts only
     native_speed: bool = False  # tts only: the engine changes tempo itself

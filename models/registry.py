@@ -20,8 +20,8 @@ from configs.schema.models.in_process import (
     HarperConfig,
     PerthConfig,
     QualityConfig,
-    ResemblyzerConfig,
     SmartTurnConfig,
+    SpeakerConfig,
     VADConfig,
 )
 from configs.schema.models.llm import ChatConfig
@@ -95,7 +95,7 @@ VAD: EngineKind[VADEngine] = EngineKind("vad", VADEngine, VADConfig)
 TURN_DETECTION: EngineKind[TurnDetectionEngine] = EngineKind(
     "turn_detection", TurnDetectionEngine, SmartTurnConfig
 )
-SPEAKER: EngineKind[SpeakerEncoder] = EngineKind("speaker", SpeakerEncoder, ResemblyzerConfig)
+SPEAKER: EngineKind[SpeakerEncoder] = EngineKind("speaker", SpeakerEncoder, SpeakerConfig)
 WATERMARK: EngineKind[Watermark] = EngineKind("watermark", Watermark, PerthConfig)
 GRAMMAR_CHECK: EngineKind[GrammarEngine] = EngineKind("grammar_check", GrammarEngine, HarperConfig)
 QUALITY: EngineKind[QualityEngine] = EngineKind("quality", QualityEngine, QualityConfig)
@@ -156,6 +156,7 @@ def load_model(
         owned_by=config.owned_by,
         created=config.created,
         aliases=config.aliases,
+        config=name,
         **declared,
     )
 

@@ -129,6 +129,7 @@ stt_speaker_seconds = _histogram(
 stt_utterances = _counter("stt_utterances_total", "Utterances of sockets", "outcome")
 vad_seconds = _counter("vad_seconds_total", "Time in the voice detector of sockets")
 vad_audio_seconds = _counter("vad_audio_seconds_total", "Audio that the voice detector processed")
+redacted_entities = _counter("redacted_entities_total", "Personal data that was masked", "kind")
 decode_seconds = _histogram(
     "decode_seconds", "From an uploaded file to samples, including the wait for a worker"
 )
@@ -204,6 +205,14 @@ voice_still_seconds = _gauge(
     "voice_still_seconds", "Since the last progress of the slowest voice job, or Ray accepted one"
 )
 voice_attempts_lost = _counter("voice_attempts_lost_total", "Jobs that ended without a voice")
+
+# Jobs. `type` is transcription or speech.
+jobs_unfinished = _gauge("jobs_unfinished", "Jobs waiting or being done", "state")
+job_still_seconds = _gauge(
+    "job_still_seconds", "Since the last progress of the slowest job, or Ray accepted one"
+)
+jobs_ended = _counter("jobs_ended_total", "Jobs that ended", "type", "outcome")
+job_audio_seconds = _counter("job_audio_seconds_total", "Audio that jobs have done", "type")
 
 # Webhooks.
 webhook_attempts = _counter("webhook_attempts_total", "Attempts to deliver", "outcome")

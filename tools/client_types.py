@@ -1,4 +1,5 @@
-"""Writes the answers that the Python client gives, from the OpenAPI document: antiphon/types.py.
+"""Writes the answers that the Python client gives, and the options of its methods, from the OpenAPI
+document: antiphon/types.py.
 
     python tools/client_types.py          writes the file
     python tools/client_types.py --check  exits with 1 when it is not fresh
@@ -17,7 +18,16 @@ from api.app import routed_app
 
 ROOT = Path(__file__).resolve().parent.parent
 CLIENT, TYPES = ROOT / "antiphon" / "client.py", ROOT / "antiphon" / "types.py"
-HEAD = '''"""The service's answers, written by tools/client_types.py from the OpenAPI document."""
+# What a request has, without what the client's methods name themselves.
+REQUESTS: dict[str, set[str]] = {
+    "ExplainBody": {"text", "script"},
+    "OpenAISpeechBody": {"input", "stream_format"},
+    "Pronunciation": set(),
+    "ScriptTurn": set(),
+    "SynthesisBody": {"text", "script"},
+    "TranscriptionFields": {"audio", "response_format"},
+}
+HEAD = '''"""Answers of the service and options of requests, written by tools/client_types.py."""
 
 from __future__ import annotations
 
@@ -68,14 +78,16 @@ def written(schemas: dict[str, Any], wanted: set[str]) -> str:
         wanted = set().union(*(named_in(schemas[name]) for name in wanted)) - found
     parts = []
     for name in sorted(found):
-        schema = schemas[name]
+        schema, named = schemas[name], REQUESTS.get(name)
         if "properties" not in schema:
             parts.append(f"\n{name} = {python_type(schema)}\n")
             continue
         lines = []
         for field, about in schema["properties"].items():
+            if field in (named or ()):
+                continue
             kind = python_type(about)
-            is_there = field in schema.get("required", ()) or "default" in about
+            is_there = field in schema.get("required", ()) or ("default" in about and named is None)
             lines.append(f"    {field}: {kind if is_there else f'NotRequired[{kind}]'}\n")
         parts.append(f"\nclass {name}(TypedDict):\n{''.join(lines)}\n")
     text = "".join(parts).rstrip() + "\n"
@@ -86,7 +98,10 @@ def written(schemas: dict[str, Any], wanted: set[str]) -> str:
 
 
 def main() -> None:
-    schemas = routed_app().openapi()["components"]["schemas"]
+    document = routed_app().openapi()
+    schemas = document["components"]["schemas"]
+    form = document["paths"]["/stt"]["post"]["requestBody"]["content"]["multipart/form-data"]
+    schemas["TranscriptionFields"] = form["schema"]
     named = re.search(r"from antiphon.types import \(([^)]*)\)", CLIENT.read_text(encoding="utf-8"))
     assert named is not None
     wanted = set(re.findall(r"\w+", named[1]))

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tests.sh PYTHON [ARGS]: all tests but the slow ones, or with SLOW set only these, in two runs of
-# pytest. Tests without a cluster run in parallel in WORKERS processes; Ray tests run one after the
-# other, since a cluster needs all cores.
+# pytest. Tests without a cluster run in parallel in WORKERS processes, by default one more than two
+# cores, since many wait; Ray tests run one after the other, since a cluster needs all cores.
 # Files keep their order: sorted by their number of tests, the slow ones would run last.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -11,7 +11,7 @@ part=${SLOW:+slow}
 part=${part:-not slow}
 none=5 # pytest's exit status when ARGS selects no test
 
-"$python" -m pytest -n "${WORKERS:-2}" --dist loadfile --no-loadscope-reorder -m "not ray and $part" "$@"
+"$python" -m pytest -n "${WORKERS:-3}" --dist loadfile --no-loadscope-reorder -m "not ray and $part" "$@"
 apart=$?
 "$python" -m pytest -m "ray and $part" "$@"
 cluster=$?

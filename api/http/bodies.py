@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import accumulate
-from typing import Annotated, Any, Generic, Literal, NoReturn, TypeVar
+from typing import Annotated, Any, Generic, Literal, NoReturn, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -25,6 +25,8 @@ from starlette.requests import Request
 
 from api.http.errors import CLOSE, ApiError
 from configs.schema.platform import SlowClients
+from configs.schema.redaction import Kind
+from pipelines.text.redaction import Redaction
 from telemetry import metrics
 
 MAX_JSON_BYTES = 1 << 20
@@ -43,6 +45,7 @@ KeyTerms = Annotated[
     Field(max_length=100, description=KEY_TERMS),
 ]
 
+Switch = Annotated[bool, BeforeValidator(lambda value: str(value).strip().lower())]  # of a form
 KNOWN_SPEAKERS = "Enrolled speakers that are told by name: true for all, or ids of `GET /speakers`."
 KnownSpeakers = Annotated[
     bool | Annotated[list[Annotated[str, Field(max_length=40)]], Field(max_length=100)],
@@ -232,6 +235,20 @@ class Shown(BaseModel):
     """A response whose fields are attributes of an object of a pipeline."""
 
     model_config = ConfigDict(from_attributes=True, validate_by_name=True)
+
+
+class RedactFields(BaseModel):
+    """Which personal data is masked, or with `mark` listed in `entities`."""
+
+    redact: Annotated[list[Kind | Literal["all"]], Field(max_length=20)] | None = None
+    redact_mode: Literal["mask", "mark"] | None = None
+
+    def redaction(self, mode: str = "mask", language: str = "") -> Redaction | None:
+        """What is to be masked, or with "mark" to be listed."""
+        if not self.redact or mode != (self.redact_mode or "mask"):
+            return None
+        kinds = (one for one in get_args(Kind) if {one, "all"} & {*self.redact})
+        return Redaction(frozenset(kinds), language)
 
 
 class ErrorBody(BaseModel):

@@ -56,12 +56,17 @@ FILE = {
 
 
 def form_schema(
-    file_field: str, fields: type[BaseModel] | None = None, files: dict[str, Any] = FILE
+    file_field: str,
+    fields: type[BaseModel] | None = None,
+    files: dict[str, Any] = FILE,
+    *,
+    is_required: bool = True,
 ) -> dict[str, Any]:
     """The body as OpenAPI describes it: it is read by hand, so the framework cannot know it."""
     schema: dict[str, Any] = {"type": "object"} if fields is None else fields.model_json_schema()
     schema["properties"] = {file_field: files, **schema.get("properties", {})}
-    schema["required"] = [*schema.get("required", ()), file_field]
+    if is_required:
+        schema["required"] = [*schema.get("required", ()), file_field]
     content = {"multipart/form-data": {"schema": schema}}
     return {"requestBody": {"required": True, "content": content}}
 

@@ -58,7 +58,9 @@ class SpeechBody(RequestModel):
         default=None, max_length=100, description="Overrides `voice`; see `GET /default-voices`."
     )
     voice: str | None = Field(
-        default=None, max_length=200, description="A voice's name, without regard to case."
+        default=None,
+        max_length=200,
+        description="A voice's name, without regard to case, or its id.",
     )
     enhance: bool = Field(
         default=True, description="High-pass, loudness to -16 LUFS and a true-peak limit of -1 dB."

@@ -1,37 +1,28 @@
 """POST /stt and GET /stt/languages: transcription of files."""
 
-from dataclasses import asdict
+import re
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, PlainTextResponse
-from pydantic import BaseModel, Field, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from starlette.responses import Response
 
-from api.http.bodies import KeyTerms, KnownSpeakers, Shown, rounded
+from api.http.bodies import KeyTerms, KnownSpeakers, RedactFields, Shown, Switch, rounded
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import while_connected
 from api.http.uploads import UploadLimits, form_schema, receive_form, validated
 from configs.schema.transcription import ProfileName
-from pipelines.stt.file import FileRequest, FileTranscript, separator_of
-from pipelines.stt.formatting import TranscriptStyle
+from pipelines.stt.file import FileRequest, FileTranscript
+from pipelines.stt.formatting import TranscriptStyle, separator_of
 from pipelines.stt.subtitles import to_srt, to_vtt
+from pipelines.text.redaction import Entity, Redaction, timed_entities
 
 router = make_router("speech to text", scope="stt")
 
 LIMITS = UploadLimits(max_fields=200)  # each key term is a field
-
-_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
-
-_SWITCHES = (
-    "timestamps",
-    "speaker_labels",
-    "profanity_filter",
-    "numerals",
-    "punctuate",
-    "multichannel",
-)
 
 ResponseFormat = Literal["json", "srt", "vtt", "text"]
 
@@ -63,6 +54,7 @@ class TranscriptionResult(BaseModel):
     words: list[TranscribedWord] | None = Field(
         default=None, description="Only when `timestamps` is true."
     )
+    entities: list[Entity] | None = Field(default=None, description="With `redact_mode` `mark`.")
     utterances: list[SpokenUtterance] | None = Field(
         default=None, description="Only when `speaker_labels` or `multichannel` is true."
     )
@@ -79,47 +71,51 @@ class LanguageList(BaseModel):
     languages: list[LanguageItem]
 
 
-class TranscriptionFields(BaseModel):
-    """The plain fields of the form; a form has only strings. Unknown fields are ignored."""
+class RecordingFields(RedactFields):
+    """How a recording is transcribed; a form has only strings. Unknown fields are ignored."""
 
-    language: str = Field(
-        default="", max_length=35, description="A language code; detected when absent."
-    )
+    language: Annotated[
+        str, AfterValidator(lambda code: re.sub("^(?i:auto)$", "", code.strip()))
+    ] = Field(default="", max_length=35, description="A language code; detected when absent.")
     model: ProfileName = "general"
-    timestamps: bool = Field(default=False, description="Adds `words`.")
-    speaker_labels: bool = Field(
+    timestamps: Switch = Field(default=False, description="Adds `words`.")
+    speaker_labels: Switch = Field(
         default=False, description="Adds `utterances`, and `speaker` in each word."
     )
-    multichannel: bool = Field(
+    multichannel: Switch = Field(
         default=False,
         description="Two channels are the speakers A and B of `utterances`; each is charged.",
     )
-    known_speakers: KnownSpeakers = False
     keyterms: KeyTerms = []
-    profanity_filter: bool = Field(default=False, description="Masks swear words: `s***`.")
-    numerals: bool = Field(default=False, description="Writes numbers in digits.")
-    punctuate: bool = Field(default=True, description="False: no marks and no capitals.")
+    profanity_filter: Switch = Field(default=False, description="Masks swear words: `s***`.")
+    numerals: Switch = Field(default=False, description="Writes numbers in digits.")
+    punctuate: Switch = Field(default=True, description="False: no marks and no capitals.")
+
+    def to_request(self, *, words: bool = False) -> FileRequest:
+        return FileRequest(
+            language=self.language or None,
+            profile=self.model,
+            words=self.timestamps or words,
+            speakers=self.speaker_labels,
+            multichannel=self.multichannel,
+            keyterms=tuple(self.keyterms),
+            form=TranscriptStyle(self.numerals, self.profanity_filter, self.punctuate),
+            redaction=self.redaction(),
+        )
+
+
+def _all_or_ids(value: object) -> object:
+    """Of a form: true or false, as a list of one text, or ids."""
+    only = value[0].strip().lower() if isinstance(value, list) and len(value) == 1 else value
+    return only if only in ("true", "false") else value
+
+
+class TranscriptionFields(RecordingFields):
+    """The plain fields of the form."""
+
     response_format: ResponseFormat = "json"
 
-    @field_validator("language", mode="after")
-    @classmethod
-    def _detect(cls, value: str) -> str:
-        return "" if value.strip().lower() == "auto" else value.strip()
-
-    @field_validator("known_speakers", mode="before")
-    @classmethod
-    def _all_or_ids(cls, value: object) -> object:
-        only = value[0].strip().lower() if isinstance(value, list) and len(value) == 1 else None
-        return _BOOLEANS.get(only, value) if only is not None else value
-
-    @field_validator(*_SWITCHES, mode="before")
-    @classmethod
-    def _to_bool(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        if (text := value.strip().lower()) not in _BOOLEANS:
-            raise ValueError("must be true or false")
-        return _BOOLEANS[text]
+    known_speakers: Annotated[KnownSpeakers, BeforeValidator(_all_or_ids)] = False
 
 
 @router.post(
@@ -148,21 +144,19 @@ async def transcribe(
     Without credit a large form is refused before it is read, any other before it is decoded.
     """
     check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
-    async with receive_form(request, LIMITS, check) as form:
-        audio = form.file("audio")
-        fields = validated(TranscriptionFields, form.with_lists({"keyterms", "known_speakers"}))
-        asked = FileRequest(
-            language=fields.language or None,
-            profile=fields.model,
-            words=fields.timestamps or fields.response_format in ("srt", "vtt"),
-            speakers=fields.speaker_labels or bool(fields.known_speakers),
-            known=await speech.speakers.known(principal.workspace_id, fields.known_speakers),
-            multichannel=fields.multichannel,
-            keyterms=tuple(fields.keyterms),
-            form=TranscriptStyle(fields.numerals, fields.profanity_filter, fields.punctuate),
+    async with receive_form(request, LIMITS, check) as received:
+        audio = received.file("audio")
+        lists = {"keyterms", "redact", "known_speakers"}
+        fields = validated(TranscriptionFields, received.with_lists(lists))
+        form, wanted = fields.response_format, fields.known_speakers
+        asked = replace(
+            fields.to_request(words=form in ("srt", "vtt")),
+            speakers=fields.speaker_labels or bool(wanted),
+            known=await speech.speakers.known(principal.workspace_id, wanted),
         )
+        to_answer = partial(answer, form, fields.timestamps, marks=fields.redaction("mark"))
         work = speech.transcription.transcribe(
-            principal.workspace_id, operation, audio.path, asked, partial(_answer, fields)
+            principal.workspace_id, operation, audio.path, asked, to_answer
         )
         return await while_connected(request.receive, work)
 
@@ -179,9 +173,15 @@ async def list_languages(speech: SpeechDep) -> LanguageList:
     )
 
 
-def _answer(fields: TranscriptionFields, transcript: FileTranscript) -> Response:
+def answer(
+    form: ResponseFormat,
+    timestamps: bool,
+    transcript: FileTranscript,
+    marks: Redaction | None = None,
+) -> Response:
+    """The transcript in that form; JSON has `words` with `timestamps`, `entities` with `marks`."""
     separator = separator_of(transcript.language)
-    match fields.response_format:
+    match form:
         case "text" if transcript.utterances is not None:
             lines = (f"{one.speaker}: {one.text}\n" for one in transcript.utterances)
             return PlainTextResponse("".join(lines))
@@ -193,12 +193,15 @@ def _answer(fields: TranscriptionFields, transcript: FileTranscript) -> Response
         case "vtt":
             return Response(to_vtt(transcript.turns, separator), media_type="text/vtt")
         case "json":
-            result = _result(transcript, fields.timestamps)
+            result = _result(transcript, timestamps, marks)
             return JSONResponse(result.model_dump(exclude_none=True))
 
 
-def _result(transcript: FileTranscript, timestamps: bool) -> TranscriptionResult:
+def _result(
+    transcript: FileTranscript, timestamps: bool, marks: Redaction | None
+) -> TranscriptionResult:
     words = utterances = None
+    marks = marks and replace(marks, language=transcript.language)
     if timestamps:
         words = [
             TranscribedWord(**asdict(word), speaker=speaker)
@@ -214,4 +217,5 @@ def _result(transcript: FileTranscript, timestamps: bool) -> TranscriptionResult
         duration=round(transcript.duration_s, 3),
         words=words,
         utterances=utterances,
+        entities=marks and timed_entities(transcript.text, marks, transcript.words),
     )

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal, cast, get_args
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, PlainTextResponse
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import BaseModel, Field, StringConstraints, model_validator
 from starlette.responses import Response
 
-from api.http.bodies import KeyTerms
+from api.http.bodies import KeyTerms, RedactFields, Switch
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import EventStream, encode_frames, error_frame, event_frame, while_connected
 from api.http.uploads import UploadLimits, form_schema, receive_form, validated
@@ -18,7 +18,8 @@ from api.openai.names import OpenAINames
 from configs.schema.transcription import ProfileName
 from models.stt.base import Segment
 from pipelines.billing.operation import Operation
-from pipelines.stt.file import FileRequest, FileTranscript, HeardText, separator_of
+from pipelines.stt.file import FileRequest, FileTranscript, HeardText
+from pipelines.stt.formatting import separator_of
 from pipelines.stt.paid import PaidTranscription
 from pipelines.stt.subtitles import to_srt, to_vtt
 from pipelines.text.language_names import name_language
@@ -30,18 +31,13 @@ LIMITS = UploadLimits(max_fields=200)  # each item of a list is a field
 TranscriptFormat = Literal["json", "text", "srt", "verbose_json", "vtt", "diarized_json"]
 STREAMED: frozenset[TranscriptFormat] = frozenset({"json", "text", "diarized_json"})
 
-_LISTS = frozenset({"timestamp_granularities", "languages", "keywords", "keyterms"})
+_LISTS = frozenset({"timestamp_granularities", "languages", "keywords", "keyterms", "redact"})
 
 
-def _clean(value: Any) -> Any:
-    return value.strip() if isinstance(value, str) else value
+Code = Annotated[str, StringConstraints(strip_whitespace=True, max_length=35)]
 
 
-Code = Annotated[str, BeforeValidator(_clean), Field(max_length=35)]
-Switch = Annotated[bool, BeforeValidator(_clean)]
-
-
-class OpenAITranscriptionFields(BaseModel):
+class OpenAITranscriptionFields(RedactFields):
     """The plain fields of the form; a form has only strings. Unknown fields are ignored."""
 
     model: str = Field(default="whisper-1", max_length=200)
@@ -50,9 +46,7 @@ class OpenAITranscriptionFields(BaseModel):
         default=[], max_length=20, description="Detection chooses among these."
     )
     prompt: str = Field(default="", description="The preceding text, or names to expect.")
-    keywords: list[Annotated[str, Field(max_length=100)]] = Field(
-        default=[], max_length=100, description="As `keyterms`."
-    )
+    keywords: KeyTerms = []
     keyterms: KeyTerms = []
     response_format: TranscriptFormat = "json"
     timestamp_granularities: list[Literal["word", "segment"]] = Field(
@@ -150,6 +144,7 @@ async def _receive(
             translate=translate,
             prompt=fields.prompt.strip(),
             keyterms=(*fields.keywords, *fields.keyterms),
+            redaction=fields.redaction(),
         )
         work = _transcribe(
             speech.transcription, principal.workspace_id, operation, path, fields, asked

@@ -1,26 +1,29 @@
-"""Custom voices: similarity to the speaker, intelligibility, quality and fitting time.
+"""Custom voices: similarity to the speaker, intelligibility, quality and processor time.
 
 `python -m benchmarks.voices.fitting FOLDER` takes a folder with one folder of recordings a speaker.
 The last recordings of each are kept out of the fit; the voice is then judged with sentences that
-the fit has never seen, next to the stock voices that are nearest to the speaker. Word errors and
-DNSMOS are compared with those of stock voices of the language.
+the fit has never seen, next to the nearest stock voice and to the recordings of the fit. Speech is
+judged as `POST /tts-synthesize` delivers it by default: enhanced, as MP3, and decoded again.
 
+`--recorded 40` fits to so many seconds, repeated to the two minutes that `POST /voices` asks for.
 `--keep FOLDER --seconds 200` does a part of the work; the next call continues from FOLDER.
 `--slow-fake-trials 0.5` times the driver with trials that only sleep so long, on 2 and 4 workers.
 """
 
 import argparse
+import io
 import multiprocessing
 import pickle
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import yaml
 
@@ -29,26 +32,63 @@ from configs.load import load_yaml
 from configs.schema.models.tts import KokoroConfig
 from configs.schema.voices import CustomVoicesConfig
 from configs.settings import weights_dir
+from models.audio import AudioChunk, Pcm, resample
 from models.registry import SPEAKER, load
-from models.speaker.base import EMBEDDING_SIZE, SpeakerEncoder
+from models.speaker.base import (
+    EMBEDDING_SIZE,
+    SPEAKER_SAMPLE_RATE,
+    Embeddings,
+    SpeakerEncoder,
+    mean_embedding,
+)
 from models.speaker.mel import MEL_BANDS
+from models.tts.base import PackRef, SynthesisRequest
 from models.tts.kokoro.engine import KokoroEngine
+from models.tts.voice_pack import pack_digest
 from models.weights.store import WeightStore
-from pipelines.voices.fitting.features import at_level, decode_all
+from pipelines.audio.effects import HighPass, enhance
+from pipelines.audio.encode.encoder import encode, wav_header
+from pipelines.voices.fitting.features import SOUND_SIZE, at_level, decode_all
 from pipelines.voices.fitting.fit import Fit
 from pipelines.voices.fitting.prior import MODEL, FittingPrior, load_fitting_prior
-from pipelines.voices.fitting.selection import SelectionResult, selection_result
-from pipelines.voices.fitting.trials import Outcome, Target, Trial, Trials, load_speech_raters
+from pipelines.voices.fitting.trials import (
+    Outcome,
+    SpeechRating,
+    Target,
+    Trial,
+    Trials,
+    load_second_encoder,
+    load_speech_raters,
+    mean_rating,
+)
 from pipelines.voices.report import FailedFit, FittedVoice
 
 SUFFIXES = (".wav", ".flac", ".mp3")
 ENCODER = "speaker/resemblyzer"
-STOCK = ("af_heart", "am_michael", "bf_emma", "bm_george")  # as baselines of word errors and DNSMOS
-NEAREST = 4  # stock voices compared: the nearest by their known embeddings
 LANGUAGE = "en"
 TEXTS = Path(__file__).parent.with_name("sentences.yaml")
+LENGTH_S, FILE_S = 120.0, 30.0  # of repeated recordings, in all and of each file
 
 Map = Callable[[Target, Sequence[Trial]], list[Outcome]]
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """One sentence as it is delivered."""
+
+    views: Embeddings  # [3, 256]: at one level, as delivered, by the second encoder
+    rating: SpeechRating
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Cosines with recordings that were kept out of the fit, and ratings."""
+
+    level: float
+    delivered: float
+    second: float
+    error_rate: float | None = None
+    quality: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +96,12 @@ class Row:
     """The result of one speaker."""
 
     speaker: str
-    stock: tuple[str, float]  # the nearest, and its similarity
-    clone: SelectionResult
+    stock: tuple[str, Score]  # the nearest
+    native: tuple[str, Score]  # the nearest of the language, which the selection compares with
+    own: Score  # of the recordings of the fit
+    clone: Score | None  # None: the fit failed
     fitted: FittedVoice | FailedFit
-
-    @property
-    def similarity(self) -> float:
-        return self.clone.held_out
-
-    @property
-    def gain(self) -> float:
-        return self.similarity - self.stock[1]
+    cpu_s: float  # of all processes of the fit
 
 
 _engines: list[Any] = []  # of this worker process
@@ -89,16 +124,12 @@ def _measure(arguments: argparse.Namespace, prior: FittingPrior, encoder: Speake
     arguments.keep.mkdir(parents=True, exist_ok=True)
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(arguments.workers, spawn, _load) as pool:
-        run = partial(_run, pool)
-        done = [_speaker(one, arguments, prior, encoder, run) for one in _folders(arguments)]
-        rows = [row for row in done if row is not None]
-        if len(rows) < len(done):
-            print("time is spent; call again to continue")
-            return
-        no_speaker = np.zeros(EMBEDDING_SIZE, np.float32)
-        target = Target(no_speaker, no_speaker, LANGUAGE, prior.space.rows)
-        stock = [_judge(target, run, Trial(0, "", None, voice=one)) for one in STOCK]
-    _print(rows, stock)
+        done = [_speaker(one, arguments, prior, encoder, pool) for one in _folders(arguments)]
+    rows = [row for row in done if row is not None]
+    if len(rows) < len(done):
+        print("time is spent; call again to continue")
+        return
+    _print(rows)
 
 
 def _parse() -> argparse.Namespace:
@@ -107,6 +138,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=2, help="processes of one thread")
     parser.add_argument("--speakers", nargs="*", help="names of folders; all by default")
     parser.add_argument("--kept-out", type=int, default=3, help="recordings of each speaker")
+    parser.add_argument("--recorded", type=float, help="seconds for the fit; all by default")
     parser.add_argument("--keep", type=Path, help="folder of results to continue from")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after so many")
     parser.add_argument("--slow-fake-trials", type=float, metavar="SECONDS")
@@ -131,17 +163,39 @@ def _load() -> None:
     _engines.extend((KokoroEngine(config, store), load(SPEAKER, ENCODER, store)))
 
 
-def _try(target: Target, trial: Trial) -> Outcome:
+def _try(target: Target, trial: Trial) -> tuple[Outcome, float]:
+    """Runs in a worker process. With the seconds of the processor that it took."""
+    engine, encoder = _engines
+    began = time.process_time()
+    outcome = Trials(engine, encoder, target, _raters, _second).run(trial)
+    return outcome, time.process_time() - began
+
+
+_raters, _second = cache(load_speech_raters), cache(load_second_encoder)
+
+
+def _hear(text: str, voice: str | None, pack: bytes | None) -> Heard:
     """Runs in a worker process."""
     engine, encoder = _engines
-    return Trials(engine, encoder, target, _raters).run(trial)
+    reference = None if pack is None else PackRef(pack_digest(pack), pack)
+    request = SynthesisRequest(text, voice or engine.voices()[0].key, LANGUAGE, pack=reference)
+    spoken = np.concatenate([chunk.pcm for chunk in engine.synthesize(request)])
+    pcm = as_delivered(spoken, engine.capabilities.sample_rate)
+    return Heard(_views(pcm, encoder), _raters().rate(text, LANGUAGE, pcm))
 
 
-_raters = cache(load_speech_raters)
+def as_delivered(pcm: Pcm, sample_rate: int) -> Pcm:
+    """Speech of an engine as `POST /tts-synthesize` sends it by default, decoded to 16 kHz."""
+    steady = HighPass(sample_rate).process(pcm)
+    loud = np.concatenate(list(enhance(lambda: iter([steady]), sample_rate)))
+    mp3 = io.BytesIO(encode(AudioChunk(loud, sample_rate), "mp3").data)
+    with av.open(mp3, "r") as file:
+        decoded = np.concatenate([frame.to_ndarray()[0] for frame in file.decode(audio=0)])
+    return resample(decoded.astype(np.float32), sample_rate, SPEAKER_SAMPLE_RATE)
 
 
-def _run(pool: Executor, target: Target, trials: Sequence[Trial]) -> list[Outcome]:
-    return list(pool.map(partial(_try, target), trials))
+def _views(pcm: Pcm, encoder: SpeakerEncoder) -> Embeddings:
+    return np.stack([encoder.embed(at_level(pcm)), encoder.embed(pcm), _second().embed(pcm)])
 
 
 def _speaker(
@@ -149,7 +203,7 @@ def _speaker(
     arguments: argparse.Namespace,
     prior: FittingPrior,
     encoder: SpeakerEncoder,
-    run: Map,
+    pool: Executor,
 ) -> Row | None:
     """Fits one speaker, or loads the kept result; None when the time is spent."""
     kept, state = (arguments.keep / f"{folder.name}.{kind}" for kind in ("row", "state"))
@@ -157,60 +211,98 @@ def _speaker(
         return pickle.loads(kept.read_bytes())  # type: ignore[no-any-return]
     if time.monotonic() > arguments.until:
         return None
-    recordings = _recordings(folder)
-    used, others = recordings[: -arguments.kept_out], recordings[-arguments.kept_out :]
+    signals = decode_all(_recordings(folder))
+    used, others = signals[: -arguments.kept_out], signals[-arguments.kept_out :]
+    used = _repeated(used, arguments.recorded) if arguments.recorded else used
     config = load_yaml(CustomVoicesConfig, "custom_voices").fit
-    checkpoint = state.read_bytes() if state.exists() else None
-    fit = Fit.begin(used, LANGUAGE, "neutral", config, encoder, checkpoint=checkpoint, prior=prior)
+    content = [_wav(pcm) for pcm in used]
+    checkpoint, cpu_s = pickle.loads(state.read_bytes()) if state.exists() else (None, 0.0)
+    began = time.process_time()
+    fit = Fit.begin(
+        content, LANGUAGE, "neutral", config, encoder, checkpoint=checkpoint, prior=prior
+    )
     while trials := fit.next_trials():
-        spoken = trials[0]  # in the end with the finished voice
-        fit.observe(run(fit.target, trials))
-        state.write_bytes(fit.checkpoint())
+        outcomes = list(pool.map(partial(_try, fit.target), trials))
+        fit.observe([outcome for outcome, _ in outcomes])
+        cpu_s += sum(one for _, one in outcomes) + time.process_time() - began
+        began = time.process_time()
+        state.write_bytes(pickle.dumps((fit.checkpoint(), cpu_s)))
         if time.monotonic() > arguments.until and fit.progress < 1:
             return None
-    held_out = encoder.embed_signals(at_level(pcm) for pcm in decode_all(others))
-    target = replace(fit.target, held_out=held_out)
     fitted = fit.result()
-    near = np.argsort(-(prior.mixtures.stock @ held_out))[:NEAREST]
-    names = [prior.space.names[index] for index in near]
-    stock = [_judge(target, run, Trial(0, "", None, voice=name), rate=False) for name in names]
-    best = max(zip(names, stock, strict=True), key=lambda pair: pair[1].held_out)
-    clone = _judge(target, run, spoken)
-    row = Row(folder.name, (best[0], best[1].held_out), clone, fitted)
+    held_out = np.stack([_views(pcm, encoder) for pcm in others])
+    values = prior.mixtures.stock @ fit.target.held_out
+    names = [prior.space.names[int(index)] for index in np.argsort(-values)]
+    native = next(name for name in names if name[0] in "ab")
+    stock = {one: _judge(pool, held_out, one, None) for one in {names[0], native}}
+    row = Row(
+        folder.name,
+        (names[0], stock[names[0]]),
+        (native, stock[native]),
+        _score([Heard(_views(pcm, encoder), SpeechRating()) for pcm in used], held_out),
+        _judge(pool, held_out, None, fitted.pack) if isinstance(fitted, FittedVoice) else None,
+        fitted,
+        cpu_s,
+    )
     kept.write_bytes(pickle.dumps(row))
     return row
 
 
-def _judge(target: Target, run: Map, like: Trial, *, rate: bool = True) -> SelectionResult:
+def _repeated(signals: Sequence[Pcm], recorded_s: float) -> list[Pcm]:
+    """Files of FILE_S, LENGTH_S in all, from the first seconds of the signals."""
+    joined = np.concatenate(signals)[: round(recorded_s * SPEAKER_SAMPLE_RATE)]
+    return np.split(
+        np.resize(joined, round(LENGTH_S * SPEAKER_SAMPLE_RATE)), round(LENGTH_S / FILE_S)
+    )
+
+
+def _wav(pcm: Pcm) -> bytes:
+    data = np.asarray(np.clip(pcm, -1, 1) * 32767, np.int16).tobytes()
+    return wav_header(SPEAKER_SAMPLE_RATE, len(data)) + data
+
+
+def _judge(pool: Executor, held_out: Embeddings, voice: str | None, pack: bytes | None) -> Score:
     """Scores a voice on sentences that no fit has seen."""
     texts = yaml.safe_load(TEXTS.read_text())[LANGUAGE]
-    trials = [
-        replace(like, number=number, text=text, rate=rate) for number, text in enumerate(texts)
-    ]
-    return selection_result(run(target, trials), target)
+    return _score(list(pool.map(_hear, texts, [voice] * len(texts), [pack] * len(texts))), held_out)
 
 
-def _print(rows: Sequence[Row], stock: Sequence[SelectionResult]) -> None:
-    print("speaker  nearest stock          clone   gain    WER  DNSMOS  seconds  evaluations")
+def _score(heard: Sequence[Heard], held_out: Embeddings) -> Score:
+    """`held_out` is [recordings, 3, 256]."""
+    level, delivered, second = (
+        float(mean_embedding(np.stack([one.views[view] for one in heard])) @ mean_embedding(held))
+        for view, held in enumerate(held_out.swapaxes(0, 1))
+    )
+    return Score(level, delivered, second, *mean_rating([one.rating for one in heard]))
+
+
+def _print(rows: Sequence[Row]) -> None:
+    print("cosines: as delivered / at one level / by the second encoder")
     for row in rows:
         report = row.fitted.report
         assert report is not None, "the recordings had speech"
-        print(
-            f"{row.speaker:8} {row.stock[1]:.3f} {row.stock[0]:16} {row.similarity:.3f} "
-            f"{row.gain:+.3f} {row.clone.error_rate or 0:6.1%}  {row.clone.quality or 0:.2f}   "
-            f"{report.seconds:7.0f}  {report.evaluations:5}"
-            + (f"  {row.fitted.reason}" if isinstance(row.fitted, FailedFit) else "")
-        )
-    wrong = np.mean([row.clone.error_rate or 0 for row in rows])
-    rated = np.mean([row.clone.quality or 0 for row in rows])
-    print(
-        f"mean     {np.mean([row.stock[1] for row in rows]):.3f} {'':16} "
-        f"{np.mean([row.similarity for row in rows]):.3f} "
-        f"{np.mean([row.gain for row in rows]):+.3f} {wrong:6.1%}  {rated:.2f}"
-    )
-    wrong = np.mean([one.error_rate or 0 for one in stock])
-    rated = np.mean([one.quality or 0 for one in stock])
-    print(f"stock voices: WER {wrong:.1%}, DNSMOS {rated:.2f}")
+        print(f"{row.speaker}: {report.evaluations} evaluations, {row.cpu_s:.0f} s of processors")
+        _print_score("the recordings themselves", row.own)
+        _print_score(f"stock {row.stock[0]}", row.stock[1])
+        _print_score(f"stock {row.native[0]}", row.native[1])
+        if row.clone is None:
+            print(f"  failed: {getattr(row.fitted, 'reason', '')}")
+        else:
+            _print_score("custom voice", row.clone)
+    for title, scores in (
+        ("stock", [row.stock[1] for row in rows]),
+        ("custom voices", [row.clone for row in rows if row.clone is not None]),
+    ):
+        values = [[getattr(one, name) or 0.0 for name in Score.__slots__] for one in scores]
+        _print_score(f"mean of {title}", Score(*np.mean(values, axis=0).tolist()))
+
+
+def _print_score(title: str, score: Score) -> None:
+    rated = ""
+    if score.quality is not None:
+        rated = f"  WER {score.error_rate or 0:.1%}  DNSMOS {score.quality:.2f}"
+    cosines = f"{score.delivered:.3f} / {score.level:.3f} / {score.second:.3f}"
+    print(f"  {title:27} {cosines}{rated}")
 
 
 def _scaling(arguments: argparse.Namespace, prior: FittingPrior, encoder: SpeakerEncoder) -> None:
@@ -229,11 +321,18 @@ def _scaling(arguments: argparse.Namespace, prior: FittingPrior, encoder: Speake
 def _sleep(seconds: float, trial: Trial) -> Outcome:
     time.sleep(seconds)
     draw = np.random.default_rng(trial.number)
-    heard = np.abs(draw.normal(size=(max(1, len(trial.filters)), EMBEDDING_SIZE)))
+    heard = np.abs(draw.normal(size=(max(1, len(trial.filters)), SOUND_SIZE)))
     heard /= np.linalg.norm(heard, axis=1, keepdims=True)
-    spectrum = np.full(MEL_BANDS, 1 / MEL_BANDS, np.float32)
-    pitches = np.full(10, 120, np.float32)
-    return Outcome(trial.number, heard.astype(np.float32), spectrum, pitches, 2.0, 24_000)
+    return Outcome(
+        number=trial.number,
+        embeddings=heard.astype(np.float32),
+        spectrum=np.full(MEL_BANDS, 1 / MEL_BANDS, np.float32),
+        pitches=np.full(10, 120, np.float32),
+        duration_s=2.0,
+        sample_rate=24_000,
+        rating=SpeechRating(quality=3.2),
+        second=np.full(EMBEDDING_SIZE, 1 / 16, np.float32) if trial.rate else None,
+    )
 
 
 if __name__ == "__main__":

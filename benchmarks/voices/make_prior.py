@@ -18,12 +18,13 @@ from configs.settings import weights_dir
 from models.registry import SPEAKER, load
 from models.tts.kokoro.engine import KokoroEngine
 from models.weights.store import WeightStore
-from pipelines.voices.fitting.features import pitch_statistics
+from pipelines.voices.fitting.features import SOUND_SIZE, pitch_statistics
 from pipelines.voices.fitting.prior import (
     EMBEDDING_STEP,
     MODEL,
     PRIOR_FILE,
     SPECTRUM_STEP_DB,
+    STOCK_SENTENCES,
     MixturePrior,
     stock_space,
 )
@@ -39,7 +40,6 @@ from pipelines.voices.fitting.trials import (
 
 ENCODER = "speaker/resemblyzer"
 MIXTURES = 400
-STOCK_SENTENCES = 4  # of each stock voice
 SEED = 5
 
 
@@ -96,8 +96,8 @@ def _mixture(space: StyleSpace, draw: np.random.Generator) -> Vectors:
 def _speak(arguments: argparse.Namespace, space: StyleSpace, store: WeightStore) -> None:
     began = time.monotonic()
     config = load_yaml(KokoroConfig, MODEL).model_copy(update={"threads": 1})
-    zeros = np.zeros(256, np.float32)  # no speaker to compare with
-    target = Target(zeros, zeros, FALLBACK_LANGUAGE, space.rows)
+    zeros = np.zeros(SOUND_SIZE, np.float32)  # no speaker to compare with
+    target = Target(zeros, zeros, zeros, FALLBACK_LANGUAGE, space.rows)
     trials = Trials(KokoroEngine(config, store), load(SPEAKER, ENCODER, store), target)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     path = arguments.folder / f"part-{arguments.part}.npy"
@@ -112,7 +112,8 @@ def _speak(arguments: argparse.Namespace, space: StyleSpace, store: WeightStore)
 
 def _row(outcome: Outcome) -> Vectors:
     """The measurements of one style, as a row."""
-    head = [outcome.number, outcome.duration_s, *pitch_statistics(outcome.pitches)]
+    pitch = pitch_statistics(outcome.pitches)
+    head = [outcome.number, outcome.duration_s, *pitch, outcome.rating.quality]
     return np.concatenate([head, outcome.embeddings[0], outcome.spectrum]).astype(np.float64)
 
 
@@ -123,15 +124,16 @@ def _joined(folder: Path, space: StyleSpace) -> MixturePrior:
     trials = {trial.number: (trial, point) for trial, point in trials_of(space)}
     texts = sentences_of(FALLBACK_LANGUAGE)[1].search
     spoken = [trials[int(number)] for number in rows[:, 0]]
-    stock = np.zeros((len(space.names), 256))
+    stock = np.zeros((len(space.names), SOUND_SIZE))
     for (trial, _), row in zip(spoken, rows, strict=True):
         if trial.voice is not None:
-            stock[space.names.index(trial.voice)] += row[4:260]
+            stock[space.names.index(trial.voice)] += row[5:-40]
     return MixturePrior(
         points=np.stack([point for _, point in spoken]),
-        embeddings=rows[:, 4:260],
-        spectra=rows[:, 260:],
+        embeddings=rows[:, 5:-40],
+        spectra=rows[:, -40:],
         pitches=rows[:, 2:4],
+        qualities=rows[:, 4],
         sentences=np.array([texts.index(trial.text) for trial, _ in spoken]),
         stock=stock / np.linalg.norm(stock, axis=1, keepdims=True),
         fingerprint=space.fingerprint,
@@ -147,6 +149,7 @@ def write_prior(prior: MixturePrior) -> bytes:
         points=prior.points.astype(np.float16),
         embeddings=np.clip(np.rint(prior.embeddings / EMBEDDING_STEP), 0, 255).astype(np.uint8),
         pitches=prior.pitches.astype(np.float16),
+        qualities=prior.qualities.astype(np.float16),
         stock=prior.stock.astype(np.float16),
         spectra=np.clip(np.rint(levels), 0, 255).astype(np.uint8),
         sentences=prior.sentences.astype(np.int16),

@@ -13,6 +13,7 @@ class PlanLimits(StrictModel):
     requests_per_minute: int = Field(ge=1)
     concurrent_websockets: int = Field(ge=1)
     custom_voices: int = Field(ge=0)
+    jobs: int = Field(default=1, ge=0)  # unfinished ones
     saved_chats_mb: int = Field(ge=1)  # of 10^6 bytes, as stored
 
 
@@ -121,6 +122,7 @@ class RetentionConfig(StrictModel):
     chat_days: int | None = Field(ge=1)  # since a chat was last used; None: without limit
     event_days: int = Field(ge=4)  # bodies of events; deliveries are attempted for four days
     failed_voice_days: int = Field(default=30, ge=1)  # since the failure
+    job_days: int = Field(default=30, ge=1)  # since a job ended
     revoked_key_days: int = Field(default=90, ge=1)  # in which its use is audited
     session_days: int = Field(default=30, ge=1)  # since a login's session ended
     delivery_days: int  # events and their deliveries; at least `event_days`

@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from configs.schema.base import StrictModel
+from configs.schema.jobs import WorkConfig
 
 
 class VoiceRef(StrictModel):
@@ -65,17 +66,13 @@ class SampleRules(StrictModel):
     min_piece_similarity: float = Field(ge=-1, le=1)  # the same of each of its pieces
 
 
-class VoiceWorkConfig(StrictModel):
+class VoiceWorkConfig(WorkConfig):
     """The jobs that build custom voices: their models, resources, leases and attempts."""
 
     model: str  # path under configs/ without .yaml: the engine that a voice is built for
     encoder: str  # the same, of the speaker encoder that measures similarity
     most_workers: int = Field(ge=1)  # processes for one voice, at most one per core of the cluster
     seconds_per_voice: float = Field(gt=0)  # for `estimated_completion`
-    at_once: int = Field(ge=1)  # voices that are built at the same time
-    lease_s: float = Field(gt=0)  # after which another worker may take over
-    most_attempts: int = Field(ge=1)
-    give_up_after_hours: float = Field(gt=0)  # of waiting in which no other voice was finished
 
 
 class FitConfig(StrictModel):

@@ -4,15 +4,17 @@ The row of a voice is also the entry of its job in the queue. Voices and speaker
 workspaces are treated as nonexistent.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime
-from uuid import UUID
+from typing import Any
+from uuid import UUID, uuid4
 
-from sqlalchemy import Index, LargeBinary, Text, case, func
-from sqlmodel import Field, Session, SQLModel, col, select
+from sqlalchemy import JSON, BigInteger, Index, LargeBinary, Text, UniqueConstraint, case, func
+from sqlalchemy import select as select_columns
+from sqlmodel import Field, Session, SQLModel, and_, col, or_, select
 from sqlmodel.sql.expression import SelectOfScalar
 
-from db.accounts import workspace_reference
+from db.accounts import Workspace, workspace_reference
 from db.database import UtcDateTime, page_of, utc_now
 
 COUNTED = ("processing", "ready")
@@ -32,6 +34,8 @@ class Voice(SQLModel, table=True):
 
     id: UUID = Field(primary_key=True)
     workspace_id: int = Field(sa_column=workspace_reference())
+    # The voice that takes its pack and report if they are better; the row keeps its recordings.
+    version_of: UUID | None = Field(default=None, index=True)
     name: str
     name_key: str  # the case-folded name
     description: str | None = Field(default=None, sa_type=Text)
@@ -46,13 +50,15 @@ class Voice(SQLModel, table=True):
     finished_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
     # The result.
-    similarity: float | None = None  # cosine of its speech with held-out samples
+    similarity: float | None = None  # cosine of its speech, or preview, with held-out samples
     error: str | None = Field(default=None, max_length=40)  # error code of a failure
     reason: str | None = Field(default=None, sa_type=Text)  # the message of the error
     engine: str | None = Field(default=None, max_length=40)  # name of the engine it is built for
     pack_file: str | None = Field(default=None, max_length=40)  # id of the stored file
     pack_digest: str | None = Field(default=None, max_length=64)  # SHA-256 in hexadecimal digits
     report_file: str | None = Field(default=None, max_length=40)
+
+    imported: dict[str, Any] | None = Field(default=None, sa_type=JSON)  # from where, and when
 
     # The consent, its author and the client's address.
     consent: str | None = Field(default=None, sa_type=Text)
@@ -67,6 +73,8 @@ class Voice(SQLModel, table=True):
     lease_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
     attempt: int = 0  # attempts so far
     checkpoint_file: str | None = Field(default=None, max_length=40)
+    preview_file: str | None = Field(default=None, max_length=40)
+    preview_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
 
 class VoiceSample(SQLModel, table=True):
@@ -101,17 +109,26 @@ class EnrolledSpeaker(SQLModel, table=True):
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
 
 
+class VoiceShare(SQLModel, table=True):
+    """The offer of a voice to another workspace, which may use it once it has accepted."""
+
+    __tablename__ = "voice_share"
+    __table_args__ = (UniqueConstraint("voice_id", "email"),)
+
+    id: UUID = Field(default_factory=uuid4, primary_key=True)
+    voice_id: UUID = Field(foreign_key="voice.id", ondelete="CASCADE")
+    email: str = Field(max_length=254)  # as offered: the owner cannot see if it has an account
+    workspace_id: int | None = Field(
+        default=None, foreign_key="workspace.id", ondelete="CASCADE", sa_type=BigInteger, index=True
+    )
+    created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
+    accepted_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+
+
 def speakers_of(workspace_id: int) -> SelectOfScalar[EnrolledSpeaker]:
     """The query for the enrolled speakers of a workspace, by name."""
     ours = col(EnrolledSpeaker.workspace_id) == workspace_id
     return select(EnrolledSpeaker).where(ours).order_by(col(EnrolledSpeaker.name))
-
-
-def add_voice(session: Session, voice: Voice, samples: Sequence[VoiceSample]) -> None:
-    session.add(voice)
-    session.flush()
-    session.add_all(samples)
-    session.flush()
 
 
 def voice_of(
@@ -130,13 +147,19 @@ def voice_of_report(session: Session, workspace_id: int, report_file: str) -> Vo
     return session.exec(query).first()
 
 
-def voice_named(session: Session, workspace_id: int, name_key: str) -> Voice | None:
-    """The newest voice of that name; ready ones come first."""
-    query = (
-        select(Voice)
-        .where(Voice.workspace_id == workspace_id, Voice.name_key == name_key)
-        .order_by(case(_USABLE_FIRST, value=Voice.status), col(Voice.created_at).desc())
-    )
+def visible(workspace_id: int, version_of: UUID | None = None) -> tuple[Any, ...]:
+    """The conditions of its own voices and those shared with it, or else of versions of one."""
+    mine = (VoiceShare.workspace_id == workspace_id, col(VoiceShare.accepted_at).is_not(None))
+    shared = col(Voice.id).in_(select(VoiceShare.voice_id).where(*mine))
+    return or_(Voice.workspace_id == workspace_id, shared), col(Voice.version_of) == version_of
+
+
+def visible_voice(session: Session, workspace_id: int, which: Any) -> Voice | None:
+    """The newest of that id or name key; its own before shared ones, and of these ready ones."""
+    shared = col(Voice.workspace_id) != workspace_id
+    order = (shared, case(_USABLE_FIRST, value=Voice.status), col(Voice.created_at).desc())
+    same = Voice.id == which if isinstance(which, UUID) else Voice.name_key == which
+    query = select(Voice).where(same, *visible(workspace_id)).order_by(*order)
     return session.exec(query.limit(1)).first()
 
 
@@ -147,20 +170,22 @@ def voices_page(
     limit: int,
     status: str | None = None,
     languages: Collection[str] | None = None,
-) -> tuple[list[Voice], int]:
-    """One page of voices, newest first, and their total number; `page` counts from 1."""
-    chosen = [col(Voice.workspace_id) == workspace_id]
+    version_of: UUID | None = None,
+) -> tuple[list[tuple[Voice, str]], int]:
+    """One page, newest first, with the names of their workspaces, and their number; from 1."""
+    chosen = [col(Workspace.id) == Voice.workspace_id]
     if status is not None:
         chosen.append(col(Voice.status) == status)
     if languages is not None:
         chosen.append(col(Voice.language).in_(languages))
-    query = select(Voice).where(*chosen).order_by(col(Voice.created_at).desc(), col(Voice.id))
+    query: Any = select(Voice, Workspace.name).where(*visible(workspace_id, version_of), *chosen)
+    query = query.order_by(col(Voice.created_at).desc(), col(Voice.id))
     return page_of(session, query, page, limit)
 
 
 def ready_voices(session: Session, workspace_id: int) -> list[Voice]:
-    """The voices with status ready, newest first."""
-    query = select(Voice).where(Voice.workspace_id == workspace_id, Voice.status == "ready")
+    """The voices with status ready, newest first, and shared ones."""
+    query = select(Voice).where(Voice.status == "ready", *visible(workspace_id))
     return list(session.exec(query.order_by(col(Voice.created_at).desc(), col(Voice.id))))
 
 
@@ -170,15 +195,36 @@ def count_voices(session: Session, workspace_id: int) -> int:
         select(func.count())
         .select_from(Voice)
         .where(Voice.workspace_id == workspace_id, col(Voice.status).in_(COUNTED))
+        .where(col(Voice.version_of).is_(None))
     ).one()
 
 
-def unfinished_operations(session: Session, workspace_id: int) -> list[str]:
-    """Operations of the holds of unfinished voices."""
-    query = select(Voice.operation).where(
-        Voice.workspace_id == workspace_id, Voice.status == "processing"
-    )
-    return list(session.exec(query))
+def lock_with_versions(session: Session, workspace_id: int, voice_id: UUID | None) -> list[Voice]:
+    """The voice after its versions, locked in that order as by a job; none without the voice."""
+    either = or_(Voice.id == voice_id, Voice.version_of == voice_id)
+    query = select(Voice).where(Voice.workspace_id == workspace_id, either).with_for_update()
+    return list(session.exec(query.order_by(col(Voice.version_of).is_(None), col(Voice.id))))
+
+
+def recordings_of(session: Session, voice: Voice) -> list[VoiceSample]:
+    """Those that it is made of: of the first version and later ones, and its own."""
+    first = voice.version_of or voice.id
+    earlier = and_(Voice.version_of == first, Voice.status == "ready")
+    query = select(VoiceSample).join(Voice, col(Voice.id) == VoiceSample.voice_id)
+    query = query.where(or_(col(Voice.id).in_((first, voice.id)), earlier))
+    return list(session.exec(query.order_by(col(Voice.created_at), col(VoiceSample.position))))
+
+
+def shares_of(workspace_id: int) -> Any:
+    """The query for the shares that it offers or is offered: of each its columns, with the name of
+    the voice, its `owner`, and whether that `is_own`."""
+    is_own = col(Voice.workspace_id) == workspace_id
+    columns: list[Any] = [VoiceShare.metadata.tables["voice_share"], Voice.name]
+    columns += [col(Voice.workspace_id).label("owner_id"), col(Workspace.name).label("owner")]
+    mine = or_(VoiceShare.workspace_id == workspace_id, is_own)
+    query: Any = select_columns(*columns, is_own.label("is_own"))
+    query = query.where(Voice.id == VoiceShare.voice_id, Workspace.id == Voice.workspace_id, mine)
+    return query.order_by(col(VoiceShare.created_at).desc(), col(VoiceShare.id))
 
 
 def samples_of(session: Session, voice_id: UUID) -> list[VoiceSample]:
@@ -189,12 +235,6 @@ def samples_of(session: Session, voice_id: UUID) -> list[VoiceSample]:
 
 def files_of(session: Session, voice: Voice) -> list[str]:
     """Ids of all stored files of the voice."""
-    kept = (voice.pack_file, voice.report_file, voice.checkpoint_file)
+    kept = (voice.pack_file, voice.report_file, voice.checkpoint_file, voice.preview_file)
     samples = [sample.file_id for sample in samples_of(session, voice.id)]
     return [*samples, *(file_id for file_id in kept if file_id is not None)]
-
-
-def delete_voice(session: Session, voice: Voice) -> None:
-    """Deletes the rows of the voice and its samples; callers delete the files."""
-    session.delete(voice)
-    session.flush()

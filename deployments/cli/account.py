@@ -1,6 +1,7 @@
 """`antiphon login`, `models`, `voices`, `keys`, `usage`, `plans` and `webhooks`."""
 
 import os
+import re
 import time
 from base64 import b64encode
 from datetime import UTC, datetime
@@ -8,16 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+import httpx
 
-from antiphon.client import given
+from antiphon.client import Request, given
 from deployments.cli.service import ServiceClient, end, pass_service, store, table
 
 FILES = click.Path(exists=True, dir_okay=False, path_type=Path)
 POLL_S = 2.0
-
-
-def day(moment: str | None) -> str:
-    return (moment or "never")[:10]
 
 
 @click.command()
@@ -56,11 +54,11 @@ def models() -> None:
 def list_models(service: ServiceClient) -> None:
     """List the models with their status."""
     found = service.ask("GET", "/models")
-    rows = [("ID", "KIND", "STATUS", "LANGUAGES")]
+    rows = []
     for one in found["data"]:
         languages = ", ".join(one["languages"][:5]) + ", …" * (len(one["languages"]) > 5)
         rows.append((one["id"], one["kind"], one["problem"] or one["status"], languages))
-    service.show(found, table(rows))
+    service.show_rows(found, "ID, KIND, STATUS, LANGUAGES", rows)
 
 
 @click.group()
@@ -74,13 +72,13 @@ def voices() -> None:
 def list_voices(service: ServiceClient, language: str | None) -> None:
     """List the voices that can be named."""
     found = service.ask("GET", "/default-voices")
-    rows = [("NAME", "LANGUAGE", "GENDER", "ACCENT", "MODEL", "ID")]
+    rows = []
     for one in found["data"]:
         labels = one["labels"]
         if language in (None, labels["language"]):
             cells = (one["name"], labels["language_name"], labels["gender"], labels["accent"])
             rows.append((*(cell or "" for cell in cells), one["model"], one["voice_id"]))
-    service.show(found, table(rows))
+    service.show_rows(found, "NAME, LANGUAGE, GENDER, ACCENT, MODEL, ID", rows)
 
 
 @voices.command("add")
@@ -91,12 +89,7 @@ def list_voices(service: ServiceClient, language: str | None) -> None:
 @click.option("--wait/--no-wait", default=True, help="Until the voice is ready.")
 @pass_service
 def add_voice(
-    service: ServiceClient,
-    name: str,
-    recordings: tuple[Path, ...],
-    consent: str | None,
-    language: str | None,
-    wait: bool,
+    service: ServiceClient, /, recordings: tuple[Path, ...], wait: bool, **fields: str | None
 ) -> None:
     """Make a voice from three to ten recordings of one speaker.
 
@@ -104,56 +97,21 @@ def add_voice(
     antiphon voices add Ann one.wav two.wav three.wav
     """
     files = [("files", (file.name, file.read_bytes())) for file in recordings]
-    fields = given(name=name, consent=consent, language=language)
-    made = service.ask("POST", "/voices", data=fields, files=files)
-    voice: dict[str, Any] = made.get("voice", made)
-    path = f"/voices/{voice['id']}"
+    voice: dict[str, Any] = service.ask("POST", "/voices", data=given(**fields), files=files)
     if wait:
-        with click.progressbar(length=100, label=name) as bar:
+        with click.progressbar(length=100, label=voice["name"]) as bar:
             while voice["status"] not in ("ready", "failed"):
                 time.sleep(POLL_S)
-                voice = service.ask("GET", path)
-                voice = voice.get("voice", voice)
+                voice = service.ask("GET", f"/voices/{voice['id']}")
                 bar.update(int(100 * (voice.get("progress") or 0)) - bar.pos)
     if voice["status"] == "failed":
-        end(voice.get("error") or "the voice could not be made", 1)
-    service.show(voice, f"{name} is {voice['status']}: {voice['id']}")
-
-
-@voices.command("report")
-@click.argument("voice_id")
-@pass_service
-def report(service: ServiceClient, voice_id: str) -> None:
-    """Print the report of a voice of your own, as JSON."""
-    service.as_json = True
-    service.show(service.ask("GET", f"/voices/{voice_id}/report"))
-
-
-@voices.command("delete")
-@click.argument("voice_id")
-@click.confirmation_option(prompt="Delete the voice and its recordings?")
-@pass_service
-def delete_voice(service: ServiceClient, voice_id: str) -> None:
-    """Delete a voice of your own."""
-    service.show(service.ask("DELETE", f"/voices/{voice_id}"), "It is deleted.")
+        end(voice["reason"] or "the voice could not be made", 1)
+    service.show(voice, f"{voice['name']} is {voice['status']}: {voice['id']}")
 
 
 @click.group()
 def keys() -> None:
     """API keys of the workspace."""
-
-
-@keys.command("list")
-@pass_service
-def list_keys(service: ServiceClient) -> None:
-    """List the keys."""
-    found = service.ask("GET", "/developer/api")
-    rows = [("ID", "NAME", "KEY", "SCOPES", "LAST USED", "EXPIRES")]
-    for key in found["keys"]:
-        scopes = ",".join(key["scopes"])
-        used, ends = day(key["last_used_at"]), day(key["expires_at"])
-        rows.append((key["id"], key["name"], f"{key['prefix']}…", scopes, used, ends))
-    service.show(found, table(rows))
 
 
 @keys.command("create")
@@ -170,14 +128,6 @@ def create_key(
     body = given(name=name, scopes=named, expires_at=until)
     made = service.ask("POST", "/developer/api", json=body)
     service.show(made, made["key"])
-
-
-@keys.command("delete")
-@click.argument("key_id")
-@pass_service
-def delete_key(service: ServiceClient, key_id: str) -> None:
-    """End a key."""
-    service.show(service.ask("DELETE", f"/developer/api/{key_id}"), "It is deleted.")
 
 
 @click.command()
@@ -201,30 +151,9 @@ def usage(
     service.show(found, table(rows), total)
 
 
-@click.command()
-@pass_service
-def plans(service: ServiceClient) -> None:
-    """List the plans."""
-    found = service.ask("GET", "/plans")
-    rows = [("PLAN", "NAME", "USD A MONTH")]
-    rows += [(one["id"], one["name"], f"{one['price']:g}") for one in found["plans"]]
-    service.show(found, table(rows))
-
-
 @click.group()
 def webhooks() -> None:
     """Messages about events."""
-
-
-@webhooks.command("list")
-@pass_service
-def list_webhooks(service: ServiceClient) -> None:
-    """List the webhooks."""
-    found = service.ask("GET", "/webhooks")
-    rows = [("ID", "STATUS", "URL", "EVENTS")]
-    for one in found["webhooks"]:
-        rows.append((one["id"], one["status"], one["url"], ",".join(one["events"])))
-    service.show(found, table(rows))
 
 
 @webhooks.command("add")
@@ -243,18 +172,42 @@ def add_webhook(
     service.show({**made, "secret": secret}, made["id"], secret)
 
 
-@webhooks.command("test")
-@click.argument("webhook_id")
-@pass_service
-def try_webhook(service: ServiceClient, webhook_id: str) -> None:
-    """Send a sample message."""
-    sent = service.ask("POST", f"/webhooks/{webhook_id}/test")
-    service.show(sent, f"A sample of {sent['event']} is on its way.")
+def _cell(value: Any) -> str:
+    """A list as words, a moment as its day."""
+    if isinstance(value, list):
+        return ",".join(value)
+    text = f"{value:g}" if isinstance(value, float) else str(value or "never")
+    return text[:10] if text[10:11] == "T" else text
 
 
-@webhooks.command("delete")
-@click.argument("webhook_id")
-@pass_service
-def delete_webhook(service: ServiceClient, webhook_id: str) -> None:
-    """Delete a webhook."""
-    service.show(service.ask("DELETE", f"/webhooks/{webhook_id}"), "It is deleted.")
+def add_request(group: Any, name: str, spec: dict[str, Any]) -> None:
+    """A command of `requests.yaml`, which says what is in a `spec`."""
+    method, path = spec["ask"].split()
+    body, options, upload = (spec.get(one, ()) for one in ("body", "options", "upload"))
+
+    @pass_service
+    def run(service: ServiceClient, /, files: tuple[Path, ...] = (), **told: Any) -> None:
+        sent = given(**{one: told[one] for one in (*body, *options)}) | spec.get("fixed", {})
+        uploads = [(upload, (file.name, file.read_bytes())) for file in files]
+        parts = {"data": sent, "files": uploads} if files else {"json": sent} if sent else {}
+        if target := told.get("target"):
+            asked = Request(method, path.format(**told), {"json": sent}, httpx.Response.read)
+            with service.client() as client:
+                target.write(client.send(asked))
+            return
+        found = service.ask(method, path.format(**told), **parts)
+        if columns := spec.get("columns"):
+            rows = [tuple(_cell(row[one]) for one in columns.values()) for row in found[spec["of"]]]
+            return service.show(found, table([tuple(columns), *rows]))
+        service.as_json |= "say" not in spec
+        service.show(found, spec.get("say", "").format(**found))
+
+    params: list[Any] = [click.Argument([one]) for one in (*re.findall(r"{(\w+)}", path), *body)]
+    params += [click.Option([f"--{one}"], help=about) for one, about in dict(options).items()]
+    if upload:
+        params.append(click.Argument(["files"], nargs=-1, required=True, type=FILES))
+    if spec.get("saves"):
+        params.append(click.Argument(["target"], type=click.File("wb", lazy=True)))
+    command = click.Command(name, callback=run, params=params, help=spec["about"])
+    prompt = spec.get("confirm")
+    group.add_command(click.confirmation_option(prompt=prompt)(command) if prompt else command)

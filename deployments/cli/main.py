@@ -3,36 +3,18 @@
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 import click
 
+from configs.load import load_yaml
 from configs.settings import BRAND
-from deployments.cli import account, speech, talk, text
+from deployments.cli import account, jobs, pronunciations, speech, talk, text
 from deployments.cli.service import ServiceClient
 
-# Each takes its arguments by itself; the modules are imported when they run.
-OPERATORS = {
-    "serve": ("deployments.main", "start the service on this machine"),
-    "join": ("deployments.join", "let this machine join a cluster"),
-    "weights": ("models.weights.__main__", "list, fetch and check weights"),
-    "doctor": ("deployments.cli.doctor", "say what is wrong on this machine"),
-}
-COMMANDS = {
-    "credit": "add or remove credit",
-    "plan": "put a workspace on a plan",
-    "invite": "make a code for one sign-up",
-    "deploy": "check a configuration of models and deploy it",
-    "users": "list users",
-    "set-password": "let an owner log in",
-    "first-key": "make the first workspace",
-    "reconcile": "compare balances with their ledger",
-    "check-audit": "detect changed audit entries",
-    "check-storage": "write, read and delete a small file",
-    "backup": "copy the database and the files",
-    "restore": "put a backup back",
-    "rotate-keys": "encrypt stored data under a new key",
-    "accept-secrets": "accept the secrets of this environment",
-}
+_TABLES = Path(__file__).with_name("commands.yaml")
+OPERATORS, COMMANDS = load_yaml(list[dict[str, Any]], str(_TABLES))
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -69,7 +51,7 @@ def _runs(module: str, name: str, before: tuple[str, ...]) -> Callable[[tuple[st
 
 
 def _forward(
-    name: str, module: str, about: str, before: tuple[str, ...] = (), group: click.Group = antiphon
+    group: click.Group, name: str, module: str, about: str, before: tuple[str, ...]
 ) -> None:
     group.add_command(
         click.Command(
@@ -83,21 +65,21 @@ def _forward(
 
 
 for one in (
-    *(speech.speak, speech.listen, talk.talk, text.chat, text.correct),
-    *(account.voices, account.keys, account.usage, account.plans, account.webhooks, account.login),
-    account.models,
+    *(speech.speak, speech.listen, jobs.job, talk.talk, text.chat, text.correct),
+    *(account.voices, account.keys, account.usage, account.webhooks, account.login),
+    *(account.models, pronunciations.explain, pronunciations.pronunciations),
 ):
     antiphon.add_command(one)
-for each, (source, purpose) in OPERATORS.items():
-    _forward(each, source, purpose)
+requests = load_yaml(dict[str, dict[str, dict[str, Any]]], str(_TABLES.with_name("requests.yaml")))
+for each, commands in requests.items():
+    for verb, spec in commands.items():
+        account.add_request(antiphon.commands.get(each, antiphon), verb, spec)
+for path, (source, purpose, *first) in OPERATORS.items():
+    where, _, each = path.rpartition(" ")
+    group = {"keys": account.keys, "models": account.models}.get(where, antiphon)
+    _forward(group, each, source, purpose, tuple(first))
 for each, purpose in COMMANDS.items():
-    _forward(each, "deployments.operator", purpose, (each,))
-about = "make a key where all are lost"
-_forward("recover", "deployments.operator", about, ("new-key",), account.keys)
-_forward("pull", "models.weights.__main__", "fetch weights", ("fetch",), account.models)
-for each, before in (("check", ("deploy", "--check")), ("swap", ("deploy",))):
-    about = f"{each} the models of a configuration"
-    _forward(each, "deployments.operator", about, before, account.models)
+    _forward(antiphon, each, "deployments.operator", purpose, (each,))
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from socket import gaierror
@@ -92,6 +92,10 @@ class ServiceClient:
             click.echo(json.dumps(found, ensure_ascii=False))
         else:
             click.echo("\n".join(lines))
+
+    def show_rows(self, found: Any, heads: str, rows: Iterable[tuple[str, ...]]) -> None:
+        """The same, the lines as a table with heads such as "ID, NAME"."""
+        self.show(found, table([tuple(heads.split(", ")), *rows]))
 
 
 def end(message: str, status: int) -> NoReturn:

@@ -14,30 +14,23 @@ import click
 
 from antiphon import AsyncAntiphon
 from antiphon.client import Request, as_text, given
+from antiphon.live import SSML
+from configs.load import load_yaml
+from deployments.cli.pronunciations import takes_text
 from deployments.cli.service import ServiceClient, end, pass_service
 
 INTERIM_MS = 500
 MOST_CHARACTERS = 4_000  # of one request
-PLAYERS = (
-    ("ffplay", "-loglevel quiet -nodisp -autoexit -f s16le -ar 24000 -ch_layout mono -i -"),
-    ("aplay", "-q -t raw -f S16_LE -r 24000 -c 1"),
-    ("paplay", "--raw --format=s16le --rate=24000 --channels=1"),
-    ("play", "-q -t raw -r 24000 -e signed -b 16 -c 1 -"),
-)
-RECORDERS = (
-    ("arecord", "-q -t raw -f S16_LE -r {rate} -c 1"),
-    ("parecord", "--raw --format=s16le --rate={rate} --channels=1"),
-    ("rec", "-q -t raw -r {rate} -e signed -b 16 -c 1 -"),
-)
+PLAYERS, RECORDERS = load_yaml(list[dict[str, str]], str(Path(__file__).with_name("programs.yaml")))
+STYLE = ("keyterms", "numerals", "profanity_filter", "punctuate", "redact")
 FORMATS = ("mp3", "wav", "flac", "opus", "aac", "pcm")
 
 
-def program(choices: tuple[tuple[str, str], ...], purpose: str) -> list[str]:
-    for name, arguments in choices:
+def program(choices: dict[str, str], purpose: str) -> list[str]:
+    for name, arguments in choices.items():
         if found := shutil.which(name):
             return [found, *arguments.split()]
-    names = ", ".join(name for name, _ in choices)
-    raise click.UsageError(f"none of {names} is installed to {purpose}")
+    raise click.UsageError(f"none of {', '.join(choices)} is installed to {purpose}")
 
 
 def pieces_of(text: str) -> Iterator[str]:
@@ -53,51 +46,38 @@ def pieces_of(text: str) -> Iterator[str]:
 
 
 @click.command()
-@click.argument("text", required=False)
-@click.option("-f", "--file", type=click.File(encoding="utf-8"), help="Read the text from a file.")
+@takes_text
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write a file; - is stdout.")
-@click.option("-v", "--voice", help="Name or id; by default of the language of the text.")
 @click.option("--speed", type=click.FloatRange(0.25, 4.0), default=1.0, show_default=True)
 @click.option("--format", "form", type=click.Choice(FORMATS), help="By default that of the file.")
 @click.option("--model", help="Such as tts-1 or tts-1-hd.")
 @pass_service
 def speak(
-    service: ServiceClient,
-    text: str | None,
-    file: IO[str] | None,
-    output: str | None,
-    voice: str | None,
-    speed: float,
-    form: str | None,
-    model: str | None,
+    service: ServiceClient, /, text: str, output: str | None, form: str | None, **options: Any
 ) -> None:
     """Speak a text: play it while it is made, or write a file.
 
     \b
     antiphon speak "Good morning."
     antiphon speak -f book.txt -o book.mp3
+    antiphon speak --ssml 'Wait. <break time="1s"/> Now.'
     echo "Piped." | antiphon speak -o - --format wav > piped.wav
     """
-    if text is None or text == "-":
-        text = (file or sys.stdin).read()
-    if not text.strip():
-        raise click.UsageError("there is no text to speak")
     if output is None:
         form = "pcm"
     elif form is None:
         form = Path(output).suffix.removeprefix(".").replace("ogg", "opus").lower() or "mp3"
         if form not in FORMATS:
             raise click.UsageError(f"--format is needed: {output} could be of any format")
-    pieces = list(pieces_of(text))
+    options["response_format"] = form or "mp3"
+    pieces = [text] if SSML.match(text) else list(pieces_of(text))
     if len(pieces) > 1 and form not in ("mp3", "pcm", "aac", "opus"):
         raise click.UsageError(f"a text of over {MOST_CHARACTERS} characters has to be mp3 or opus")
     with opened(output) as target, service.client() as client:
         for number, piece in enumerate(pieces, start=1):
             if len(pieces) > 1 and sys.stderr.isatty():
                 click.echo(f"\r{number} of {len(pieces)}", nl=False, err=True)
-            for data in client.stream_speech(
-                piece, model=model, voice=voice, speed=speed, response_format=form or "mp3"
-            ):
+            for data in client.stream_speech(piece, **options):
                 target.write(data)
     if form == "wav" and output not in (None, "-"):
         complete_wav(Path(str(output)))
@@ -139,43 +119,45 @@ def opened(output: str | None) -> Iterator[IO[bytes]]:
 @click.option("--raw", is_flag=True, help="With --live: 16-bit mono of 16 kHz from stdin instead.")
 @click.option("-l", "--language", help="A code such as de; detected by default.")
 @click.option("--format", "form", type=click.Choice(("text", "srt", "vtt", "json")), default="text")
-@click.option("--speakers", is_flag=True, help="Name who speaks.")
+@click.option("--speakers", "speaker_labels", is_flag=True, help="Name who speaks.")
+@click.option("--multichannel", is_flag=True, help="Two channels are two speakers.")
+@click.option("--redact", help="Mask personal data: all, or kinds such as name,phone.")
 @click.option("--write", is_flag=True, help="Write each transcript beside its recording.")
+@click.option("-k", "--keyterms", multiple=True, help="Names to expect, with commas; repeatable.")
+@click.option("--numerals", is_flag=True, help="Write numbers in digits.")
+@click.option("--profanity-filter", is_flag=True, help="Mask swear words.")
+@click.option("--punctuate/--no-punctuate", default=True, help="No marks and no capitals.")
+@click.option("--translate", is_flag=True, help="Write English; of files, without other options.")
 @pass_service
 def listen(
-    service: ServiceClient,
-    files: tuple[Path, ...],
-    live: bool,
-    raw: bool,
-    language: str | None,
-    form: str,
-    speakers: bool,
-    write: bool,
+    service: ServiceClient, /, files: tuple[Path, ...], live: bool, raw: bool, **options: Any
 ) -> None:
     """Transcribe recordings, or speech while it is spoken.
 
     \b
     antiphon listen interview.mp3 --speakers
     antiphon listen talks/*.m4a --format srt --write
-    antiphon listen --live --language en
+    antiphon listen --live --language en --keyterms "Nginx, Kubernetes" --numerals
     """
+    terms = ",".join(options["keyterms"]).split(",")
+    options["keyterms"] = [term.strip() for term in terms if term.strip()]
+    options["redact"] = options["redact"] and options["redact"].split(",")
     if live or raw:
-        return asyncio.run(listen_live(service, raw, language))
+        return asyncio.run(listen_live(service, raw, options))
     if not files:
         raise click.UsageError("name recordings, or --live")
-    fields = given(
-        response_format="json" if speakers and form == "text" else form,
-        language=language or None,
-        speaker_labels="true" if speakers else None,
-        timestamps="true" if form == "json" else None,
-    )
+    form, write, translate = (options.pop(name) for name in ("form", "write", "translate"))
+    has_turns = not translate and (options["speaker_labels"] or options["multichannel"])
+    is_told = has_turns and form == "text"
+    options |= {"response_format": "json" if is_told else form, "timestamps": form == "json"}
+    path, part = ("/openai/v1/audio/translations", "file") if translate else ("/stt", "audio")
     for file in files:
         if len(files) > 1 and not write:
             click.echo(f"{file}:", err=True)
-        upload = {"audio": (file.name, file.read_bytes())}
+        sent = {"data": given(**options), "files": {part: (file.name, file.read_bytes())}}
         with service.client() as client:
-            text = client.send(Request("POST", "/stt", {"data": fields, "files": upload}, as_text))
-        if speakers and form == "text" and not service.as_json:
+            text = client.send(Request("POST", path, sent, as_text))
+        if is_told and not service.as_json:
             turns = json.loads(text)["utterances"]
             text = "\n".join(f"{one['speaker']}: {one['text']}" for one in turns)
         if write:
@@ -186,13 +168,14 @@ def listen(
             click.echo(text.rstrip("\n"))
 
 
-async def listen_live(service: ServiceClient, raw: bool, language: str | None) -> None:
+async def listen_live(service: ServiceClient, raw: bool, options: dict[str, Any]) -> None:
     """Prints final transcripts; interims go to a terminal and are written over."""
-    languages = [language] if language else None
-    interim_ms = INTERIM_MS if sys.stdout.isatty() else None
+    config = {name: options[name] for name in STYLE}
+    config["interim_ms"] = INTERIM_MS if sys.stdout.isatty() else None
+    languages = [options["language"]] if options["language"] else None
     with service.failures():
         async with AsyncAntiphon(service.url, service.key) as client:
-            heard = client.listen(blocks(raw), languages=languages, interim_ms=interim_ms)
+            heard = client.listen(blocks(raw), languages=languages, **config)
             async for event in heard:
                 if event["type"] == "connected":
                     click.echo("Listening; Ctrl-C ends it.", err=True)
@@ -209,8 +192,9 @@ def show_live(service: ServiceClient, event: dict[str, Any]) -> None:
     elif is_final and event["text"]:
         click.echo(("\r\033[K" if sys.stdout.isatty() else "") + event["text"].strip())
     elif not is_final and sys.stdout.isatty():
-        width = shutil.get_terminal_size().columns - 1
-        click.echo("\r\033[K" + click.style(event["text"][-width:], dim=True), nl=False)
+        cut = max(0, len(event["text"]) - shutil.get_terminal_size().columns + 1)
+        kept, rest = event["committed"], event["tentative"][max(0, cut - len(event["committed"])) :]
+        click.echo("\r\033[K" + kept[cut:] + click.style(rest, dim=True), nl=False)
 
 
 async def blocks(raw: bool, rate: int = 16_000) -> AsyncIterator[bytes]:

@@ -16,7 +16,7 @@ from deployments.voice_jobs.makers import AnyFit
 from pipelines.errors import InvalidAudio, NotFound, StorageUnavailable
 from pipelines.tasks import TaskSet, keep_lease, retry
 from pipelines.voices.queue import VoiceQueue
-from pipelines.voices.report import FailedFit, FittedVoice
+from pipelines.voices.report import FailedFit, FittedVoice, Preview
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class FitAttempt:
     engine: str  # name of the voice's engine
     compute: ThreadPoolExecutor  # of one thread, for blocking work
     _progress: float | None = None  # None: not known yet
-    _state: bytes | None = None  # the newest checkpoint that is not stored yet
+    _state: tuple[bytes, Preview | None] | None = None  # the newest that is not stored yet
     _stored_at: float = float("-inf")  # so that the first checkpoint is stored at once
     # Prevents renewals: a finished voice has no lease.
     _finishing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -107,7 +107,7 @@ class FitAttempt:
         if not await self._renew():
             return
         if self._state:
-            await self.queue.keep_checkpoint(self.claimed, self._state)
+            await self.queue.keep_checkpoint(self.claimed, *self._state)
         await self.queue.give_back(self.claimed)
 
     async def _keeps_lease(self) -> bool:
@@ -146,7 +146,9 @@ class FitAttempt:
         """Creates the fit. Raises NotFound or InvalidAudio."""
         samples = await _until_available(lambda: self.queue.samples(self.claimed))
         state = await _until_available(lambda: self.queue.checkpoint(self.claimed))
+        pack = await _until_available(lambda: self.queue.replaced_pack(self.claimed, self.engine))
         fit = await self._in_thread(lambda: self.begin(samples, state))
+        fit.replaced = pack
         self._progress = fit.progress
         self._forecast = Forecast(self.work.seconds_per_voice, fit.progress)
         logger.info("fit_begun", extra=self._log_fields(resumed=state is not None))
@@ -157,7 +159,7 @@ class FitAttempt:
         if not self._state or time.monotonic() < self._stored_at + CHECKPOINT_S:
             return True
         try:
-            kept = await self.queue.keep_checkpoint(self.claimed, self._state)
+            kept = await self.queue.keep_checkpoint(self.claimed, *self._state)
         except UNAVAILABLE as error:
             logger.warning("checkpoint_not_kept", extra={"reason": str(error)})
             return True
@@ -172,9 +174,10 @@ class FitAttempt:
                 if isinstance(result, FailedFit):
                     done = await self.queue.fail(self.claimed, result.code, result.reason, report)
                 else:
-                    done = await self.queue.publish(
-                        self.claimed, self.engine, result.pack, result.similarity, report
-                    )
+                    judged = None if result.report is None else result.report.judged
+                    before = None if judged is None else judged.replaced_similarity
+                    made = (result.pack, result.similarity, report, before)
+                    done = await self.queue.publish(self.claimed, self.engine, *made)
                 self._is_finished = True
                 return done
 
@@ -189,9 +192,11 @@ class FitAttempt:
         return {"voice": str(self.claimed.id), "progress": round(self._progress or 0, 3), **more}
 
 
-def _observe(fit: AnyFit, outcomes: Sequence[Any]) -> bytes:
+def _observe(fit: AnyFit, outcomes: Sequence[Any]) -> tuple[bytes, Preview | None] | None:
+    """The checkpoint and the preview."""
     fit.observe(outcomes)
-    return fit.checkpoint()
+    state = fit.checkpoint()
+    return (state, fit.preview) if state else None
 
 
 async def _until_available(call: Callable[[], Awaitable[T]]) -> T:

@@ -10,9 +10,10 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -34,12 +35,14 @@ logger = logging.getLogger(__name__)
 STOP_S = 2.0  # to store a checkpoint; Ray kills the job 3 s after SIGTERM
 
 
-def main(maker: Maker) -> int:
+Work = Callable[[UUID, str], Coroutine[Any, Any, int]]
+"""One attempt at a row under a lease; returns the exit status."""
+
+
+def main(work: Work) -> int:
     """Returns the exit status: 0, or 1 when another attempt should follow."""
-    parser = argparse.ArgumentParser(
-        prog="python -m deployments.voice_jobs.job", description=__doc__
-    )
-    parser.add_argument("voice", type=UUID)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("id", type=UUID)
     parser.add_argument("lease")
     parser.add_argument("cluster", help="address of the cluster's GCS")
     arguments = parser.parse_args()
@@ -47,9 +50,9 @@ def main(maker: Maker) -> int:
     # Not "auto" or the RAY_ADDRESS of the job: both may be another cluster on this machine.
     ray.init(arguments.cluster, log_to_driver=False, logging_level=logging.WARNING)
     try:
-        return asyncio.run(work(maker, arguments.voice, arguments.lease))
+        return asyncio.run(work(arguments.id, arguments.lease))
     except Exception:  # whatever the error, another attempt follows
-        logger.exception("attempt_failed", extra={"voice": str(arguments.voice)})
+        logger.exception("attempt_failed", extra={"id": str(arguments.id)})
         return 1
 
 
@@ -82,26 +85,34 @@ async def work(maker: Maker, voice_id: UUID, lease: str) -> int:
         maker.engine,
         ThreadPoolExecutor(1, thread_name_prefix="fit", initializer=lower_priority),
     )
-    running = asyncio.create_task(attempt.run())
+    try:
+        return await until_stopped(voice_id, attempt.run(), attempt.give_back)
+    finally:
+        for one in evaluators:
+            one.stop()
+
+
+async def until_stopped(
+    row_id: UUID, attempt: Coroutine[Any, Any, Any], give_back: Callable[[], Awaitable[None]]
+) -> int:
+    """Runs the attempt; on SIGTERM cancels it and gives the row back. Returns the exit status."""
+    running = asyncio.create_task(attempt)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
     try:
         end = await running
     except asyncio.CancelledError:
-        logger.info("attempt_stopped", extra={"voice": str(voice_id)})
+        logger.info("attempt_stopped", extra={"id": str(row_id)})
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_S):
-                await attempt.give_back()
+                await give_back()
         return 1
-    finally:
-        for one in evaluators:
-            one.stop()
-    logger.info("attempt_ended", extra={"voice": str(voice_id), "outcome": end})
+    logger.info("attempt_ended", extra={"id": str(row_id), "outcome": end})
     return 0
 
 
-def run(maker: Callable[[], Maker]) -> None:
+def run(work: Work) -> None:
     """Runs `main` and exits without waiting for threads that compute."""
-    status = main(maker())
+    status = main(work)
     ray.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -109,4 +120,4 @@ def run(maker: Callable[[], Maker]) -> None:
 
 
 if __name__ == "__main__":
-    run(configured_maker)
+    run(partial(work, configured_maker()))

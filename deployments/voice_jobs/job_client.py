@@ -1,4 +1,4 @@
-"""The client of Ray's job API: submits, lists and stops the jobs that build voices."""
+"""The client of Ray's job API: submits, lists and stops the programs of voices and jobs."""
 
 import asyncio
 import os
@@ -13,6 +13,7 @@ from uuid import UUID
 from sqlalchemy.engine import make_url
 
 from configs.settings import PROJECT_DIR, Settings
+from db.jobs.jobs import Job
 from db.voices.voices import Voice
 from deployments.release import PARTS
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
 
 PREFIX = "clone-"
+MODELS_APP = "ANTIPHON_MODELS_APP"  # environment variable of a job: the application of models
 NICENESS = 10  # of the job itself, as of model replicas; its workers have lower priority
 
 JobState = Literal["starting", "running", "ended"]
@@ -58,10 +60,10 @@ class JobsUnavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class VoiceJob:
-    """The job of one attempt to build a voice."""
+    """The job of one attempt to build a voice, or to do a job of a workspace."""
 
     id: str
-    voice_id: UUID
+    voice_id: UUID  # or that of the job
     lease: str
 
 
@@ -73,11 +75,12 @@ class VoiceJobClient:
     _module: str  # the program of a job
     _cluster: str  # the address of the cluster's GCS
     _variables: dict[str, str]  # which the dashboard shows
+    _prefix: str = PREFIX  # of the ids of its jobs
 
-    async def submit(self, claimed: Voice) -> VoiceJob:
+    async def submit(self, claimed: Voice | Job) -> VoiceJob:
         """The job's id contains the lease, since attempt numbers repeat after a release."""
-        assert claimed.lease, "a claimed voice has one"
-        name = f"{PREFIX}{claimed.id}-{claimed.attempt}-{claimed.lease[:6]}"
+        assert claimed.lease, "what is claimed has one"
+        name = f"{self._prefix}{claimed.id}-{claimed.attempt}-{claimed.lease[:6]}"
         job = VoiceJob(name, claimed.id, claimed.lease)
         arguments = [str(job.voice_id), job.lease, self._cluster]
         program = shlex.join([sys.executable, "-m", self._module, *arguments])
@@ -99,7 +102,8 @@ class VoiceJobClient:
         found = []
         for one in await self._call("list_jobs"):
             metadata = one.metadata or {}  # other jobs have none, or another service
-            if one.submission_id and metadata.get("service") == self._service:
+            is_ours = metadata.get("service") == self._service
+            if is_ours and (one.submission_id or "").startswith(self._prefix):
                 job = VoiceJob(one.submission_id, UUID(metadata["voice"]), metadata["lease"])
                 found.append((job, one.status.is_terminal()))
         return found

@@ -1,14 +1,17 @@
-"""Starts jobs for waiting voices, some at a time, and watches them until they end."""
+"""Starts Ray jobs for waiting voices and jobs, some at a time, and watches them until they end."""
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable
+from typing import Any
 
-from configs.schema.voices import VoiceWorkConfig
+from prometheus_client import Gauge
+
+from configs.schema.jobs import WorkConfig
 from db.errors import DatabaseUnavailable
 from deployments.voice_jobs.job_client import JobState, JobsUnavailable, VoiceJob, VoiceJobClient
-from pipelines.voices.queue import VoiceQueue
+from pipelines.jobs.leases import LeasedQueue
 from telemetry import metrics
 
 logger = logging.getLogger(__name__)
@@ -61,10 +64,18 @@ class Watch:
     claimed again. Watching makes this faster, and stops useless jobs.
     """
 
-    def __init__(self, queue: VoiceQueue, jobs: VoiceJobClient, work: VoiceWorkConfig) -> None:
+    def __init__(
+        self,
+        queue: LeasedQueue[Any],
+        jobs: VoiceJobClient,
+        work: WorkConfig,
+        unfinished: Gauge = metrics.voices_unfinished,
+        still: Gauge = metrics.voice_still_seconds,
+    ) -> None:
         self._queue = queue
         self._jobs = jobs
         self._work = work
+        self._unfinished, self._still = unfinished, still
         self._following: dict[VoiceJob, asyncio.Task[None]] = {}
         self._stalls = StallMonitor()
         self._refused_since: float | None = None  # since when Ray refuses jobs
@@ -86,7 +97,7 @@ class Watch:
                     logger.warning("jobs_unavailable", extra={"reason": str(error)})
                     self._refused_since = self._refused_since or time.monotonic()
                     pause_s = PAUSE_S
-                metrics.voice_still_seconds.set(self._stalled_s())
+                self._still.set(self._stalled_s())
                 await asyncio.sleep(pause_s)
         finally:
             for task in self._following.values():
@@ -111,8 +122,8 @@ class Watch:
                 if not has_ended or (job.voice_id, job.lease) in held:
                     self._follow(job)
             self._knows_jobs = True
-        metrics.voices_unfinished.labels("waiting").set(free)
-        metrics.voices_unfinished.labels("made").set(len(held))
+        self._unfinished.labels("waiting").set(free)
+        self._unfinished.labels("made").set(len(held))
         if free and time.monotonic() >= self._expect_at:
             self._expect_at = time.monotonic() + EXPECT_S
             await self._queue.expect_waiting()

@@ -71,12 +71,16 @@ class Segment:
 
     def shifted(self, seconds: float) -> "Segment":
         """The segment with `seconds` added to its times."""
-        words = [
-            replace(one, start=round(one.start + seconds, 2), end=round(one.end + seconds, 2))
-            for one in self.words
-        ]
         start, end = self.start + seconds, self.end + seconds
-        return replace(self, start=start, end=end, words=tuple(words))
+        return replace(self, start=start, end=end, words=shifted(self.words, seconds))
+
+
+def shifted(words: Sequence[Word], seconds: float) -> tuple[Word, ...]:
+    """The words with `seconds` added to their times."""
+    return tuple(
+        replace(one, start=round(one.start + seconds, 2), end=round(one.end + seconds, 2))
+        for one in words
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,7 +237,7 @@ class Billing:
         if operation.name is None or not await self._database.read(
             ledger.has_paid, workspace_id, operation.first_hold
         ):
-            raise self._refusal(service, least)
+            raise self.refusal(service, least)
 
     async def usage(
         self, workspace_id: int, first: date, last: date, *, by_key: bool
@@ -270,14 +270,14 @@ class Billing:
             self._tasks.start(_release_after(held, charge))
             raise
         if not enough:
-            raise self._refusal(service, charge.micro_usd)
+            raise self.refusal(service, charge.micro_usd)
         self._open.add(charge)
         if self._renewing is None or self._renewing.done():
             renewing = keep_lease(self._renew, RENEW_AFTER_S, DatabaseUnavailable)
             self._renewing = asyncio.create_task(renewing, name="renew holds")
         return charge
 
-    def _refusal(self, service: Service, micro_usd: int) -> InsufficientCredit:
+    def refusal(self, service: Service, micro_usd: int) -> InsufficientCredit:
         metrics.credit_refusals.labels(service).inc()
         return InsufficientCredit(
             f"this may cost {to_usd(micro_usd):.6f} USD, which is more than the credit of the "

@@ -3,14 +3,16 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from secrets import token_hex
 from typing import TypeAlias
 from uuid import UUID, uuid4
 
+from configs.schema.languages import LANGUAGES
 from models.base import ModelInfo
 from models.errors import ContextLengthExceeded, EngineLost
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, TokenUsage
@@ -26,9 +28,11 @@ from pipelines.chat.history import (
     estimate_tokens,
     most_tokens,
 )
-from pipelines.errors import ModelNotFound
+from pipelines.errors import InvalidRequest, ModelNotFound
 from pipelines.ports import ChatModel, describe_all
 from pipelines.tasks import TaskSet
+from pipelines.text.language_detection import detect_language
+from pipelines.text.redaction import Redaction, Redactor, masked
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +40,7 @@ DEFAULT_MODEL = "svc/slm-3b-int4"
 """The id that clients hard-code: always answered, by any model that there is."""
 
 ANSWER_SHARE = 4  # a quarter of the context is kept free of history for the answer
+MOST_REDACTED = 65_000  # tokens of all messages of a turn: half a second of work
 UNKNOWN_CONTEXT_TOKENS = 8192  # charged at most when a model does not declare its context
 
 Resume: TypeAlias = Callable[[str, int], AsyncGenerator[GenerationDelta, None]]
@@ -55,6 +60,8 @@ class ChatRequest:
     # Of a conversation that is not saved: as much of it is read as fits.
     history: tuple[ChatMessage, ...] = ()
     retention: Retention = ALL_THAT_FITS
+    redaction: Redaction | None = None  # masks the messages, old and new, and a free answer
+    marks: Redaction | None = None  # what is listed of the answer
 
     def prompt(
         self, earlier: tuple[ChatMessage, ...], budget_tokens: int | None
@@ -92,6 +99,9 @@ class Completion:
         self._charge = charge
         self._pieces: list[GenerationDelta] = []  # that were taken
         self._saved = not request.save_chat
+        masks = request.redaction if request.generation.response_format is None else None
+        self._redactor = Redactor(masks) if masks else None
+        self.marks = request.marks
         self._count(first)
 
     async def deltas(self) -> AsyncGenerator[GenerationDelta, None]:
@@ -103,6 +113,9 @@ class Completion:
         try:
             async with self._charge:
                 async for delta in self._all():
+                    if self._redactor is not None:
+                        ends = delta.finish_reason is not None
+                        delta = replace(delta, text=self._redactor.push(delta.text, ends=ends))
                     self._pieces.append(delta)
                     self._count(delta)
                     if delta.finish_reason is not None:
@@ -229,6 +242,8 @@ class ChatPipeline:
         budget = _history_budget(info, request.generation.sampling.max_tokens)
         if request.chat_id is not None:
             earlier = await self._history.load(workspace_id, request.chat_id, budget)
+        if masks := request.redaction:
+            request, earlier = await asyncio.to_thread(_redacted, request, masks, earlier)
         check_results(earlier, request.generation.messages)
         async with AsyncExitStack() as undo:
             charge = await undo.enter_async_context(await self._hold(info, request, earlier))
@@ -280,6 +295,28 @@ class ChatPipeline:
             return known[0]
         ids = ", ".join(sorted(info.id for _, info in known))
         raise ModelNotFound(f"there is no chat model of that name; there are: {ids}")
+
+
+def _redacted(
+    request: ChatRequest, redaction: Redaction, earlier: Sequence[ChatMessage]
+) -> tuple[ChatRequest, tuple[ChatMessage, ...]]:
+    """Both with masked messages; blocking. Raises InvalidRequest."""
+    said = request.generation.messages
+    if estimate_tokens((*earlier, *said)) > MOST_REDACTED:
+        raise InvalidRequest(f"redact: more than about {MOST_REDACTED} tokens of messages")
+    language = detect_language(said[-1].content, LANGUAGES.keys())
+    redactor = Redactor(replace(redaction, language=language))
+
+    def mask(message: ChatMessage) -> ChatMessage:
+        extra = deepcopy(message.extra)
+        for call in extra.get("tool_calls", ()):
+            function = call["function"]
+            function["arguments"] = masked(*redactor.take(function["arguments"], "\n"))
+        return replace(message, content=masked(*redactor.take(message.content, "\n")), extra=extra)
+
+    earlier = tuple(map(mask, earlier))
+    generation = replace(request.generation, messages=tuple(map(mask, said)))
+    return replace(request, redaction=redactor.redaction, generation=generation), earlier
 
 
 async def _first_piece(

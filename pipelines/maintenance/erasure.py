@@ -10,7 +10,8 @@ from db.audit import audit
 from db.billing.ledger import release_named
 from db.database import Database, utc_now
 from db.files import expire_files
-from db.voices.voices import Voice, ready_voices, unfinished_operations
+from db.jobs.queue import unfinished_operations
+from db.voices.voices import Voice, ready_voices
 from pipelines.accounts.authentication import ALL_SCOPES, UNAUTHORIZED, Authenticator, Principal
 from pipelines.errors import InsufficientScope, StorageUnavailable, Unauthorized
 from pipelines.storage.files import Files

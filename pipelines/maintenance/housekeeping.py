@@ -29,6 +29,7 @@ from db.retention import (
 from db.sessions import LoginSession
 from db.webhooks import Event
 from pipelines.errors import PipelineError
+from pipelines.jobs.jobs import Jobs
 from pipelines.storage.files import Files
 from pipelines.voices.queue import VoiceQueue
 from telemetry import metrics
@@ -50,11 +51,12 @@ class Housekeeper:
     _files: Files
     _retention: RetentionConfig
     _voices: VoiceQueue | None = None  # without it hopeless custom voices are not failed
+    _jobs: Jobs | None = None  # the same of jobs
     _daily_due: float = 0.0  # monotonic seconds
 
     async def run_once(self) -> dict[str, int]:
         """How many rows or files each chore changed. A failed one is logged and tried again."""
-        run, now, voices = self._database.run, utc_now(), self._voices
+        run, now, voices, jobs = self._database.run, utc_now(), self._voices, self._jobs
         releasing: dict[str, Chore] = {"holds": partial(run, release_expired, now)}
         deleting: dict[str, Chore] = {
             "files": self._files.delete_expired,
@@ -67,6 +69,9 @@ class Housekeeper:
             "invites": partial(run, delete_older, Invite, Invite.expires_at, now),
             "settled_events": partial(run, blank_settled_events),
         }
+        if jobs is not None:
+            releasing = {"job_holds": jobs.keep_holds, **releasing}
+            releasing["hopeless_jobs"] = jobs.fail_hopeless
         if voices is not None:  # extends their holds before expired holds are released
             releasing = {"voice_holds": voices.keep_holds, **releasing}
             releasing["hopeless_voices"] = voices.fail_hopeless
@@ -107,6 +112,8 @@ class Housekeeper:
         if self._voices is not None:
             failed_end = now - timedelta(days=keep.failed_voice_days)
             chores["failed_voices"] = partial(self._voices.delete_failed, failed_end)
+        if self._jobs is not None:
+            chores["jobs"] = partial(self._jobs.delete_old, now - timedelta(days=keep.job_days))
         return chores
 
     async def _repeat(self, name: str, chore: Chore) -> int:

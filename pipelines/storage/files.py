@@ -11,7 +11,8 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import ParamSpec, TypeVar
+from pathlib import Path
+from typing import ParamSpec, TypeAlias, TypeVar
 
 from fsspec.core import url_to_fs
 from sqlmodel import Session
@@ -28,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Content: TypeAlias = bytes | TemporaryFile | Path
 
 PIECE_BYTES = 256 * 1024
 """Files are encrypted piece by piece, so that a range decrypts only the pieces it touches."""
@@ -43,6 +45,12 @@ MARK = ".store"
 TRY_TIMEOUT_S = 5.0
 TRY_AGAIN_S = 30.0
 GONE = "this address of a file is wrong, or it has expired"
+
+
+def keep_files(session: Session, workspace_id: int, file_ids: Iterable[str]) -> None:
+    """Keeps them until they are deleted. Raises StorageUnavailable where one was meanwhile."""
+    if not all([keep_file(session, workspace_id, one, None) for one in file_ids]):
+        raise StorageUnavailable("the files were deleted while they were stored")
 
 
 class Files:
@@ -77,14 +85,18 @@ class Files:
         workspace_id: int,
         kind: str,
         media_type: str,
-        data: bytes | TemporaryFile,
+        data: Content,
         lasts_s: float | None,
     ) -> str:
         """The id of the stored file; with `lasts_s` None it is kept until it is deleted.
 
         Raises StorageUnavailable or DatabaseUnavailable.
         """
-        now, size = utc_now(), len(data) if isinstance(data, bytes) else data.size
+        now = utc_now()
+        if isinstance(data, TemporaryFile):
+            size = data.size
+        else:
+            size = len(data) if isinstance(data, bytes) else data.stat().st_size
         file = StoredFile(
             id=f"file_{secrets.token_hex(16)}",
             workspace_id=workspace_id,
@@ -249,8 +261,12 @@ class Files:
         self._store.mv(path + DRAFT, path)  # so that a reader never sees a part of it
         return True
 
-    def _write(self, file: StoredFile, data: bytes | TemporaryFile) -> None:
+    def _write(self, file: StoredFile, data: Content) -> None:
         pieces: Iterable[bytes]
+        if isinstance(data, Path):
+            with data.open("rb") as source:
+                pieces = iter(partial(source.read, PIECE_BYTES), b"")
+                return self._pipe(self._path(file), self._encrypted(file, pieces))
         if isinstance(data, TemporaryFile):
             pieces = data.blocks(PIECE_BYTES)
         else:

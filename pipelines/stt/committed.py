@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipelines.stt.events import LiveTranscript
-from pipelines.stt.file import separator_of
+from pipelines.stt.formatting import separator_of
 
 HELD_WORDS = 1  # at the end of an interim, which may be cut off
 

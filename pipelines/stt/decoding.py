@@ -23,9 +23,10 @@ from pipelines.ports import STTModel
 from pipelines.stt.committed import CommittedText
 from pipelines.stt.endpointing import LikelyEnd, TurnPolicy, UtteranceEnded
 from pipelines.stt.file import FALLBACK_LANGUAGE
-from pipelines.stt.formatting import TranscriptStyle, formatted
+from pipelines.stt.formatting import TranscriptStyle
 from pipelines.stt.live_speakers import SpeakerOptions, UtteranceVoices
 from pipelines.tasks import TaskSet
+from pipelines.text.redaction import Redaction
 from telemetry import tracing
 
 SURE_LANGUAGE = 0.5  # of the engine's probability
@@ -42,6 +43,7 @@ class SessionOptions:
     initial_prompt: str | None = None  # terms to expect
     keyterms: tuple[str, ...] = ()  # names and rare words, as they are to be written
     form: TranscriptStyle = TranscriptStyle()
+    redaction: Redaction | None = None  # masks
     utterance_end_ms: int = 500
     interim_ms: int | Callable[[], int] | None = None  # None: no interims
     words: bool = True  # of finals, with their times and confidence; without, texts come sooner
@@ -193,9 +195,6 @@ class UtteranceDecoder:
     async def _transcribe(self, request: TranscriptionRequest) -> Transcript:
         try:
             async with asyncio.timeout(self._limits.decode_timeout_s):
-                transcript = await self._transcriber.transcribe(request)
+                return await self._transcriber.transcribe(request)
         except TimeoutError:
             raise EngineLost("the recogniser did not answer in time") from None
-        if self._options.form == TranscriptStyle():
-            return transcript
-        return await asyncio.to_thread(formatted, transcript, self._options.form)

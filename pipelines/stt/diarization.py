@@ -9,13 +9,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain, count, groupby, pairwise, product
 from string import ascii_uppercase
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 
 from models.speaker.base import Embeddings
-from models.stt.base import Segment, Word
+from models.stt.base import Segment, Word, shifted
 from models.vad.base import VAD_SAMPLE_RATE
 from pipelines.audio.segments import Spans
 
@@ -81,6 +82,44 @@ class SpeakerUtterance:
     end: float
     text: str
     words: tuple[Word, ...]
+
+    def shifted(self, seconds: float) -> "SpeakerUtterance":
+        """With `seconds` added to its times."""
+        start, end = self.start + seconds, self.end + seconds
+        return replace(self, start=start, end=end, words=shifted(self.words, seconds))
+
+
+HeardSpeakers: TypeAlias = dict[str, tuple[list[float], float]]
+"""By name what was heard of the speakers so far, as `total` and `seconds` of a SpeakerVoice."""
+
+
+def link_speakers(
+    utterances: Sequence[SpeakerUtterance], voices: WindowEmbeddings, before: HeardSpeakers
+) -> tuple[SpeakerUtterance, ...]:
+    """The utterances of the next part of a recording under the names of the speakers `before` it,
+    to whom it adds what it heard."""
+    middles = voices.windows.mean(axis=1)
+    heard: dict[str, SpeakerVoice] = {}
+    for name in sorted({one.speaker for one in utterances}):
+        mine = [one for one in utterances if one.speaker == name]
+        inside = np.any([(one.start <= middles) & (middles <= one.end) for one in mine], axis=0)
+        if inside.any():
+            heard[name] = _part(voices, inside)
+    known = {name: SpeakerVoice(np.array(total), s) for name, (total, s) in before.items()}
+    pairs = sorted((-heard[a].likeness(known[b]), a, b) for a, b in product(heard, known))
+    names: dict[str, str] = {}
+    for unlikeness, name, other in pairs:
+        if unlikeness <= 0 and name not in names and other not in names.values():
+            names[name] = other
+    letters = (letter for letter in speaker_letters() if letter not in known)
+    for name, voice in heard.items():
+        if name in names:
+            voice.add(known[names[name]])
+        else:
+            names[name] = next(letters)
+        before[names[name]] = voice.total.tolist(), voice.seconds
+    first = next(speaker_letters())
+    return tuple(replace(one, speaker=names.get(one.speaker, first)) for one in utterances)
 
 
 def voice_windows(spans: Spans) -> Spans:

@@ -7,7 +7,8 @@ from typing import TypeAlias
 from models.errors import EngineError
 from models.stt.base import STT_SAMPLE_RATE, Segment, Word
 from pipelines.stt.diarization import SpeakerUtterance
-from pipelines.stt.file import confidence_of, separator_of
+from pipelines.stt.file import confidence_of
+from pipelines.stt.formatting import separator_of
 from pipelines.text.language_names import iso_code
 
 

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from models.speaker.base import EMBEDDING_SIZE
 from models.stt.base import (
     FILE,
     FINAL,
+    SPECULATIVE,
     STT_SAMPLE_RATE,
     DecodingOptions,
     Segment,
@@ -26,7 +28,7 @@ from models.stt.base import (
     Word,
 )
 from models.vad.base import VADEngine
-from pipelines.audio.decode.decoder import AudioDecoder
+from pipelines.audio.decode.decoder import MAX_DURATION_S, AudioDecoder
 from pipelines.audio.segments import Spans, SpeechSegment, find_speech_segments, spans_of
 from pipelines.errors import InvalidRequest
 from pipelines.fair_queuing import Owner
@@ -41,13 +43,13 @@ from pipelines.stt.diarization import (
     turns_of,
     voice_windows,
 )
-from pipelines.stt.formatting import TranscriptStyle, formatted
+from pipelines.stt.formatting import TranscriptStyle, formatted, separator_of
 from pipelines.text.language_names import LanguageNames, engine_codes, iso_code, name_language
+from pipelines.text.redaction import Redaction, Redactor
 
 IN_FLIGHT = 2  # concurrent calls of one file to the engine; other segments wait here
 MIN_FILTER_SAMPLES = 64  # a filter needs some signal to settle in
 FILTER_BLOCK = 1 << 18  # samples
-UNSPACED_LANGUAGES = frozenset({"zh", "yue", "ja", "th", "lo", "my"})
 FALLBACK_LANGUAGE = "en"  # of a file without speech
 TRANSLATION = "en"  # the language that speech is translated to
 PROMPT_CHARACTERS = 700  # about as much as an engine uses
@@ -68,6 +70,7 @@ class FileRequest:
     prompt: str = ""  # names and terms to expect, or the text before; only its end is used
     keyterms: tuple[str, ...] = ()  # names and rare words, as they are to be written
     form: TranscriptStyle = TranscriptStyle()
+    redaction: Redaction | None = None  # masks
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ class FileTranscript:
     duration_s: float
     segments: tuple[Segment, ...]
     utterances: tuple[SpeakerUtterance, ...] | None = None  # when speakers were asked for
+    voices: WindowEmbeddings | None = None  # the same
 
     @property
     def words(self) -> tuple[Word, ...]:
@@ -146,30 +150,37 @@ class TranscriptionPipeline:
         request: FileRequest,
         owner: Owner = "",
         decoding: AbstractAsyncContextManager[None] | None = None,
+        most_s: float = MAX_DURATION_S,
     ) -> DecodedRecording:
         """Decodes the file `path`, which lies in a temporary directory; then its length is known.
 
         It is decoded within `decoding`. Owners take turns (`AudioDecoder.decode`). Raises
         PipelineError or EngineError.
         """
+        request = await self.resolve(request)
+        second, first_channel = None, 0 if request.multichannel else None
+        decode = partial(self._decoder.decode, path, owner=owner, max_duration_s=most_s)
+        async with decoding or nullcontext():
+            audio = await decode(channel=first_channel)
+            if request.multichannel:
+                second = (await decode(channel=1)).pcm
+        return DecodedRecording(
+            audio.pcm,
+            audio.duration_s,
+            request,
+            self.profiles[request.profile],
+            str(owner),
+            second,
+        )
+
+    async def resolve(self, request: FileRequest) -> FileRequest:
+        """With the model's codes of languages. Raises InvalidRequest or EngineError."""
         language, languages = request.language, request.languages
         if language is not None or languages:
             known = await self._known()
             language = None if language is None else known_language(language, known, "language")
             languages = tuple(known_language(one, known, "languages") for one in languages)
-        second, first_channel = None, 0 if request.multichannel else None
-        async with decoding or nullcontext():
-            audio = await self._decoder.decode(path, owner=owner, channel=first_channel)
-            if request.multichannel:
-                second = (await self._decoder.decode(path, owner=owner, channel=1)).pcm
-        return DecodedRecording(
-            audio.pcm,
-            audio.duration_s,
-            replace(request, language=language, languages=languages),
-            self.profiles[request.profile],
-            str(owner),
-            second,
-        )
+        return replace(request, language=language, languages=languages)
 
     async def transcribe(self, recording: DecodedRecording) -> FileTranscript:
         """The text of a recording. Raises EngineError; cancelling stops the work."""
@@ -194,41 +205,49 @@ class TranscriptionPipeline:
         Closing it stops the work. Raises EngineError.
         """
         loop, threads = asyncio.get_running_loop(), self._threads.executor(owner=recording.owner)
+        request = recording.request
         decoding = await loop.run_in_executor(threads, self._prepare, recording)
         language = FALLBACK_LANGUAGE
-        segments: list[Segment] = []
+        heard: list[Segment] = []
+        growing, redaction, form = None, request.redaction, request.form
         places, embeddings = [np.zeros((0, 2))], [np.zeros((0, EMBEDDING_SIZE), np.float32)]
-        async with aclosing(decoding.transcripts()) as heard:
-            async for span, language, transcript in heard:
-                language = TRANSLATION if recording.request.translate else language
+        async with aclosing(decoding.transcripts()) as transcripts:
+            async for span, language, transcript in transcripts:
+                language = TRANSLATION if request.translate else language
                 start_s, end_s = span.start / STT_SAMPLE_RATE, span.end / STT_SAMPLE_RATE
                 if transcript.segments:
                     separator = separator_of(language)
                     text = separator.join(segment.text for segment in transcript.segments)
-                    yield HeardText(separator + text if segments else text, end_s)
-                segments += [segment.shifted(start_s) for segment in transcript.segments]
+                    text = separator + text if heard else text
+                    if redaction is not None:
+                        growing = growing or Redactor(replace(redaction, language=language))
+                        text = growing.push(text)
+                    yield HeardText(text, end_s)
+                heard += [segment.shifted(start_s) for segment in transcript.segments]
                 if transcript.voices is not None and len(transcript.voices):
                     windows = voice_windows(decoding.speech[span])
                     places.append(np.array(windows) / STT_SAMPLE_RATE + start_s)
                     embeddings.append(transcript.voices)
-        utterances = None
-        if recording.request.speakers:
+        if growing is not None:
+            yield HeardText(growing.push("", ends=True), recording.duration_s)
+        whole = Transcript(language, 1.0, tuple(heard))
+        redactor = None if redaction is None else Redactor(redaction)
+        written = await loop.run_in_executor(threads, formatted, whole, form, redactor, SPECULATIVE)
+        segments = written.segments
+        utterances = voices = None
+        if request.speakers:
             voices = WindowEmbeddings(np.concatenate(places), np.concatenate(embeddings))
             utterances = await loop.run_in_executor(
-                threads,
-                cluster_speakers,
-                tuple(segments),
-                voices,
-                separator_of(language),
-                recording.request.known,
+                threads, cluster_speakers, segments, voices, separator_of(language), request.known
             )
         yield FileTranscript(
             text=separator_of(language).join(segment.text for segment in segments),
             language=iso_code(language),
-            confidence=confidence_of(segments),
+            confidence=confidence_of(heard),
             duration_s=recording.duration_s,
-            segments=tuple(segments),
+            segments=segments,
             utterances=utterances,
+            voices=voices,
         )
 
     def _prepare(self, recording: DecodedRecording) -> "_FileDecoding":
@@ -297,7 +316,7 @@ class _FileDecoding:
         request, profile = self.recording.request, self.recording.profile
         terms = ", ".join(profile.terms.get(language or "", ()))
         prompt = request.prompt[-PROMPT_CHARACTERS:]
-        transcript = await self.transcriber.transcribe(
+        return await self.transcriber.transcribe(
             TranscriptionRequest(
                 pcm=self.pcm[segment.start : segment.end],
                 language=language,
@@ -316,7 +335,6 @@ class _FileDecoding:
                 voice_windows=voice_windows(self.speech[segment]) if request.speakers else (),
             )
         )
-        return await asyncio.to_thread(formatted, transcript, request.form)
 
 
 def _in_turns(channels: Sequence[FileTranscript]) -> FileTranscript:
@@ -366,11 +384,6 @@ def known_language(language: str, known: Sequence[str], field: str) -> str:
         if candidate in known:
             return candidate
     raise InvalidRequest(f"{field}: {language[:40]!r} is not supported; see /stt/languages")
-
-
-def separator_of(language: str) -> str:
-    """The separator of words in a language: none in scripts without spaces."""
-    return "" if language in UNSPACED_LANGUAGES else " "
 
 
 def text_of(transcript: Transcript) -> str:

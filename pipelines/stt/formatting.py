@@ -1,4 +1,5 @@
-"""How a transcript is written: numbers in digits, profanity masked, without punctuation."""
+"""How a transcript is written: without personal data, numbers in digits, profanity masked, without
+punctuation."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -7,14 +8,21 @@ from functools import cache
 
 from configs.load import load_yaml
 from configs.schema.transcription import ProfanityConfig
-from models.stt.base import Segment, Transcript, Word
-from pipelines.text.normalisation.number_words import NumberWords
+from models.stt.base import FINAL, INTERIM, Segment, Transcript, Word
+from pipelines.text.normalisation.number_words import words_for
+from pipelines.text.redaction import JOINT, MERGED, Redactor, masked
 
 MOST = 10_000  # numbers below it are known as words
 SMALL = 10  # numbers below it stay words where they stand alone
 LONGEST = 8  # words of a number
+UNSPACED_LANGUAGES = frozenset({"zh", "yue", "ja", "th", "lo", "my"})
 
-_MARKS = re.compile(r"^\W+|\W+$")
+_PROFANITY = load_yaml(ProfanityConfig, "profanity").words
+_MASK = re.compile(r"\[[A-Z_]+\]")
+# What is no part of a word. The vowel signs of Arabic and Indic scripts are no letters for `re`.
+_MARK = r"[^\w*\u0300-\u036f\u064b-\u0652\u0900-\u0963\u0966-\u0e4e]"
+_MARKS = re.compile(f"^{_MARK}+|{_MARK}+$")
+_END = re.compile(f"{_MARK}+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +34,46 @@ class TranscriptStyle:
     punctuate: bool = True  # as the recogniser does, with capitals; False: neither
 
 
-def formatted(transcript: Transcript, form: TranscriptStyle) -> Transcript:
-    """The transcript in that format, for languages with spaces between words; may take a second
-    at the first text of a language."""
+def separator_of(language: str) -> str:
+    """The separator of words in a language: none in scripts without spaces."""
+    return "" if language in UNSPACED_LANGUAGES else " "
+
+
+def formatted(
+    heard: Transcript, form: TranscriptStyle, masks: Redactor | None = None, urgency: int = FINAL
+) -> Transcript:
+    """The transcript without what `masks` finds, and in that format, for languages with spaces
+    between words; may take a second at the first text of a language."""
+    transcript = _redacted(heard, masks, urgency) if masks and heard.segments else heard
     if form == TranscriptStyle():
         return transcript
     segments = [_formatted(one, transcript.language, form) for one in transcript.segments]
     return replace(transcript, segments=tuple(segments))
+
+
+def _redacted(transcript: Transcript, redactor: Redactor, urgency: int) -> Transcript:
+    """With masks in texts and words, one word for each entity. Of an interim without its end, which
+    may become part of an entity; a final is remembered for the text after it."""
+    segments, separator = transcript.segments, separator_of(transcript.language)
+    said = [
+        (at, word)
+        for at, segment in enumerate(segments)
+        for word in segment.words or (Word(segment.text, segment.start, segment.end, 0.0),)
+    ]
+    text = JOINT.join(word.word for _, word in said)
+    redactor.redaction = replace(redactor.redaction, language=transcript.language)
+    plain = text.replace(JOINT, separator or JOINT)
+    taken, found = redactor.take(plain, separator, grows=urgency == INTERIM, keeps=urgency == FINAL)
+    kept: list[list[Word]] = [[] for _ in segments]
+    last = -1
+    for part in masked(text[: len(taken)].rstrip(), found).split(JOINT):
+        (at, word), last = said[last + 1], last + 1 + part.count(MERGED)
+        kept[at].append(replace(word, word=part.replace(MERGED, ""), end=said[last][1].end))
+    made = []
+    for segment, words in zip(segments, kept, strict=True):
+        if text := separator.join(word.word for word in words):
+            made.append(replace(segment, text=text, words=tuple(words) if segment.words else ()))
+    return replace(transcript, segments=tuple(made))
 
 
 def _formatted(segment: Segment, language: str, form: TranscriptStyle) -> Segment:
@@ -49,9 +90,11 @@ def _formatted(segment: Segment, language: str, form: TranscriptStyle) -> Segmen
 
 def _written(word: str, language: str, form: TranscriptStyle) -> str:
     bare = _MARKS.sub("", word)
-    if form.profanity_filter and bare.casefold() in _profanity().get(language, ()):
+    if form.profanity_filter and bare.casefold() in _PROFANITY.get(language, ()):
         word = word.replace(bare, bare[0] + "*" * (len(bare) - 1))
-    return word if form.punctuate else re.sub(r"^[^\w*]+|[^\w*]+$", "", word).lower()
+    if form.punctuate or _MASK.search(word):
+        return word
+    return _MARKS.sub("", word).lower()
 
 
 def _with_digits(words: Sequence[Word], numbers: dict[str, int]) -> Iterator[Word]:
@@ -67,7 +110,7 @@ def _with_digits(words: Sequence[Word], numbers: dict[str, int]) -> Iterator[Wor
         was_number = number is not None and (number >= SMALL or was_number or follows)
         last = words[end - 1]
         if was_number:
-            marks = re.split(r"\w(?=\W*$)", last.word)[-1]
+            marks = last.word.removeprefix(_END.sub("", last.word))
             mean = sum(word.confidence for word in words[at:end]) / length
             yield Word(f"{number}{marks}", words[at].start, last.end, round(mean, 4))
         else:
@@ -78,19 +121,15 @@ def _with_digits(words: Sequence[Word], numbers: dict[str, int]) -> Iterator[Wor
 def _plain(words: Sequence[Word]) -> str:
     """Only the last may have a mark after it."""
     text = " ".join(word.word for word in words).casefold().replace("-", " ")
-    return re.sub(r"\W+$", "", text).replace(" and ", " ")
+    return _END.sub("", text).replace(" and ", " ")
 
 
 @cache
 def _numbers(language: str) -> dict[str, int]:
-    words = NumberWords(language)
+    words = words_for(language)
     if not words.spells:
         return {}
     names = {words.year(year): year for year in range(1100, 2100)}
-    names |= {words.integer(str(number)): number for number in range(MOST)}
+    for kind in ("counted", "cardinal"):  # before a noun it may be another word
+        names |= {words.read(str(number), kind): number for number in range(MOST)}
     return {_plain([Word(name, 0, 0, 0)]): number for name, number in names.items()}
-
-
-@cache
-def _profanity() -> dict[str, frozenset[str]]:
-    return load_yaml(ProfanityConfig, "profanity").words

@@ -25,7 +25,7 @@ from pipelines.stt.diarization import (
 )
 from pipelines.stt.endpointing import FrameBuffer
 from pipelines.stt.events import LiveTranscript
-from pipelines.stt.file import separator_of
+from pipelines.stt.formatting import separator_of
 from pipelines.tasks import TaskSet
 from telemetry import metrics
 

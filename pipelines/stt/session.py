@@ -41,10 +41,12 @@ from pipelines.stt.events import (
     live_transcript,
 )
 from pipelines.stt.file import confidence_of, known_language, text_of
+from pipelines.stt.formatting import TranscriptStyle, formatted
 from pipelines.stt.hallucination import HallucinationFilter
 from pipelines.stt.live_speakers import LiveSpeakers
 from pipelines.stt.turns import TurnJudge, open_endpointer
 from pipelines.tasks import TaskSet
+from pipelines.text.redaction import Redactor
 from telemetry import metrics, tracing
 
 logger = logging.getLogger(__name__)
@@ -89,6 +91,7 @@ class LiveSession:
         self._ended: asyncio.Queue[EndedUtterance] = asyncio.Queue()
         self._backlog_s = 0.0  # audio of ended utterances without a transcript
         self._emitted = asyncio.Condition()
+        self._redactor = Redactor(options.redaction) if options.redaction else None
         self._tasks = TaskSet(on_failure=lambda *_: None)  # failures of discarded work are ignored
         self._speakers = LiveSpeakers(options.speakers, self._frames, self._tasks)
         self._turn_judge = TurnJudge(pipeline.turn_detector, self._endpointer, self._tasks)
@@ -275,7 +278,8 @@ class LiveSession:
             return
         if not self._hallucinations.is_hallucination(transcript, speech_s):
             confidence = confidence_of(transcript.segments)
-            await self._emit(EagerTranscript(text_of(transcript), confidence, speech_s))
+            shown = await self._written(transcript, SPECULATIVE)
+            await self._emit(EagerTranscript(text_of(shown), confidence, speech_s))
 
     async def _emit_final(self, ended: EndedUtterance) -> None:
         """Emits the final transcript of one utterance, or that its decoding failed."""
@@ -294,7 +298,8 @@ class LiveSession:
         ):
             self._decoder.note_language(transcript, len(ended.pcm))
             start_s = event.start / STT_SAMPLE_RATE
-            segments = [segment.shifted(start_s) for segment in transcript.segments]
+            shown = await self._written(transcript, FINAL)
+            segments = [segment.shifted(start_s) for segment in shown.segments]
         latency_s = self._clock() - ended.known_at
         language = transcript.language if transcript else self._decoder.language
         final = live_transcript(
@@ -319,6 +324,13 @@ class LiveSession:
             metrics.stt_utterances.labels("text" if heard.text else "empty").inc()
         await self._emit(heard)
 
+    async def _written(self, transcript: Transcript, urgency: int) -> Transcript:
+        """The transcript as it is shown."""
+        form = self._options.form
+        if self._redactor is None and form == TranscriptStyle():
+            return transcript
+        return await asyncio.to_thread(formatted, transcript, form, self._redactor, urgency)
+
     def _begin_interim(self) -> None:
         """At most one in flight, and none while an earlier text or a likely end is decoded."""
         utterance, interim_ms = self._utterance, self._options.interim_ms
@@ -342,9 +354,12 @@ class LiveSession:
             transcript = await decoding
             speech_s = samples / STT_SAMPLE_RATE
             if not self._hallucinations.is_hallucination(transcript, speech_s):
+                shown = await self._written(transcript, INTERIM)
+                if not shown.segments:
+                    return
                 interim = live_transcript(
                     utterance.sentence_id,
-                    transcript.segments,
+                    shown.segments,
                     transcript.language,
                     final=False,
                     start=utterance.speech_start,

@@ -128,8 +128,9 @@ def read_pls(text: str) -> list[Pronunciation]:
                 entries.append(Pronunciation(grapheme=grapheme.text or "", **values))
             except ValidationError as error:
                 fault = error.errors()[0]
-                where = f"pls: {grapheme.text!r}, {''.join(map(str, fault['loc']))}"
-                raise InvalidRequest(f"{where}: {fault['msg']}") from None
+                reason = fault["msg"].removeprefix("Value error, ")
+                where = ["pls", repr(grapheme.text), *map(str, fault["loc"]), reason]
+                raise InvalidRequest(": ".join(where)) from None
     return entries
 
 

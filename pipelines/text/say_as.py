@@ -1,6 +1,9 @@
 """SSML's `say-as`: how the content of one is read."""
 
 import re
+from datetime import date
+
+from babel.dates import format_skeleton
 
 from pipelines.text.normalisation.number_words import words_for
 
@@ -13,17 +16,24 @@ def say_as(written: str, kind: str, form: str, language: str) -> str:
     """
     words, numbers = words_for(language), re.findall(r"\d+", written)
     if kind in ("characters", "spell-out", "verbatim"):
-        return ", ".join(letter.upper() for letter in written if not letter.isspace())
+        letters = (words.mark(one) or one.upper() for one in written if not one.isspace())
+        return "\u202f" + ", ".join(letters)  # after that space "Chapter" has no Roman numeral
     if kind in ("digits", "telephone"):
-        plus = f"{words.mark('+')} " if written.startswith("+") else ""
-        return plus + ", ".join(map(words.digits, numbers))
+        return words.telephone(written)
+    if kind in ("cardinal", "number", "ordinal") and re.fullmatch("[IVXLCDM]+", written):
+        numbers = [written := words.read(written, "roman")]
     if kind in ("cardinal", "number") and [written.strip()] == numbers:
         return words.integer(numbers[0])
     if kind == "ordinal" and len(numbers) == 1 and len(numbers[0]) <= 9:
         return words.ordinal(int(numbers[0]))
-    if kind == "date" and {"d", "m"} <= set(form) and len(numbers) == len(form):
-        parts = dict(zip(form, map(int, numbers), strict=True))
-        year = parts.get("y")
-        century = 2000 if year is not None and year < 100 else 0
-        return words.date(parts["d"], parts["m"], year and year + century) or written
+    if kind == "date" and len(numbers) == len(form) and max(map(len, numbers), default=9) <= 4:
+        parts = dict(zip(form.lower(), map(int, numbers), strict=True))
+        if (year := parts.get("y")) is not None and year < 100:
+            year += 2000 if year < 70 else 1900
+        if {"d", "m"} <= parts.keys():
+            return words.date(parts["d"], parts["m"], year) or written
+        if year and 1 <= parts.get("m", 0) <= 12:
+            return format_skeleton("yMMMM", date(year, parts["m"], 1), locale=words.locale)
+        if year and len(parts) == 1:
+            return words.year(year)
     return written

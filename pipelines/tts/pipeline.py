@@ -16,7 +16,7 @@ from models.errors import EngineLost, UnknownVoice
 from models.tts.base import PackRef, SynthesisRequest
 from models.watermark.base import Watermark
 from pipelines.audio.watermarking import Watermarker
-from pipelines.errors import InvalidRequest, NothingToSpeak
+from pipelines.errors import InvalidRequest, NothingToSpeak, VoiceNotFound
 from pipelines.ports import TTSModel
 from pipelines.scheduling import DeadlineScheduler
 from pipelines.tasks import iterate_in_thread
@@ -27,13 +27,7 @@ from pipelines.text.segmentation import clean
 from pipelines.text.spoken_length import COUNTED, LETTERS_PER_S, most_spoken, spoken_lengths
 from pipelines.tts.dictionaries import Dictionaries
 from pipelines.tts.pacing import FairScheduler, InFlightChunk, PlaybackClock, PrefetchWindow
-from pipelines.tts.reading import (
-    PassageReader,
-    SpeechRequest,
-    SpokenPassage,
-    chunks_of,
-    parse,
-)
+from pipelines.tts.reading import PassageReader, SpeechRequest, SpokenPassage, chunks_of, parse
 from pipelines.tts.shaping import (
     SpeechProcessor,
     SpokenChunk,
@@ -297,13 +291,23 @@ class SpeechPipeline:
         )
         window = PrefetchWindow(
             plan.first,
-            lambda: asyncio.to_thread(next, plan.rest, None),
+            lambda: self._read_next(plan),
             lambda chunk, buffered_s: self._send(
                 plan, chunk, clock.deadline_s + buffered_s / passages[chunk.passage].tempo
             ),
             lambda: scheduler.admit(clock, is_slow=2 * voice.model.real_time_factor >= CROWDED),
         )
         return SynthesisRun(window, clock, processor, BEYOND_LONGEST * self._longest_of(request))
+
+    async def _read_next(self, plan: SpeechPlan) -> TextChunk | None:
+        """Raises VoiceNotFound once the voice is deleted or no longer shared."""
+        chunk = await asyncio.to_thread(next, plan.rest, None)
+        custom = None if chunk is None else plan.passages[chunk.passage].voice.custom
+        if custom is not None and self._custom is not None:
+            mine, voice_id = plan.request.workspace_id or 0, custom.info.voice_id
+            if await self._custom.find(mine, voice_id=voice_id) is None:
+                raise VoiceNotFound("the voice was deleted, or is no longer shared")
+        return chunk
 
     async def explain(self, plan: SpeechPlan) -> list[tuple[TextChunk, str]]:
         """Each chunk, and the symbols of its engine; "" for one that has none. Raises EngineError,

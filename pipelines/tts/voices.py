@@ -10,7 +10,7 @@ from uuid import UUID
 
 from configs.schema.voices import VoicesConfig
 from db.database import Database
-from db.voices.voices import Voice, ready_voices, voice_named, voice_of
+from db.voices.voices import Voice, ready_voices, visible_voice
 from models.base import Accent, ModelInfo, VoiceGender, VoiceInfo
 from models.errors import EngineLost
 from pipelines.errors import NotFound, VoiceNotFound, VoiceNotReady
@@ -34,7 +34,7 @@ class ReadyCustomVoice:
     """A voice that is ready, and its pack."""
 
     info: VoiceInfo  # the description, as for voices of models
-    workspace_id: int
+    workspace_id: int  # of its owner
     pack_file: str
     pack_digest: str
 
@@ -69,12 +69,10 @@ class ReadyCustomVoices:
     async def _look_up(
         self, workspace_id: int, voice_id: str | None, name_key: str | None
     ) -> ReadyCustomVoice | None:
-        found: Voice | None = None
-        if voice_id is not None:
-            if (identity := parse_id(voice_id)) is not None:
-                found = await self._database.read(voice_of, workspace_id, identity)
-        elif name_key is not None:
-            found = await self._database.read(voice_named, workspace_id, name_key)
+        which = name_key if voice_id is None else parse_id(voice_id)
+        if which is None:
+            return None
+        found = await self._database.read(visible_voice, workspace_id, which)
         if found is None:
             return None
         if found.status == "failed":
@@ -84,7 +82,7 @@ class ReadyCustomVoices:
         return _as_ready(found)
 
     async def ready(self, workspace_id: int) -> list[ReadyCustomVoice]:
-        """All ready voices, newest first; not cached. Raises DatabaseUnavailable."""
+        """All ready ones, also shared, newest first; not cached. Raises DatabaseUnavailable."""
         return [_as_ready(one) for one in await self._database.read(ready_voices, workspace_id)]
 
     def forget(self, voice_id: UUID, pack_digest: str | None) -> None:
@@ -190,11 +188,13 @@ class VoiceDirectory:
     async def find(
         self, voice_id: str | None, name: str | None = None, workspace_id: int | None = None
     ) -> AvailableVoice | None:
-        """The voice that the caller named; `voice_id` wins. None when neither is given.
+        """The voice that the caller named; `voice_id` wins, and `name` may be an id. None when
+        neither is given.
 
         A custom voice of the workspace comes before others of the same name.
         Raises VoiceNotFound, VoiceNotReady, EngineLost or DatabaseUnavailable.
         """
+        voice_id = voice_id or (name if name and parse_id(name) else None)
         if voice_id is not None:
             return await self._find_id(voice_id, workspace_id)
         return None if name is None else await self._find_name(name, workspace_id)

@@ -51,7 +51,7 @@ class Consent:
     _encryption: Encryption
     _config: ConsentConfig
     _stt: STTModel
-    _needed: ConsentNeeded = "off"
+    needed: ConsentNeeded = "off"
 
     def issue(
         self, workspace_id: int, language: str = "en", purpose: ConsentPurpose = "voice"
@@ -86,12 +86,12 @@ class Consent:
         """
         if token is not None:
             return self.open(workspace_id, token, purpose)
-        if self._needed == "spoken":
+        if self.needed == "spoken":
             raise InvalidRequest(
                 "consent_token: one of the files must begin with a sentence that POST "
                 "/consent-sentences issues together with this token"
             )
-        if words is None and (purpose == "speaker" or self._needed == "attest"):
+        if words is None and (purpose == "speaker" or self.needed == "attest"):
             raise InvalidRequest("consent: say what the speaker agreed to")
         return None
 
@@ -117,13 +117,14 @@ class Consent:
         checked: CheckedSamples,
         checker: SampleChecker,
         workspace_id: int,
+        first: int = 0,
     ) -> None:
-        """That a file begins with the sentence, read by the speaker of the others.
+        """That a file from index `first` on begins with it, read by the speaker of the others.
 
         Raises InvalidRequest or EngineError.
         """
-        place, said = await self.find(sentence, checked.openings, str(workspace_id))
-        await checker.check_speaker(said, checked, place, self._config.min_similarity)
+        place, said = await self.find(sentence, checked.openings[first:], str(workspace_id))
+        await checker.check_speaker(said, checked, first + place, self._config.min_similarity)
 
     async def find(
         self, sentence: ConsentSentence, openings: Sequence[Pcm], owner: str = ""

@@ -1,18 +1,13 @@
 """The queue of custom voices to fit, for the processes that fit them.
 
-The row of a voice is its job. A process claims it under a lease, renews the lease while it works,
-and publishes or fails the voice; each is one transaction with the ledger, the webhook event and the
-audit log. When a process dies, its lease expires, and another attempt resumes from the last
-checkpoint. Every method raises DatabaseUnavailable, and those that use files StorageUnavailable.
+The row of a voice is its job, as `pipelines.jobs.leases` has it; the process with the lease
+publishes or fails the voice.
 """
 
-import logging
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Self
-from uuid import UUID
 
 from sqlmodel import Session
 
@@ -23,34 +18,31 @@ from configs.settings import Settings
 from db.audit import SERVICE, audit
 from db.billing import ledger
 from db.database import Database, utc_now
-from db.files import expire_these_files, keep_file
-from db.voices import queue
-from db.voices.voices import Voice, samples_of
+from db.files import expire_these_files
+from db.voices.queue import claim_voice, delete_failed_voices, expect_waiting
+from db.voices.voices import Voice, recordings_of, samples_of, voice_of
 from db.webhooks import EventKind
 from models.tts.voice_pack import pack_digest
 from pipelines.billing.billing import Billing
-from pipelines.errors import NotFound, StorageUnavailable
+from pipelines.errors import NotFound
+from pipelines.jobs.leases import LeasedQueue
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
+from pipelines.voices.report import Preview
 from pipelines.voices.voice_object import voice_event
 from telemetry import metrics
 
-logger = logging.getLogger(__name__)
-
-HOLD = timedelta(days=7)  # of the price; extended until the voice is finished
-HOLD_LEFT = timedelta(days=6)  # a hold with less left is extended
-UNPUBLISHED_S = 3600.0  # until files expire that no voice refers to yet
-GIVEN_UP = "the voice could not be made; nothing was charged, and it may be tried again"
+STILL_SPOKEN = timedelta(hours=1)  # a pack that was replaced, by what began before then
 
 
 @dataclass(eq=False, repr=False)
-class VoiceQueue:
-    """In the fair order of db.voices.queue. A claimed voice is a copy of its row at the claim."""
+class VoiceQueue(LeasedQueue[Voice]):
+    """The queue of voices. A claimed voice is a copy of its row at the claim."""
 
-    _database: Database
-    _files: Files
-    _billing: Billing
     _work: VoiceWorkConfig
+
+    of_table = Voice
+    given_up = "the voice could not be made; nothing was charged, and it may be tried again"
 
     @classmethod
     def of(cls, settings: Settings, database: Database, encryption: Encryption) -> Self:
@@ -60,62 +52,17 @@ class VoiceQueue:
         return cls(database, Files(settings, database, encryption), billing, work)
 
     async def claim(self) -> Voice | None:
-        """The next voice, under a new lease; None when none is queued."""
+        """As before, with an estimated completion."""
         lease = secrets.token_hex(16)
-        return await self._database.run(queue.claim_voice, lease, utc_now(), self._work)
-
-    async def count_free(self) -> int:
-        """The number of queued voices, of all workspaces."""
-        return await self._database.read(queue.count_free, utc_now(), self._work)
-
-    async def held(self) -> set[tuple[UUID, str]]:
-        """Voices that are being fitted, with their leases."""
-        return await self._database.read(queue.held_leases, utc_now())
-
-    async def claimed(self, voice_id: UUID, lease: str, *, unexpired: bool = False) -> Voice | None:
-        """The result of `claim`, by its id and lease; None where `renew` would be False.
-
-        If `unexpired`, also None when the lease has expired.
-        """
-        at = utc_now() if unexpired else None
-        return await self._database.read(queue.voice_under, voice_id, lease, at)
+        return await self._database.run(claim_voice, lease, utc_now(), self._work)
 
     async def expect_waiting(self) -> None:
         """Updates the estimated completion of queued voices."""
-        await self._database.run(queue.expect_waiting, utc_now(), self._work)
-
-    async def renew(
-        self, claimed: Voice, progress: float | None = None, remaining_s: float | None = None
-    ) -> bool:
-        """Renews the lease, and stores the progress. False: the lease is lost, stop.
-
-        The voice was deleted or finished, or claimed by another process.
-        """
-
-        def renew(_: Session, voice: Voice) -> None:
-            voice.lease_until = utc_now() + timedelta(seconds=self._work.lease_s)
-            if progress is not None:
-                voice.progress = min(1.0, max(voice.progress, progress))
-            if remaining_s is not None:
-                voice.estimated_completion = utc_now() + timedelta(seconds=remaining_s)
-
-        return await self._change(claimed, renew)
-
-    async def give_back(self, claimed: Voice, *, failed: bool = False) -> None:
-        """Releases the lease of an unfinished voice, so that it can be claimed at once.
-
-        Counts as an attempt only if it `failed`.
-        """
-
-        def release(_: Session, voice: Voice) -> None:
-            voice.lease = voice.lease_until = None
-            voice.attempt -= 0 if failed else 1
-
-        await self._change(claimed, release)
+        await self._database.run(expect_waiting, utc_now(), self._work)
 
     async def samples(self, claimed: Voice) -> list[bytes]:
         """The recordings. Raises NotFound when the voice was deleted."""
-        samples = await self._database.read(samples_of, claimed.id)
+        samples = await self._database.read(recordings_of, claimed)
         if not samples:
             raise NotFound("the voice was deleted")
         return [await self._files.read(claimed.workspace_id, one.file_id) for one in samples]
@@ -126,28 +73,63 @@ class VoiceQueue:
             return None
         return await self._files.read(claimed.workspace_id, claimed.checkpoint_file)
 
-    async def keep_checkpoint(self, claimed: Voice, data: bytes) -> bool:
-        """Replaces the last checkpoint. False as `renew`."""
+    async def replaced_pack(self, claimed: Voice, engine: str) -> bytes | None:
+        """The pack that a version has to be better than, if `engine` speaks it. Raises NotFound."""
+        voice = await self._database.get(Voice, claimed.version_of) if claimed.version_of else None
+        if voice is None or voice.pack_file is None or voice.engine != engine:
+            return None
+        return await self._files.read(voice.workspace_id, voice.pack_file)
+
+    async def keep_checkpoint(
+        self, claimed: Voice, data: bytes, preview: Preview | None = None
+    ) -> bool:
+        """Replaces the last checkpoint, and the preview if there is one. False as `renew`."""
 
         def keep(session: Session, voice: Voice, stored: dict[str, str]) -> None:
-            _drop_checkpoint(session, voice)
+            old = [voice.checkpoint_file or "", *([voice.preview_file or ""] if preview else [])]
+            expire_these_files(session, old, utc_now())
             voice.checkpoint_file = stored["checkpoint"]
+            if preview is not None:
+                voice.preview_file, voice.preview_at = stored["preview"], utc_now()
+                voice.similarity = preview[1]
 
-        return await self._with_files(claimed, {"checkpoint": data}, keep)
+        parts = {"checkpoint": data, "preview": preview and preview[0]}
+        return await self._with_files(claimed, parts, keep)
 
     async def publish(
-        self, claimed: Voice, engine: str, pack: bytes, similarity: float, report: bytes | None
+        self,
+        claimed: Voice,
+        engine: str,
+        pack: bytes,
+        similarity: float,
+        report: bytes | None,
+        replaced_similarity: float | None = None,
     ) -> bool:
         """Makes the voice ready and captures its price. False as `renew`; nothing changes then.
 
-        `engine` is the name of the engine that speaks with the pack; the report is JSON.
+        `engine` is the name of the engine that speaks with the pack; the report is JSON. A version
+        fails unless it is more similar than its voice, of which `replaced_similarity` is measured
+        with the same recordings; else that is what it has.
         """
 
         def publish(session: Session, voice: Voice, stored: dict[str, str]) -> None:
-            voice.status = "ready"
-            voice.engine, voice.similarity = engine, similarity
-            voice.pack_file, voice.pack_digest = stored["voice"], pack_digest(pack)
-            voice.report_file = stored.get("report")
+            found = voice_of(session, voice.workspace_id, voice.version_of or voice.id, lock=True)
+            assert found is not None, "a voice is deleted with its versions"
+            before = replaced_similarity or found.similarity or 0.0
+            if found is not voice and similarity <= before:
+                voice.report_file = stored.get("report")
+                expire_these_files(session, [stored["voice"]], utc_now())
+                reason = (
+                    f"{similarity:.3f} like the recordings, and the voice {before:.3f}: it stays"
+                )
+                return self._fail(session, voice, "not_better", reason)
+            expire_these_files(session, [found.pack_file or ""], utc_now() + STILL_SPOKEN)
+            expire_these_files(session, [found.report_file or ""], utc_now())
+            voice.status, voice.similarity = "ready", similarity
+            found.engine, found.similarity, found.pitch_hz = engine, similarity, voice.pitch_hz
+            found.pack_file, found.pack_digest = stored["voice"], pack_digest(pack)
+            found.report_file = stored.get("report")
+            session.add(found)
             self._finish(session, voice)
             cost = self._billing.cost("voice", 1)
             charged = ledger.capture(session, voice.workspace_id, voice.operation, "voice", cost, 1)
@@ -173,29 +155,12 @@ class VoiceQueue:
             await self._delete_expired()
         return done
 
-    async def fail_hopeless(self) -> int:
-        """Fails voices whose attempts have all failed; returns how many."""
-
-        def fail(session: Session, workspace_id: int, voice_id: UUID) -> bool:
-            voice = queue.hopeless_voice(session, workspace_id, voice_id, utc_now(), self._work)
-            if voice is not None:
-                self._fail(session, voice, queue.NO_ATTEMPT_LEFT, GIVEN_UP)
-            return voice is not None
-
-        found = await self._database.read(queue.hopeless_voices, utc_now(), self._work)
-        return sum([await self._database.run(fail, *one) for one in found])
-
-    async def keep_holds(self) -> int:
-        """Extends credit holds of unfinished voices that were about to expire; returns how many."""
-        now = utc_now()
-        return await self._database.run(queue.extend_holds, now + HOLD, now + HOLD_LEFT)
-
     async def delete_failed(self, finished_before: datetime) -> int:
         """Deletes rows of voices that failed long ago, in batches; returns how many."""
-        return await self._database.run(queue.delete_failed_voices, finished_before)
+        return await self._database.run(delete_failed_voices, finished_before)
 
     def _fail(self, session: Session, voice: Voice, error: str, reason: str) -> None:
-        voice.status, voice.error, voice.reason = "failed", error, reason
+        voice.status, voice.error, voice.reason, voice.similarity = "failed", error, reason, None
         samples = [sample.file_id for sample in samples_of(session, voice.id)]
         expire_these_files(session, samples, utc_now())
         self._finish(session, voice)
@@ -209,7 +174,9 @@ class VoiceQueue:
         voice.finished_at = voice.estimated_completion = now
         voice.progress = 1.0
         voice.lease = voice.lease_until = None
-        _drop_checkpoint(session, voice)
+        unfinished = [voice.checkpoint_file or "", voice.preview_file or ""]
+        expire_these_files(session, unfinished, now)
+        voice.checkpoint_file = voice.preview_file = voice.preview_at = None
         session.add(voice)
         session.flush()
 
@@ -217,59 +184,3 @@ class VoiceQueue:
         self._billing.add_events(session, voice.workspace_id, (voice_event(kind, voice),))
         details = {"attempts": voice.attempt}
         audit(session, voice.workspace_id, kind, SERVICE, str(voice.id), details)
-
-    async def _change(self, claimed: Voice, change: Callable[[Session, Voice], None]) -> bool:
-        """Calls `change` with the row, locked, if the lease still holds."""
-
-        def work(session: Session) -> bool:
-            voice = queue.leased_voice(session, claimed)
-            if voice is not None:
-                change(session, voice)
-                session.add(voice)
-            return voice is not None
-
-        return await self._database.run(work)
-
-    async def _with_files(
-        self,
-        claimed: Voice,
-        parts: dict[str, bytes | None],
-        change: Callable[[Session, Voice, dict[str, str]], None],
-    ) -> bool:
-        """Stores `parts` by kind, and calls `change` with their ids, if the lease still holds.
-
-        Files are stored before the transaction, and expire if it never commits.
-        """
-        if not await self.renew(claimed):
-            return False  # its workspace may be deleted, and then files cannot be stored
-        stored: dict[str, str] = {}
-        for kind, data in parts.items():
-            if data is not None:
-                media_type = "application/json" if kind == "report" else "application/octet-stream"
-                stored[kind] = await self._files.put(
-                    claimed.workspace_id, kind, media_type, data, UNPUBLISHED_S
-                )
-
-        def keep(session: Session, voice: Voice) -> None:
-            for file_id in stored.values():
-                if not keep_file(session, claimed.workspace_id, file_id, None):
-                    raise StorageUnavailable("the files of the voice were deleted too early")
-            change(session, voice, stored)
-
-        done = await self._change(claimed, keep)
-        if not done:
-            await self._database.run(expire_these_files, list(stored.values()), utc_now())
-            await self._delete_expired()
-        return done
-
-    async def _delete_expired(self) -> None:
-        try:
-            await self._files.delete_expired()
-        except StorageUnavailable:  # housekeeping tries again
-            logger.warning("files_of_a_voice_left")
-
-
-def _drop_checkpoint(session: Session, voice: Voice) -> None:
-    if voice.checkpoint_file is not None:
-        expire_these_files(session, [voice.checkpoint_file], utc_now())
-        voice.checkpoint_file = None

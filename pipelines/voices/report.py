@@ -10,7 +10,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import av
 import numpy as np
@@ -36,6 +36,9 @@ LOUDER_DB = 8.0  # than the level used for embeddings
 SHOWN_S = 5.0  # of the recordings
 SILENT = 1e-9
 TOO_UNLIKE = "similarity_too_low"
+
+Preview: TypeAlias = tuple[bytes, float]
+"""Speech with the best style so far as Ogg Opus, and the similarity of the last generation's."""
 
 
 class _ReportPart(BaseModel):
@@ -63,7 +66,7 @@ class Pitch(_ReportPart):
 
     @model_validator(mode="after")
     def _fits(self) -> "Pitch":
-        if not len(self.hz_bins) - 1 == len(self.source) == len(self.clone) >= 1:
+        if not 1000 >= len(self.hz_bins) - 1 == len(self.source) == len(self.clone) >= 1:
             raise ValueError("source and clone have one share less than there are edges")
         return self
 
@@ -77,7 +80,7 @@ class Spectrum(_ReportPart):
 
     @model_validator(mode="after")
     def _fits(self) -> "Spectrum":
-        if not len(self.hz) == len(self.source_db) == len(self.clone_db) >= 2:
+        if not 1000 >= len(self.hz) == len(self.source_db) == len(self.clone_db) >= 2:
             raise ValueError("hz, source_db and clone_db are of one length")
         return self
 
@@ -90,6 +93,14 @@ class Judged(_ReportPart):
 
     similarity: FiniteFloat = Field(description="Cosine of embeddings; 1 is the same speaker.")
     stock_similarity: FiniteFloat | None = None
+    replaced_similarity: FiniteFloat | None = None  # of the voice that it is to replace
+    recordings_similarity: FiniteFloat | None = None  # of the others with the held-out ones
+    second_similarity: FiniteFloat | None = Field(
+        default=None,
+        description="By a second encoder, CAM++, that the search does not use: 0.1 for two people.",
+    )
+    stock_second_similarity: FiniteFloat | None = None
+    recordings_second_similarity: FiniteFloat | None = None
     wer: FiniteFloat | None = Field(
         default=None, description="Word error rate of a speech recogniser."
     )
@@ -130,7 +141,7 @@ class VoiceReport(_ReportPart):
     evaluations: int = Field(ge=0, description="Candidates that were tried.")
     seconds: FiniteFloat = Field(ge=0, description="Computing time of all attempts together.")
     similarity_curve: list[tuple[int, FiniteFloat]] = Field(
-        description="The best so far: [evaluation, similarity], in order."
+        max_length=5000, description="The best so far: [evaluation, similarity], in order."
     )
     stock: list[StockSimilarity] = Field(description="Every stock voice, the nearest first.")
     pitch: Pitch | None = None
@@ -198,7 +209,8 @@ def samples_of(sentence: str, source: Pcm, clone: NDArray[np.int16] | None) -> S
         return None
     shown = source[: int(SHOWN_S * SPEAKER_SAMPLE_RATE)]
     said = pcm16_to_float(clone.tobytes())
-    return Samples(sentence=sentence, source=_sound(shown), clone=_sound(said))
+    first, second = (base64.b64encode(ogg_opus(one)).decode() for one in (shown, said))
+    return Samples(sentence=sentence, source=first, clone=second)
 
 
 def best_so_far(curve: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
@@ -206,14 +218,10 @@ def best_so_far(curve: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
     return [(count, round(value, 4)) for (count, _), value in zip(curve, best, strict=True)]
 
 
-def _sound(pcm: Pcm) -> str:
+def ogg_opus(pcm: Pcm) -> bytes:
+    """A file of a signal at SPEAKER_SAMPLE_RATE, louder than LEVEL_DBFS by LOUDER_DB."""
     loud = np.clip(at_level(pcm) * 10 ** (LOUDER_DB / 20), -1, 1)
-    return base64.b64encode(_ogg_opus(np.asarray(loud * 32767, np.int16))).decode()
-
-
-def _ogg_opus(samples: NDArray[np.int16]) -> bytes:
-    """A file of mono samples at SPEAKER_SAMPLE_RATE."""
-    target = io.BytesIO()
+    samples, target = np.asarray(loud * 32767, np.int16), io.BytesIO()
     with av.open(target, "w", format="ogg") as file:
         stream = file.add_stream("libopus", rate=SPEAKER_SAMPLE_RATE, layout="mono")
         stream.bit_rate = BIT_RATE

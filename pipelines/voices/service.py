@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 from pydantic import ValidationError
@@ -16,7 +17,7 @@ from db.audit import audit
 from db.billing import ledger
 from db.database import Database, utc_now
 from db.errors import DatabaseError
-from db.files import expire_these_files, keep_file
+from db.files import expire_these_files
 from db.voices import voices
 from db.voices.queue import ends_in_turn
 from db.voices.voices import Voice, VoiceSample
@@ -24,10 +25,9 @@ from models.errors import EngineError
 from models.registry import TTS
 from models.stt.base import FILE, TranscriptionRequest
 from pipelines.accounts.authentication import UNAUTHORIZED, Principal
-from pipelines.billing.billing import Billing, to_usd
+from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
 from pipelines.errors import (
-    InsufficientCredit,
     InvalidRequest,
     NotFound,
     PipelineError,
@@ -37,15 +37,16 @@ from pipelines.errors import (
     VoiceNotFound,
     VoiceNotReady,
 )
+from pipelines.jobs.leases import HOLD
 from pipelines.ports import STTModel
-from pipelines.storage.files import Files
+from pipelines.storage.files import Files, keep_files
+from pipelines.temporary_directories import RECORDINGS, temporary_directory_in_thread
 from pipelines.text.language_names import accent_of, engine_codes, is_language, iso_code
 from pipelines.tts.voices import STILL_MADE, ReadyCustomVoices, VoiceDirectory, key_of, parse_id
 from pipelines.voices.checks import CheckedSamples, SampleChecker, SampleFile
-from pipelines.voices.consent import Consent, ConsentSentence
-from pipelines.voices.queue import HOLD
+from pipelines.voices.consent import Consent
 from pipelines.voices.report import VoiceReport
-from pipelines.voices.voice_object import VoiceGenderGiven, VoiceStatus, voice_event
+from pipelines.voices.voice_object import NewVoice, VoiceStatus, voice_event
 from telemetry import metrics
 
 logger = logging.getLogger(__name__)
@@ -55,21 +56,9 @@ FALLBACK_LANGUAGE = "en"
 LEAST_SHARE = 0.05  # of the price, for a voice that is deleted once a job has begun it
 _ONCE = uuid5(NAMESPACE_URL, "urn:antiphon:voice-asked-for-once")
 REPORT_URL_TTL_S = 3600.0
+MOST_RECORDINGS = 30  # of a voice with its versions
 NO_REPORT = "there is no report of this voice"
 NOT_FOUND = "the workspace has no voice of that id; GET /voices lists them"
-
-
-@dataclass(frozen=True, slots=True)
-class NewVoice:
-    """A request for a voice."""
-
-    name: str
-    description: str | None = None
-    language: str | None = None  # any code, such as en-GB; None: that of the samples
-    gender: VoiceGenderGiven = "neutral"
-    consent: str | None = None  # attested in words
-    consent_token: str | None = None  # of a spoken sentence
-    address: str | None = None  # of the client
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,41 +70,27 @@ class StoredReport:
     report: VoiceReport
 
 
+@dataclass(eq=False, repr=False)
 class CustomVoices:
     """Every method raises DatabaseUnavailable."""
 
-    def __init__(
-        self,
-        database: Database,
-        files: Files,
-        billing: Billing,
-        plans: PlansConfig,
-        config: CustomVoicesConfig,
-        checker: SampleChecker,
-        stt: STTModel,
-        directory: VoiceDirectory,
-        ready_voices: ReadyCustomVoices,
-        consent: Consent,
-    ) -> None:
-        self._database = database
-        self._files = files
-        self._billing = billing
-        self._plans = plans
-        self._work = config.work
-        self._engine = TTS.read(config.model).engine
-        self.rules = config.samples
-        self._checker = checker
-        self._stt = stt
-        self._directory = directory
-        self._ready_voices = ready_voices
-        self._consent = consent
+    database: Database
+    files: Files
+    billing: Billing
+    _plans: PlansConfig
+    _config: CustomVoicesConfig
+    _checker: SampleChecker
+    _stt: STTModel
+    directory: VoiceDirectory
+    ready_voices: ReadyCustomVoices
+    consent: Consent
+
+    def __post_init__(self) -> None:
+        self.rules, self._work = self._config.samples, self._config.work
+        self._engine = TTS.read(self._config.model).engine
 
     async def create(
-        self,
-        principal: Principal,
-        new: NewVoice,
-        files: Sequence[SampleFile],
-        operation: Operation,
+        self, principal: Principal, new: NewVoice, files: Sequence[SampleFile], operation: Operation
     ) -> Voice:
         """Checks and stores the samples, queues the voice, and holds its price.
 
@@ -125,55 +100,67 @@ class CustomVoices:
         """
         if (made := await self._made_before(principal, operation)) is not None:
             return made  # even if its consent token has expired since
-        sentence = self._consent.required(principal.workspace_id, new.consent, new.consent_token)
-        await self._database.read(self._check_room, principal.workspace_id)
+        sentence = self.consent.required(principal.workspace_id, new.consent, new.consent_token)
+        await self.database.read(self._check_room, principal.workspace_id, new.earlier)
         language = None if new.language is None else await self._known_language(new.language)
         least_ms = round(self.rules.min_total_seconds * 1000)
-        counted = self._billing.counted_failure
-        async with counted(principal.workspace_id, "stt", least_ms, operation):
-            return await self._create(principal, new, files, operation, sentence, language)
+        mine, earlier, owner = principal.workspace_id, new.earlier, str(principal.workspace_id)
+        async with self.billing.counted_failure(mine, "stt", least_ms, operation):
+            async with self._recordings(mine, earlier) as before:
+                if (count := len(before)) + len(files) > MOST_RECORDINGS:
+                    raise InvalidRequest(f"files: a voice has at most {MOST_RECORDINGS} recordings")
+                checked = await self._checker.check([*before, *files], mine)
+            if sentence is not None:
+                await self.consent.check_reader(sentence, checked, self._checker, mine, count)
+            voice_id = new_id(operation)
+            voice = Voice(
+                id=voice_id,
+                workspace_id=mine,
+                version_of=None if earlier is None else earlier.id,
+                name=new.name,
+                name_key=key_of(new.name),
+                description=new.description,
+                language=language or "",
+                accent=None if new.language is None else accent_of(new.language),
+                gender=new.gender,
+                pitch_hz=checked.pitch_hz,
+                estimated_completion=utc_now(),  # until the queue is known
+                operation=f"voice-{voice_id}",
+            )
+            if new.consent is not None or sentence is not None:
+                voice.consent = new.consent
+                voice.consent_sentence = None if sentence is None else sentence.text
+                voice.consent_by, voice.consent_address = principal.actor, new.address
+                voice.consent_at = utc_now()
+            if earlier is not None:
+                same = (earlier.language, earlier.accent, earlier.gender)
+                voice.language, voice.accent, voice.gender = same
+            elif language is None:
+                voice.language = await self._detect_language(checked, owner)
+            checked = replace(checked, samples=checked.samples[count:])
+            return await self._keep(principal, voice, checked)
 
-    async def _create(
-        self,
-        principal: Principal,
-        new: NewVoice,
-        files: Sequence[SampleFile],
-        operation: Operation,
-        sentence: ConsentSentence | None,
-        language: str | None,
-    ) -> Voice:
-        checked = await self._checker.check(files, principal.workspace_id)
-        if sentence is not None:
-            workspace_id = principal.workspace_id
-            await self._consent.check_reader(sentence, checked, self._checker, workspace_id)
-        voice_id = new_id(operation)
-        voice = Voice(
-            id=voice_id,
-            workspace_id=principal.workspace_id,
-            name=new.name,
-            name_key=key_of(new.name),
-            description=new.description,
-            language=language or await self._detect_language(checked, str(principal.workspace_id)),
-            accent=None if new.language is None else accent_of(new.language),
-            gender=new.gender,
-            pitch_hz=checked.pitch_hz,
-            estimated_completion=utc_now(),  # until the queue is known
-            operation=f"voice-{voice_id}",
-        )
-        if new.consent is not None or sentence is not None:
-            voice.consent = new.consent
-            voice.consent_sentence = None if sentence is None else sentence.text
-            voice.consent_by, voice.consent_address = principal.actor, new.address
-            voice.consent_at = utc_now()
-        return await self._keep(principal, voice, checked)
+    @asynccontextmanager
+    async def _recordings(self, mine: int, voice: Voice | None) -> AsyncIterator[list[SampleFile]]:
+        """The recordings of a voice, until the end of the block."""
+        async with temporary_directory_in_thread(RECORDINGS) as folder:
+            found: list[SampleFile] = []
+            for row in await self.database.read(voices.recordings_of, voice) if voice else ():
+                path = folder / row.file_id
+                data = await self.files.read(mine, row.file_id)
+                await asyncio.to_thread(path.write_bytes, data)
+                found.append(SampleFile(f"recording {len(found) + 1} of the voice", path))
+            yield found
 
-    async def check_room(self, principal: Principal, operation: Operation) -> None:
+    async def check_room(
+        self, principal: Principal, operation: Operation, earlier: Voice | None = None
+    ) -> None:
         """To be called before the recordings are received; `create` checks again.
 
         Raises PlanRequired or InsufficientCredit, unless this request created its voice before.
         """
         if await self._made_before(principal, operation) is None:
-            await self._database.read(self._check_room, principal.workspace_id)
+            await self.database.read(self._check_room, principal.workspace_id, earlier)
 
     async def page(
         self,
@@ -182,24 +169,34 @@ class CustomVoices:
         limit: int,
         status: VoiceStatus | None = None,
         language: str | None = None,
-    ) -> tuple[list[Voice], int]:
-        """One page, newest first, and the number of all; `page` from 1.
+        version_of: UUID | None = None,
+    ) -> tuple[list[tuple[Voice, str | None]], int]:
+        """One page, newest first, with the names of other owners, and the number of all.
 
         Raises InvalidRequest for an unknown `language`.
         """
         if language is not None and not is_language(language):
             raise InvalidRequest(f"language: {language[:40]!r} is not the code of a language")
         codes = None if language is None else engine_codes(language)
-        return await self._database.read(
-            voices.voices_page, principal.workspace_id, page, limit, status, codes
-        )
+        mine, which = principal.workspace_id, (page, limit, status, codes, version_of)
+        found, total = await self.database.read(voices.voices_page, mine, *which)
+        return [(one, name if one.workspace_id != mine else None) for one, name in found], total
 
     async def get(self, principal: Principal, voice_id: str) -> Voice:
         """Raises VoiceNotFound."""
-        identity = _parse(voice_id)
-        found = await self._database.read(voices.voice_of, principal.workspace_id, identity)
+        identity = parse_voice_id(voice_id)
+        found = await self.database.read(voices.voice_of, principal.workspace_id, identity)
         if found is None:
             raise VoiceNotFound(NOT_FOUND)
+        return found
+
+    async def ready(self, principal: Principal, voice_id: str) -> Voice:
+        """One that is ready, and no version. Raises VoiceNotFound or VoiceNotReady."""
+        found = await self.get(principal, voice_id)
+        if found.version_of is not None:
+            raise VoiceNotFound(NOT_FOUND)
+        if found.status != "ready":
+            raise VoiceNotReady(found.reason or STILL_MADE.format(found.id))
         return found
 
     async def report(self, principal: Principal, voice_id: str) -> StoredReport:
@@ -211,8 +208,8 @@ class CustomVoices:
 
     async def signed_report(self, file_id: str, expires: str, signature: str) -> StoredReport:
         """The report of a signed URL. Raises NotFound or StorageUnavailable."""
-        file = await self._files.find_signed(file_id, expires, signature)
-        voice = await self._database.read(voices.voice_of_report, file.workspace_id, file.id)
+        file = await self.files.find_signed(file_id, expires, signature)
+        voice = await self.database.read(voices.voice_of_report, file.workspace_id, file.id)
         if voice is None:
             raise NotFound(NO_REPORT)
         return await self._report_of(voice)
@@ -220,13 +217,13 @@ class CustomVoices:
     def report_address(self, voice: Voice) -> str:
         """The signed URL of its page, which works without a key for REPORT_URL_TTL_S."""
         assert voice.report_file, "the voice has a report"
-        return self._files.url(voice.report_file, voice.workspace_id, REPORT_URL_TTL_S, "reports")
+        return self.files.url(voice.report_file, voice.workspace_id, REPORT_URL_TTL_S, "reports")
 
     async def _report_of(self, voice: Voice) -> StoredReport:
         if voice.report_file is None:
             raise NotFound(NO_REPORT)
-        data = await self._files.read(voice.workspace_id, voice.report_file)
-        samples = await self._database.read(voices.samples_of, voice.id)
+        data = await self.files.read(voice.workspace_id, voice.report_file)
+        samples = await self.database.read(voices.recordings_of, voice)
         try:
             return StoredReport(voice, samples, VoiceReport.model_validate_json(data))
         except ValidationError as error:  # its text would have values of the report
@@ -239,16 +236,16 @@ class CustomVoices:
 
         Raises VoiceNotFound.
         """
-        identity, price = _parse(voice_id), self._billing.cost("voice", 1)
-        digest, files = await self._database.run(_delete, principal, identity, price)
-        self._ready_voices.forget(identity, digest)
+        identity, price = parse_voice_id(voice_id), self.billing.cost("voice", 1)
+        digest, files = await self.database.run(_delete, principal, identity, price)
+        self.ready_voices.forget(identity, digest)
         await self._delete_files(principal.workspace_id, identity, files)
 
     async def _delete_files(self, workspace_id: int, voice_id: UUID, file_ids: list[str]) -> None:
         try:
             for file_id in file_ids:
-                await self._files.delete(workspace_id, file_id)
-            await self._database.forget_deleted()
+                await self.files.delete(workspace_id, file_id)
+            await self.database.forget_deleted()
         except (StorageUnavailable, DatabaseError):  # they have expired: housekeeping tries again
             logger.warning("files_of_a_voice_left", extra={"voice_id": str(voice_id)})
 
@@ -257,15 +254,16 @@ class CustomVoices:
         if operation.name is None:
             return None
         voice_id = new_id(operation)
-        return await self._database.read(voices.voice_of, principal.workspace_id, voice_id)
+        return await self.database.read(voices.voice_of, principal.workspace_id, voice_id)
 
-    def _check_room(self, session: Session, workspace_id: int) -> None:
+    def _check_room(self, session: Session, workspace_id: int, earlier: Voice | None) -> None:
         """Raises PlanRequired, InsufficientCredit or Unauthorized."""
-        self._check_plan(session, session.get(Workspace, workspace_id))
-        if ledger.credit_of(session, workspace_id) < self._billing.cost("voice", 1):
-            raise self._insufficient_credit()
+        if earlier is None:
+            self.check_plan(session, session.get(Workspace, workspace_id))
+        if ledger.credit_of(session, workspace_id) < (cost := self.billing.cost("voice", 1)):
+            raise self.billing.refusal("voice", cost)
 
-    def _check_plan(self, session: Session, workspace: Workspace | None) -> None:
+    def check_plan(self, session: Session, workspace: Workspace | None) -> None:
         if workspace is None or workspace.id is None:
             raise Unauthorized(UNAUTHORIZED)
         most = self._plans.limits_of(workspace.plan).custom_voices
@@ -275,15 +273,9 @@ class CustomVoices:
                 "or subscribe to a larger plan"
             )
 
-    def _insufficient_credit(self) -> InsufficientCredit:
-        cost = to_usd(self._billing.cost("voice", 1))
-        return InsufficientCredit(
-            f"a voice costs {cost:.6f} USD, which is more than the credit of the workspace"
-        )
-
     async def _known_language(self, language: str) -> str:
         """The code of a language that voices support. Raises InvalidRequest or EngineLost."""
-        known = (await self._directory.custom_voice_model(self._engine)).languages
+        known = (await self.directory.custom_voice_model(self._engine)).languages
         for code in map(iso_code, engine_codes(language)):
             if code in known:
                 return code
@@ -293,7 +285,7 @@ class CustomVoices:
 
     async def _detect_language(self, checked: CheckedSamples, owner: str) -> str:
         """The language of the samples if custom voices support it; else English."""
-        known = (await self._directory.custom_voice_model(self._engine)).languages
+        known = (await self.directory.custom_voice_model(self._engine)).languages
         request = TranscriptionRequest(pcm=checked.excerpt, urgency=FILE, owner=owner)
         try:
             heard = iso_code((await self._stt.transcribe(request)).language)
@@ -313,7 +305,7 @@ class CustomVoices:
         try:
             for position, sample in enumerate(checked.samples):
                 data = await asyncio.to_thread(sample.file.path.read_bytes)
-                file_id = await self._files.put(
+                file_id = await self.files.put(
                     voice.workspace_id, "sample", sample.media_type, data, UNCLAIMED_S
                 )
                 file_ids.append(file_id)
@@ -329,7 +321,7 @@ class CustomVoices:
                         clipped_share=sample.clipped_share,
                     )
                 )
-            kept = await self._database.run(self._add, principal, voice, rows)
+            kept = await self.database.run(self._add, principal, voice, rows)
         except PipelineError:  # nothing was committed; other errors may follow a commit
             await self._delete_files(voice.workspace_id, voice.id, file_ids)
             raise
@@ -344,19 +336,24 @@ class CustomVoices:
         workspace = lock_workspace(session, workspace_id)
         if (made := voices.voice_of(session, workspace_id, voice.id)) is not None:
             return made  # by the same request, whose lease had expired
-        self._check_plan(session, workspace)
-        for sample in samples:
-            if not keep_file(session, workspace_id, sample.file_id, None):
-                raise StorageUnavailable("the samples were deleted while they were stored")
+        if voice.version_of is None:
+            self.check_plan(session, workspace)
+        elif not (found := voices.lock_with_versions(session, workspace_id, voice.version_of)):
+            raise VoiceNotFound(NOT_FOUND)
+        elif making := [one for one in found if one.status == "processing"]:
+            raise VoiceNotReady(STILL_MADE.format(making[0].id))
+        keep_files(session, workspace_id, (sample.file_id for sample in samples))
         now = utc_now()
         voice.created_at = now
-        voices.add_voice(session, voice, samples)
+        session.add(voice)
+        session.flush()
+        session.add_all(samples)
         voice.estimated_completion = dict(ends_in_turn(session, now, self._work))[voice.id]
-        cost = self._billing.cost("voice", 1)
+        cost = self.billing.cost("voice", 1)
         wish = (workspace_id, voice.operation, "voice", cost, now + HOLD, principal.key_id or 0)
         if not ledger.hold(session, *wish):
-            raise self._insufficient_credit()
-        self._billing.add_events(session, workspace_id, (voice_event("voice.created", voice),))
+            raise self.billing.refusal("voice", cost)
+        self.billing.add_events(session, workspace_id, (voice_event("voice.created", voice),))
         details = {
             "samples": len(samples),
             "consent": voice.consent is not None,
@@ -366,7 +363,7 @@ class CustomVoices:
         return voice
 
 
-def _parse(voice_id: str) -> UUID:
+def parse_voice_id(voice_id: str) -> UUID:
     """Raises VoiceNotFound."""
     if (identity := parse_id(voice_id)) is None:
         raise VoiceNotFound(NOT_FOUND)
@@ -381,24 +378,24 @@ def new_id(operation: Operation) -> UUID:
 def _delete(
     session: Session, principal: Principal, voice_id: UUID, price: int
 ) -> tuple[str | None, list[str]]:
-    """The digest of its pack, and its files. Settles the hold of its `price`."""
+    """The digest of its pack, and all files. Settles the holds of it and its versions."""
     workspace_id = principal.workspace_id
     # Locked before its voices, as in the erasure: no deadlocks.
     lock_workspace(session, workspace_id, shared=True)
-    voice = voices.voice_of(session, workspace_id, voice_id, lock=True)
-    if voice is None:
+    found = voices.lock_with_versions(session, workspace_id, voice_id)
+    if not found:
         raise VoiceNotFound(NOT_FOUND)
-    files = voices.files_of(session, voice)
+    files = [file for one in found for file in voices.files_of(session, one)]
     expire_these_files(session, files, utc_now())
-    status = voice.status
-    voices.delete_voice(session, voice)
-    if status == "processing" and (voice.attempt or voice.progress):
-        cost = round(price * max(voice.progress, LEAST_SHARE))
-        charged = ledger.capture(session, workspace_id, voice.operation, "voice", cost, 0)
-        metrics.charged_micro_usd.labels("voice").inc(charged.charged)
-    elif status == "processing":
-        ledger.release(session, workspace_id, voice.operation, "voice")
-    audit(
-        session, workspace_id, "voice.deleted", principal.actor, str(voice_id), {"status": status}
-    )
-    return voice.pack_digest, files
+    for voice in found:
+        session.delete(voice)
+        if voice.status == "processing" and (voice.attempt or voice.progress):
+            cost = round(price * max(voice.progress, LEAST_SHARE))
+            charged = ledger.capture(session, workspace_id, voice.operation, "voice", cost, 0)
+            metrics.charged_micro_usd.labels("voice").inc(charged.charged)
+        elif voice.status == "processing":
+            ledger.release(session, workspace_id, voice.operation, "voice")
+    session.flush()
+    details = {"status": found[-1].status}
+    audit(session, workspace_id, "voice.deleted", principal.actor, str(voice_id), details)
+    return found[-1].pack_digest, files

@@ -35,7 +35,8 @@ from pipelines.stt.live_speakers import MIN_NEW_S, SpeakerOptions
 from pipelines.tts.voices import parse_id
 from pipelines.voices.checks import SampleChecker, SampleFile
 from pipelines.voices.consent import Consent
-from pipelines.voices.service import NewVoice, new_id
+from pipelines.voices.service import new_id
+from pipelines.voices.voice_object import NewVoice
 
 MAX_SPEAKERS = 100
 NO_SPEAKER = "the workspace has no speaker of that id; GET /speakers lists them"

@@ -1,5 +1,6 @@
-"""A custom voice as responses and webhook events show it."""
+"""A custom voice as requests, responses and webhook events show it."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
@@ -13,6 +14,20 @@ VoiceGenderGiven = Literal["male", "female", "neutral"]
 
 Moment = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 """ISO 8601, UTC, to the millisecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewVoice:
+    """A request for a voice."""
+
+    name: str
+    description: str | None = None
+    language: str | None = None  # any code, such as en-GB; None: that of the samples
+    gender: VoiceGenderGiven = "neutral"
+    consent: str | None = None  # attested in words
+    consent_token: str | None = None  # of a spoken sentence
+    address: str | None = None  # of the client
+    earlier: Voice | None = None  # of which it is to be a version, in the same language
 
 
 class CustomVoice(BaseModel):
@@ -29,15 +44,23 @@ class CustomVoice(BaseModel):
     estimated_completion: Moment = Field(description="The actual time once it is finished.")
     progress: float = Field(description="Share of the work that is done, 0 to 1.")
     similarity: float | None = Field(
-        description="Of its speech to held-out recordings; 1 is the same speaker."
+        description="Of its speech or preview to held-out recordings; 1 is the same speaker."
     )
     reason: str | None = Field(description="Why it failed.")
+    preview_at: Moment | None = Field(description="When `GET /voices/{id}/preview` last changed.")
+    version_of: str | None = Field(description="The voice that it replaces if it is better.")
+    owner: str | None = Field(description="The workspace that shares it; null: this one.")
+    is_imported: bool
 
 
-def custom_voice(voice: Voice) -> CustomVoice:
+def custom_voice(voice: Voice, owner: str | None = None) -> CustomVoice:
     fields = {
         "id": str(voice.id),
         "is_custom": True,
+        "is_imported": voice.imported is not None,
+        "owner": owner,
+        "preview_at": voice.preview_at and iso_moment(voice.preview_at),
+        "version_of": voice.version_of and str(voice.version_of),
         "created_at": iso_moment(voice.created_at),
         "estimated_completion": iso_moment(voice.estimated_completion),
         "progress": round(voice.progress, 3),

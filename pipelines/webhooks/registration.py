@@ -66,6 +66,10 @@ class Webhooks:
         own = URL(settings.public_url).raw_host
         self._own_hosts = frozenset({own.lower().removesuffix(".")} if own else ())
 
+    def check(self, url: str) -> None:
+        """Raises InvalidUrl for an address that the service does not dial."""
+        check_url(url, self._own_hosts, self._allowed)
+
     async def register(
         self,
         principal: Principal,
@@ -74,7 +78,7 @@ class Webhooks:
         secret: str | None = None,
     ) -> Webhook:
         """Raises InvalidUrl, or InvalidRequest for the secret or at MAX_WEBHOOKS."""
-        check_url(url, self._own_hosts, self._allowed)
+        self.check(url)
         webhook = Webhook(
             id=uuid4(), workspace_id=principal.workspace_id, url=url, events=_in_order(events)
         )
@@ -97,7 +101,7 @@ class Webhooks:
     ) -> Webhook:
         """Raises NotFound, InvalidUrl, or InvalidRequest for the secret."""
         if change.url is not None:
-            check_url(change.url, self._own_hosts, self._allowed)
+            self.check(change.url)
         if change.secret is not None:
             signing_key(change.secret)  # raises when it is malformed
         changed = await self._database.run(self._change, principal, webhook_id, change)

@@ -6,6 +6,7 @@ import logging
 import socket
 import ssl
 import time
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -19,6 +20,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from configs.settings import BRAND, WebhookSettings
 from db.database import utc_now
 from db.deliveries import AttemptResult
+from pipelines.errors import FileTooLarge, InvalidUrl
 from pipelines.webhooks.targets import may_dial
 
 logger = logging.getLogger(__name__)
@@ -28,6 +30,7 @@ CONNECT_S = 5.0
 MAX_ANSWER_BYTES = 16 << 10  # read and discarded, so that a receiver can finish its response
 ANSWER_S = 1.0  # for the body, after the status has arrived
 RESOLVING_AT_ONCE = 256
+FETCH_S, FETCH_READ_S, FETCH_BYTES = 6 * 3600.0, 60.0, 1 << 18  # of a file that is fetched
 KEEP_ALIVE_S = 1.0  # servers close idle connections after 2 s or more
 # A receiver that restarts closes idle connections at any time: a message that finds one closed
 # takes the next.
@@ -40,6 +43,10 @@ class AddressRefused(OSError):
     def __init__(self) -> None:
         # The same text for all addresses: else aiohttp joins them to an error of another class.
         super().__init__(errno.EACCES, "the address may not be dialled")
+
+
+class FetchFailed(InvalidUrl):
+    """A file cannot be fetched; another try may succeed."""
 
 
 class OwnThreads(AbstractResolver):
@@ -152,6 +159,22 @@ class Sender:
                 "webhook_not_sent", extra={"reason": failure, "cause": type(error).__name__}
             )
         return AttemptResult(status, failure, milliseconds, retry_after_s)
+
+    async def fetch(self, url: str, most_bytes: int) -> AsyncGenerator[bytes, None]:
+        """The bytes at the address, in pieces. Raises FetchFailed or FileTooLarge."""
+        wait = aiohttp.ClientTimeout(total=FETCH_S, sock_connect=CONNECT_S, sock_read=FETCH_READ_S)
+        left = most_bytes
+        try:
+            async with self._session.get(url, allow_redirects=False, timeout=wait) as answer:
+                if answer.status != 200:
+                    raise FetchFailed(f"url: the answer has the status {answer.status}")
+                async for piece in answer.content.iter_chunked(FETCH_BYTES):
+                    left -= len(piece)
+                    if left < 0:
+                        raise FileTooLarge(f"url: the file is larger than {most_bytes >> 20} MB")
+                    yield piece
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise FetchFailed(f"url: cannot be fetched: {_error_class(error)}") from error
 
     def _guarded_socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
         family, kind, protocol, _, address = info

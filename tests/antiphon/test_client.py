@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from antiphon import Antiphon, AsyncAntiphon, ServiceError, SignatureError, verify_webhook
+from antiphon.types import ScriptTurn
 from configs.settings import PROJECT_DIR
 from pipelines.webhooks.signing import signature_headers, signing_key
 from tests.api.local_server import Server, serve_local
@@ -52,6 +53,28 @@ def test_every_method_waits_for_its_result(client: Antiphon, tmp_path: Path) -> 
     assert client.models()["data"] and client.usage()["usage"]
     assert client.create_token(scopes=["tts"])["token"].startswith("tk_")
     assert client.request("GET", "/auth/workspace")["id"]
+
+
+def test_dictionaries_scripts_and_the_options_of_transcripts(client: Antiphon) -> None:
+    made = client.save_dictionary("Products", [{"grapheme": "Nginx", "alias": "engine X"}])
+    pls = client.export_dictionary(made["id"])
+    client.save_dictionary("Products", pls, dictionary_id=made["id"])
+    assert [one["version"] for one in client.dictionaries()["data"]] == [2]
+    assert client.dictionary(made["id"], version=1)["entries"][0]["alias"] == "engine X"
+    explained = client.explain("Nginx costs $5.", pronunciations=[made["id"]])
+    assert explained["sentences"][0]["text"] == "engine X costs five dollars."
+    assert client.speak("<speak>Nginx.</speak>", pronunciations=[made["id"]])
+    assert client.delete_dictionary(made["id"])["success"]
+    turns: list[ScriptTurn] = [{"text": "Hello."}, {"text": "Yes.", "voice": "Bass", "pause": 1}]
+    assert len(client.explain(turns)["sentences"]) == 2
+    spoken = client.speak_script(turns, output_format="wav")
+    assert spoken.startswith(b"RIFF") and len(spoken) > 2 * 24_000
+    two = wav(bytes(4 * 16_000), rate=16_000, channels=2)
+    heard = client.transcribe(two, multichannel=True, keyterms=["Ann", "Bo"], numerals=True)
+    assert heard["utterances"] == [], heard
+    with pytest.raises(ServiceError, match="keyterms"):
+        client.transcribe(SPEECH, keyterms=["x" * 101])
+    assert isinstance(client.translate(SPEECH), str)
 
 
 async def test_the_same_methods_are_awaited(server: Server) -> None:

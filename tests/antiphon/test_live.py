@@ -8,6 +8,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from antiphon import AsyncAntiphon, ServiceError
+from antiphon.live import sentences
 from models.audio import float_to_pcm16
 from tests.antiphon.cutting_proxy import CuttingProxy, cutting_proxy
 from tests.api.sockets.conftest import SocketServer
@@ -107,6 +108,27 @@ async def test_a_text_that_is_written_is_spoken_whole_though_a_connection_is_los
     assert proxy.connections == 3
     # The pause before a sentence is not spoken again, so that some bytes are others.
     assert len(spoken[1]) == pytest.approx(len(spoken[0]), abs=PAUSE) and len(spoken[0]) > 2 * PAUSE
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("One two. Three", ["One two. ", "Three"]),
+        (
+            "One. <speak>Two. Three!\nFour.</speak> Five. Six",
+            ["One. ", "<speak>Two. Three!\nFour.</speak>", " Five. ", "Six"],
+        ),
+        (
+            '<?xml version="1.0"?>\n<speak>Two. Three.</speak>',
+            ['<?xml version="1.0"?>\n<speak>Two. Three.</speak>'],
+        ),
+        ("<speak>One. Two.", ["<speak>One. Two."]),
+    ],
+)
+async def test_a_document_of_ssml_is_one_sentence_of_a_growing_text(
+    text: str, found: list[str]
+) -> None:
+    assert await collected(sentences(pieces(text))) == found
 
 
 async def test_what_no_other_connection_would_mend_is_raised(server: SocketServer) -> None:

@@ -80,12 +80,12 @@ def test_work_is_kept_for_a_session_that_ended_and_not_for_another_user(
         assert run(page, "sessionStorage.length") == 0
         if other:
             sign_up(page, "other@example.com")
-            assert run(page, "labelled('Text').value").startswith("Good morning")
+            wait_until(page, "labelled('Text')?.value.startsWith('Good morning')")
             stored = "JSON.stringify({...localStorage})"
             assert run(page, f"{stored}.includes({json.dumps(SECRET)})") is False
         else:
             log_in(page, "ended@example.com")
-            assert run(page, "labelled('Text').value") == SECRET
+            wait_until(page, f"labelled('Text')?.value === {json.dumps(SECRET)}")
 
 
 def end_sessions(server: Server, email: str) -> None:

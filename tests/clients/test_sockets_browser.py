@@ -73,7 +73,7 @@ def test_a_browser_page_decodes_each_opus_chunk_by_itself(
     assert seen["seconds"] == pytest.approx(spoken["seconds"], rel=0.1)
 
 
-@pytest.mark.parametrize("sample_rate", [44_100, 48_000])
+@pytest.mark.parametrize("sample_rate", [pytest.param(44_100, marks=pytest.mark.slow), 48_000])
 def test_browser_microphone_audio_is_transcribed_at_its_sample_rate(
     speech_server: Server, page: Page, spoken: dict[str, Any], sample_rate: int
 ) -> None:

@@ -20,6 +20,7 @@ from deployments.operator import _parser
 from models.audio import float_to_pcm16, resample
 from tests.api.local_server import Server, local_settings, serve_local, serve_services
 from tests.api.local_services import local_services
+from tests.api.native.voices.test_sealed_files import sealed
 from tests.api.replaced import with_listening
 from tests.hostile.audio_files import wav
 from tests.migrated import migrate
@@ -108,9 +109,49 @@ def test_speech_is_played_by_the_program_that_is_installed(shell: Shell, tmp_pat
 
 def test_recordings_are_transcribed_into_each_format(shell: Shell, recording: Path) -> None:
     assert shell.output("listen", str(recording)).count("\n") == 1
+    assert shell.output("listen", str(recording), "--redact", "name,phone").count("\n") == 1
+    assert shell.run("listen", str(recording), "--redact", "names").returncode == 1
     assert "duration" in json.loads(shell.output("listen", str(recording), "--format", "json"))
     shell.output("listen", str(recording), "--format", "vtt", "--write")
     assert recording.with_suffix(".vtt").read_text().startswith("WEBVTT")
+
+
+@pytest.fixture
+def voice_file(tmp_path: Path) -> Iterator[tuple[Shell, Path]]:
+    """A sealed file of a voice, and the shell of its service."""
+    services, file = local_services(local_settings(tmp_path)), tmp_path / "ann.voice"
+    file.write_bytes(sealed(services, {}))
+    with serve_services(services) as server:
+        yield Shell(tmp_path, ANTIPHON_URL=server.url, ANTIPHON_KEY=server.key), file
+
+
+def test_a_voice_is_imported_renamed_shared_exported_and_deleted(
+    voice_file: tuple[Shell, Path], tmp_path: Path
+) -> None:
+    shell, file = voice_file
+    voice = shell.json("voices", "import", str(file))
+    assert voice["status"] == "ready" and voice["is_imported"]
+    assert "Ann" in shell.output("voices", "mine")
+    assert "Beth" in shell.output("voices", "rename", voice["id"], "Beth")
+    assert json.loads(shell.output("voices", "report", voice["id"]))["name"] == "Beth"
+    share = shell.json("voices", "share", voice["id"], "friend@example.com", "--yes")
+    assert share["accepted_at"] is None and share["id"] in shell.output("voices", "shares")
+    assert shell.run("voices", "accept", share["id"]).returncode == 1  # it is the owner's
+    shell.output("voices", "unshare", share["id"])
+    copy = tmp_path / "copy.voice"
+    secret = ("--passphrase", "a long passphrase")
+    shell.output("voices", "export", voice["id"], str(copy), *secret)
+    assert copy.stat().st_size > 500_000
+    noise = tmp_path / "noise.wav"
+    noise.write_bytes(b"no audio")
+    refused = shell.run("voices", "improve", voice["id"], "Better", str(noise))
+    assert (refused.returncode, b"not MP3" in refused.stderr) == (1, True)
+    shell.output("voices", "delete", "--yes", voice["id"])
+    wrong = shell.run("voices", "import", str(copy), "--passphrase", "another passphrase")
+    assert (wrong.returncode, b"passphrase" in wrong.stderr) == (1, True)
+    again = shell.json("voices", "import", str(copy), *secret)
+    assert again["name"] == "Beth"
+    shell.output("voices", "delete", "--yes", again["id"])
 
 
 def test_live_audio_is_transcribed_from_a_pipe(shell: Shell, recording: Path) -> None:
@@ -139,6 +180,45 @@ def test_models_are_listed_and_a_configuration_is_checked(shell: Shell, tmp_path
         done = shell.run("models", command, str(wrong))
         assert done.returncode == 1 and b"ANTIPHON_DATA" in done.stderr
     assert b"fetch" in shell.run("models", "pull", "--help").stdout
+
+
+def test_a_text_is_explained_and_spoken_with_markup_and_dictionaries(
+    shell: Shell, tmp_path: Path
+) -> None:
+    names = ("pronunciations", "create", "Products", "Nginx=engine X", "SQL=/ˈsiːkwəl/")
+    assert shell.output(*names) == "Products, version 1: 2 entries\n"
+    text = "Nginx costs $5."
+    assert "engine X costs five dollars." in shell.output("explain", text, "-p", "Products")
+    marked = shell.json("explain", "--ssml", "<say-as interpret-as='characters'>BBC</say-as>")
+    assert marked["sentences"][0]["text"] == "B, B, C"
+    pls = tmp_path / "Products.pls"
+    pls.write_text(shell.output("pronunciations", "export", "Products"), encoding="utf-8")
+    assert "<alias>engine X</alias>" in pls.read_text(encoding="utf-8")
+    assert "version 2: 2 entries" in shell.output("pronunciations", "import", str(pls))
+    spoken = tmp_path / "a.wav"
+    document = '<speak>Nginx.<break time="1s"/></speak>' + " " * 4000  # is not cut
+    shell.output("speak", document, "-p", "Products", "-o", str(spoken))
+    with wave.open(str(spoken)) as file:
+        assert file.getnframes() > file.getframerate()
+    shell.output("pronunciations", "delete", "Products", "--yes")
+    assert "Products" not in shell.output("pronunciations", "list")
+
+
+def test_transcripts_have_the_options_that_are_asked_for(shell: Shell, tmp_path: Path) -> None:
+    two = tmp_path / "two.wav"
+    two.write_bytes(wav(float_to_pcm16(np.repeat(loud(1.0), 2)), rate=16_000, channels=2))
+    style = ("--numerals", "--profanity-filter", "-k", "Quixbury, Zorblatt")
+    assert shell.json("listen", str(two), "--multichannel", *style)["utterances"] == []
+    one_channel = tmp_path / "one.wav"
+    one_channel.write_bytes(wav(float_to_pcm16(loud(1.0)), rate=16_000))
+    alone = shell.run("listen", str(one_channel), "--multichannel")
+    assert alone.returncode == 1 and b"one channel" in alone.stderr
+    refused = shell.run("listen", str(two), "-k", "x" * 101)
+    assert refused.returncode == 1 and b"keyterms" in refused.stderr
+    live = shell.run("listen", "--live", "--raw", "-k", "x" * 101, given=bytes(3200))
+    assert live.returncode == 1 and b"keyterms" in live.stderr
+    translated = shell.run("listen", str(two), "--translate", "--speakers")
+    assert b"Traceback" not in translated.stderr
 
 
 def test_a_chat_is_answered_and_continued(shell: Shell) -> None:
@@ -204,6 +284,9 @@ def test_a_login_stores_a_key_that_only_the_user_can_read_and_only_that_service_
         (("keys", "delete", "7"), 1, "no API key"),
         (("--url", "127.0.0.1:9", "usage"), 2, "has to begin with http"),
         (("talk",), 2, "is installed to record"),
+        (("explain", "<speak>a<brake/></speak>"), 1, "column 9: <brake> is not supported"),
+        (("speak", "x", "-o", "a.mp3", "-p", "None"), 1, "there is no dictionary None"),
+        (("pronunciations", "create", "a", "b"), 1, "entries.0"),
         (("fly",), 2, "No such command"),
     ],
 )

@@ -35,6 +35,7 @@ def service(**variables: str) -> Iterator[tuple[Service, str]]:
             yield running, f"http://127.0.0.1:{dashboard}"
 
 
+@pytest.mark.slow  # tests/promises looks at the sockets of a service that runs anyway
 def test_with_the_default_host_every_socket_of_the_service_and_of_ray_is_on_the_loopback() -> None:
     with service() as (running, dashboard):
         found = listeners(running.pid)

@@ -145,13 +145,13 @@ async def hang_postgres(running: Running) -> None:
 
 FAULTS = [
     kill_gateway,
-    kill_speaker,
     kill_controller,
-    kill_worker,
     kill_redis,
     kill_postgres,
 ]
 MORE_FAULTS = [
+    kill_speaker,  # as test_sockets.py does, for one session
+    kill_worker,  # as test_worker.py does, for deliveries
     terminate_gateway,
     hang_postgres,
     hang_speaker,

@@ -1,5 +1,6 @@
 """Chat completions, and corrections in their shape."""
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator
@@ -21,6 +22,7 @@ from pipelines.billing.operation import Operation
 from pipelines.chat.pipeline import DEFAULT_MODEL, ChatRequest, Completion
 from pipelines.correction.pipeline import CorrectedCompletion
 from pipelines.correction.request import CorrectionRequest
+from pipelines.text.redaction import find_entities
 
 router = make_router("chat", scope="chat")
 
@@ -86,15 +88,18 @@ async def _collect(completion: Completion, began: float) -> dict[str, Any]:
         "usage": usage_body(completion.usage),
         "chat_id": None if completion.chat_id is None else str(completion.chat_id),
         "response_time_ms": _milliseconds_since(began),
-        **_correction(completion),
+        **await _extras(completion),
     }
 
 
-def _correction(completion: Completion) -> dict[str, Any]:
-    """The additional fields of the answer of a finished correction; none for a chat."""
-    if not isinstance(completion, CorrectedCompletion):
+async def _extras(completion: Completion) -> dict[str, Any]:
+    """The additional fields of a finished correction, or of a chat with marks."""
+    if isinstance(completion, CorrectedCompletion):
+        return {"correction": correction_body(completion.original, completion.edits)}
+    if completion.marks is None:
         return {}
-    return {"correction": correction_body(completion.original, completion.edits)}
+    found = await asyncio.to_thread(find_entities, completion.answer.text, completion.marks)
+    return {"entities": [{"kind": one.kind, "start": one.start, "end": one.end} for one in found]}
 
 
 async def _frames(completion: Completion, began: float) -> AsyncGenerator[bytes, None]:
@@ -110,7 +115,7 @@ async def _frames(completion: Completion, began: float) -> AsyncGenerator[bytes,
                 yield frames.finish(delta.finish_reason)
         if completion.usage is None:
             raise EngineLost("the model ended without a finish reason")
-        more = _correction(completion)
+        more = await _extras(completion)
         yield frames.done(_milliseconds_since(began), completion.usage, **more)
     except Exception as error:  # the status line was sent: every failure becomes an event
         yield error_frame(error)
@@ -140,6 +145,8 @@ def _to_chat_request(
         save_chat=body.save_chat is not False and principal.retention != "zero",
         chat_id=None if body.chat_id is None else to_chat_id(body.chat_id),
         operation=operation,
+        redaction=body.redaction(),
+        marks=body.redaction("mark"),
     )
 
 

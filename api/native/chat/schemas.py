@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from api.http.bodies import NOT_BLANK, WHOLE, OneLine, RequestModel, Whole
+from api.http.bodies import NOT_BLANK, WHOLE, OneLine, RedactFields, RequestModel, Whole
 from models.llm.base import ChatMessage, SamplingOptions
 from models.llm.base import ToolChoice as EngineToolChoice
 from pipelines.chat.pipeline import DEFAULT_MODEL
@@ -16,6 +16,7 @@ from pipelines.correction.request import (
     CorrectionStyle,
     DictionaryEntry,
 )
+from pipelines.text.redaction import Entity
 
 MAX_MESSAGES = 1000
 MAX_TOOLS = 128
@@ -234,7 +235,7 @@ class StreamOptions(RequestModel):
     include_usage: bool | None = None  # accepted; usage always rides on the `done` line
 
 
-class ChatCompletionBody(CorrectionFields):
+class ChatCompletionBody(CorrectionFields, RedactFields):
     """A chat (`messages`), or a text to correct (`text`)."""
 
     model: Annotated[str, Field(max_length=200)] | None = DEFAULT_MODEL
@@ -272,6 +273,8 @@ class ChatCompletionBody(CorrectionFields):
             raise ValueError("messages: at least 1 message is required, or a text to correct")
         if self.text is not None and (self.tool or self.tools or self.format() is not None):
             raise ValueError("text: a correction takes neither tools nor response_format")
+        if self.text is not None and self.redact:
+            raise ValueError("redact: a text is corrected as it is, only messages are redacted")
         if self.logprobs or self.top_logprobs:
             raise ValueError("logprobs: log probabilities are not supported; omit it")
         return self
@@ -354,3 +357,4 @@ class ChatCompletion(BaseModel):
     chat_id: str | None = Field(description="Null when the turn is not saved.")
     response_time_ms: int
     correction: CorrectionBody | None = None  # absent unless a text was corrected
+    entities: list[Entity] | None = None  # of the content, with `redact_mode` mark

@@ -35,6 +35,7 @@ from pipelines.stt.events import (
 )
 from pipelines.stt.file import PROMPT_CHARACTERS, text_of
 from pipelines.stt.session import LiveSession
+from pipelines.text.redaction import find_entities, masked
 
 LEAST_COMMIT_S = 0.1
 MOST_ITEM_MS = 120_000
@@ -130,6 +131,7 @@ class InputListener:
                 languages=languages,
                 initial_prompt=self._expected,
                 keyterms=self._terms,
+                redaction=wanted.redaction() if wanted else None,
                 interim_ms=self._turns.interim_ms,
                 words=wants_logprobs or speakers is not None,
                 speakers=speakers,
@@ -203,6 +205,9 @@ class InputListener:
             transcript = await self._listening.transcriber.transcribe(request)
             await charge.capture_delivered(part.audio_ms)
         part.text = text_of(transcript).strip()
+        if wanted := self._settings.transcription:
+            redaction = wanted.redaction()
+            part.text = masked(part.text, find_entities(part.text, redaction) if redaction else ())
 
     def response_began(self, active: ActiveResponse) -> None:
         """To what the user has said."""

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from api.http.bodies import WHOLE, KeyTerms, KnownSpeakers, RequestModel, Whole
+from api.http.bodies import WHOLE, KeyTerms, KnownSpeakers, RedactFields, RequestModel, Whole
 from api.native.chat.schemas import MAX_MESSAGES, MAX_TOOLS, Tool
 from api.native.pronunciations import DictionaryNames
 from api.openai.realtime.faults import MISSING, RealtimeFault, fault_of, wrong, wrong_choice
@@ -34,7 +34,7 @@ IDLE_TIMEOUTS_MS = (5000, 30_000)
 MAX_SILENCE_MS = 10_000
 MAX_PADDING_MS = 5000
 MAX_OUTPUT_TOKENS = 4096
-MAX_LANGUAGES, MAX_KEYWORDS = 20, 100  # as in the form of transcriptions
+MAX_LANGUAGES = 20  # as in the form of transcriptions
 MAX_METADATA = 16
 G711_RATE = 8000  # Hz
 
@@ -122,7 +122,7 @@ class SparseModel(LenientModel):
         return {name: value for name, value in dump(self).items() if value is not None}
 
 
-class TranscriptionOptions(SparseModel):
+class TranscriptionOptions(SparseModel, RedactFields):
     """`model` and `delay` have no effect; `language` comes before `languages`."""
 
     model: Annotated[str, Field(max_length=200)] | None = None
@@ -132,10 +132,7 @@ class TranscriptionOptions(SparseModel):
         Annotated[list[Annotated[str, Field(max_length=35)]], Field(max_length=MAX_LANGUAGES)]
         | None
     ) = None
-    keywords: (
-        Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_length=MAX_KEYWORDS)]
-        | None
-    ) = None
+    keywords: KeyTerms | None = None
     keyterms: KeyTerms | None = None
     delay: Literal["minimal", "low", "medium", "high", "xhigh"] | None = None
     speaker_labels: bool | None = None

@@ -19,7 +19,7 @@ from pipelines.agents.drafts import Draft
 from pipelines.agents.interruption import EXPECTED, Heard, interrupts, text_between
 from pipelines.agents.items import Item, Part
 from pipelines.stt.events import EagerTranscript, LiveTranscript
-from pipelines.stt.file import separator_of
+from pipelines.stt.formatting import separator_of
 
 ECHO_S = 8.0  # of the agent's own words that a microphone may repeat
 NEW_WORDS = 2  # that the language model reads ahead at once

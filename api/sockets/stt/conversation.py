@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable
+from dataclasses import asdict
 from typing import Any, Literal, TypeVar
 
 from api.http.errors import to_api_error
@@ -31,10 +32,10 @@ from pipelines.billing.billing import to_usd
 from pipelines.errors import InsufficientCredit, InvalidAudio, PipelineError, public_error
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveSpeechStarted, LiveTranscript
-from pipelines.stt.file import separator_of
-from pipelines.stt.formatting import TranscriptStyle
+from pipelines.stt.formatting import TranscriptStyle, separator_of
 from pipelines.stt.session import LiveSession
 from pipelines.text.language_names import iso_code, name_language
+from pipelines.text.redaction import timed_entities
 
 logger = logging.getLogger(__name__)
 
@@ -142,6 +143,7 @@ class SttConversation:
                 no_speech_threshold=config.no_speech_threshold,
                 keyterms=tuple(config.keyterms),
                 form=TranscriptStyle(config.numerals, config.profanity_filter, config.punctuate),
+                redaction=config.redaction(),
                 speakers=speakers,
                 owner=str(workspace_id),
             ),
@@ -255,6 +257,8 @@ class SttConversation:
         ]
         for word, speaker in zip(words, heard.speakers, strict=False):
             word["speaker"] = speaker
+        marks = self._config.redaction("mark", heard.language)
+        found = timed_entities(heard.text, marks, heard.words) if marks and heard.final else ()
         return stt_event(
             "transcription",
             text=heard.text,
@@ -274,6 +278,7 @@ class SttConversation:
             words=words,
             **({"speaker": heard.speaker} if heard.turns else {}),
             utterance_end_ms=self._config.utterance_end_ms,
+            **({"entities": [asdict(one) for one in found]} if marks else {}),
         )
 
     async def _send_summary(self) -> None:

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
-from api.http.bodies import KeyTerms, KnownSpeakers
+from api.http.bodies import KeyTerms, KnownSpeakers, RedactFields
 from api.sockets.kernel.conversation import json_text, parse_tagged
 from pipelines.audio.decode.stream import LiveSampleRate
 
@@ -35,7 +35,7 @@ Milliseconds = Annotated[int, AfterValidator(lambda value: min(max(value, MIN_MS
 Languages = Annotated[list[Annotated[str, Field(max_length=40)]], Field(max_length=MAX_LANGUAGES)]
 
 
-class StartConfig(STTClientMessage):
+class StartConfig(STTClientMessage, RedactFields):
     """`encoding` and `sample_rate` only announce: each audio message names its own."""
 
     encoding: SocketEncoding = "mulaw"

@@ -46,6 +46,15 @@ class ResemblyzerConfig(NetworkConfig):
     batch_size: int = Field(default=16, ge=1, le=256)  # windows computed together
 
 
+class CampplusConfig(NetworkConfig):
+    """CAM++, trained on 200,000 speakers."""
+
+    engine: Literal["campplus"]
+
+
+SpeakerConfig = Annotated[ResemblyzerConfig | CampplusConfig, Field(discriminator="engine")]
+
+
 class QualityConfig(NetworkConfig):
     """DNSMOS, a network that predicts listeners' ratings of speech."""
 

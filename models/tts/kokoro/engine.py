@@ -21,7 +21,7 @@ from scipy.signal import oaconvolve
 
 from configs.schema.models.tts import KokoroConfig
 from models.audio import AudioChunk, Pcm, Span, symbols_of_words, timed
-from models.errors import UnknownVoice, WeightsCorrupt
+from models.errors import InvalidEngineRequest, UnknownVoice, WeightsCorrupt
 from models.runtimes.onnx import open_session
 from models.runtimes.openvino import OpenVinoModel, Values, tensor
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
@@ -44,6 +44,7 @@ TIMBRE, PROSODY = slice(0, 128), slice(128, 256)  # the halves of a style row
 FRAME_S = 0.025  # of the durations
 DURATIONS_LAG_S = 0.1  # measured in the audio: a symbol begins that much before its frames
 KEPT_SILENCE = 8  # frames
+MOST_FRAMES, MORE_FRAMES = 12, 80  # of a symbol on average, and of the pauses at both ends
 # Each new input length of the vocoder costs 0.1 s once, and 14 MB of memory permanently.
 STEP = 16
 LENGTHS: tuple[int, ...] = (*range(24, 96, 8), *range(96, 289, STEP))  # frames
@@ -156,6 +157,8 @@ class KokoroEngine(TTSEngine):
                 "speed": np.array([request.speed], np.float32),
             },
         )
+        if durations.sum() * request.speed > MOST_FRAMES * durations.size + MORE_FRAMES:
+            raise InvalidEngineRequest("the voice speaks no text: its pack is that of no speaker")
         yield empty
         values, lead_frames = sounding_part(durations, features, source)
         values["style"] = tensor(row[:, TIMBRE])

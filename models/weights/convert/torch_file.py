@@ -30,8 +30,8 @@ MAX_NUMBERS = 2**28  # elements of one storage
 Array = NDArray[Any]
 
 
-def read_tensors(path: Path, section: str) -> dict[str, Array]:
-    """The tensors of the dictionary `section` of a checkpoint, by name.
+def read_tensors(path: Path, section: str | None = None) -> dict[str, Array]:
+    """The tensors of a checkpoint, or of the dictionary `section` in it, by name.
 
     Raises WeightsCorrupt for any other file.
     """
@@ -44,6 +44,7 @@ def read_tensors(path: Path, section: str) -> dict[str, Array]:
     except (
         pickle.UnpicklingError,
         zipfile.BadZipFile,
+        AttributeError,
         EOFError,
         LookupError,
         TypeError,
@@ -52,14 +53,14 @@ def read_tensors(path: Path, section: str) -> dict[str, Array]:
         raise WeightsCorrupt(f"{path.name!r} is not a checkpoint of torch: {error}") from error
 
 
-def _read(file: BinaryIO, section: str) -> dict[str, Array]:
+def _read(file: BinaryIO, section: str | None) -> dict[str, Array]:
     """The format of torch before 1.6: the storages are at the end of the file."""
     storages: dict[str, Array] = {}
     if (_load(file), _load(file)) != (MAGIC, PROTOCOL):
         raise WeightsCorrupt("the file is of another format than torch's old one")
     if not _load(file)["little_endian"]:
         raise WeightsCorrupt("the file is big-endian")
-    tensors = _load(file, storages)[section]
+    tensors = _load(file, storages)
     for key in _load(file):
         storage = storages.pop(key)
         (length,) = np.frombuffer(file.read(8), "<i8")
@@ -68,22 +69,23 @@ def _read(file: BinaryIO, section: str) -> dict[str, Array]:
         storage[:] = np.frombuffer(file.read(storage.nbytes), storage.dtype, len(storage))
     if storages:
         raise WeightsCorrupt("the file lacks the numbers of a tensor")
-    return _contiguous(tensors)
+    return _contiguous(tensors, section)
 
 
-def _read_archive(archive: zipfile.ZipFile, section: str) -> dict[str, Array]:
+def _read_archive(archive: zipfile.ZipFile, section: str | None) -> dict[str, Array]:
     """The zip format: a pickle and one file per storage, in a folder of any name."""
     (folder,) = (name[:-8] for name in archive.namelist() if name.endswith("data.pkl"))
     storages: dict[str, Array] = {}
     with archive.open(f"{folder}data.pkl") as file:
-        tensors = _load(file, storages)[section]
+        tensors = _load(file, storages)
     for key, storage in storages.items():
         content = archive.read(f"{folder}data/{key}")
         storage[:] = np.frombuffer(content, storage.dtype, len(storage))
-    return _contiguous(tensors)
+    return _contiguous(tensors, section)
 
 
-def _contiguous(tensors: dict[str, Any]) -> dict[str, Array]:
+def _contiguous(checkpoint: dict[str, Any], section: str | None) -> dict[str, Array]:
+    tensors = checkpoint if section is None else checkpoint[section]
     return {
         name: np.ascontiguousarray(tensor)
         for name, tensor in tensors.items()
@@ -128,7 +130,7 @@ def _tensor(
         raise pickle.UnpicklingError("a tensor without a storage")
     last = sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
     if (
-        min(offset, *strides, *shape) < 0
+        min(offset, 0, *strides, *shape) < 0
         or offset + last >= len(storage)
         or math.prod(shape) > len(storage)
     ):

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 WORKER_MODULE = "pipelines.audio.decode.worker"
 MAX_DURATION_S = 600.0
-JOB_TIMEOUT_S = 30.0
+JOB_TIMEOUT_S = 30.0  # of MAX_DURATION_S
 KILL_TIMEOUT_S = 5.0
 MAX_WAITING = 32  # uploads; of more, owners with the longest queues get Overloaded
 MOST_WORKERS = 4
@@ -196,7 +196,8 @@ class DecoderProcess:
         ours.setblocking(False)
         process, answer = None, b""
         try:
-            async with asyncio.timeout(self._timeout_s):
+            longer = max(1.0, job["max_seconds"] / MAX_DURATION_S)
+            async with asyncio.timeout(self._timeout_s * longer):
                 with theirs:
                     process = await self.start()
                     files = [one.fileno() for one in (theirs, source, target)]

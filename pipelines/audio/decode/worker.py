@@ -33,6 +33,7 @@ from pipelines.audio.decode import sandbox
 from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio, PipelineError
 
 MAX_MEMORY_BYTES = 320 * 2**20  # of address space, beside the 200 MiB of the libraries
+USUAL_S = 600.0  # of audio, for which the next two are
 MAX_CPU_S = 10  # a file; ten minutes of an ordinary one take under one
 MAX_PCM_BYTES = 256 * 2**20  # of one upload, as float32 of all channels
 # Of packets and frames together, each some 5 to 10 us. Ordinary files have under 200 a second, Opus
@@ -98,8 +99,9 @@ class PcmWriter:
         self._seconds += samples.shape[1] / rate
         if self._seconds > self._max_seconds + CODEC_SLACK_S:
             raise AudioTooLong(f"the audio is longer than {self._max_seconds:g} seconds")
-        if self._samples * samples.itemsize > MAX_PCM_BYTES:
-            raise FileTooLarge(f"the audio decodes to more than {MAX_PCM_BYTES >> 20} MiB")
+        most_bytes = round(MAX_PCM_BYTES * _scale(self._max_seconds))
+        if self._samples * samples.itemsize > most_bytes:
+            raise FileTooLarge(f"the audio decodes to more than {most_bytes >> 20} MiB")
         if self._resampler is None or rate != self._resampler.from_hz:
             self._write(_EMPTY, last=True)
             self._resampler = StreamResampler(rate, self._rate)
@@ -122,6 +124,11 @@ class PcmWriter:
         if self._resampler is not None:
             block = self._resampler.process(block, last=last)
         self._target.write(np.clip(block, -1.0, 1.0).astype("<f4").tobytes())
+
+
+def _scale(max_seconds: float) -> float:
+    """How much more of everything a long recording may take."""
+    return max(1.0, max_seconds / USUAL_S)
 
 
 def decode(job: dict[str, Any], source: BinaryIO, target: BinaryIO) -> dict[str, Any]:
@@ -310,7 +317,7 @@ def _decode_in_child(job: dict[str, Any], reply: int, source: int, target: int, 
         os.closerange(first + 1, last)
     with open(source, "rb") as received, open(target, "wb") as pcm:
         most = int((job["max_seconds"] + 1) * job["sample_rate"]) * 4
-        sandbox.confine(MAX_CPU_S, most)
+        sandbox.confine(round(MAX_CPU_S * _scale(job["max_seconds"])), most)
         try:
             answer = decode(job, received, pcm)
             pcm.flush()

@@ -7,7 +7,6 @@ in the length of the text, whatever the text.
 import re
 import unicodedata
 
-from configs.schema.readings import KINDS
 from pipelines.text.normalisation.number_words import NumberWords, words_for
 from pipelines.text.normalisation.rewriting import rewriter
 
@@ -56,8 +55,8 @@ _TOKEN = re.compile(
   | (?P<date>(?<![\w.,/-])(?P<d1>\d{{1,2}})(?P<sep>[./-])(?P<d2>\d{{1,2}})(?P=sep)
       (?P<d3>\d{{4}}|\d{{2}})(?![\w/-]|[.,]\d))
   | (?P<time>(?<![\w.,:])(?P<hour>\d{{1,2}})[:h](?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d))?
-      (?![\w:])(?:[ ]?(?P<half>[AaPp])\.?[Mm]\b\.?)?)
-  | (?P<clock>(?<![\w.,:])(?P<clock_hour>1[0-2]|[1-9])[ ]?(?P<clock_half>[AaPp])\.?[Mm]\b\.?)
+      (?:[ ]?(?P<half>[AaPp])(?:[Mm]\b|\.[Mm]\b\.?)|(?![\w:])))
+  | (?P<clock>(?<![\w.,:])(?P<clock_hour>1[0-2]|[1-9])\ ?(?P<clock_ap>[AaPp])(?:[Mm]\b|\.[Mm]\b\.?))
   | (?P<phone>(?<![\w.,])(?:\+\d{{1,3}}[ .-]?)?(?:\(\d{{2,4}}\)[ .-]?)
       \d{{2,5}}(?:[ .-]\d{{2,4}}){{1,4}}(?!\w)
       | (?<![\w.,])\+\d{{1,3}}(?:[ .-]?\d{{1,8}}){{1,6}}(?!\w)
@@ -109,6 +108,8 @@ def normalise(text: str, language: str) -> str:
     if words.group_mark.isspace():
         text = _SPACED_GROUPS.sub(lambda match: match[0].replace(" ", "\u202f"), text)
     text = rewriter(language).rewrite(text)
+    if language == "de":  # "um 9 am Bahnhof" is no time of the morning
+        text = text.replace(" am ", "\u202fam ")
     spoken: list[str] = []
     position = 0
     while match := _TOKEN.search(text, position):
@@ -125,15 +126,6 @@ def normalise(text: str, language: str) -> str:
         spoken.append(said.replace(" ", "") if words.joined and not is_address else f" {said} ")
     spoken.append(text[position:])
     return _say_symbols("".join(spoken), words)
-
-
-def read_as(text: str, kind: str, language: str) -> str:
-    """`text` in words as a kind: "characters", "digits", "cardinal", "ordinal", "year", "month",
-    "telephone"; "date", "time", "currency", "unit" and any other as `normalise` recognises it.
-    """
-    if kind in KINDS - {"lower", "roman"}:
-        return words_for(language).read(text, kind)
-    return normalise(text, language)
 
 
 def _ascii_digits(text: str) -> str:
@@ -198,7 +190,7 @@ def _say_date(match: re.Match[str], words: NumberWords) -> str | None:
 def _say_time(match: re.Match[str], words: NumberWords) -> str:
     hour = int(match["hour"] or match["clock_hour"])
     minute = int(match["minute"] or 0)
-    half = match["half"] or match["clock_half"]
+    half = match["half"] or match["clock_ap"]
     if hour > 24:
         return words.telephone(match[0])
     said = [words.hour(hour)]

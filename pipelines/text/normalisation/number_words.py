@@ -202,6 +202,10 @@ class NumberWords:
             date = datetime.date(year or 2000, month, day)
         except ValueError:
             return None
+        if self.joined:
+            read = self.integer if self.language == "ja" else self.digits
+            above = f"{read(str(year))}年".replace(" ", "") if year else ""
+            return f"{above}{self.integer(str(month))}月{self.integer(str(day))}日"
         if self.language == "en":
             name = format_date(date, "MMMM", locale=self.locale)
             spoken = f"{name} {self.ordinal(day)}"

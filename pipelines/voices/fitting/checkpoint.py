@@ -7,11 +7,10 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import TypeAdapter
 
-from models.speaker.base import EMBEDDING_SIZE
 from pipelines.voices.fitting.equaliser import BANDS
-from pipelines.voices.fitting.search.search import PITCH_STATISTICS, SearchState
+from pipelines.voices.fitting.search.search import MEASUREMENTS, SearchState
 
-VERSION = 1
+VERSION = 2
 EVOLUTION = "evolution "  # prefix of the numbers of CMA-ES
 
 T = TypeVar("T")
@@ -28,7 +27,6 @@ def write_checkpoint(searched: SearchState, progress: object) -> bytes:
     evolution: dict[str, Any] = {
         EVOLUTION + name: value for name, value in searched.evolution.items()
     }
-    squares, products = zip(*searched.products, strict=True) if searched.products else ((), ())
     np.savez_compressed(
         target,
         version=np.array(VERSION),
@@ -43,8 +41,8 @@ def write_checkpoint(searched: SearchState, progress: object) -> bytes:
         through=np.array(searched.filters, np.float16),
         sentences=np.array(searched.sentences, np.int32),
         centres=np.array(searched.centres, np.float32),
-        squares=np.array(squares, np.float32),
-        products=np.array(products, np.float32),
+        squares=searched.squares.astype(np.float32),
+        products=searched.products.astype(np.float32),
         **evolution,
     )
     return target.getvalue()
@@ -67,13 +65,8 @@ def read_checkpoint(data: bytes, kind: type[T], size: int) -> tuple[SearchState,
                 sentences=parts["sentences"].tolist(),
                 curve=[(int(n), float(v)) for n, v in json.loads(parts["curve"].tobytes())],
                 centres=list(parts["centres"].astype(np.float64)),
-                products=list(
-                    zip(
-                        parts["squares"].astype(np.float64),
-                        parts["products"].astype(np.float64),
-                        strict=True,
-                    )
-                ),
+                squares=parts["squares"].astype(np.float64),
+                products=parts["products"].astype(np.float64),
                 evolution={
                     name.removeprefix(EVOLUTION): parts[name]
                     for name in parts.files
@@ -86,7 +79,7 @@ def read_checkpoint(data: bytes, kind: type[T], size: int) -> tuple[SearchState,
     except Exception as error:  # of NumPy, zip, zlib or even the tokenizer, for corrupt bytes
         raise CheckpointError("it cannot be read") from error
     shapes = {one.shape for one in searched.sounds}
-    if searched.centre.shape != (size,) or shapes - {(EMBEDDING_SIZE + PITCH_STATISTICS,)}:
+    if searched.centre.shape != (size,) or shapes - {(MEASUREMENTS,)}:
         raise CheckpointError("it is of another engine")
     if searched.bands.shape != (BANDS,):
         raise CheckpointError("it is of another filter")

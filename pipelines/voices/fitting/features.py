@@ -5,7 +5,7 @@ held out.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -13,7 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.audio import Pcm
-from models.speaker.base import SPEAKER_SAMPLE_RATE, Embedding, SpeakerEncoder
+from models.speaker.base import (
+    EMBEDDING_SIZE,
+    SPEAKER_SAMPLE_RATE,
+    Embedding,
+    Embeddings,
+    SpeakerEncoder,
+)
 from models.speaker.mel import Mels, mel_spectrum
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.measures import pitches_hz
@@ -24,6 +30,8 @@ from pipelines.temporary_directories import (
 )
 
 LEVEL_DBFS = -30.0  # embeddings depend on loudness, which does not depend on the speaker
+DELIVERED_DBFS = -15.0  # of speech at -16 LUFS, as `enhance` makes it; measured -14 to -15.5
+SOUND_SIZE = 2 * EMBEDDING_SIZE
 FRAME_SAMPLES = SPEAKER_SAMPLE_RATE // 50
 LOUD_PERCENTILE, SOFT_PERCENTILE = 95, 10
 SPEECH_RANGE_DB = 30.0  # below its loud parts
@@ -38,34 +46,46 @@ DECODED_WITHIN_S = 3600.0
 class TargetSpeaker:
     """One person's voice."""
 
-    embedding: Embedding  # of the recordings that the fit may use
-    held_out: Embedding  # of the recordings that only rate the result
+    embedding: Embedding  # [512] as `embed_both`, of the recordings that the fit may use
+    held_out: Embedding  # [512], of the recordings that only rate the result
+    second: Embeddings  # [2, 256], of both, by the encoder that the search does not use
     spectrum: NDArray[np.float32]  # mean power of the speech in each mel band
     pitches: NDArray[np.float32]  # Hz, of frames that have one
     excerpt: Pcm  # the longest recording, for the report
 
 
-def analyse(recordings: Sequence[Pcm], encoder: SpeakerEncoder) -> TargetSpeaker:
+def analyse(
+    recordings: Sequence[Pcm], encoder: SpeakerEncoder, second: SpeakerEncoder
+) -> TargetSpeaker:
     """Measures signals at SPEAKER_SAMPLE_RATE; blocking, about a second a minute."""
     used, kept = [], []
     for pcm in recordings:
         cut = len(pcm) - int(len(pcm) * HELD_OUT_SHARE)
         if len(pcm) - cut < MIN_PIECE_S * SPEAKER_SAMPLE_RATE:
             cut = len(pcm)  # too short to be split
-        used.append(at_level(pcm[:cut]))
+        used.append(pcm[:cut])
         if cut < len(pcm):
-            kept.append(at_level(pcm[cut:]))
-    embedding = encoder.embed_signals(used)
-    held_out = encoder.embed_signals(kept) if kept else embedding
+            kept.append(pcm[cut:])
+    kept = kept or used
+    embedding, held_out = (embed_both(map(at_level, some), some, encoder) for some in (used, kept))
+    seconds = np.stack([second.embed_signals(some) for some in (used, kept)])
+    used = [at_level(pcm) for pcm in used]
     speech = np.concatenate([pcm[spoken(pcm)] for pcm in used])
     spectra = np.concatenate([speech_frames(mel_spectrum(pcm)) for pcm in used])
     return TargetSpeaker(
         embedding=embedding,
         held_out=held_out,
+        second=seconds,
         spectrum=mean_spectrum(spectra),
         pitches=pitches_hz(speech),
         excerpt=max(used, key=len),
     )
+
+
+def embed_both(level: Iterable[Pcm], heard: Iterable[Pcm], encoder: SpeakerEncoder) -> Embedding:
+    """[512] of length 1: signals at LEVEL_DBFS and as they are heard. Cosines are means of two."""
+    both = [encoder.embed_signals(signals) for signals in (level, heard)]
+    return np.asarray(np.concatenate(both) / np.sqrt(2), np.float32)
 
 
 def decode_all(recordings: Sequence[bytes], sample_rate: int = SPEAKER_SAMPLE_RATE) -> list[Pcm]:
@@ -87,12 +107,12 @@ async def _decode_all(recordings: Sequence[bytes], sample_rate: int) -> list[Pcm
             return decoded
 
 
-def at_level(pcm: Pcm) -> Pcm:
-    """The signal with the root mean square of its speech at LEVEL_DBFS; silence is unchanged."""
+def at_level(pcm: Pcm, dbfs: float = LEVEL_DBFS) -> Pcm:
+    """The signal with the root mean square of its speech at that level; silence is unchanged."""
     power = float(np.square(pcm[spoken(pcm)]).mean(dtype=np.float64)) if len(pcm) else 0.0
     if power <= SILENT:
         return pcm
-    return np.asarray(pcm * (10 ** (LEVEL_DBFS / 20) / power**0.5), np.float32)
+    return np.asarray(pcm * (10 ** (dbfs / 20) / power**0.5), np.float32)
 
 
 def spoken(pcm: Pcm) -> NDArray[np.bool_]:

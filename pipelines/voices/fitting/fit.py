@@ -14,12 +14,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from configs.schema.voices import FitConfig
-from models.speaker.base import SpeakerEncoder
+from models.audio import pcm16_to_float
+from models.speaker.base import SpeakerEncoder, mean_embedding
 from pipelines.voices.fitting.checkpoint import CheckpointError, read_checkpoint, write_checkpoint
 from pipelines.voices.fitting.features import TargetSpeaker, analyse, decode_all
 from pipelines.voices.fitting.prior import FittingPrior, load_fitting_prior
 from pipelines.voices.fitting.search.search import Search, SearchState, SearchTrial
 from pipelines.voices.fitting.selection import (
+    QUALITY_SLACK,
     Candidate,
     SelectionResult,
     candidates_of,
@@ -30,6 +32,7 @@ from pipelines.voices.fitting.trials import (
     Outcome,
     Target,
     Trial,
+    load_second_encoder,
     pack_of,
     sentences_of,
 )
@@ -37,9 +40,11 @@ from pipelines.voices.report import (
     FailedFit,
     FittedVoice,
     Judged,
+    Preview,
     StockSimilarity,
     VoiceReport,
     best_so_far,
+    ogg_opus,
     pitch_of,
     samples_of,
     spectrum_of,
@@ -53,6 +58,7 @@ WINDOW = 6  # generations whose mean is compared with that of the WINDOW before
 MIN_GAIN = 0.002  # of similarity, else the search is over
 OTHER_LANGUAGE = 1000  # added to the numbers of sentences that are not those of the prior
 STOCK = "stock "  # prefix of the names of stock voices among those of candidates
+REPLACED = "replaced"  # the name of the voice that the new one is to replace
 TOO_UNCLEAR = "speech_not_understood"
 MAX_EXTRA_ERRORS = 0.2  # of words, above those of a stock voice
 
@@ -88,6 +94,8 @@ class Fit:
 
         `british` is the accent of English, and changes no other language.
         """
+        self.preview: Preview | None = None
+        self.replaced: bytes | None = None  # the pack of an earlier voice, rated beside the new one
         self._began = time.monotonic()
         self._speaker = speaker
         self._config = config
@@ -95,15 +103,16 @@ class Fit:
         self._language, self._sentences = sentences_of(language)
         self._first = 0 if self._language == FALLBACK_LANGUAGE else OTHER_LANGUAGE
         self._stock, self._native = prior.stock_for(speaker, language, gender, british=british)
-        self._search = Search(
-            prior.space, prior.mixtures, speaker, config.generation, config.seed, searched
-        )
+        floor = max(config.min_quality, prior.quality_of(self._native) - QUALITY_SLACK)
+        wanted = config.model_copy(update={"min_quality": floor})
+        self._search = Search(prior.space, prior.mixtures, speaker, wanted, searched)
         self._progress = progress or FitProgress()
         self._attempts: list[SearchTrial] = []
         self._names: dict[int, str] = {}  # of the voice that each rated trial speaks with
         self._rated: list[Outcome] = []  # the final ones
+        rows = prior.space.rows
         self.target = Target(
-            speaker.embedding, speaker.held_out, self._language, prior.space.rows, british
+            speaker.embedding, speaker.held_out, speaker.second[1], self._language, rows, british
         )
 
     @classmethod
@@ -123,7 +132,7 @@ class Fit:
 
         Decodes and measures; blocking, some seconds. Raises InvalidAudio or EngineError.
         """
-        speaker = analyse(decode_all(recordings), encoder)
+        speaker = analyse(decode_all(recordings), encoder, load_second_encoder())
         prior = prior or load_fitting_prior()
         state: tuple[SearchState | None, FitProgress | None] = None, None
         if checkpoint:
@@ -175,6 +184,7 @@ class Fit:
                 self._sentences.search[one.sentence - self._first],
                 self._prior.space.style(one.point),
                 one.bands.tolist(),
+                keep=one is self._attempts[0],  # the best so far, for the preview
             )
             for one in self._attempts
         ]
@@ -191,6 +201,10 @@ class Fit:
         else:
             self._search.observe(self._attempts, ordered)
             state.evaluations += len(ordered)
+            if (sound := ordered[0].sound) is not None:
+                spoken = [one.embeddings[0] for one in ordered if one.duration_s > 0]
+                similarity = float(mean_embedding(np.stack(spoken)) @ self.target.held_out)
+                self.preview = ogg_opus(pcm16_to_float(sound.tobytes())), similarity
             if self._is_searched():
                 state.candidates = candidates_of(self._prior.space, self._search.state)
 
@@ -242,6 +256,9 @@ class Fit:
         chosen, texts = self._chosen(), self._sentences.judge[: self._config.judge_sentences]
         trials = [self._rated_trial(chosen, text, keep=text == texts[0]) for text in texts]
         voices = dict.fromkeys((self._stock[0][0], self._native))
+        if self.replaced is not None:
+            said = [self._trial(text, (), name=REPLACED) for text in texts]
+            trials += [replace(one, style=None, pack=self.replaced) for one in said]
         return trials + [self._stock_trial(name, text) for name in voices for text in texts]
 
     def _trial(
@@ -286,6 +303,7 @@ class Fit:
         state, speaker, titles = self._progress, self._speaker, self._prior.titles
         stock = state.judgement[STOCK + self._native]
         nearest = state.judgement[STOCK + self._stock[0][0]]
+        replaced = state.judgement.get(REPLACED)
         sound = next((one.sound for one in self._rated if one.sound is not None), None)
         return VoiceReport(
             evaluations=state.evaluations,
@@ -300,6 +318,13 @@ class Fit:
             judged=Judged(
                 similarity=rating.held_out,
                 stock_similarity=max(stock.held_out, nearest.held_out),
+                replaced_similarity=None if replaced is None else replaced.held_out,
+                recordings_similarity=float(speaker.embedding @ speaker.held_out),
+                second_similarity=rating.second,
+                stock_second_similarity=max(
+                    (one.second for one in (stock, nearest) if one.second is not None), default=None
+                ),
+                recordings_second_similarity=float(speaker.second[0] @ speaker.second[1]),
                 wer=rating.error_rate,
                 stock_wer=stock.error_rate,
                 dnsmos=rating.quality,

@@ -40,6 +40,7 @@ LANGUAGES = {
 BRITISH = "b"  # among those of English
 EMBEDDING_STEP = 1 / 400  # embeddings are not negative, and no number of one is over 0.6
 SPECTRUM_STEP_DB = 0.4
+STOCK_SENTENCES = 4  # measurements of each stock voice
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +48,18 @@ class MixturePrior:
     """Measurements of speech of the engine without a filter."""
 
     points: Vectors  # [n, size of the space]
-    embeddings: Vectors  # [n, 256]
+    embeddings: Vectors  # [n, 512] as `embed_both`
     spectra: Vectors  # [n, 40], mean power in each mel band
     pitches: Vectors  # [n, 2], as pitch_statistics gives them
+    qualities: Vectors  # [n], mean opinion scores
     sentences: NDArray[np.int64]  # [n], of those that fits speak in English
-    stock: Vectors  # [voices of the space, 256], the mean embedding of each stock voice
+    stock: Vectors  # [voices of the space, 512], the mean embedding of each stock voice
     fingerprint: str  # of the space that the points are in
 
     def observations(self, space: StyleSpace) -> Observation:
         return Observation(
             space.style(self.points),
-            np.concatenate([self.embeddings, self.pitches], axis=1),
+            np.column_stack([self.embeddings, self.pitches, self.qualities]),
             self.sentences,
             np.zeros(len(self.points), np.bool_),
         )
@@ -89,6 +91,12 @@ class FittingPrior:
             native = [name for name in native if name[:1] == BRITISH]
         alike = [name for name in native if name[1:2] == gender[:1]]
         return ranked, (alike or native or names)[0]
+
+    def quality_of(self, voice: str) -> float:
+        """The mean opinion score of a stock voice, from the nearest measurements."""
+        point = self.space.point(self.space.stock[self.space.names.index(voice)])
+        near = np.argsort(np.square(self.mixtures.points - point).sum(axis=1))[:STOCK_SENTENCES]
+        return float(self.mixtures.qualities[near].mean())
 
 
 def load_fitting_prior() -> FittingPrior:
@@ -128,6 +136,7 @@ def read_prior(data: bytes) -> MixturePrior:
                 embeddings=embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True),
                 spectra=10 ** (-SPECTRUM_STEP_DB * parts["spectra"].astype(np.float64) / 10),
                 pitches=parts["pitches"].astype(np.float64),
+                qualities=parts["qualities"].astype(np.float64),
                 sentences=parts["sentences"].astype(np.int64),
                 stock=stock / np.linalg.norm(stock, axis=1, keepdims=True),
                 fingerprint=parts["fingerprint"].tobytes().hex(),

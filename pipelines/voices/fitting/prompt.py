@@ -33,6 +33,7 @@ from pipelines.voices.report import (
     FailedFit,
     FittedVoice,
     Judged,
+    Preview,
     VoiceReport,
     best_so_far,
     samples_of,
@@ -97,6 +98,9 @@ class PromptOutcome:
 
 class PromptFit:
     """Deterministic, whatever the order of the outcomes."""
+
+    preview: Preview | None = None  # its one round is short
+    replaced: bytes | None = None  # among the candidates, by its recording
 
     def __init__(
         self, target: PromptTarget, trials: list[PromptTrial], config: PromptConfig

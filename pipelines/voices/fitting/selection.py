@@ -12,8 +12,8 @@ from pipelines.voices.fitting.search.style_space import StyleSpace, Vectors
 from pipelines.voices.fitting.trials import Outcome, Target, mean_rating
 
 LAST = 6  # centres of a search, whose mean has less noise than the last one
-STYLES = (1.0, 0.85, 0.7)  # distances from the mean of the stock voices, as factors
-FILTERS = (1.0, 0.75)  # of the decibels of the filter
+STYLES = (1.0, 0.92, 0.85)  # distances from the mean of the stock voices, as factors
+FILTERS = (1.0, 0.85)  # of the decibels of the filter
 QUALITY_SLACK, QUALITY_COST = 0.1, 0.5  # of an opinion score below the stock voice
 ERROR_SLACK, ERROR_COST = 0.01, 1.0  # of the word error rate
 
@@ -37,6 +37,7 @@ class SelectionResult:
     quality: float | None
     spectrum: tuple[float, ...]
     pitches: tuple[float, ...]
+    second: float | None = None  # with the held-out recordings, by the second encoder
 
     def score(self, stock: "SelectionResult", min_quality: float) -> float:
         """Similarity, less penalties for quality and word errors worse than a stock voice's."""
@@ -64,6 +65,7 @@ def selection_result(outcomes: Sequence[Outcome], target: Target) -> SelectionRe
     """The result over all sentences of one voice."""
     embedding = mean_embedding(np.concatenate([one.embeddings for one in outcomes]))
     error_rate, quality = mean_rating([one.rating for one in outcomes])
+    seconds = [one.second for one in outcomes if one.second is not None]
     return SelectionResult(
         similarity=float(embedding @ target.embedding),
         held_out=float(embedding @ target.held_out),
@@ -71,6 +73,7 @@ def selection_result(outcomes: Sequence[Outcome], target: Target) -> SelectionRe
         quality=quality,
         spectrum=tuple(np.mean([one.spectrum for one in outcomes], axis=0).tolist()),
         pitches=tuple(np.concatenate([one.pitches for one in outcomes]).round(1).tolist()),
+        second=float(mean_embedding(np.stack(seconds)) @ target.second) if seconds else None,
     )
 
 

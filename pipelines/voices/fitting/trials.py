@@ -20,9 +20,8 @@ from configs.schema.base import StrictModel
 from configs.settings import weights_dir
 from models.audio import Pcm, float_to_pcm16, resample
 from models.quality.base import QualityEngine
-from models.registry import QUALITY, STT, load, load_model
+from models.registry import QUALITY, SPEAKER, STT, load, load_model
 from models.speaker.base import (
-    EMBEDDING_SIZE,
     SPEAKER_SAMPLE_RATE,
     Embedding,
     Embeddings,
@@ -33,14 +32,24 @@ from models.stt.base import STTEngine, TranscriptionRequest
 from models.tts.base import PackRef, SynthesisRequest, TTSEngine
 from models.tts.voice_pack import VoicePack, pack_digest, write_pack
 from models.weights.store import WeightStore
+from pipelines.audio.effects import HighPass
 from pipelines.audio.measures import pitches_hz
 from pipelines.voices.fitting.equaliser import taps
-from pipelines.voices.fitting.features import at_level, mean_spectrum, speech_frames, spoken
+from pipelines.voices.fitting.features import (
+    DELIVERED_DBFS,
+    SOUND_SIZE,
+    at_level,
+    embed_both,
+    mean_spectrum,
+    speech_frames,
+    spoken,
+)
 
 FALLBACK_LANGUAGE = "en"
 MIN_SPEECH_S = 0.5  # less is treated as silence
 WITHOUT_SPACES = frozenset({"ja", "zh"})  # each character counts as a word
 STT_CONFIG, QUALITY_CONFIG = "stt/whisper_base", "quality/dnsmos"
+SECOND_ENCODER_CONFIG = "speaker/campplus"  # for a second opinion that no search has optimised
 
 Style = NDArray[np.float32]
 """float32 [256]: the timbre in the first half, the prosody in the second."""
@@ -66,8 +75,9 @@ def sentences_of(language: str) -> tuple[str, Sentences]:
 class Target:
     """The speaker to imitate. Half a megabyte, and sent to each worker once."""
 
-    embedding: Embedding  # of the recordings that the fit may use
-    held_out: Embedding  # of the recordings that only rate the result
+    embedding: Embedding  # [512], of the recordings that the fit may use
+    held_out: Embedding  # [512], of the recordings that only rate the result
+    second: Embedding  # [256], of the same recordings by the second encoder
     language: str  # ISO 639-1 code of the sentences
     rows: NDArray[np.float32]  # [510, 256], how the rows of a pack differ from its style
     british: bool = False  # accent of English
@@ -81,6 +91,7 @@ class Trial:
     text: str
     style: Style | None  # None: `voice` speaks unchanged
     voice: str | None = None  # key of a stock voice
+    pack: bytes | None = None  # speaks where there is no style
     filters: tuple[tuple[float, ...], ...] = ()  # decibels of each band, all for one synthesis
     rate: bool = False  # the first filter is part of the pack; speech is read back and rated
     keep_sound: bool = False
@@ -100,13 +111,14 @@ class Outcome:
     """The result of the trial of the same number."""
 
     number: int
-    embeddings: Embeddings  # [filters, 256]; one where there were none
+    embeddings: Embeddings  # [filters, 512] as `embed_both`; one where there were none
     spectrum: NDArray[np.float32]  # mean power of the speech in each mel band
     pitches: NDArray[np.float32]  # Hz, of frames that have one
     duration_s: float  # of the speech; 0 when there was none
     sample_rate: int  # Hz, of the engine
-    rating: SpeechRating = SpeechRating()  # empty, unless the trial requests it
+    rating: SpeechRating = SpeechRating()  # without words, unless the trial requests it
     sound: NDArray[np.int16] | None = None  # at SPEAKER_SAMPLE_RATE
+    second: Embedding | None = None  # by the second encoder, where the trial was rated
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +153,11 @@ def load_speech_raters() -> SpeechRaters:
     return SpeechRaters(recogniser, load(QUALITY, QUALITY_CONFIG, store))
 
 
+def load_second_encoder() -> SpeakerEncoder:
+    """Raises EngineError."""
+    return load(SPEAKER, SECOND_ENCODER_CONFIG, WeightStore(weights_dir()))
+
+
 def word_errors(text: str, heard: str, language: str) -> tuple[int, int]:
     """The number of words of `text`, and how many were substituted, deleted or inserted."""
     reference = words_of(text, language)
@@ -163,40 +180,55 @@ class Trials:
     _engine: TTSEngine
     _encoder: SpeakerEncoder
     _target: Target
-    # Called when the first trial is to be rated; takes seconds.
+    # Called when they are needed first, which takes seconds.
     _load_raters: Callable[[], SpeechRaters] = load_speech_raters
+    _load_second: Callable[[], SpeakerEncoder] = load_second_encoder
 
     @cached_property
     def _raters(self) -> SpeechRaters:
         return self._load_raters()
 
+    @cached_property
+    def _second_encoder(self) -> SpeakerEncoder:
+        return self._load_second()
+
     def run(self, trial: Trial) -> Outcome:
         """Blocking: about half a second, and a second more to rate. Raises EngineError."""
         engine, filters = self._engine, () if trial.rate else trial.filters
         sample_rate = engine.capabilities.sample_rate
-        pack = None
+        pack = trial.pack
         if trial.style is not None:
             own = trial.filters if trial.rate else ()
             pack = pack_of(self._target, trial.style, own, sample_rate)
         voice = trial.voice or engine.voices()[0].key
         pcm = say(engine, trial.text, voice, self._target.language, pack)
+        # Without rumble, as it is delivered: filters raised it, which flattered the encoder.
+        pcm = HighPass(SPEAKER_SAMPLE_RATE).process(pcm)
         engine.release_memory()  # several such processes run beside the service
         if len(pcm) < MIN_SPEECH_S * SPEAKER_SAMPLE_RATE:
             return _silent(trial, sample_rate)
         level = at_level(pcm)
         through = [_filtered(level, np.array(one)) for one in filters]
-        rating = SpeechRating()
+        heard, second = at_level(through[0] if through else pcm, DELIVERED_DBFS), None
         if trial.rate:
-            rating = self._raters.rate(trial.text, self._target.language, pcm)
+            rating = self._raters.rate(trial.text, self._target.language, heard)
+            second = self._second_encoder.embed(heard)
+        else:
+            rating = SpeechRating(quality=self._raters.ratings.rate(heard))
+        sounds = [
+            embed_both([at_level(one)], [at_level(one, DELIVERED_DBFS)], self._encoder)
+            for one in through or [level]
+        ]
         return Outcome(
             number=trial.number,
-            embeddings=np.stack([self._encoder.embed(one) for one in through or [level]]),
+            embeddings=np.stack(sounds),
             spectrum=mean_spectrum(speech_frames(mel_spectrum(level))),
             pitches=pitches_hz(level[spoken(level)]),
             duration_s=len(pcm) / SPEAKER_SAMPLE_RATE,
             sample_rate=sample_rate,
             rating=rating,
-            sound=np.frombuffer(float_to_pcm16(pcm), np.int16) if trial.keep_sound else None,
+            second=second,
+            sound=np.frombuffer(float_to_pcm16(heard), np.int16) if trial.keep_sound else None,
         )
 
 
@@ -220,7 +252,7 @@ def pack_of(
 
 def _filtered(pcm: Pcm, bands: NDArray[np.float64]) -> Pcm:
     made = oaconvolve(pcm, taps(bands, SPEAKER_SAMPLE_RATE), mode="same")
-    return at_level(np.asarray(made, np.float32))
+    return np.asarray(made, np.float32)
 
 
 def _silent(trial: Trial, sample_rate: int) -> Outcome:
@@ -228,10 +260,10 @@ def _silent(trial: Trial, sample_rate: int) -> Outcome:
     words = len(trial.text.split())
     return Outcome(
         number=trial.number,
-        embeddings=np.zeros((max(1, len(trial.filters)), EMBEDDING_SIZE), np.float32),
+        embeddings=np.zeros((max(1, len(trial.filters)), SOUND_SIZE), np.float32),
         spectrum=np.zeros(MEL_BANDS, np.float32),
         pitches=np.zeros(0, np.float32),
         duration_s=0.0,
         sample_rate=sample_rate,
-        rating=SpeechRating(words, words, 1.0) if trial.rate else SpeechRating(),
+        rating=SpeechRating(words, words, 1.0) if trial.rate else SpeechRating(quality=1.0),
     )

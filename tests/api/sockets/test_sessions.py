@@ -130,7 +130,9 @@ async def test_a_revoked_key_ends_its_sessions_and_no_others_within_5_s(
         elsewhere.close()
 
 
-@pytest.mark.parametrize("way", ["logout", "password", "ended"])
+@pytest.mark.parametrize(
+    "way", [pytest.param("logout", marks=pytest.mark.slow), "password", "ended"]
+)
 async def test_a_token_that_ends_on_another_gateway_ends_its_sockets_and_no_others(
     shared_server: SocketServer, way: str
 ) -> None:

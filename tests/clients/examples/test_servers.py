@@ -1,9 +1,13 @@
 """The servers of docs/examples: the answer to a telephone call, the receiver of webhooks."""
 
 import json
+import os
 import re
 import ssl
+import subprocess
+import sys
 from datetime import UTC, datetime
+from pathlib import Path
 
 import httpx
 import pytest
@@ -13,7 +17,7 @@ from websockets.sync.client import connect
 
 from configs.settings import PROJECT_DIR
 from tests.api.local_server import Server
-from tests.clients.examples.programs import running
+from tests.clients.examples.programs import EXAMPLES, running
 from tests.servers import free_port
 
 SECRET = "whsec_" + "Zm9y" * 8
@@ -89,3 +93,15 @@ def test_the_receiver_takes_messages_that_are_signed_and_each_once(
 def test_the_receiver_is_the_one_that_the_pages_show() -> None:
     shown = (PROJECT_DIR / "docs" / "tasks" / "webhooks.md").read_text()
     assert "../examples/webhook_receiver.py" in shown
+
+
+def test_names_are_spoken_by_the_dictionary_that_the_program_makes(
+    tone_server: Server, tmp_path: Path
+) -> None:
+    file = tmp_path / "names.mp3"
+    command = [sys.executable, str(EXAMPLES / "names.py"), str(file)]
+    variables = {"SERVICE": tone_server.url, "KEY": tone_server.key}
+    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "restarted engine X at two thirty P M, and paid twelve dollars" in done.stdout
+    assert "heard: " in done.stdout and file.stat().st_size > 1000

@@ -9,7 +9,8 @@ from sqlmodel import Session, col, update
 from configs.load import load_yaml
 from configs.schema.voices import CustomVoicesConfig
 from db.database import Database, utc_now
-from db.voices.queue import claim_voice, ends_in_turn, expect_waiting, voices_in_turn
+from db.jobs.queue import in_turn
+from db.voices.queue import claim_voice, ends_in_turn, expect_waiting
 from db.voices.voices import Voice, voice_of
 from tests.db.test_chats import add_workspace
 from tests.db.voices.test_voices import add, new_voice
@@ -39,7 +40,7 @@ async def add_voices(database: Database, workspace_id: int, count: int, first: i
 
 async def queue_order(database: Database) -> list[UUID]:
     def read(session: Session) -> list[UUID]:
-        return [voice.id for voice in voices_in_turn(session, NOW, WORK)]
+        return [voice.id for voice in in_turn(session, Voice, NOW, WORK)]
 
     return await database.read(read)
 

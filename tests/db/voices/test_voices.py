@@ -9,23 +9,15 @@ from sqlmodel import Session
 from configs.load import load_yaml
 from configs.schema.voices import CustomVoicesConfig
 from db.database import Database, utc_now
-from db.voices.queue import (
-    claim_voice,
-    delete_failed_voices,
-    hopeless_voice,
-    hopeless_voices,
-    leased_voice,
-)
+from db.jobs.queue import hopeless_row, hopeless_rows, leased_row, unfinished_operations
+from db.voices.queue import claim_voice, delete_failed_voices
 from db.voices.voices import (
     Voice,
     VoiceSample,
-    add_voice,
     count_voices,
-    delete_voice,
     files_of,
     ready_voices,
-    unfinished_operations,
-    voice_named,
+    visible_voice,
     voice_of,
     voices_page,
 )
@@ -67,7 +59,13 @@ async def add(database: Database, voice: Voice) -> UUID:
         )
         for n in range(3)
     ]
-    await database.run(add_voice, voice, samples)
+
+    def write(session: Session) -> None:
+        session.add(voice)
+        session.flush()
+        session.add_all(samples)
+
+    await database.run(write)
     return voice.id
 
 
@@ -86,13 +84,13 @@ async def test_voices_are_listed_newest_first_by_status_and_language(database: D
         await add(database, voice)
     await add(database, new_voice(other, "foreign"))
     page, total = await database.read(voices_page, mine, 1, 2)
-    assert ([one.name for one in page], total) == (["v4", "v3"], 5)
+    assert ([one.name for one, _ in page], total) == (["v4", "v3"], 5)
     page, total = await database.read(voices_page, mine, 3, 2)
-    assert ([one.name for one in page], total) == (["v0"], 5)
+    assert ([one.name for one, _ in page], total) == (["v0"], 5)
     page, total = await database.read(voices_page, mine, 1, 20, "ready")
-    assert ([one.name for one in page], total) == (["v3", "v1"], 2)
+    assert ([one.name for one, _ in page], total) == (["v3", "v1"], 2)
     page, total = await database.read(voices_page, mine, 1, 20, "ready", ("de", "deu"))
-    assert ([one.name for one in page], total) == (["v3"], 1)
+    assert ([one.name for one, _ in page], total) == (["v3"], 1)
     assert [one.name for one in await database.read(ready_voices, mine)] == ["v3", "v1"]
     assert await database.read(count_voices, mine) == 5
     assert len(await database.read(unfinished_operations, mine)) == 3
@@ -103,10 +101,10 @@ async def test_a_voice_name_finds_the_voice_that_is_ready(database: Database) ->
     ready = await add(database, new_voice(mine, status="ready", created_at=NOW))
     await add(database, new_voice(mine, status="failed", created_at=LATER))
     await add(database, new_voice(mine, status="processing", created_at=LATER))
-    found = await database.read(voice_named, mine, "ann")
+    found = await database.read(visible_voice, mine, "ann")
     assert found is not None and found.id == ready
-    assert await database.read(voice_named, mine, "bob") is None
-    assert await database.read(voice_named, mine + 1, "ann") is None
+    assert await database.read(visible_voice, mine, "bob") is None
+    assert await database.read(visible_voice, mine + 1, "ann") is None
 
 
 async def test_the_oldest_voice_is_claimed_first_and_no_voice_twice(database: Database) -> None:
@@ -130,24 +128,24 @@ async def test_an_expired_lease_is_taken_over_up_to_the_attempt_limit(database: 
     voice_id = await add(database, new_voice(mine))
     assert await claim(database, "one") == voice_id
     first = await database.read(voice_of, mine, voice_id)
-    assert first is not None and await database.run(leased_voice, first) is not None
+    assert first is not None and await database.run(leased_row, first) is not None
     assert await claim(database, "two") is None
     assert await claim(database, "two", LATER) == voice_id
-    assert await database.run(leased_voice, first) is None
+    assert await database.run(leased_row, first) is None
     much_later = LATER + timedelta(hours=1)
     assert await claim(database, "three", much_later) is None  # twice is as often as is allowed
-    assert await database.read(hopeless_voices, NOW, WORK) == []  # it is leased
-    found = await database.read(hopeless_voices, much_later, WORK)
+    assert await database.read(hopeless_rows, Voice, NOW, WORK) == []  # it is leased
+    found = await database.read(hopeless_rows, Voice, much_later, WORK)
     assert found == [(mine, voice_id)]
-    assert await database.run(hopeless_voice, mine, voice_id, much_later, WORK) is not None
-    assert await database.run(hopeless_voice, mine, voice_id, NOW, WORK) is None
+    assert await database.run(hopeless_row, Voice, mine, voice_id, much_later, WORK) is not None
+    assert await database.run(hopeless_row, Voice, mine, voice_id, NOW, WORK) is None
 
 
 async def test_a_voice_that_waits_beyond_the_limit_is_hopeless(database: Database) -> None:
     mine = await add_workspace(database)
     voice_id = await add(database, new_voice(mine, created_at=NOW))
-    assert await database.read(hopeless_voices, NOW + DAY, WORK) == []
-    assert await database.read(hopeless_voices, LATER + DAY, WORK) == [(mine, voice_id)]
+    assert await database.read(hopeless_rows, Voice, NOW + DAY, WORK) == []
+    assert await database.read(hopeless_rows, Voice, LATER + DAY, WORK) == [(mine, voice_id)]
 
 
 async def test_deleting_a_voice_removes_its_row_and_ends_its_lease(database: Database) -> None:
@@ -159,13 +157,13 @@ async def test_deleting_a_voice_removes_its_row_and_ends_its_lease(database: Dat
         voice = voice_of(session, mine, voice_id, lock=True)
         assert voice is not None
         files = files_of(session, voice)
-        delete_voice(session, voice)
+        session.delete(voice)
         return files
 
     assert await database.read(voice_of, mine + 1, voice_id) is None
     assert len(await database.run(delete)) == 4
     assert await database.read(voice_of, mine, voice_id) is None
-    assert await database.run(leased_voice, claimed) is None
+    assert await database.run(leased_row, claimed) is None
 
 
 async def test_rows_of_failed_voices_are_deleted_after_their_retention(database: Database) -> None:
@@ -175,4 +173,4 @@ async def test_rows_of_failed_voices_are_deleted_after_their_retention(database:
     assert await database.run(delete_failed_voices, LATER) == 1
     assert await database.run(delete_failed_voices, LATER) == 0
     page, _ = await database.read(voices_page, mine, 1, 20)
-    assert [one.id for one in page] == [kept]
+    assert [one.id for one, _ in page] == [kept]

@@ -101,6 +101,7 @@ async def who(ray_cluster: TestCluster) -> AsyncIterator[DeploymentHandle[Any]]:
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="session")
 async def test_a_conversation_stays_and_goes_on_when_its_replica_dies(
     who: DeploymentHandle[Any],

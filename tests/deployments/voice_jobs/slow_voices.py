@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from configs.load import load_yaml
 from configs.schema.serve import WorkerArgs
 from configs.schema.voices import CustomVoicesConfig
 from db.voices.voices import Voice
-from deployments.voice_jobs.job import run
+from deployments.voice_jobs.job import run, work
 from deployments.voice_jobs.makers import Maker
 from deployments.worker import Worker
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, write_pack
@@ -36,6 +37,8 @@ class SlowFit:
     generations: int = GENERATIONS
     error: str | None = None  # the error of its result, after the last generation
     target: Any = None
+    preview: tuple[bytes, float] | None = None
+    replaced: bytes | None = None
     observed: list[int] = field(default_factory=list)
 
     @property
@@ -117,4 +120,4 @@ if __name__ == "__main__":
     # Imported by its real name and not __main__, since objects are pickled for other processes.
     from tests.deployments.voice_jobs import slow_voices
 
-    run(lambda: slow_voices.SlowMaker(load_yaml(CustomVoicesConfig, "custom_voices")))
+    run(partial(work, slow_voices.SlowMaker(load_yaml(CustomVoicesConfig, "custom_voices"))))

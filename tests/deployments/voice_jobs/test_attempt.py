@@ -84,6 +84,22 @@ async def test_a_finished_voice_is_ready_and_charged_once(backend: VoiceBackend)
     assert await backend.spent() == PRICE
 
 
+async def test_the_preview_of_a_fit_is_stored_with_its_checkpoint(backend: VoiceBackend) -> None:
+    voice = await backend.add()
+    gate, fit = Gate(at=9), SlowFit(generations=5, preview=(b"OggS", 0.5))
+    running = asyncio.create_task(attempt(backend, await claim(backend), gate, fit).run())
+    await gate.reached.wait()
+    found = await backend.voices.get(backend.principal, str(voice.id))
+    assert (found.status, found.similarity) == ("processing", 0.5)
+    assert found.preview_file is not None and found.preview_at is not None
+    stored = await backend.files.read(found.workspace_id, found.preview_file)
+    assert stored == b"OggS"
+    gate.open.set()
+    assert await running == "ready"
+    found = await backend.voices.get(backend.principal, str(voice.id))
+    assert (found.preview_file, found.similarity) == (None, 0.9)
+
+
 async def test_a_voice_of_low_similarity_fails_and_is_not_charged(backend: VoiceBackend) -> None:
     voice = await backend.add()
     fit = SlowFit(generations=2, error="voice_unlike")

@@ -13,6 +13,7 @@ from sqlmodel import Session, update
 from configs.schema.voices import VoiceWorkConfig
 from configs.settings import load_settings
 from db.database import utc_now
+from db.jobs.jobs import Job
 from db.voices.voices import Voice
 from deployments.voice_jobs import watch as watch_module
 from deployments.voice_jobs.job_client import (
@@ -50,7 +51,8 @@ class FakeJobs(VoiceJobClient):
         self.stopped: list[VoiceJob] = []
         self.broken = False
 
-    async def submit(self, claimed: Voice) -> VoiceJob:
+    async def submit(self, claimed: Voice | Job) -> VoiceJob:
+        assert isinstance(claimed, Voice)
         if self.broken:
             raise JobsUnavailable("the dashboard is away")
         job = VoiceJob(f"clone-{claimed.id}-{claimed.attempt}", claimed.id, claimed.lease or "")

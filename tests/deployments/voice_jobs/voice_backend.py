@@ -40,7 +40,7 @@ def backend_in(folder: Path) -> VoiceBackend:
     database = Database(settings.database_url)
     backend = VoiceBackend(database, folder)
     files = Files(settings, database, Encryption(settings.secrets.data_keys))
-    backend.files = backend.voices._files = files
+    backend.files = backend.voices.files = files
     backend.queue = VoiceQueue(database, files, backend.billing, CONFIG.work)
     return backend
 

@@ -58,6 +58,7 @@ def test_speech_is_mono_float32_in_range_at_the_declared_rate(
     assert_well_formed(model, sentence)
 
 
+@pytest.mark.slow
 def test_a_voice_of_each_language_synthesises_speech(model: Model) -> None:
     for voice in {voice.language: voice for voice in model[1].voices}.values():
         assert_well_formed(model, spoken_by(voice), 15.0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from models.stt.base import Word
 from pipelines.stt.committed import CommittedText
 from pipelines.stt.events import LiveTranscript
-from pipelines.stt.file import separator_of
+from pipelines.stt.formatting import separator_of
 
 
 def interim(text: str, language: str = "en") -> LiveTranscript:

@@ -27,11 +27,13 @@ from pipelines.stt.diarization import (
     HOP_S,
     MIN_WINDOW_S,
     WINDOW_S,
+    HeardSpeakers,
     SpeakerLabels,
     SpeakerUtterance,
     SpeakerVoice,
     WindowEmbeddings,
     cluster_speakers,
+    link_speakers,
     speaker_letters,
     voice_windows,
 )
@@ -172,6 +174,20 @@ def test_the_speakers_of_a_session_keep_the_labels_that_were_told() -> None:
     session = SpeakerLabels((), 0.8)
     told = [set(session.label(*part_of(segment, voices, start, end))) for _, start, end in turns]
     assert told == [{"A"}, {"B"}, {"A"}, {"C"}, {"B"}, {"C"}, {"A"}]
+
+
+def test_a_speaker_has_one_label_in_all_parts_of_a_recording() -> None:
+    before: HeardSpeakers = {}
+    told = []
+    for order in ((0, 1), (1, 2, 0), (3, 2)):
+        turns = [(speaker, 7.0 * at, 7.0 * at + 6) for at, speaker in enumerate(order)]
+        segment, voices = conversation(turns)
+        utterances = cluster_speakers([segment], voices, " ")
+        told.append(said(link_speakers(utterances, voices, before)))
+    assert told[0] == [("A", "0"), ("B", "1")]
+    assert told[1] == [("B", "1"), ("C", "2"), ("A", "0")]
+    assert told[2] == [("D", "3"), ("C", "2")]
+    assert [round(before[name][1]) for name in "ABCD"] == [12, 12, 12, 6]
 
 
 def test_an_utterance_of_two_speakers_has_both_labels() -> None:

@@ -52,6 +52,9 @@ def test_numbers_are_written_in_digits(said: str, text: str) -> None:
         ("de", "Ein Haus mit dreiundzwanzig Fenstern", "Ein Haus mit 23 Fenstern"),
         ("fr", "un livre de quatre-vingt-dix pages", "un livre de 90 pages"),
         ("es", "una casa con treinta y dos ventanas", "una casa con 32 ventanas"),
+        ("es", "tenía veintiún años", "tenía 21 años"),
+        ("hi", "पचास लोग, पचासी घर।", "50 लोग, 85 घर।"),  # a vowel sign tells them apart
+        ("bn", "এগারো বই।", "11 বই।"),
         ("xx", "zwölf", "zwölf"),
         ("vi", "hai mươi ba", "23"),
     ],
@@ -92,6 +95,10 @@ def test_a_plain_text_has_neither_marks_nor_capitals() -> None:
     assert written(said, PLAIN) == "hello it's mr o'neil's well-known 3.5 per cent isn't it"
     masked = TranscriptStyle(punctuate=False, profanity_filter=True)
     assert written("Oh, shit!", masked) == "oh s***"
+
+
+def test_vowel_signs_at_the_end_of_a_word_are_no_marks() -> None:
+    assert written("पानी। चाहिए?", PLAIN, "hi") == "पानी चाहिए"
 
 
 @given(st.text(max_size=40), st.sampled_from([NUMERALS, MASKED, PLAIN]))

@@ -155,7 +155,8 @@ def test_voices_and_languages_are_those_of_their_elements() -> None:
 @pytest.mark.parametrize(
     ("written", "kind", "language", "expected"),
     [
-        ("BBC 2", "characters", "en", "B, B, C, 2"),
+        ("BBC 2", "characters", "en", "\u202fB, B, C, 2"),
+        ("a.b", "verbatim", "de", "\u202fA, Punkt, B"),
         ("007", "digits", "en", "zero zero seven"),
         ("+44 20", "telephone", "en", "plus four four, two zero"),
         ("1984", "cardinal", "en", "one thousand nine hundred and eighty-four"),
@@ -164,6 +165,15 @@ def test_voices_and_languages_are_those_of_their_elements() -> None:
         ("05/06/24", "date dmy", "en", "June fifth twenty twenty-four"),
         ("2024-06-05", "date ymd", "en", "June fifth twenty twenty-four"),
         ("99/99/24", "date dmy", "en", "99/99/24"),
+        ("3/4/98", "date mdy", "en", "March fourth nineteen ninety-eight"),  # as in any text
+        ("3/4", "date dm", "fr", "trois avril"),
+        ("3/2024", "date my", "es", "marzo de 2024"),
+        ("1984", "date y", "en", "nineteen eighty-four"),
+        ("2024-06-05", "date ymd", "zh", "二零二四年六月五日"),
+        ("13/2024", "date my", "en", "13/2024"),
+        ("9" * 5000, "date y", "en", "9" * 5000),
+        ("XIV", "ordinal", "en", "fourteenth"),
+        ("XIV", "cardinal", "fr", "quatorze"),
         ("$42.50", "currency", "en", "$42.50"),
         ("", "cardinal", "en", ""),
         ("x" * 50, "ordinal", "en", "x" * 50),
@@ -173,6 +183,12 @@ def test_voices_and_languages_are_those_of_their_elements() -> None:
 def test_say_as(written: str, kind: str, language: str, expected: str) -> None:
     kind, _, form = kind.partition(" ")
     assert say_as(written, kind, form, language) == expected
+
+
+def test_what_is_spelled_joins_no_word_before_it() -> None:
+    text = '<speak>Chapter <say-as interpret-as="characters">IV</say-as> ends.</speak>'
+    assert spoken(text) == ["Chapter I, V ends."]
+    assert spoken("<speak>Chapter IV ends.</speak>") == ["Chapter four ends."]
 
 
 def test_usual_notations_are_left_to_normalisation() -> None:

@@ -37,7 +37,8 @@ from pipelines.tts.voices import ReadyCustomVoices
 from pipelines.voices.checks import CheckedSamples, Sample, SampleFile
 from pipelines.voices.consent import Consent
 from pipelines.voices.queue import VoiceQueue
-from pipelines.voices.service import LEAST_SHARE, CustomVoices, NewVoice
+from pipelines.voices.service import LEAST_SHARE, CustomVoices
+from pipelines.voices.voice_object import NewVoice
 from tests.db.test_chats import add_workspace
 from tests.engines import TONE_ENGINE
 from tests.pipelines.storage.on_disk import ENCRYPTION, files_in
@@ -215,7 +216,7 @@ def _held(session: Session) -> int:
 
 async def test_a_voice_without_the_required_consent_is_refused(backend: VoiceBackend) -> None:
     unused = cast(Any, None)
-    backend.voices._consent = Consent(unused, unused, unused, "attest")
+    backend.voices.consent = Consent(unused, unused, unused, "attest")
     with pytest.raises(InvalidRequest, match="consent: "):
         await backend.voices.create(backend.principal, NewVoice("Ann"), [], Operation())
 

@@ -9,6 +9,9 @@ const indent = (text, by) => text.replaceAll("\n", `\n${" ".repeat(by)}`);
 const base = () => location.origin;
 const socketBase = () => base().replace(/^http/, "ws");
 
+// The fields of a form; a list is a field that is repeated.
+const pairs = (form) => Object.entries(form || {}).flatMap(([name, value]) => [value].flat().map((one) => [name, one]));
+
 // JSON as Python writes it.
 function python(value, depth = 0) {
   const pad = "    ".repeat(depth + 1);
@@ -28,7 +31,7 @@ function curl({ method = "POST", path, json, form, files }) {
   const parts = [`curl -sS ${base()}${path}`, `-H "Authorization: Bearer $ANTIPHON_KEY"`];
   if (method !== (json || form ? "POST" : "GET")) parts.splice(1, 0, `-X ${method}`);
   if (json) parts.push("-H 'Content-Type: application/json'", `-d ${quote(JSON.stringify(json, null, 2))}`);
-  for (const [name, value] of Object.entries(form || {})) parts.push(`-F ${quote(`${name}=${value}`)}`);
+  for (const [name, value] of pairs(form)) parts.push(`-F ${quote(`${name}=${value}`)}`);
   for (const [name, file] of files || []) parts.push(`-F ${quote(`${name}=@${file}`)}`);
   if (path === "/tts-synthesize") parts.push(`| jq -r .audio_base64 | base64 -d > speech.${json.output_format || "mp3"}`);
   return parts.join(" \\\n  ");
@@ -58,7 +61,7 @@ function fetched({ method = "POST", path, json, form, files, streams }) {
   const isForm = form || files;
   if (isForm) {
     lines.push("const form = new FormData();");
-    for (const [name, value] of Object.entries(form || {})) lines.push(`form.append(${JSON.stringify(name)}, ${JSON.stringify(String(value))});`);
+    for (const [name, value] of pairs(form)) lines.push(`form.append(${JSON.stringify(name)}, ${JSON.stringify(String(value))});`);
     for (const [name, file] of files || []) lines.push(`form.append(${JSON.stringify(name)}, await fs.openAsBlob(${JSON.stringify(file)}), ${JSON.stringify(file)});`);
     if (files?.length) lines.unshift(`import fs from "node:fs";`, "");
   }

@@ -2,7 +2,7 @@
 import { h } from "./ui.js";
 
 // `words` are {word, start, end, text_start?, text_end?, speaker?}. With `text`, which their offsets
-// are of, all that stands between them is shown too.
+// are of, all that stands between them is shown too, as `written` makes it of a part of the text.
 export function wordsView({ onseek, label }) {
   const made = h("div.words", { role: "group", "aria-label": label });
   let shown = [];
@@ -29,17 +29,18 @@ export function wordsView({ onseek, label }) {
     current = -1;
     made.replaceChildren();
   };
-  made.show = (words, text) => {
+  made.show = (words, text, written = (part) => part) => {
     made.clear();
     if (text === undefined) words.forEach((word) => made.append(element(word, word.word.trim()), " "));
     else {
       const letters = [...text]; // offsets are code points
       let at = 0;
       for (const word of words) {
-        made.append(letters.slice(at, word.text_start).join(""), element(word, letters.slice(word.text_start, word.text_end).join("")));
+        const [gap, said] = [[at, word.text_start], [word.text_start, word.text_end]].map(([from, to]) => written(letters.slice(from, to).join("")));
+        made.append(gap, element(word, said));
         at = word.text_end;
       }
-      made.append(letters.slice(at).join(""));
+      made.append(written(letters.slice(at).join("")));
     }
     if (shown.length) shown[0].one.tabIndex = 0;
   };

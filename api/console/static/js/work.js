@@ -17,6 +17,7 @@ function once(name, work) {
 
 export const voices = () => once("voices", () => list("/default-voices", "data"));
 export const byName = (one, other) => one.name.localeCompare(other.name);
+export const dictionaries = () => once("dictionaries", () => list("/pronunciations?limit=100", "data"));
 export const languages = () => once("languages", async () => (await list("/stt/languages", "languages")).sort(byName));
 
 // Adds the chat models to a list whose first choice leaves it to the service, and names the model that
@@ -34,6 +35,12 @@ export const forget = (...names) => (names.length ? names.forEach((name) => kept
 export async function voicesChanged() {
   forget("voices");
   emit("voices", await voices());
+}
+
+// After a dictionary is made, changed or deleted.
+export async function dictionariesChanged() {
+  forget("dictionaries");
+  emit("dictionaries", await dictionaries());
 }
 
 let timer = 0;

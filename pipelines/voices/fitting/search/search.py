@@ -14,18 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from models.speaker.base import EMBEDDING_SIZE
+from configs.schema.voices import FitConfig
 from pipelines.voices.fitting.equaliser import BANDS, bands_between, levelled
-from pipelines.voices.fitting.features import TargetSpeaker, pitch_statistics
+from pipelines.voices.fitting.features import SOUND_SIZE, TargetSpeaker, pitch_statistics
 from pipelines.voices.fitting.prior import MixturePrior
 from pipelines.voices.fitting.search.cma_es import Evolution
 from pipelines.voices.fitting.search.style_space import StyleSpace, Vectors
 from pipelines.voices.fitting.search.surrogate import Observation, Surrogate
 from pipelines.voices.fitting.trials import Outcome
 
-EMBEDDING = slice(0, EMBEDDING_SIZE)  # of a measurement; the others are pitch statistics
-PITCH_STATISTICS = 2
-FILTERS = 5  # beside the best so far
+EMBEDDING = slice(0, SOUND_SIZE)  # of a measurement
+PITCH = slice(SOUND_SIZE, SOUND_SIZE + 2)  # level and range
+MEASUREMENTS = SOUND_SIZE + 3  # the last is the quality
+FILTERS = 3  # beside the best so far
 FILTER_SPREAD_DB = 2.0
 FILTER_STEP_DB = 2.5  # root mean square, at most
 FILTER_COST = 0.0002  # of a decibel squared in each band
@@ -39,7 +40,8 @@ FIRST_PREDICTED_GENERATIONS, PREDICTED_GENERATIONS = 200, 60
 MIN_POPULATION = 16  # a smaller generation is filled up with predictions
 SILENCE_COST = 1.0  # of a style without speech, above the worst with speech
 PITCH_COST, RANGE_COST = 1.0, 0.3  # of squared log distances from the speaker's level, range
-RARITY = 0.03  # cost of a style as far from the stock voices as these are from their mean
+QUALITY_COST = 0.3  # of an opinion score below the least of the configuration
+RARITY = 0.01  # cost of a style as far from the stock voices as these are from their mean
 DISTANCE_COST = 0.05  # of a step beyond the reach, times the squared excess
 
 
@@ -61,23 +63,26 @@ class SearchState:
     spectrum: Vectors  # [40], mean power in each mel band of the last generation, unfiltered
     generation: int = 0
     points: list[Vectors] = field(default_factory=list)
-    sounds: list[Vectors] = field(default_factory=list)  # [258] as Observation, through `filters`
+    sounds: list[Vectors] = field(default_factory=list)  # [515] as Observation, through `filters`
     filters: list[Vectors] = field(default_factory=list)
     sentences: list[int] = field(default_factory=list)
     curve: list[tuple[int, float]] = field(default_factory=list)
     # of each generation: attempts until then, and the similarity of its mean embedding
     centres: list[Vectors] = field(default_factory=list)
     evolution: dict[str, Vectors] = field(default_factory=dict)  # of CMA-ES
-    products: list[tuple[Vectors, Vectors]] = field(default_factory=list)  # of filters and changes
+    # Faded sums over the generations, for `_filter_changes`.
+    squares: Vectors = field(default_factory=lambda: np.zeros((BANDS, BANDS)))
+    products: Vectors = field(default_factory=lambda: np.zeros((BANDS, SOUND_SIZE)))
 
 
 class Objective:
-    """The cost of a style: distance from the speaker, their pitch, and the stock voices."""
+    """The cost of a style: distance from the speaker, their pitch, stock voices and quality."""
 
-    def __init__(self, speaker: TargetSpeaker, space: StyleSpace) -> None:
+    def __init__(self, speaker: TargetSpeaker, space: StyleSpace, min_quality: float) -> None:
         pitch = np.array(pitch_statistics(speaker.pitches))
         self.target = speaker.embedding.astype(np.float64)
         self._space = space
+        self._min_quality = min_quality
         self._pitch = np.nan_to_num(pitch)
         self._pitch_costs = np.where(np.isnan(pitch), 0.0, (PITCH_COST, RANGE_COST))
         self._rarity = RARITY / space.size * space.rarity  # of a step in each direction
@@ -91,9 +96,10 @@ class Objective:
             sounds = surrogate.sounds(self._space.style(points))
             embeddings = sounds[:, EMBEDDING]
             lengths = np.maximum(np.linalg.norm(embeddings, axis=1), 1e-9)
-            off = np.nan_to_num(sounds[:, EMBEDDING_SIZE:] - self._pitch)
+            off = np.nan_to_num(sounds[:, PITCH] - self._pitch)
             excess = np.maximum(0.0, np.linalg.norm(points - begin, axis=1) - reach)
             unlike = off**2 @ self._pitch_costs + points**2 @ self._rarity
+            unlike += QUALITY_COST * np.maximum(0.0, self._min_quality - sounds[:, -1])
             unlike = unlike - embeddings @ self.target / lengths
             return np.asarray(unlike + DISTANCE_COST * excess**2)
 
@@ -108,17 +114,16 @@ class Search:
         space: StyleSpace,
         mixtures: MixturePrior,
         speaker: TargetSpeaker,
-        generation: int,
-        seed: int,
+        config: FitConfig,
         state: SearchState | None,
     ) -> None:
-        """Continues from `state`; blocking, a second. `generation` is the size of one."""
+        """Continues from `state`; blocking, a second."""
         self._space = space
         self._prior = mixtures.observations(space)
-        self._objective = Objective(speaker, space)
+        self._objective = Objective(speaker, space, config.min_quality)
         self._target = self._objective.target
-        self._population = max(generation, MIN_POPULATION)
-        self._seed = seed
+        self._population = max(config.generation, MIN_POPULATION)
+        self._seed = config.seed
         self.state = state or self._start(mixtures, speaker.spectrum.astype(np.float64))
 
     def _evolution(self, draw: np.random.Generator) -> Evolution:
@@ -179,7 +184,7 @@ class Search:
             pitch = pitch_statistics(sound.pitches)
             now.points.append(trial.point)
             now.sentences.append(trial.sentence)
-            now.sounds.append(np.concatenate([sound.embeddings[0], pitch]).astype(np.float64))
+            now.sounds.append(np.array([*sound.embeddings[0], *pitch, sound.rating.quality]))
             now.filters.append(trial.bands[0])
         now.spectrum = np.mean([sound.spectrum for _, sound in pairs], axis=0, dtype=np.float64)
         mean = np.mean(now.sounds[-len(pairs) :], axis=0)[EMBEDDING]
@@ -225,18 +230,15 @@ class Search:
         )
 
     def _filter_changes(self, pairs: Sequence[tuple[SearchTrial, Outcome]]) -> Vectors:
-        """The change of an embedding for a decibel of each band, [BANDS, 256]."""
+        """The change of an embedding for a decibel of each band, [BANDS, 512]."""
         now = self.state
         variations = np.concatenate([one.bands[1:] - one.bands[:1] for one, _ in pairs])
         heard = [sound.embeddings.astype(np.float64) for _, sound in pairs]
         change = np.concatenate([one[1:] - one[:1] for one in heard])
-        now.products.append((variations.T @ variations, variations.T @ change))
-        del now.products[:-4]
-        weights = FADING ** np.arange(len(now.products))[::-1]
-        squares = sum(w * one[0] for w, one in zip(weights, now.products, strict=True))
-        products = sum(w * one[1] for w, one in zip(weights, now.products, strict=True))
+        now.squares = FADING * now.squares + variations.T @ variations
+        now.products = FADING * now.products + variations.T @ change
         ridge = 0.3 * len(variations) * FILTER_SPREAD_DB**2 * np.eye(BANDS)
-        return np.asarray(np.linalg.solve(squares + ridge, products))
+        return np.asarray(np.linalg.solve(now.squares + ridge, now.products))
 
     def _better_filter(self, mean: Vectors, changes: Vectors) -> Vectors:
         def cost(step: Any) -> tuple[float, Any]:

@@ -1,8 +1,8 @@
-"""Predicts the speaker embedding and pitch of a style, from styles that were measured.
+"""Predicts the speaker embedding, pitch and quality of a style, from styles that were measured.
 
 Gaussian process regression (C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine
 Learning", 2006, algorithm 2.1) with one squared exponential kernel for all outputs, so that each
-synthesised sentence gives 258 numbers and not only a cost.
+synthesised sentence gives 515 numbers and not only a cost.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Observation:
     """Styles and their measurements."""
 
     styles: Vectors  # [n, 256]
-    sounds: Vectors  # [n, 258]: embeddings and pitch statistics, NaN where there are none
+    sounds: Vectors  # [n, 515]: embeddings, pitch statistics (NaN where none) and quality
     sentences: NDArray[np.int64]  # [n], the numbers of the spoken sentences
     own: NDArray[np.bool_]  # [n], whether measured through the filter of this voice
 
@@ -54,12 +54,12 @@ class Surrogate:
         self._mean = np.nansum(alike, axis=0) / np.maximum(1, np.isfinite(alike).sum(axis=0))
         factor = cho_factor(kernel, lower=True, overwrite_a=True)
         residuals = np.nan_to_num(observed.sounds - self._mean, nan=0.0)
-        self._weights = cho_solve(factor, residuals)  # [n, 258]
+        self._weights = cho_solve(factor, residuals)  # [n, 515]
         self._share = np.where(observed.own == own, 1.0, OTHER)
         self._offset = OFFSET * observed.own if own else np.zeros(len(observed.own))
 
     def sounds(self, styles: Vectors) -> Vectors:
-        """Predictions [m, 258] for styles [m, 256]; embeddings of any length."""
+        """Predictions [m, 515] for styles [m, 256]; embeddings of any length."""
         near = _kernel(styles / _LENGTHS, self._styles) * self._share
         return np.asarray((near + self._offset) @ self._weights + self._mean)
 

@@ -39,6 +39,18 @@ async def test_a_text_is_shown_as_it_would_be_spoken_at_no_charge(
     assert await books.entries() == [] or "capture" not in await books.kinds()
 
 
+async def test_a_voice_is_named_by_its_name_or_its_id(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    voices = (await client.get("/default-voices", headers=auth)).json()["data"]
+    (bass,) = (one["voice_id"] for one in voices if one["name"] == "Bass")
+    for named in ({"voice": bass}, {"voice": bass.upper()}, {"voice_id": bass}):
+        assert (await explain(client, auth, text="a", **named))["voice_id"] == bass
+    unknown = {"text": "a", "voice": "00000000-0000-4000-8000-000000000000"}
+    answer = await client.post("/tts/explain", json=unknown, headers=auth)
+    assert (answer.status_code, answer.json()["error"]) == (404, "voice_not_found")
+
+
 async def test_voices_languages_and_documents_are_shown(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:

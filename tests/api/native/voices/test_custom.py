@@ -17,7 +17,7 @@ from db.database import utc_now
 from db.voices.voices import Voice
 from pipelines.billing.operation import Operation
 from pipelines.voices.checks import SampleFile
-from pipelines.voices.service import NewVoice
+from pipelines.voices.voice_object import NewVoice
 from tests.api.disconnects import send_and_disconnect
 from tests.api.money import books_of
 from tests.api.native.voices.voice_making import PACK, PRICE, claim, create, finish, post, queue_of
@@ -28,6 +28,7 @@ Headers = dict[str, str]
 VOICE_FIELDS = {
     *("id", "name", "description", "language", "gender", "status", "is_custom", "created_at"),
     *("estimated_completion", "progress", "similarity", "reason"),
+    *("preview_at", "version_of", "owner", "is_imported"),
 }
 
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from api.native.reports import HEADERS
+from api.native.voices.reports import HEADERS
 from api.services import Services
 from pipelines.voices.report import VoiceReport
 from tests.api.native.voices.sample_reports import full_report

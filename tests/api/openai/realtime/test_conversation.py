@@ -272,6 +272,23 @@ async def test_a_transcription_session_transcribes_and_does_not_answer(
         assert error["type"] == "invalid_request_error"
 
 
+async def test_transcripts_are_masked_and_so_is_what_the_model_reads(
+    server: SocketServer, heard: FakeTranscriber
+) -> None:
+    heard.answer = says("I'm Susan Walker, call 415 555 0123.")
+    async with session(server) as client:
+        transcription = {"model": "whisper-1", "redact": ["name", "phone"]}
+        shown = await client.update(audio={"input": {"transcription": transcription}})
+        assert shown["audio"]["input"]["transcription"] == transcription
+        await client.speak(loud(1.0))
+        await client.speak(quiet(0.8))
+        done = await client.until("conversation.item.input_audio_transcription.completed")
+        assert done["transcript"] == "I'm [NAME], call [PHONE]."
+        await client.until("response.done")
+        said = json.dumps(client.events)
+        assert "Susan" not in said and "0123" not in said and "[PHONE]" in said
+
+
 async def test_the_recogniser_gets_the_languages_and_the_words_that_are_expected(
     server: SocketServer, heard: FakeTranscriber
 ) -> None:

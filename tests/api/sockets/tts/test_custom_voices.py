@@ -5,8 +5,9 @@ from uuid import uuid4
 import httpx
 import numpy as np
 import pytest
+from sqlmodel import Session
 
-from db.voices.voices import Voice, add_voice
+from db.voices.voices import Voice
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, pack_digest, write_pack
 from tests.api.sockets.client import TtsClient, connect
 from tests.api.sockets.conftest import SocketServer
@@ -35,14 +36,14 @@ async def ready_voice(server: SocketServer, name: str) -> Voice:
         pack_file=file_id,
         pack_digest=pack_digest(PACK),
     )
-    await services.infrastructure.database.run(add_voice, ready, [])
+    await services.infrastructure.database.run(Session.add, ready)
     return ready
 
 
 async def test_a_custom_voice_can_be_used_by_id_and_by_name(shared_server: SocketServer) -> None:
     ready = await ready_voice(shared_server, "Own voice")
     waiting = new_voice(ready.workspace_id, "Not yet")
-    await shared_server.services.infrastructure.database.run(add_voice, waiting, [])
+    await shared_server.services.infrastructure.database.run(Session.add, waiting)
     spoken = []
     async with shared_server.tts() as client:
         for named in (str(ready.id), "own VOICE"):

@@ -90,6 +90,7 @@ def test_a_text_of_many_clauses_is_synthesised_completely() -> None:
     assert sum(pieces) == pytest.approx(9 * one, rel=0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 def test_the_converted_graphs_give_the_audio_of_the_published_graph() -> None:
     loaded("kokoro")  # or skip

@@ -39,8 +39,15 @@ def archive(path: Path, files: dict[str, bytes]) -> Path:
     ],
 )
 def test_an_archive_with_other_data_is_refused(files: dict[str, bytes], tmp_path: Path) -> None:
+    path = archive(tmp_path / "a.pt", files)
     with pytest.raises(WeightsCorrupt):
-        read_tensors(archive(tmp_path / "a.pt", files), "model")
+        read_tensors(path, "model")
+
+
+@pytest.mark.parametrize("content", [b"no pickle", pickle.dumps(Evil()), pickle.dumps([1, 2])])
+def test_a_checkpoint_that_is_no_dictionary_is_refused(content: bytes, tmp_path: Path) -> None:
+    with pytest.raises(WeightsCorrupt):
+        read_tensors(archive(tmp_path / "a.pt", {"data.pkl": content}))
 
 
 def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import gc
 import io
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -121,10 +122,16 @@ async def test_a_cancelled_decoding_kills_a_worker_that_does_not_answer(
     await decoder.start()
     process = await decoder._process.start()
     process.send_signal(signal.SIGSTOP)  # so that it never ends
-    work, free = asyncio.create_task(decoder.decode(path)), decoder._slots._free
+    sent, send_fds = asyncio.Event(), socket.send_fds
+
+    def send(control: socket.socket, job: list[bytes], files: list[int]) -> int:
+        sent.set()
+        return send_fds(control, job, files)
+
+    monkeypatch.setattr(socket, "send_fds", send)
+    work = asyncio.create_task(decoder.decode(path))
     async with asyncio.timeout(PATIENCE_S):
-        while decoder._slots._free == free:
-            await asyncio.sleep(0.01)
+        await sent.wait()
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work

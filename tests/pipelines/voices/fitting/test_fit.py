@@ -1,6 +1,7 @@
 """A voice fit from its start to its result, with synthetic outcomes and no engine."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -136,6 +137,7 @@ def test_reading_a_corrupted_checkpoint_raises_only_checkpoint_errors() -> None:
             continue
 
 
+@pytest.mark.slow
 def test_a_search_without_further_improvement_ends_early() -> None:
     one = fit(CONFIG.model_copy(update={"evaluations": 10_000, "generation": 12}))
     trials = run_fit(one)
@@ -187,3 +189,45 @@ def test_a_fit_succeeds_when_some_trials_have_no_speech() -> None:
             object.__setattr__(outcome, "embeddings", np.zeros_like(outcome.embeddings))
         one.observe(outcomes)
     assert isinstance(one.result(), FittedVoice)
+
+
+def test_a_preview_follows_each_generation_and_becomes_more_similar() -> None:
+    one = fit(SHORT)
+    assert one.preview is None
+    likeness: list[float] = []
+    while trials := one.next_trials():
+        one.observe([outcome_of(trial) for trial in trials])
+        assert one.preview is not None
+        sound, similarity = one.preview
+        assert sound.startswith(b"OggS")
+        likeness.append(similarity)
+    assert max(likeness[:1]) < likeness[-1] <= 1
+
+
+def test_a_generation_whose_first_sentence_is_silent_keeps_the_preview_of_the_one_before() -> None:
+    one = fit(SHORT)
+    one.observe([outcome_of(trial) for trial in one.next_trials()])
+    before = one.preview
+    outcomes = [outcome_of(trial) for trial in one.next_trials()]
+    outcomes[0] = replace(outcomes[0], sound=None, duration_s=0.0)
+    one.observe(outcomes)
+    assert one.preview is before is not None
+
+
+def test_the_voice_to_be_replaced_is_rated_with_the_same_sentences_and_recordings() -> None:
+    first = fit(SHORT)
+    run_fit(first)
+    voice = first.result()
+    assert isinstance(voice, FittedVoice) and voice.report is not None
+    assert voice.report.judged is not None and voice.report.judged.replaced_similarity is None
+    second = fit(SHORT)
+    second.replaced = voice.pack
+    trials = run_fit(second)
+    rated = [one for one in trials if one.pack is not None]
+    assert len(rated) == SHORT.judge_sentences and {one.pack for one in rated} == {voice.pack}
+    assert all(one.style is None and one.rate for one in rated)
+    made = second.result()
+    assert isinstance(made, FittedVoice) and made.report is not None
+    assert made.report.judged is not None
+    assert made.report.judged.replaced_similarity == pytest.approx(made.similarity, abs=0.02)
+    assert made.similarity == voice.similarity  # it is rated only, and changes nothing

@@ -10,8 +10,8 @@ from configs.load import load_yaml
 from configs.schema.voices import CustomVoicesConfig, FitConfig
 from models.speaker.base import EMBEDDING_SIZE
 from models.speaker.mel import MEL_BANDS
-from models.tts.voice_pack import STYLE_SHAPE
-from pipelines.voices.fitting.features import TargetSpeaker
+from models.tts.voice_pack import STYLE_SHAPE, read_pack
+from pipelines.voices.fitting.features import SOUND_SIZE, TargetSpeaker
 from pipelines.voices.fitting.fit import Fit, FitProgress
 from pipelines.voices.fitting.prior import FittingPrior, MixturePrior
 from pipelines.voices.fitting.search.search import SearchState
@@ -30,14 +30,14 @@ def unit(vectors: Vectors) -> Vectors:
 
 @cache
 def _projection() -> Vectors:
-    return np.random.default_rng(0).normal(size=(STYLE_SHAPE[1], EMBEDDING_SIZE)) / 16 / SPREAD
+    return np.random.default_rng(0).normal(size=(STYLE_SHAPE[1], SOUND_SIZE)) / 16 / SPREAD
 
 
 def embeddings_of(style: Vectors, bands: Sequence[float] = ()) -> Vectors:
     """Embeddings of styles [..., 256]; a filter that is not flat changes them."""
     heard = 1.5 + style @ _projection()
     if len(bands):
-        heard = heard + 0.02 * np.resize(bands, EMBEDDING_SIZE)
+        heard = heard + 0.02 * np.resize(bands, SOUND_SIZE)
     return unit(np.maximum(heard, 0))
 
 
@@ -53,9 +53,11 @@ def prior() -> FittingPrior:
     spectra = np.tile(FLAT, (len(points), 1)).astype(np.float64)
     heard = embeddings_of(space.style(points))
     stock = embeddings_of(space.stock)
-    return FittingPrior(
-        space, MixturePrior(points, heard, spectra, marks, sentences, stock, space.fingerprint)
+    qualities = np.full(len(points), 3.2)
+    mixtures = MixturePrior(
+        points, heard, spectra, marks, qualities, sentences, stock, space.fingerprint
     )
+    return FittingPrior(space, mixtures)
 
 
 @cache
@@ -68,6 +70,7 @@ def speaker() -> TargetSpeaker:
     return TargetSpeaker(
         embedding=heard,
         held_out=heard,
+        second=unit(np.ones((2, EMBEDDING_SIZE))).astype(np.float32),
         spectrum=FLAT,
         pitches=np.full(50, 120, np.float32),
         excerpt=np.zeros(16_000, np.float32),
@@ -97,11 +100,14 @@ def fit(
 def outcome_of(trial: Trial) -> Outcome:
     """The outcome that a worker would measure."""
     space = prior().space
-    style = (
-        space.stock[space.names.index(trial.voice)] if trial.style is None else trial.style
-    ).astype(np.float64)
-    noise = 0.05 * np.random.default_rng(trial.number).normal(size=EMBEDDING_SIZE)
-    heard = [unit(embeddings_of(style, bands) + noise / 16) for bands in trial.filters or [()]]
+    style = trial.style
+    if trial.pack is not None:
+        style = read_pack(trial.pack).style[0] - space.rows[0]
+    elif style is None:
+        style = space.stock[space.names.index(trial.voice)]
+    spoken: Vectors = style.astype(np.float64)
+    noise = 0.05 * np.random.default_rng(trial.number).normal(size=SOUND_SIZE)
+    heard = [unit(embeddings_of(spoken, bands) + noise / 16) for bands in trial.filters or [()]]
     made = Outcome(
         number=trial.number,
         embeddings=np.array(heard, np.float32),
@@ -111,5 +117,6 @@ def outcome_of(trial: Trial) -> Outcome:
         sample_rate=24_000,
         sound=np.zeros(32_000, np.int16) if trial.keep_sound else None,
     )
-    words = len(trial.text.split())
-    return replace(made, rating=SpeechRating(words, 0, 3.2)) if trial.rate else made
+    words = len(trial.text.split()) if trial.rate else 0
+    second = speaker().second[0] if trial.rate else None
+    return replace(made, rating=SpeechRating(words, 0, 3.2), second=second)

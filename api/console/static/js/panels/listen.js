@@ -2,6 +2,7 @@
 import { codeButton } from "../code.js";
 import { t, usd } from "../i18n.js";
 import { price } from "../session.js";
+import { setting } from "../store.js";
 import { card, check, field, h, panelHead, select, tabs } from "../ui.js";
 import { languages } from "../work.js";
 import { liveListening, startMessage } from "./listen/live.js";
@@ -14,17 +15,38 @@ export default function makeListen() {
   const language = select([["", t("listen.detect")]], { name: "language" });
   const profile = select(PROFILES.map((one) => [one, t(`listen.model.${one}`)]), { name: "model" });
   const speakers = check(t("listen.speakers"), { name: "speaker_labels" });
+  const channels = check(t("listen.channels"), { name: "multichannel" });
+  const translate = check(t("listen.translate"), { name: "translate" });
+  const numerals = check(t("listen.numerals"), { name: "numerals" });
+  const masked = check(t("listen.profanity"), { name: "profanity_filter" });
+  const punctuate = check(t("listen.punctuate"), { name: "punctuate", checked: true });
+  const terms = h("textarea", { name: "keyterms", rows: 2, value: setting("keyterms") || "", spellcheck: false });
+  terms.addEventListener("input", () => setting("keyterms", terms.value));
   const transcript = transcriptCard();
   let lastFile = "recording.mp3";
   let shown = null;
 
+  // How a transcript is written; what is as usual is left out.
+  const style = () => {
+    const chosen = {};
+    const keyterms = terms.value.split(/[,\n]/).map((one) => one.trim()).filter(Boolean);
+    if (keyterms.length) chosen.keyterms = keyterms;
+    if (numerals.box.checked) chosen.numerals = true;
+    if (masked.box.checked) chosen.profanity_filter = true;
+    if (!punctuate.box.checked) chosen.punctuate = false;
+    return chosen;
+  };
   const options = () => {
-    const chosen = { model: profile.value, timestamps: true, speaker_labels: speakers.box.checked };
+    if (translate.box.checked) return { response_format: "verbose_json" };
+    const chosen = { model: profile.value, timestamps: true, speaker_labels: speakers.box.checked, ...style() };
+    if (channels.box.checked) chosen.multichannel = true;
     if (language.value) chosen.language = language.value;
     return chosen;
   };
+  const path = () => (translate.box.checked ? "/openai/v1/audio/translations" : "/stt");
   const queue = fileQueue({
     options,
+    path,
     onshow: (item) => {
       shown = item;
       queue.mark(item);
@@ -37,18 +59,36 @@ export default function makeListen() {
     if (files.length) lastFile = files.at(-1).name;
     queue.add(files);
   });
-  const live = liveListening({ language: () => language.value });
-  const settings = h("div.fields", field(t("listen.language"), language), field(t("listen.model"), profile), speakers);
+  const live = liveListening({ language: () => language.value, style });
+  const ofFiles = h("div.checks", speakers, channels, translate);
+  // A translation has no other options; channels are speakers already.
+  const fit = () => {
+    const [isEnglish, isMicrophone] = [translate.box.checked, modes.chosen === "microphone"];
+    ofFiles.hidden = isMicrophone;
+    for (const one of [language, profile, terms, numerals.box, masked.box, punctuate.box, speakers.box, channels.box]) one.disabled = isEnglish && !isMicrophone;
+    speakers.box.disabled ||= channels.box.checked;
+    channels.box.disabled ||= speakers.box.checked;
+    translated.hidden = !isEnglish || isMicrophone;
+  };
+  const translated = h("p.hint", { role: "status", hidden: true }, t("listen.translate_about"));
+  const settings = h("div.stack",
+    h("div.fields", field(t("listen.language"), language), field(t("listen.model"), profile),
+      field(t("listen.terms"), terms, { hint: t("listen.terms_hint") })),
+    h("div.checks", numerals, masked, punctuate), ofFiles, translated);
   const files = h("div.columns", card(t("listen.files"), drop, queue), transcript);
-  const modes = tabs(t("listen.modes"), [["files", t("listen.files"), files], ["microphone", t("listen.microphone"), live]]);
+  const modes = tabs(t("listen.modes"), [["files", t("listen.files"), files], ["microphone", t("listen.microphone"), live]], () => fit());
   modes.choose("files");
+  for (const { box } of [speakers, channels, translate]) box.addEventListener("change", fit);
   languages().then((all) => language.append(...all.map((one) => new Option(one.name, one.code))), () => {});
 
   const requests = () => {
-    const openai = ["answer = client.audio.transcriptions.create(", `    model="whisper-1", file=open(${JSON.stringify(lastFile)}, "rb")`, ")", "print(answer.text)"].join("\n");
+    const { keyterms } = style();
+    const added = keyterms && !translate.box.checked ? [`    extra_body={"keyterms": ${JSON.stringify(keyterms)}},`] : [];
+    const work = translate.box.checked ? "translations" : "transcriptions";
+    const openai = [`answer = client.audio.${work}.create(`, `    model="whisper-1", file=open(${JSON.stringify(lastFile)}, "rb"),`, ...added, ")", "print(answer.text)"].join("\n");
     return [
-      { title: t("listen.files"), path: "/stt", form: options(), files: [["audio", lastFile]], openai },
-      { title: t("listen.microphone"), socket: "/ws/stt", messages: [startMessage(language.value), { type: "audio", audio: "<base64>", encoding: "linear", sample_rate: 24000 }, { type: "stop" }] },
+      { title: t("listen.files"), path: path(), form: options(), files: [[translate.box.checked ? "file" : "audio", lastFile]], openai },
+      { title: t("listen.microphone"), socket: "/ws/stt", messages: [startMessage(language.value, style()), { type: "audio", audio: "<base64>", encoding: "linear", sample_rate: 24000 }, { type: "stop" }] },
     ];
   };
   const element = h("div.panel.listen",

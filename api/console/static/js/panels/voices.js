@@ -1,10 +1,11 @@
 // Voices: the workspace's own, and how one is made.
-import { ask, upload } from "../api.js";
+import { ask, call, upload } from "../api.js";
+import { player } from "../audio/player.js";
 import { codeButton } from "../code.js";
 import { number, t, usd } from "../i18n.js";
 import { go } from "../router.js";
 import { about, on, price } from "../session.js";
-import { act, button, card, confirmed, explained, field, form, h, panelHead, select, status, submitButton } from "../ui.js";
+import { act, button, card, confirmed, dialog, explained, field, form, h, panelHead, select, status, submitButton } from "../ui.js";
 import { byName, languages, refreshCredit, voicesChanged } from "../work.js";
 import { recordings } from "./voices/recordings.js";
 import { showReport } from "./voices/report.js";
@@ -82,20 +83,38 @@ export default function makeVoices() {
         voice.similarity !== null && h("span.hint", t("own.likeness", { value: number(voice.similarity, 2) }))),
       h("div.actions",
         voice.status === "ready" && button(t("own.try"), () => go(`speak/${voice.id}`), { icon: "speak", kind: "small" }),
-        !isMade && button(t("own.report"), act(place, () => showReport(voice)), { kind: "small", label: t("own.report_of", { name: voice.name }) }),
-        button(t("action.delete"), act(place, () => remove(voice)), { icon: "trash", kind: "small", label: t("own.delete", { name: voice.name }) })));
-    const made = h("article.voice-own", { data: { id: voice.id } }, head, h("p.hint", [voice.language, t(`voices.${voice.gender}`), voice.description].filter(Boolean).join(" · ")));
+        !voice.owner && button(t("own.rename"), () => rename(voice), { kind: "small", label: t("own.rename_of", { name: voice.name }) }),
+        !isMade && !voice.owner && button(t("own.report"), act(place, () => showReport(voice)), { kind: "small", label: t("own.report_of", { name: voice.name }) }),
+        !voice.owner && button(t("action.delete"), act(place, () => remove(voice)), { icon: "trash", kind: "small", label: t("own.delete", { name: voice.name }) })));
+    const made = h("article.voice-own", { data: { id: voice.id } }, head, h("p.hint", [voice.owner && t("own.shared", { name: voice.owner }), voice.language, t(`voices.${voice.gender}`), voice.description].filter(Boolean).join(" · ")));
     if (isMade) {
       const bar = h("progress", { max: 1, value: voice.progress, "aria-label": t("own.progress", { name: voice.name }) });
       const left = h("p.hint", remaining(voice));
-      made.append(bar, left);
+      const sound = player({ label: t("own.preview_of", { name: voice.name }) });
+      const hear = button(t("own.preview"), act(place, async () => {
+        sound.load(await (await call(`/voices/${voice.id}/preview`)).blob());
+        sound.play();
+      }), { icon: "play", kind: "small", hidden: !voice.preview_at });
+      made.append(bar, left, hear, sound);
       made.update = (now) => {
         bar.value = now.progress;
+        hear.hidden = !now.preview_at;
         left.textContent = remaining(now);
       };
     }
     if (voice.status === "failed") made.append(h("p.failed", voice.reason || ""));
     return made;
+  };
+  const rename = (voice) => {
+    const place = status();
+    const input = h("input", { value: voice.name, maxLength: 200, required: true, autocomplete: "off" });
+    const made = dialog(t("own.rename_of", { name: voice.name }), form(place, async () => {
+      await ask(`/voices/${voice.id}`, { method: "PATCH", json: { name: input.value.trim() } });
+      made.close();
+      await look();
+      await voicesChanged();
+    }, field(t("own.name"), input), submitButton(t("own.rename")), place), { kind: "narrow" });
+    input.focus();
   };
   const remove = async (voice) => {
     const key = voice.status === "processing" ? "own.delete_ask_unfinished" : "own.delete_ask";
@@ -109,7 +128,7 @@ export default function makeVoices() {
 
   // Redraws only what changed, so that the focus stays where it is.
   const draw = (voices) => {
-    const ids = voices.map((one) => `${one.id} ${one.status}`).join();
+    const ids = voices.map((one) => `${one.id} ${one.status} ${one.name}`).join();
     if (list.dataset.of !== ids) {
       list.dataset.of = ids;
       list.replaceChildren(...voices.map(row));

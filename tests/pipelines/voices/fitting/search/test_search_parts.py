@@ -14,7 +14,7 @@ from models.speaker.mel import mel_centres_hz
 from models.tts.voice_pack import STYLE_SHAPE
 from pipelines.voices.fitting.equaliser import BANDS, bands_between, gains, taps
 from pipelines.voices.fitting.prior import check_prior, read_prior
-from pipelines.voices.fitting.search.search import similarity
+from pipelines.voices.fitting.search.search import EMBEDDING, similarity
 from pipelines.voices.fitting.search.style_space import style_space
 from pipelines.voices.fitting.search.surrogate import Surrogate
 from pipelines.voices.fitting.trials import sentences_of, word_errors, words_of
@@ -26,7 +26,7 @@ def test_the_surrogate_predicts_embeddings_of_styles_near_observed_ones() -> Non
     surrogate = Surrogate(known.mixtures.observations(known.space), own=False)
     draw = np.random.default_rng(3)
     points = known.mixtures.points[:20] + 0.1 * draw.normal(size=(20, known.space.size))
-    predicted = surrogate.sounds(known.space.style(points))[:, :256]
+    predicted = surrogate.sounds(known.space.style(points))[:, EMBEDDING]
     truth = embeddings_of(known.space.style(points))
     plain = unit(known.mixtures.embeddings.mean(axis=0))
     assert (unit(predicted) * truth).sum(axis=1).mean() > (truth @ plain).mean()

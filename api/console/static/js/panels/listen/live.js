@@ -10,13 +10,13 @@ import { button, card, copyButton, h, setButton, status } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
 import { exportButtons } from "./transcript.js";
 
-export const startMessage = (language) => ({
+export const startMessage = (language, style) => ({
   type: "start",
   languages: language ? [language] : null,
-  config: { encoding: "linear", sample_rate: RATE, continuous_mode: true, interim_results_frequency: 400 },
+  config: { encoding: "linear", sample_rate: RATE, continuous_mode: true, interim_results_frequency: 400, ...style },
 });
 
-export function liveListening({ language }) {
+export function liveListening({ language, style }) {
   const place = status();
   const meter = liveMeter(t("mic.level"));
   const device = devicePicker();
@@ -49,7 +49,7 @@ export function liveListening({ language }) {
       await converse(socket, (message) => {
         if (message.connection_established) {
           noteCredit(message.connection_established.credit_balance);
-          send(startMessage(language()));
+          send(startMessage(language(), style()));
         } else if (message.type === "connected") {
           microphone.begin(hear).catch((error) => place.fail(error));
           place.say(t("listen.listening"));
@@ -74,8 +74,8 @@ export function liveListening({ language }) {
       text.append(line);
     }
     none.hidden = true;
-    line.textContent = message.text;
-    line.className = message.is_final ? "final" : "interim";
+    // What is committed stays; the rest may still change.
+    line.replaceChildren(message.committed, message.tentative && h("span.interim", message.tentative));
     line.title = `${number(message.timestamp, 1)} s`;
     if (message.is_final && message.text) finals.set(message.sentence_id, message);
     if (message.is_final && !message.text) line.remove();

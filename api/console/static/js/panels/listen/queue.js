@@ -25,7 +25,7 @@ export function lengthOf(file) {
   });
 }
 
-export function fileQueue({ options, onshow, onremove }) {
+export function fileQueue({ options, path, onshow, onremove }) {
   const list = h("ul.queue", { "aria-label": t("listen.queue") });
   let running = false;
 
@@ -86,16 +86,20 @@ export function fileQueue({ options, onshow, onremove }) {
     try {
       await checked(item.file);
       const form = new FormData();
-      form.append("audio", item.file, item.file.name);
-      for (const [name, value] of Object.entries(options())) form.append(name, value);
+      const [asked, where] = [options(), path()];
+      form.append(where === "/stt" ? "audio" : "file", item.file, item.file.name);
+      for (const [name, value] of Object.entries(asked)) for (const one of [value].flat()) form.append(name, one);
       item.progress(0);
-      item.result = await upload("/stt", form, {
+      item.result = await upload(where, form, {
         onProgress: item.progress,
         onWait: () => item.set("uploading", t("error.resend")),
         signal: item.control.signal,
       });
-      const { duration, language } = item.result;
-      item.set("done", t("listen.done", { length: clock(duration), language, price: usd(price("stt_second", duration)) }));
+      const { duration, language, segments } = item.result;
+      // A translation has segments in place of words.
+      item.result.words ||= segments?.map(({ text, start, end }) => ({ word: text, start, end }));
+      const cost = price("stt_second", duration * (asked.multichannel ? 2 : 1)); // each channel
+      item.set("done", t("listen.done", { length: clock(duration), language, price: usd(cost) }));
       refreshCredit();
       onshow(item);
     } catch (error) {

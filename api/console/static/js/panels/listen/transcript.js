@@ -116,7 +116,7 @@ export function transcriptCard() {
     shown = { name, result: { ...result, words: result.words || [] } };
     none.hidden = true;
     exports.hidden = false;
-    facts.textContent = t("listen.facts", { language: result.language, length: t("unit.seconds", { n: number(result.duration, 1) }), confidence: Math.round(result.confidence * 100) });
+    facts.textContent = t(result.confidence === undefined ? "listen.facts_short" : "listen.facts", { language: result.language, length: t("unit.seconds", { n: number(result.duration, 1) }), confidence: Math.round(result.confidence * 100) });
     drawSpeakers();
     drawWords();
     playing.load(blob);

@@ -3,6 +3,7 @@ import { newId } from "../../api.js";
 import { day, clock, t, usd } from "../../i18n.js";
 import { clear, history, put, remove } from "../../store.js";
 import { button, card, confirmed, download, fileName, h, iconButton } from "../../ui.js";
+import { plain } from "./markup.js";
 
 export function speechHistory({ onplay }) {
   const list = h("ul.history");
@@ -14,7 +15,8 @@ export function speechHistory({ onplay }) {
   }, { icon: "trash", kind: "small" });
   const made = card(t("history.title"), h("p.hint", t("history.about")), none, list, wipe);
   const row = (item) => {
-    const text = item.text.length > 60 ? `${[...item.text].slice(0, 60).join("")}…` : item.text;
+    const whole = plain(item.text).trim();
+    const text = whole.length > 60 ? `${[...whole].slice(0, 60).join("")}…` : whole;
     const facts = [item.voice, clock(item.seconds), item.format.toUpperCase(), usd(item.cost), day(item.at)].join(" · ");
     return h("li.history-row",
       iconButton("play", t("history.play", { text }), () => onplay(item)),
@@ -40,4 +42,4 @@ export function speechHistory({ onplay }) {
   return made;
 }
 
-export const nameOf = ({ text, voice, format }) => fileName(`${voice} ${[...text].slice(0, 36).join("")}`, format);
+export const nameOf = ({ text, voice, format }) => fileName(`${voice} ${[...plain(text)].slice(0, 36).join("")}`, format);

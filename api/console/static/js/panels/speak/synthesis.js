@@ -13,7 +13,7 @@ const SOCKET_SEMITONES = 6;
 const CONTEXT = "console";
 
 const semitones = (ratio) => 12 * Math.log2(ratio);
-const goesBySocket = ({ voice, speed, pitch }) => voice && speed <= SOCKET_SPEED && Math.abs(semitones(pitch)) <= SOCKET_SEMITONES + 1e-9;
+const goesBySocket = ({ voice, speed, pitch, script }) => voice && !script && speed <= SOCKET_SPEED && Math.abs(semitones(pitch)) <= SOCKET_SEMITONES + 1e-9;
 
 // How a wish is spoken live: the socket wants a voice, and has narrower ranges.
 export function way(wish) {
@@ -21,18 +21,27 @@ export function way(wish) {
   return [...wish.text].length <= FILE_CHARACTERS ? "stream" : null;
 }
 
-export function body({ text, voice, speed, pitch, enhance, format }) {
-  const json = { text, speed, pitch, enhance, output_format: format, timestamps: true };
+export function body({ text, script, voice, speed, pitch, enhance, format, pronunciations }) {
+  const json = { ...(script ? { script } : { text }), speed, pitch, enhance, output_format: format, timestamps: true };
+  if (pronunciations?.length) json.pronunciations = pronunciations;
   if (voice) json.voice_id = voice.voice_id;
   return json;
 }
 
-export function messages({ text, voice, speed, pitch }) {
+export function toExplain(wish) {
+  const { output_format: _, timestamps, enhance, ...json } = body(wish);
+  return json;
+}
+
+export const priceOf = async (wish) => (await ask("/tts/explain", { method: "POST", json: toExplain(wish) })).price;
+
+export function messages({ text, voice, speed, pitch, pronunciations }) {
   const audio_config = { audio_encoding: "LINEAR16", sample_rate_hertz: RATE };
   const context = {
     context_id: CONTEXT, voice_id: voice?.voice_id || "", audio_config, speaking_rate: speed,
     pitch: Number(semitones(pitch).toFixed(2)), timestamps: true,
   };
+  if (pronunciations?.length) context.pronunciations = pronunciations;
   return [{ create_context: context }, { send_text: { context_id: CONTEXT, text } }, { close_context: { context_id: CONTEXT } }];
 }
 

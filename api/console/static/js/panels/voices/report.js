@@ -51,6 +51,7 @@ export async function showReport(voice) {
     h("div.figures",
       figure(round(judged?.similarity ?? voice.similarity), t("report.likeness")),
       figure(round(judged?.stock_similarity), t("report.stock")),
+      figure(round(judged?.second_similarity), t("report.second")),
       figure(judged?.wer !== null && judged?.wer !== undefined ? `${number(judged.wer * 100, 1)} %` : null, t("report.words")),
       figure(round(judged?.dnsmos, 1), t("report.quality")),
       figure(`${Math.round(report.seconds / 60)} min`, t("report.time")),

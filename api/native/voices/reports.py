@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import math
-from collections.abc import Sequence
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -40,6 +40,7 @@ HEADERS = {
     "Cache-Control": "private, no-store",
 }
 
+_ACCEPTED = re.compile(r"([\w*]+/[\w*.+-]+)(?:[^,]*?;\s*q=([^,;]*))?")
 _PAGE = {"text/html": {"schema": {"type": "string"}}}
 
 
@@ -130,32 +131,10 @@ def _page(kept: StoredReport) -> HTMLResponse:
 
 def _prefers_page(accept: str) -> bool:
     """Whether HTML is named with more weight than JSON, as browsers do."""
-    weights: dict[str, float] = {}
-    for item in accept.lower().split(","):
-        kind, *parameters = (part.strip() for part in item.split(";"))
-        weight = next((one[2:] for one in parameters if one.startswith("q=")), "1")
-        try:
-            weights[kind] = float(weight)
-        except ValueError:
-            weights[kind] = 0.0
+    found = _ACCEPTED.findall(accept.lower())
+    weights = {kind: float(q or 1) for kind, q in found if re.fullmatch(r"(\d*\.?\d+)?", q)}
     of_json = max(weights.get(kind, 0.0) for kind in ("application/json", "application/*", "*/*"))
     return weights.get("text/html", 0.0) > of_json
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
-
-
-def _histogram(shares: Sequence[float], edges: Sequence[float]) -> list[tuple[float, float]]:
-    """The outline of a histogram as points."""
-    bins = zip(edges[:-1], edges[1:], shares, strict=True)
-    steps = [point for low, high, share in bins for point in ((low, share), (high, share))]
-    return [(edges[0], 0.0), *steps, (edges[-1], 0.0)]
-
-
-def _on_log_axis(values: Sequence[float], hz: Sequence[float]) -> list[tuple[float, float]]:
-    return [(math.log10(at), value) for at, value in zip(hz, values, strict=True) if at > 0]
 
 
 _environment = Environment(
@@ -165,10 +144,5 @@ _environment = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_environment.filters |= {
-    "duration": _duration,
-    "histogram": _histogram,
-    "on_log_axis": _on_log_axis,
-    "log10": math.log10,
-}
+_environment.filters["log10"] = math.log10
 _template = _environment.get_template("page.html")

@@ -1,0 +1,32 @@
+// Which pronunciation dictionaries a request names.
+import { t } from "../../i18n.js";
+import { on } from "../../session.js";
+import { setting } from "../../store.js";
+import { check, h } from "../../ui.js";
+import { dictionaries } from "../../work.js";
+
+const MOST = 5;
+
+export function dictionaryChooser({ onchange = () => {} } = {}) {
+  const boxes = h("div.checks");
+  const none = h("p.hint", t("dictionaries.none"));
+  const made = h("fieldset.stack.dictionaries", h("legend", t("dictionaries.title")), none, boxes,
+    h("p.hint", h("a", { href: "#/speak/pronunciations" }, t("dictionaries.manage"))));
+  const checked = () => [...boxes.querySelectorAll("input:checked")].map((box) => box.value);
+  const keep = () => {
+    setting("dictionaries", checked());
+    const isFull = checked().length >= MOST;
+    for (const box of boxes.querySelectorAll("input")) box.disabled = isFull && !box.checked;
+    onchange();
+  };
+  const fill = (all) => {
+    const chosen = setting("dictionaries") || [];
+    none.hidden = all.length > 0;
+    boxes.replaceChildren(...all.map((one) => check(one.name, { value: one.id, checked: chosen.includes(one.id), onchange: keep })));
+    if (all.length) keep();
+  };
+  Object.defineProperty(made, "ids", { get: checked });
+  made.leave = on("dictionaries", fill);
+  dictionaries().then(fill, () => {});
+  return made;
+}

@@ -1,0 +1,240 @@
+// Dictionaries of pronunciations: list, entries, versions, PLS.
+import { ask, call, ApiError } from "../../api.js";
+import { playShort } from "../../audio/player.js";
+import { fromBase64 } from "../../audio/pcm.js";
+import { day, t } from "../../i18n.js";
+import { setting } from "../../store.js";
+import { act, button, card, check, confirmed, download, explained, field, fileName, form, h, iconButton, select, status, submitButton, table } from "../../ui.js";
+import { dictionaries, dictionariesChanged, refreshCredit, voices } from "../../work.js";
+import { escaped } from "./markup.js";
+
+const VERSIONS = 10; // that the service keeps
+const SHOWN = 200; // entries at once; others are found by words
+
+export function pronunciations() {
+  const listed = status();
+  const place = status();
+  const list = h("ul.dictionaries-list");
+  const none = h("p.empty", t("pronunciations.none"));
+  const input = h("input.offscreen", { type: "file", accept: ".pls,.xml,application/pls+xml", tabIndex: -1, "aria-label": t("pronunciations.import") });
+  const bring = button(t("pronunciations.import"), () => input.click(), { icon: "upload", kind: "small" });
+  const fresh = button(t("pronunciations.new"), () => open(null, { name: "", entries: [], version: 0 }), { icon: "plus", kind: "small main", id: "new-dictionary" });
+
+  const name = h("input", { name: "name", maxLength: 100, autocomplete: "off" });
+  const version = select([], { name: "version" });
+  const versions = field(t("pronunciations.version"), version);
+  const word = h("input", { name: "word", maxLength: 100, required: true, autocomplete: "off", spellcheck: false });
+  const alias = h("input", { name: "alias", maxLength: 200, autocomplete: "off" });
+  const phoneme = h("input", { name: "phoneme", maxLength: 200, autocomplete: "off", spellcheck: false, placeholder: "ˈɛndʒɪn" });
+  const alphabet = select([["ipa", "IPA"], ["x-sampa", "X-SAMPA"]], { name: "alphabet" });
+  const language = select([["", t("pronunciations.all_languages")]], { name: "language" });
+  const matches = check(t("pronunciations.case"), { checked: true });
+  const find = h("input", { type: "search", autocomplete: "off" });
+  const finder = field(t("pronunciations.find"), find);
+  const rows = h("div", { id: "entries" });
+  const heading = h("h2", { tabIndex: -1 });
+  const saved = h("p.hint", { role: "status" });
+  let current = null; // {id, name, version, entries}; without an id a new one
+  let edited = null; // the entry that the form changes
+  let isChanged = false;
+
+  const load = async () => {
+    const all = await dictionaries();
+    none.hidden = all.length > 0;
+    list.replaceChildren(...all.map((one) => h("li.history-row", { data: { id: one.id } },
+      h("div.history-text", h("p", one.name), h("p.hint", t("pronunciations.facts", { n: one.size, version: one.version, day: day(one.updated_at) }))),
+      button(t("pronunciations.edit_short"), act(listed, () => openById(one.id)), { kind: "small", label: t("pronunciations.edit", { name: one.name }) }),
+      iconButton("download", t("pronunciations.export", { name: one.name }), act(listed, () => save(one, one.version))),
+      iconButton("trash", t("pronunciations.delete", { name: one.name }), act(listed, () => remove(one))))));
+  };
+  const save = async ({ id, name: named }, number) => {
+    const answer = await call(`/pronunciations/${id}?format=pls&version=${number}`);
+    download(new Blob([await answer.text()], { type: "application/pls+xml" }), fileName(named, "pls"));
+  };
+  const remove = async (one) => {
+    if (!(await confirmed(t("pronunciations.delete", { name: one.name }), t("pronunciations.delete_ask"), t("action.delete")))) return;
+    await ask(`/pronunciations/${one.id}`, { method: "DELETE" });
+    if (current?.id === one.id) shut();
+    await dictionariesChanged();
+    await load();
+    listed.say(t("pronunciations.deleted", { name: one.name }));
+    fresh.focus();
+  };
+  input.addEventListener("change", act(listed, async () => {
+    const [file] = input.files;
+    if (!file) return;
+    const [named, pls] = [file.name.replace(/\.\w+$/, ""), await file.text()];
+    input.value = "";
+    const same = (await dictionaries()).find((one) => one.name === named);
+    if (same && !(await confirmed(t("pronunciations.import"), t("pronunciations.replace_ask", { name: named }), t("pronunciations.replace")))) return;
+    const made = await ask(same ? `/pronunciations/${same.id}` : "/pronunciations", { method: same ? "PUT" : "POST", json: { name: named, pls } });
+    await dictionariesChanged();
+    await load();
+    await openById(made.id);
+    listed.say(t("pronunciations.imported", { n: made.size, name: named }));
+  }));
+
+  const openById = async (id) => {
+    const found = await ask(`/pronunciations/${id}`);
+    await open(id, found);
+  };
+  const leaving = async () => !isChanged || confirmed(t("pronunciations.leave"), t("pronunciations.leave_ask", { name: name.value || t("pronunciations.new") }), t("pronunciations.leave_go"));
+  const open = async (id, { name: named, entries, version: newest }) => {
+    if (!(await leaving())) return;
+    current = { id, name: named, version: newest, entries };
+    name.value = named;
+    version.replaceChildren(...Array.from({ length: Math.min(newest, VERSIONS) }, (_, at) => new Option(t(at ? "pronunciations.older" : "pronunciations.newest", { version: newest - at }), newest - at)));
+    versions.hidden = newest < 2;
+    place.clear();
+    change(false);
+    edit(null);
+    editor.hidden = false;
+    (id ? heading : name).focus();
+    editor.scrollIntoView({ block: "nearest" });
+  };
+  const shut = () => {
+    current = null;
+    change(false);
+    editor.hidden = true;
+  };
+  const change = (is) => {
+    isChanged = is;
+    saved.textContent = is ? t("pronunciations.unsaved") : "";
+    heading.textContent = current?.name || t("pronunciations.new");
+    draw();
+  };
+  version.addEventListener("change", act(place, async () => {
+    const number = Number(version.value);
+    try {
+      current.entries = (await ask(`/pronunciations/${current.id}?version=${number}`)).entries;
+    } catch (error) {
+      throw error.status === 404 ? explained(t("pronunciations.version_gone")) : error;
+    }
+    edit(null);
+    change(number !== current.version);
+    if (isChanged) place.say(t("pronunciations.restored", { version: number }));
+    else place.clear();
+  }));
+
+  const draw = () => {
+    const wanted = find.value.trim().toLowerCase();
+    const all = current?.entries || [];
+    const found = all.filter((one) => !wanted || `${one.grapheme} ${one.alias || ""}`.toLowerCase().includes(wanted));
+    finder.hidden = all.length <= 10;
+    const label = t("pronunciations.entries");
+    rows.replaceChildren(all.length
+      ? table(label, [t("pronunciations.word"), t("pronunciations.alias"), t("pronunciations.phoneme"), t("pronunciations.language"), ""], found.slice(0, SHOWN).map((one) => [
+          h("span", one.grapheme, !one.case_sensitive && h("span.badge", t("pronunciations.any_case"))),
+          one.alias || "–",
+          one.phoneme ? h("span.phonemes", one.phoneme, one.alphabet === "x-sampa" && h("span.badge", "X-SAMPA")) : "–",
+          one.language || t("pronunciations.all_languages"),
+          h("div.actions",
+            iconButton("play", t("pronunciations.hear", { word: one.grapheme }), act(place, () => hear(one))),
+            button(t("pronunciations.edit_short"), () => edit(one), { kind: "small", label: t("pronunciations.edit_entry", { word: one.grapheme }) }),
+            iconButton("trash", t("pronunciations.remove", { word: one.grapheme }), () => {
+              current.entries = current.entries.filter((other) => other !== one);
+              if (edited === one) edit(null);
+              change(true);
+              word.focus();
+            })),
+        ]))
+      : h("p.empty", t("pronunciations.entries_none")));
+    if (found.length > SHOWN) rows.append(h("p.hint", t("pronunciations.more", { n: found.length - SHOWN })));
+  };
+  find.addEventListener("input", draw);
+
+  const read = () => {
+    const one = { grapheme: word.value.trim(), case_sensitive: matches.box.checked };
+    if (phoneme.value.trim()) Object.assign(one, { phoneme: phoneme.value.trim(), alphabet: alphabet.value });
+    if (alias.value.trim()) one.alias = alias.value.trim();
+    if (language.value) one.language = language.value;
+    if (!one.grapheme) throw explained(t("pronunciations.word_none"));
+    if (!one.phoneme && !one.alias) throw explained(t("pronunciations.sound_none"));
+    return one;
+  };
+  const edit = (one) => {
+    edited = one;
+    word.value = one?.grapheme || "";
+    alias.value = one?.alias || "";
+    phoneme.value = one?.phoneme || "";
+    alphabet.value = one?.alphabet || "ipa";
+    if (one?.language && ![...language.options].some((option) => option.value === one.language)) language.append(new Option(one.language, one.language));
+    language.value = one?.language || "";
+    matches.box.checked = one?.case_sensitive ?? true;
+    add.querySelector("span").textContent = t(one ? "pronunciations.change" : "pronunciations.add");
+    if (one) word.focus();
+  };
+  // Speaks a word as an entry says, with the voice of the page before, or one of its language.
+  const hear = async (one) => {
+    const said = escaped(one.grapheme);
+    const inner = one.phoneme ? `<phoneme alphabet="${one.alphabet || "ipa"}" ph="${escaped(one.phoneme)}">${said}</phoneme>` : `<sub alias="${escaped(one.alias)}">${said}</sub>`;
+    const json = { text: `<speak${one.language ? ` xml:lang="${one.language}"` : ""}>${inner}</speak>` };
+    if (setting("voice") && !one.language) json.voice_id = setting("voice");
+    const spoken = await ask("/tts-synthesize", { method: "POST", json });
+    await playShort(new Blob([fromBase64(spoken.audio_base64)], { type: "audio/mpeg" }), () => {});
+    refreshCredit();
+  };
+  const add = submitButton(t("pronunciations.add"), { id: "add-entry", kind: "" });
+  const listen = button(t("pronunciations.hear_it"), act(place, () => { place.clear(); return hear(read()); }), { icon: "play" });
+  const entry = form(place, async () => {
+    const one = read();
+    const at = current.entries.indexOf(edited);
+    if (at < 0) current.entries.unshift(one);
+    else current.entries[at] = one;
+    edit(null);
+    change(true);
+    word.focus();
+  },
+  h("div.fields", field(t("pronunciations.word"), word), field(t("pronunciations.alias"), alias, { hint: t("pronunciations.alias_hint") }),
+    field(t("pronunciations.phoneme"), phoneme, { hint: t("pronunciations.phoneme_hint") }), field(t("pronunciations.alphabet"), alphabet),
+    field(t("pronunciations.language"), language), matches),
+  h("div.actions", add, listen));
+  entry.classList.add("entry");
+
+  const store = button(t("pronunciations.save"), act(place, async () => {
+    const named = name.value.trim();
+    if (!named) {
+      name.focus();
+      throw explained(t("pronunciations.name_none"));
+    }
+    const { id, entries } = current;
+    const kept = entries.map((one) => Object.fromEntries(Object.entries(one).filter(([, value]) => value !== null)));
+    try {
+      const made = await ask(id ? `/pronunciations/${id}` : "/pronunciations", { method: id ? "PUT" : "POST", json: { name: named, entries: kept } });
+      isChanged = false;
+      await dictionariesChanged();
+      await load();
+      await open(made.id, { ...made, entries });
+      place.say(t("pronunciations.saved", { version: made.version }));
+    } catch (error) {
+      const at = /^entries\.(\d+)/.exec(error.message)?.[1];
+      if (!at) throw error;
+      edit(entries[at]);
+      throw new ApiError(t("pronunciations.wrong", { word: entries[at].grapheme, reason: error.message.replace(/^[\w.]+: /, "") }), error);
+    }
+  }), { kind: "main", id: "save-dictionary" });
+  name.addEventListener("input", () => { isChanged = true; saved.textContent = t("pronunciations.unsaved"); });
+
+  const editor = h("section.card.editor", { "aria-label": t("pronunciations.editor"), hidden: true },
+    heading, h("div.fields", field(t("pronunciations.name"), name), versions),
+    entry, finder, rows, h("div.actions", store, button(t("action.close"), async () => (await leaving()) && shut()), saved), place);
+  voices().then((all) => {
+    const named = new Map(all.map((one) => [one.labels.language, one.labels.language_name]));
+    language.append(...[...named].sort((one, other) => one[1].localeCompare(other[1])).map(([code, text]) => new Option(text, code)));
+  }, () => {});
+
+  const made = h("div.columns.wide-right",
+    card(t("pronunciations.title"), h("p.hint", t("pronunciations.about")), h("div.actions", fresh, bring, input), listed, none, list,
+      h("p.hint", h("a", { href: "/guide/ssml.html#pronunciation-dictionaries", target: "_blank", rel: "noopener" }, t("pronunciations.guide")))),
+    editor);
+  made.requests = () => {
+    const json = { name: name.value.trim() || "Products", entries: current?.entries.length ? current.entries.slice(0, 3) : [{ grapheme: "Nginx", alias: "engine X" }] };
+    return [
+      { title: t("pronunciations.new"), path: "/pronunciations", json },
+      { title: t("pronunciations.title"), method: "GET", path: "/pronunciations" },
+      { title: t("speak.file"), path: "/tts-synthesize", json: { text: t("pronunciations.example", { word: json.entries[0].grapheme }), pronunciations: [current?.id || "<id>"] } },
+    ];
+  };
+  made.show = () => load().catch((error) => listed.fail(error, made.show));
+  return made;
+}

@@ -1,0 +1,199 @@
+// A text, or the lines of several speakers, as a file or live, with a voice.
+import { hush, player } from "../../audio/player.js";
+import { number, t, usd } from "../../i18n.js";
+import { price } from "../../session.js";
+import { setting } from "../../store.js";
+import { busy, button, card, check, download, explained, field, h, range, select, setButton, status, tabs } from "../../ui.js";
+import { refreshCredit } from "../../work.js";
+import { wordsView } from "../../words.js";
+import { dictionaryChooser } from "./dictionaries.js";
+import { explanationCard } from "./explanation.js";
+import { nameOf, speechHistory } from "./history.js";
+import { isMarkup, markFault, markupButtons, plain } from "./markup.js";
+import { scriptEditor } from "./script.js";
+import { FILE_CHARACTERS, SOCKET_CHARACTERS, body, makeFile, messages, priceOf, speakLive, toExplain, way } from "./synthesis.js";
+import { voicePicker } from "./voices.js";
+
+export function speech() {
+  const place = status();
+  const text = h("textarea.big", { name: "text", rows: 6, value: setting("draft") ?? t("speak.first_text"), spellcheck: true });
+  const count = h("p.count", { "aria-live": "off" });
+  const over = h("p.over", { role: "status" });
+  const kind = h("span.badge.good", { hidden: true }, t("markup.kind"));
+  const explanation = explanationCard();
+  const script = scriptEditor({ onchange: () => recount() });
+  const dictionaries = dictionaryChooser({ onchange: () => explanation.clear() });
+  const speed = range(t("speak.speed"), { min: 0.5, max: 2, step: 0.05, value: 1, show: (value) => `${number(value, 2)}×`, name: "speed" });
+  const pitch = range(t("speak.pitch"), { min: 0.5, max: 2, step: 0.05, value: 1, show: (value) => `${number(value, 2)}×`, name: "pitch" });
+  const format = select(["mp3", "wav", "ogg", "flac"].map((one) => [one, one.toUpperCase()]), { name: "format" });
+  const enhance = check(t("speak.enhance"), { name: "enhance", checked: true });
+  const voiceName = h("strong");
+  const none = h("p.empty", t("speak.result_none"));
+  const playing = player({ ontime: (seconds, isPlaying) => words.mark(seconds, isPlaying) });
+  const words = wordsView({ label: t("speak.words"), onseek: (seconds) => { playing.seek(seconds); if (!playing.hidden) playing.play(); } });
+  const save = button(t("action.download"), () => download(result.blob, nameOf(result)), { icon: "download", kind: "small", hidden: true, id: "save-speech" });
+  const explain = button(t("explain.go"), () => run(explain, (wished) => explanation.ask(toExplain(wished))), { icon: "search", id: "explain" });
+  const file = button(t("speak.file"), () => run(file, asFile), { icon: "download", id: "make-file" });
+  const live = button(t("speak.live"), () => (stopLive ? stopLive() : run(null, asLive)), { icon: "play", kind: "main", id: "speak-live" });
+  const picker = voicePicker({ place, onchange: (voice) => { voiceName.textContent = voice ? voice.name : t("voices.auto"); } });
+  const history = speechHistory({ onplay: (item) => { show(item); playing.play(); } });
+  let result = null;
+  let stopLive = null;
+
+  const isScript = () => modes.chosen === "script";
+  const lines = () => script.lines.filter((one) => one.text.trim());
+  const wish = () => ({
+    text: isScript() ? lines().map((one) => one.text).join("\n") : text.value,
+    script: isScript() ? lines() : null,
+    pronunciations: dictionaries.ids,
+    voice: picker.voice, speed: Number(speed.input.value), pitch: Number(pitch.input.value),
+    enhance: enhance.box.checked, format: format.value,
+  });
+  const size = () => [...wish().text].length;
+  const costOf = ({ text: spoken, script: all }) => {
+    const texts = all ? all.map((one) => one.text) : [spoken];
+    return price("tts_character", texts.reduce((sum, one) => sum + [...plain(one)].length, 0));
+  };
+  const recount = () => {
+    const n = size();
+    explanation.clear();
+    kind.hidden = isScript() || !isMarkup(text.value);
+    count.textContent = `${t("speak.count", { n, most: FILE_CHARACTERS })} · ${t("speak.price", { price: usd(costOf(wish())) })}`;
+    count.classList.toggle("bad", n > FILE_CHARACTERS);
+    const key = isScript() ? "script.over" : n > SOCKET_CHARACTERS ? "speak.over_socket" : "speak.over";
+    over.textContent = n > FILE_CHARACTERS ? t(key, { n, most: FILE_CHARACTERS, socket: SOCKET_CHARACTERS }) : "";
+    setting("draft", text.value);
+  };
+  const show = (item) => {
+    result = item;
+    none.hidden = true;
+    save.hidden = false;
+    words.show(item.words, item.text, plainOf(item));
+    return playing.load(item.blob);
+  };
+  // What was made, shown and kept. Where more than letters is spoken, the service knows the price.
+  const finish = async (made, wished, first) => {
+    const isPlain = !wished.script && !wished.pronunciations.length && !wished.text.includes("<");
+    const cost = isPlain ? costOf(wished) : await priceOf(wished).catch(() => costOf(wished));
+    const item = { text: wished.text, script: wished.script, voice: wished.voice?.name || t("voices.auto"), cost, ...made };
+    place.say(t("speak.done", { length: t("unit.seconds", { n: number(made.seconds, 1) }), first: t("unit.seconds", { n: number(first / 1000, 2) }), price: usd(cost) }));
+    const shown = show(item);
+    history.add(item);
+    refreshCredit();
+    return shown;
+  };
+  const plainOf = ({ text: whole, script: all }) =>
+    ((all || [{ text: whole }]).some((one) => isMarkup(one.text)) ? (part) => plain(part, true) : plain);
+  const run = async (pressed, work) => {
+    const wished = wish();
+    place.clear();
+    welcome.hidden = true;
+    setting("welcomed", true);
+    try {
+      if (!wished.text.trim()) throw explained(t("speak.empty"));
+      await busy(pressed, () => work(wished));
+    } catch (error) {
+      place.fail(error, () => run(pressed, work));
+      const isMarked = isScript() ? script.markFault(error.message) : markFault(text, error.message);
+      if (error.isExplained && !isMarked && !isScript()) text.focus();
+    }
+  };
+  const asFile = async (wished) => {
+    if (size() > FILE_CHARACTERS) throw explained(t(isScript() ? "script.over" : "speak.over", { n: size(), most: FILE_CHARACTERS, socket: SOCKET_CHARACTERS }));
+    place.say(t("speak.making"));
+    const began = performance.now();
+    const made = await makeFile(wished);
+    await finish(made, wished, performance.now() - began);
+    await playing.play();
+  };
+  const asLive = async (wished) => {
+    if (!way(wished)) throw explained(t(isScript() ? "script.over" : "speak.live_choose", { most: FILE_CHARACTERS }));
+    hush();
+    const control = new AbortController();
+    stopLive = () => control.abort();
+    setButton(live, "stop", t("speak.stop"));
+    none.hidden = true;
+    playing.clear();
+    save.hidden = true;
+    words.show([], wished.text, plainOf(wished));
+    place.say(t("speak.making"));
+    let first = 0;
+    let stream = null;
+    const follow = () => {
+      if (!stream || stream.context.state === "closed") return;
+      words.mark(stream.time, true);
+      requestAnimationFrame(follow);
+    };
+    try {
+      const made = await speakLive(wished, {
+        signal: control.signal,
+        onbegin: (begun) => { stream = begun; follow(); },
+        onwords: (all) => words.show(all, wished.text, plainOf(wished)),
+        onfirst: (milliseconds) => { first = milliseconds; place.say(t("speak.live_now")); },
+      });
+      if (made) await finish(made, wished, first);
+      if (control.signal.aborted) place.say(t("speak.stopped"));
+    } finally {
+      stopLive = null;
+      setButton(live, "play", t("speak.live"));
+    }
+  };
+
+  const written = field(t("speak.text"), text);
+  written.firstChild.classList.add("offscreen"); // its tab says it
+  const modes = tabs(t("speak.modes"), [
+    ["text", t("speak.text"), h("div.stack", written, markupButtons(text))],
+    ["script", t("script.title"), script],
+  ], (mode) => {
+    setting("mode", mode);
+    recount();
+  });
+  const welcome = h("section.card.welcome", { "aria-label": t("speak.welcome"), hidden: Boolean(setting("welcomed")) },
+    h("div", h("h2", t("speak.welcome")), h("p", t("speak.welcome_about", { price: usd(price("tts_character", size())) }))),
+    button(t("speak.welcome_go"), () => { live.focus(); run(null, asLive); }, { icon: "play", kind: "main", id: "first-sentence" }));
+
+  text.addEventListener("input", recount);
+  text.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) live.click();
+  });
+  modes.choose(setting("mode") || "text");
+
+  const requests = () => {
+    const wished = wish();
+    if (!wished.text.trim()) wished.text = t("speak.text");
+    const json = body(wished);
+    const voice = JSON.stringify(wished.voice?.name || "alloy");
+    const named = wished.pronunciations.length ? `,\n    extra_body={"pronunciations": ${JSON.stringify(wished.pronunciations)}},` : "";
+    const openai = wished.script ? null : [`with client.audio.speech.with_streaming_response.create(`, `    model="tts-1", voice=${voice}, speed=${wished.speed}, input=${JSON.stringify(wished.text)}${named}`, `) as answer:`, `    answer.stream_to_file("speech.mp3")`].join("\n");
+    return [
+      { title: t("speak.file"), path: "/tts-synthesize", json, openai },
+      way(wished) === "stream"
+        ? { title: t("speak.live"), path: "/tts-stream", json: { ...json, output_format: "pcm" }, streams: true }
+        : { title: t("speak.live"), socket: "/ws/tts", messages: messages(wished) },
+      { title: t("explain.go"), path: "/tts/explain", json: toExplain(wished) },
+    ];
+  };
+
+  const write = h("section.card.write", { "aria-label": t("speak.text") },
+    modes, h("div.row", count, kind), over,
+    h("p.chosen-voice", t("voices.title"), ": ", voiceName, " ", button(t("voices.change"), () => picker.focus(), { kind: "small" })),
+    h("div.settings", speed, pitch, field(t("speak.format"), format), enhance),
+    dictionaries,
+    h("div.actions", live, file, explain), place);
+  const made = h("div.stack", welcome,
+    h("div.columns",
+      h("div.column", write, explanation, card(t("speak.result"), none, playing, words, h("div.actions", save)), history),
+      h("div.column", card(t("voices.title"), picker))));
+  made.requests = requests;
+  made.show = () => {};
+  made.take = async (id) => {
+    await picker.ready;
+    picker.take(id);
+  };
+  made.leave = () => {
+    stopLive?.();
+    playing.clear();
+    for (const one of [picker, script, dictionaries]) one.leave();
+  };
+  return made;
+}

@@ -1,0 +1,231 @@
+"""Jobs: transcriptions of long recordings, and speech of long texts."""
+
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Annotated, Literal
+from uuid import UUID
+
+from anyio import to_thread
+from fastapi import Path, Query, Request
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from api.http.bodies import Done, Id, OneLine, Page, PageQuery, Shown, Switch, rounded
+from api.http.errors import ApiError
+from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
+from api.http.uploads import BINARY, UploadLimits, form_schema, receive_form, validated
+from api.native.speech import Ratio
+from api.native.transcription import LIMITS, RecordingFields, ResponseFormat, answer
+from configs.load import load_yaml
+from configs.schema.jobs import JobsConfig
+from pipelines.jobs import speech as speech_jobs
+from pipelines.jobs import transcription as transcription_jobs
+from pipelines.jobs.documents import read_document
+from pipelines.jobs.docx import MEDIA_TYPE, to_docx
+from pipelines.tts.dictionaries import DictionaryRef
+from pipelines.tts.reading import SpeechRequest
+
+# Without a scope, a key sees the types of jobs whose scope it has.
+routers = router, stt, tts = [make_router("jobs", scope=scope) for scope in (None, "stt", "tts")]
+
+CONFIG = load_yaml(JobsConfig, "jobs")
+LEAST_MS = 1000  # of a recording, whose length is not known yet
+UPLOAD = replace(LIMITS, max_file_bytes=CONFIG.upload_mb << 20)
+PART = UploadLimits(max_file_bytes=CONFIG.part_mb << 20)
+DOCUMENT = UploadLimits(max_file_bytes=CONFIG.document_mb << 20)
+RECORDING = f"MP3, WAV, FLAC, OGG, M4A or WebM; at most {CONFIG.upload_mb} MB and "
+RECORDING += f"{CONFIG.most_hours:g} hours."
+TEXT = "Text in UTF-8, which may be SSML, Markdown, by its name, or EPUB; at most "
+TEXT += f"{CONFIG.document_mb} MB and {CONFIG.most_characters:,} characters."
+
+
+class ShownJob(Shown):
+    """A job and its progress."""
+
+    id: Id
+    type: Literal["transcription", "speech"] = Field(validation_alias="kind")
+    name: str = Field(description="Of the file, or the title of the text.")
+    status: Literal["uploading", "processing", "completed", "failed"]
+    progress: Annotated[float, rounded(3)] = Field(description="0 to 1.")
+    duration: Annotated[float, rounded(3)] = Field(
+        validation_alias="seconds", description="Of the audio that is done, in seconds."
+    )
+    created_at: datetime
+    estimated_completion: datetime | None
+    finished_at: datetime | None
+    error: str | None
+    message: str | None = Field(validation_alias="reason")
+    received: list[int] = Field(default=[], description="Parts of one that is `uploading`.")
+    audio_url: str | None = Field(default=None, description="Of the speech, for a day.")
+
+
+class TranscriptionJobFields(RecordingFields):
+    """The plain fields of the form; a form has only strings. Unknown fields are ignored."""
+
+    name: OneLine = ""
+    timestamps: Switch = Field(default=True, description="Adds `words`; srt and vtt need it.")
+    redact_mode: Literal["mask"] | None = None
+    url: str = Field(default="", description="Where the recording is fetched, by https.")
+    parts: int = Field(default=1, ge=1, le=CONFIG.most_parts, description="That will be sent.")
+
+
+class SpeechJobFields(BaseModel):
+    """The plain fields of the form; a form has only strings. Unknown fields are ignored."""
+
+    title: OneLine = Field(default="", description="By default that of the document.")
+    voice_id: str = Field(default="", max_length=100, description="Overrides `voice`.")
+    voice: str = Field(default="", max_length=200, description="A voice's name.")
+    enhance: bool = True
+    speed: Ratio = 1.0
+    pitch: Ratio = 1.0
+    pronunciations: list[str] = Field(default=[], max_length=5, description="Ids.")
+    output_format: speech_jobs.BookFormat = "m4b"
+
+
+class TranscriptQuery(BaseModel):
+    format: ResponseFormat | Literal["docx"] = "json"
+
+
+@stt.post(
+    "/jobs/transcriptions",
+    status_code=201,
+    summary="Transcribe a long recording",
+    openapi_extra=form_schema(
+        "audio", TranscriptionJobFields, {**BINARY, "description": RECORDING}, is_required=False
+    ),
+)
+async def transcribe_long(
+    request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
+) -> ShownJob:
+    """Of a file, of what is at a `url`, or of `parts` that are sent afterwards.
+
+    It is transcribed while the machine is otherwise idle. The price of its length is held when it
+    begins; what is transcribed is charged.
+    """
+    check = partial(speech.jobs.check_room, principal, "transcription", LEAST_MS, operation)
+    async with receive_form(request, UPLOAD, check) as form:
+        fields = validated(TranscriptionJobFields, form.with_lists({"keyterms", "redact"}))
+        upload = form.file("audio") if form.files else None
+        if fields.url:
+            if upload:
+                raise ApiError("validation_error", "url: send audio or url", param="url")
+            speech.check_url(fields.url)
+        asked = await speech.transcription.pipeline.resolve(fields.to_request())
+        limits = CONFIG.most_hours * 3600, CONFIG.window_s
+        task = transcription_jobs.TranscriptionTask(asked, fields.url, *limits)
+        name = fields.name or (upload.filename[:200] if upload else "") or "recording"
+        await check()
+        parts = 0 if upload or fields.url else fields.parts
+        options = transcription_jobs.TASK.dump_json(task)
+        path = upload.path if upload else None
+        made = await speech.jobs.create(
+            principal, operation, "transcription", name, options, path, parts
+        )
+    return ShownJob.model_validate(made)
+
+
+@stt.put(
+    "/jobs/{job_id:uuid}/parts/{number}",
+    summary="Send a part of a recording",
+    openapi_extra=form_schema("audio", files=BINARY),
+)
+async def send_part(
+    job_id: UUID,
+    number: Annotated[int, Path(ge=1, le=CONFIG.most_parts)],
+    request: Request,
+    principal: PrincipalDep,
+    speech: SpeechDep,
+) -> ShownJob:
+    """Bytes of one file, from number 1 on, in any order; the same number again replaces a part.
+    When none is missing the job begins."""
+    await speech.jobs.get(principal, job_id)
+    async with receive_form(request, PART) as form:
+        path = form.file("audio").path
+        return ShownJob.model_validate(await speech.jobs.keep_part(principal, job_id, number, path))
+
+
+@stt.get(
+    "/jobs/{job_id:uuid}/transcript",
+    summary="The transcript of a job",
+    responses={200: {"content": {"text/plain": {}, "application/json": {}, MEDIA_TYPE: {}}}},
+)
+async def read_transcript(
+    job_id: UUID,
+    principal: PrincipalDep,
+    speech: SpeechDep,
+    query: Annotated[TranscriptQuery, Query()],
+) -> Response:
+    """As far as it is done: of a running job some minutes at once."""
+    kept = await speech.jobs.results(principal, job_id)
+    transcript = await to_thread.run_sync(transcription_jobs.joined, kept)
+    if query.format == "docx":
+        return Response(await to_thread.run_sync(to_docx, transcript), media_type=MEDIA_TYPE)
+    has_words = bool(transcript.words)
+    if query.format in ("srt", "vtt") and transcript.segments and not has_words:
+        raise ApiError("validation_error", "format: the job has no timestamps", param="format")
+    return await to_thread.run_sync(answer, query.format, has_words, transcript)
+
+
+@tts.post(
+    "/jobs/speech",
+    status_code=201,
+    summary="Speak a long text as one file with chapters",
+    openapi_extra=form_schema("document", SpeechJobFields, {**BINARY, "description": TEXT}),
+)
+async def speak_long(
+    request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
+) -> ShownJob:
+    """Headings of the levels 1 and 2 in Markdown and EPUB begin chapters.
+
+    It is spoken while the machine is otherwise idle; the price is held when it begins.
+    """
+    check = partial(speech.jobs.check_room, principal, "speech")
+    async with receive_form(request, DOCUMENT, partial(check, 1, operation)) as form:
+        fields = validated(SpeechJobFields, form.with_lists({"pronunciations"}))
+        file, most = form.file("document"), CONFIG.most_characters
+        data = await to_thread.run_sync(file.path.read_bytes)
+    book = await to_thread.run_sync(read_document, data, file.filename[:200], most)
+    book = replace(book, title=fields.title or book.title)
+    await check(sum(len(one.text) for one in book.chapters), operation)
+    asked = SpeechRequest(
+        text="",
+        voice_id=fields.voice_id or None,
+        voice=fields.voice or None,
+        speed=fields.speed,
+        pitch=fields.pitch,
+        enhance=fields.enhance,
+        workspace_id=principal.workspace_id,
+        pronunciations=tuple(DictionaryRef(id=one) for one in fields.pronunciations),
+    )
+    task = speech_jobs.SpeechTask(book, asked, fields.output_format, CONFIG.block_characters)
+    # The voice of the first block, whose language may be detected, speaks all.
+    _, first = next(task.blocks())
+    plan = await speech.synthesis.pipeline.plan(replace(asked, text=first))
+    task = replace(task, request=replace(asked, voice_id=plan.voice.voice.voice_id))
+    options = speech_jobs.TASK.dump_json(task)
+    made = await speech.jobs.create(principal, operation, "speech", book.title[:200], options)
+    return ShownJob.model_validate(made)
+
+
+@router.get("/jobs", summary="The workspace's jobs")
+async def list_jobs(
+    principal: PrincipalDep, speech: SpeechDep, query: Annotated[PageQuery, Query()]
+) -> Page[ShownJob]:
+    """Newest first, without their parts and speech."""
+    found, total = await speech.jobs.page(principal, query.page, query.limit)
+    return query.answer([ShownJob.model_validate(one) for one in found], total)
+
+
+@router.get("/jobs/{job_id:uuid}", summary="A job and its progress")
+async def read_job(job_id: UUID, principal: PrincipalDep, speech: SpeechDep) -> ShownJob:
+    job, received, url = await speech.jobs.get(principal, job_id)
+    shown = ShownJob.model_validate(job)
+    return shown.model_copy(update={"received": received, "audio_url": url})
+
+
+@router.delete("/jobs/{job_id:uuid}", summary="Cancel and delete a job")
+async def delete_job(job_id: UUID, principal: PrincipalDep, speech: SpeechDep) -> Done:
+    """With its results. What is done of an unfinished job is charged."""
+    await speech.jobs.delete(principal, job_id)
+    return Done(message="the job is deleted")

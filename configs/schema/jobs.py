@@ -1,0 +1,27 @@
+"""The schema of `configs/jobs.yaml`, and how work in a queue is claimed."""
+
+from pydantic import Field
+
+from configs.schema.base import StrictModel
+
+
+class WorkConfig(StrictModel):
+    """Leases and attempts of the work in a queue."""
+
+    at_once: int = Field(ge=1)  # that are worked on at the same time
+    lease_s: float = Field(gt=0)  # after which another process may take over
+    most_attempts: int = Field(ge=1)
+    give_up_after_hours: float = Field(gt=0)  # of waiting in which no other was finished
+
+
+class JobsConfig(WorkConfig):
+    """Jobs of long recordings and long texts."""
+
+    upload_mb: int = Field(ge=1)  # of a recording in one request
+    part_mb: int = Field(ge=1)  # of a part of a recording
+    most_parts: int = Field(ge=1)
+    most_hours: float = Field(gt=0)  # of a recording
+    window_s: float = Field(ge=60)  # of a recording, transcribed and kept at once
+    document_mb: int = Field(ge=1)
+    most_characters: int = Field(ge=1)  # of a text
+    block_characters: int = Field(ge=100)  # of a text, spoken and kept at once

@@ -1,0 +1,123 @@
+"""Jobs of workspaces and their files. The row of a job is also its entry in the queue.
+
+Jobs of other workspaces are treated as nonexistent.
+"""
+
+from collections.abc import Collection
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import BigInteger, Index, Text, func
+from sqlmodel import Field, Session, SQLModel, col, select
+
+from db.accounts import workspace_reference
+from db.database import UtcDateTime, page_of, utc_now
+from db.files import expire_these_files
+
+UNFINISHED = ("uploading", "processing")
+AT_ONCE = 100  # that are deleted
+
+
+class Job(SQLModel, table=True):
+    """A transcription of a long recording, or the speech of a long text."""
+
+    __table_args__ = (
+        Index("ix_job_workspace_id_created_at", "workspace_id", "created_at"),
+        Index("ix_job_status_created_at", "status", "created_at"),
+    )
+
+    id: UUID = Field(primary_key=True)
+    workspace_id: int = Field(sa_column=workspace_reference())
+    kind: str = Field(max_length=16)  # transcription or speech
+    name: str  # of its file, or its title
+    parts: int = 1  # of its recording
+    status: str = Field(default="processing", max_length=16)  # or uploading, completed, failed
+    progress: float = 0.0  # 0 to 1
+    estimated_completion: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
+    finished_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    error: str | None = Field(default=None, max_length=40)  # error code of a failure
+    reason: str | None = Field(default=None, sa_type=Text)  # the message of the error
+
+    # What is done: seconds of audio, and milliseconds or characters, which are charged.
+    seconds: float = 0.0
+    units: int = 0
+    held: int | None = None  # units whose price is held; None before
+    key_id: int = Field(default=0, sa_type=BigInteger)  # of the API key that pays, or 0
+
+    # The process with the lease works on it; an expired lease can be taken over.
+    operation: str = Field(max_length=64)  # name of its hold in the ledger
+    lease: str | None = Field(default=None, max_length=40)
+    lease_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    attempt: int = 0  # attempts since the last progress
+
+
+class JobFile(SQLModel, table=True):
+    """A stored file of a job, of a kind: options, part (of the recording), result or speech."""
+
+    __tablename__ = "job_file"
+
+    job_id: UUID = Field(foreign_key="job.id", ondelete="CASCADE", primary_key=True)
+    kind: str = Field(max_length=16, primary_key=True)
+    number: int = Field(primary_key=True)  # their order
+    file_id: str = Field(max_length=40)
+    seconds: float = 0.0  # of the audio that a result is of
+
+
+def job_of(
+    session: Session, owner: int, job_id: UUID, kinds: Collection[str], *, lock: bool = False
+) -> Job | None:
+    """The job, or None when the workspace has no such job of those kinds."""
+    query = select(Job).where(Job.id == job_id, Job.workspace_id == owner, col(Job.kind).in_(kinds))
+    return session.exec(query.with_for_update() if lock else query).one_or_none()
+
+
+def jobs_page(
+    session: Session, owner: int, kinds: Collection[str], page: int, limit: int
+) -> tuple[list[Job], int]:
+    """One page of a workspace's jobs, newest first, and their number; `page` counts from 1."""
+    query = select(Job).where(Job.workspace_id == owner, col(Job.kind).in_(kinds))
+    return page_of(session, query.order_by(col(Job.created_at).desc(), col(Job.id)), page, limit)
+
+
+def count_unfinished(session: Session, workspace_id: int) -> int:
+    """How many jobs count towards the limit of the plan."""
+    query = select(func.count()).select_from(Job).where(Job.workspace_id == workspace_id)
+    return session.exec(query.where(col(Job.status).in_(UNFINISHED))).one()
+
+
+def files_of(session: Session, job_id: UUID, *kinds: str) -> list[JobFile]:
+    """In their order, those of some kinds."""
+    query = select(JobFile).where(JobFile.job_id == job_id, col(JobFile.kind).in_(kinds))
+    return list(session.exec(query.order_by(col(JobFile.kind), col(JobFile.number))))
+
+
+def keep_job_file(session: Session, file: JobFile) -> None:
+    """Adds it, or replaces the one of its number."""
+    if (old := session.get(JobFile, (file.job_id, file.kind, file.number))) is not None:
+        expire_these_files(session, [old.file_id], utc_now())
+    session.merge(file)
+    session.flush()
+
+
+def drop_files(session: Session, job_id: UUID, *kinds: str) -> None:
+    """Expires the files of those kinds, and deletes their rows."""
+    dropped = files_of(session, job_id, *kinds)
+    expire_these_files(session, [one.file_id for one in dropped], utc_now())
+    for one in dropped:
+        session.delete(one)
+    session.flush()
+
+
+def delete_job(session: Session, job: Job) -> None:
+    drop_files(session, job.id, "options", "part", "result", "speech")
+    session.delete(job)
+
+
+def delete_old_jobs(session: Session, ended_before: datetime) -> int:
+    """Deletes jobs that ended, or began to be uploaded, before then; returns how many."""
+    ended = func.coalesce(Job.finished_at, Job.created_at) < ended_before
+    old = session.exec(select(Job).where(ended, Job.status != "processing").limit(AT_ONCE)).all()
+    for job in old:
+        delete_job(session, job)
+    return len(old)

@@ -1,0 +1,181 @@
+"""The queues of custom voices to build and of jobs: rows of a table, claimed under leases in a fair
+order: round robin by workspace.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import zip_longest
+from typing import Any, TypeAlias, TypeVar
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.orm import aliased
+from sqlmodel import Session, col, func, select, update
+
+from configs.schema.jobs import WorkConfig
+from db.accounts import Workspace, lock_workspace
+from db.billing.tables import CreditHold
+from db.database import change_rows, is_free
+from db.jobs.jobs import Job
+from db.voices.voices import Voice
+
+W = TypeVar("W", Voice, Job)
+
+Waiting: TypeAlias = sa.Row[UUID, int, float, datetime, int, datetime | None]
+"""Id, workspace, progress, creation time, attempts so far, the workspace's last turn."""
+
+NEVER = datetime.min.replace(tzinfo=UTC)
+AT_ONCE = 100
+NO_ATTEMPT_LEFT = "internal_error"  # error code of work whose attempts all failed
+_TURNS = {Voice: Workspace.voice_turn_at, Job: Workspace.job_turn_at}
+
+
+def free(of: type[W], now: datetime) -> sa.ColumnElement[bool]:
+    """Unfinished rows without a valid lease."""
+    return sa.and_(col(of.status) == "processing", is_free(of.lease_until, now))
+
+
+def _can_be_claimed(of: type[W], now: datetime, work: WorkConfig) -> sa.ColumnElement[bool]:
+    return sa.and_(free(of, now), col(of.attempt) < work.most_attempts)
+
+
+def in_turn(session: Session, of: type[W], now: datetime, work: WorkConfig) -> Iterator[Waiting]:
+    """What can be claimed, in the order of the queue.
+
+    First those with earlier attempts; then, repeatedly, the oldest of the workspace whose last one
+    was begun longest ago.
+    """
+    query: Any = (
+        sa.select(
+            col(of.id),
+            col(of.workspace_id),
+            col(of.progress),
+            col(of.created_at),
+            col(of.attempt),
+            col(_TURNS[of]).label("turn_at"),
+        )
+        .join(Workspace, col(Workspace.id) == of.workspace_id)
+        .where(_can_be_claimed(of, now, work))
+        .order_by(col(of.created_at).desc(), col(of.id).desc())
+    )
+    waiting: defaultdict[int, list[Waiting]] = defaultdict(list)  # the oldest last
+    begun: list[Waiting] = []
+    session.flush()
+    for one in session.connection().execute(query):
+        is_begun = one.progress > 0 or one.attempt > 0
+        (begun if is_begun else waiting[one.workspace_id]).append(one)
+    places = {one.workspace_id: place for place, one in enumerate(reversed(begun), start=1)}
+
+    def turn(rows: list[Waiting]) -> tuple[int, datetime, datetime, int]:
+        first, place = rows[-1], places.get(rows[-1].workspace_id, 0)
+        return place, first.turn_at or NEVER, first.created_at, first.workspace_id
+
+    yield from reversed(begun)
+    # After its turn a workspace is behind all others, so each round has the same order.
+    for rows in zip_longest(*map(reversed, sorted(waiting.values(), key=turn))):
+        yield from filter(None, rows)
+
+
+def claim(session: Session, of: type[W], lease: str, now: datetime, work: WorkConfig) -> W | None:
+    """Claims the next row under `lease`, a new unique name; None when there is none."""
+    for waiting in in_turn(session, of, now, work):
+        lock_workspace(session, waiting.workspace_id, shared=True)
+        query = select(of).where(of.id == waiting.id, free(of, now))
+        row = session.exec(query.with_for_update(skip_locked=True)).one_or_none()
+        if row is None:
+            continue  # another process has claimed it
+        row.lease, row.lease_until = lease, now + timedelta(seconds=work.lease_s)
+        row.attempt += 1
+        session.add(row)
+        taken = update(Workspace).where(col(Workspace.id) == row.workspace_id)
+        # The workspace is behind the others from here on.
+        change_rows(session, taken.values({_TURNS[of]: now}))
+        return row
+    return None
+
+
+def held_leases(session: Session, of: type[W], now: datetime) -> set[tuple[UUID, str]]:
+    """Ids and leases of what is in work."""
+    query = select(of.id, of.lease).where(of.status == "processing", col(of.lease_until) > now)
+    return {(row_id, lease) for row_id, lease in session.exec(query) if lease is not None}
+
+
+def count_free(session: Session, of: type[W], now: datetime, work: WorkConfig) -> int:
+    """How many rows can be claimed."""
+    claimable = select(func.count()).select_from(of).where(_can_be_claimed(of, now, work))
+    return session.exec(claimable).one()
+
+
+def row_under(
+    session: Session, of: type[W], row_id: UUID, lease: str, unexpired_at: datetime | None
+) -> W | None:
+    """The row, if it is claimed under that lease and the lease is valid at `unexpired_at`."""
+    query = select(of).where(of.id == row_id, of.lease == lease, of.status == "processing")
+    if unexpired_at is not None:
+        query = query.where(col(of.lease_until) > unexpired_at)
+    return session.exec(query).one_or_none()
+
+
+def leased_row(session: Session, claimed: W) -> W | None:
+    """The row, locked; None when deleted, finished, or claimed under another lease."""
+    lock_workspace(session, claimed.workspace_id, shared=True)
+    of = type(claimed)
+    query = select(of).where(of.id == claimed.id, of.workspace_id == claimed.workspace_id)
+    row = session.exec(query.with_for_update()).one_or_none()
+    if row is None or row.status != "processing":
+        return None
+    return row if row.lease is not None and row.lease == claimed.lease else None
+
+
+def hopeless_rows(
+    session: Session, of: type[W], now: datetime, work: WorkConfig
+) -> list[tuple[int, UUID]]:
+    """Workspaces and ids of rows without a lease that have no attempts left or waited too long.
+
+    One has waited too long only if no other was finished meanwhile, however long the queue is.
+    """
+    query = select(of.workspace_id, of.id).where(_is_hopeless(of, now, work))
+    return list(session.exec(query.limit(AT_ONCE)))
+
+
+def hopeless_row(
+    session: Session, of: type[W], workspace_id: int, row_id: UUID, now: datetime, work: WorkConfig
+) -> W | None:
+    """One of `hopeless_rows`, locked; None when it no longer is one."""
+    lock_workspace(session, workspace_id, shared=True)
+    query = select(of).where(of.id == row_id, _is_hopeless(of, now, work))
+    return session.exec(query.with_for_update(of=of)).one_or_none()
+
+
+def _is_hopeless(of: type[W], now: datetime, work: WorkConfig) -> sa.ColumnElement[bool]:
+    before = now - timedelta(hours=work.give_up_after_hours)
+    other = aliased(of)
+    makes_progress = sa.exists().where(
+        col(other.finished_at) > before,
+        sa.or_(col(other.error).is_(None), col(other.error) != NO_ATTEMPT_LEFT),
+    )
+    waited = sa.and_(col(of.created_at) < before, ~makes_progress)
+    return sa.and_(free(of, now), sa.or_(waited, col(of.attempt) >= work.most_attempts))
+
+
+def extend_holds(session: Session, of: type[W], until: datetime, ending_before: datetime) -> int:
+    """Extends credit holds of unfinished rows that would expire too early; returns how many."""
+    ending = (
+        select(CreditHold.operation)
+        .join(of, col(of.operation) == CreditHold.operation)
+        .where(of.status == "processing", col(CreditHold.expires_at) < ending_before)
+        .limit(AT_ONCE)
+        .with_for_update(of=CreditHold, skip_locked=True)
+    )
+    held = update(CreditHold).where(col(CreditHold.operation).in_(ending))
+    return change_rows(session, held.values(expires_at=until))
+
+
+def unfinished_operations(session: Session, workspace_id: int) -> list[str]:
+    """Operations of the holds of the workspace's unfinished voices and jobs."""
+    voices = select(Voice.operation).where(
+        Voice.workspace_id == workspace_id, Voice.status == "processing"
+    )
+    jobs = select(Job.operation).where(Job.workspace_id == workspace_id, col(Job.held).is_not(None))
+    return [*session.exec(voices), *session.exec(jobs.where(Job.status == "processing"))]

@@ -1,0 +1,57 @@
+"""`antiphon job`: long recordings and long texts, which the service does while it is idle."""
+
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from antiphon.client import Request, given
+from deployments.cli.service import ServiceClient, end, pass_service
+
+POLL_S = 2.0
+TRANSCRIPTS = {".txt": "text", ".srt": "srt", ".vtt": "vtt", ".docx": "docx", ".json": "json"}
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path))
+@click.option("-v", "--voice", help="Of a text; by default of its language.")
+@click.option("-l", "--language", help="Of a recording; detected by default.")
+@click.option("--speakers", is_flag=True, help="Name who speaks in a recording.")
+@pass_service
+def job(
+    service: ServiceClient,
+    file: Path,
+    output: Path,
+    voice: str | None,
+    language: str | None,
+    speakers: bool,
+) -> None:
+    """Transcribe a recording of hours, or speak a book as one file with chapters.
+
+    \b
+    antiphon job interview.mp3 -o interview.docx --speakers
+    antiphon job book.epub -o book.m4b
+    """
+    form = TRANSCRIPTS.get(suffix := output.suffix.lower())
+    if form is None and suffix not in (".m4b", ".mp3"):
+        raise click.UsageError(f"-o: one of {', '.join((*TRANSCRIPTS, '.m4b', '.mp3'))}")
+    labels = "true" if speakers else None
+    fields = given(voice=voice, output_format=suffix[1:], language=language, speaker_labels=labels)
+    kind, field = ("transcriptions", "audio") if form else ("speech", "document")
+    with service.client() as client, file.open("rb") as upload:
+        files = {field: (file.name, upload.read())}
+        made = client.request("POST", f"/jobs/{kind}", data=fields, files=files)
+        while made["status"] not in ("completed", "failed"):
+            if sys.stderr.isatty():
+                click.echo(f"\r{made['progress']:.0%}", nl=False, err=True)
+            time.sleep(POLL_S)
+            made = client.request("GET", f"/jobs/{made['id']}")
+        if made["status"] == "failed":
+            end(str(made["message"]), 1)
+        path = f"/jobs/{made['id']}/transcript?format={form}"
+        if form is None:  # at the address of the service as it is known here
+            path = f"/files/{made['audio_url'].partition('/files/')[2]}"
+        output.write_bytes(client.send(Request("GET", path, {}, lambda answer: answer.content)))
+    service.show(made, f"{output}: {made['duration']:.0f} s of audio; job {made['id']}")

@@ -1,0 +1,135 @@
+"""`antiphon explain` and `antiphon pronunciations`."""
+
+import re
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+from antiphon.client import given
+from antiphon.live import SSML
+from deployments.cli.service import ServiceClient, end, pass_service
+
+PATH = "/pronunciations"
+OPTIONS = (
+    click.argument("text", required=False),
+    click.option("-f", "--file", type=click.File(encoding="utf-8"), help="Read a file."),
+    click.option("-v", "--voice", help="Name or id; by default of the language of the text."),
+    click.option("--ssml", is_flag=True, help="The text is SSML, also without <speak>."),
+    click.option("-p", "--pronunciations", multiple=True, help="Name or id of a dictionary."),
+)
+
+
+def takes_text(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that gets the `text` to speak, `voice` and the ids of `pronunciations`."""
+
+    @wraps(command)
+    def run(text: str | None, file: IO[str] | None, ssml: bool, **options: Any) -> None:
+        if text is None or text == "-":
+            text = (file or sys.stdin).read()
+        if not text.strip():
+            raise click.UsageError("there is no text to speak")
+        if ssml and not SSML.match(text):
+            text = f"<speak>{text}</speak>"
+        service = click.get_current_context().ensure_object(ServiceClient)
+        options["pronunciations"] = [find(service, one) for one in options["pronunciations"]]
+        command(text=text, **options)
+
+    for option in reversed(OPTIONS):
+        run = option(run)
+    return run
+
+
+def find(service: ServiceClient, named: str) -> str:
+    """The id of the dictionary of that name or id."""
+    for one in service.ask("GET", PATH)["data"]:
+        if named in (one["name"], one["id"]):
+            return str(one["id"])
+    end(f"there is no dictionary {named}; `antiphon pronunciations list` shows all", 1)
+
+
+@click.command()
+@takes_text
+@click.option("-l", "--language", help="Of the default voice.")
+@pass_service
+def explain(service: ServiceClient, /, **asked: Any) -> None:
+    """Show what would be spoken, free of charge: words, phonemes, price and length.
+
+    \b
+    antiphon explain "It costs $5 on 3/4/2025."
+    """
+    found = service.ask("POST", "/tts/explain", json=given(**asked))
+    lines = [line for one in found["sentences"] for line in (one["text"], one["phonemes"]) if line]
+    price = f"{found['characters']} characters, {found['price']:.6f} USD"
+    service.show(found, *lines, f"{price}, about {found['estimated_seconds']:g} s")
+
+
+@click.group()
+def pronunciations() -> None:
+    """Dictionaries of how words are spoken."""
+
+
+@pronunciations.command("list")
+@pass_service
+def list_dictionaries(service: ServiceClient) -> None:
+    """List the dictionaries."""
+    found = service.ask("GET", PATH)
+    cells = ("name", "size", "version", "id")
+    rows = (tuple(str(one[cell]) for cell in cells) for one in found["data"])
+    service.show_rows(found, "NAME, ENTRIES, VERSION, ID", rows)
+
+
+@pronunciations.command("create")
+@click.argument("name")
+@click.argument("entries", nargs=-1, required=True)
+@pass_service
+def create(service: ServiceClient, name: str, entries: tuple[str, ...]) -> None:
+    """Make a dictionary of entries WORD=ALIAS or WORD=/IPA/, or the next version of that name.
+
+    \b
+    antiphon pronunciations create Products "Nginx=engine X" "SQL=/ˈsiːkwəl/"
+    """
+    made = []
+    for word, _, said in (one.partition("=") for one in entries):
+        ipa = re.fullmatch("/(.+)/", said)
+        made.append({"grapheme": word, "phoneme": ipa and ipa[1], "alias": None if ipa else said})
+    save(service, {"name": name, "entries": made})
+
+
+@pronunciations.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--name", help="By default that of the file.")
+@pass_service
+def import_dictionary(service: ServiceClient, file: Path, name: str | None) -> None:
+    """Make a dictionary of a document of PLS 1.0, or the next version of that name."""
+    save(service, {"name": name or file.stem, "pls": file.read_text(encoding="utf-8")})
+
+
+def save(service: ServiceClient, body: dict[str, Any]) -> None:
+    ids = {one["name"]: f"/{one['id']}" for one in service.ask("GET", PATH)["data"]}
+    path = ids.get(body["name"], "")
+    made = service.ask("PUT" if path else "POST", PATH + path, json=body)
+    service.show(made, f"{made['name']}, version {made['version']}: {made['size']} entries")
+
+
+@pronunciations.command("export")
+@click.argument("named")
+@click.option("--version", type=int, help="By default the newest.")
+@pass_service
+def export(service: ServiceClient, named: str, version: int | None) -> None:
+    """Print a dictionary as PLS 1.0."""
+    found = find(service, named)
+    with service.client() as client:
+        click.echo(client.export_dictionary(found, version=version))
+
+
+@pronunciations.command("delete")
+@click.argument("named")
+@click.confirmation_option(prompt="Delete the dictionary and its versions?")
+@pass_service
+def delete(service: ServiceClient, named: str) -> None:
+    """Delete a dictionary."""
+    service.show(service.ask("DELETE", f"{PATH}/{find(service, named)}"), "It is deleted.")

@@ -1,0 +1,75 @@
+"""The Ray job that does a job of a workspace: python -m deployments.voice_jobs.long_job JOB LEASE
+CLUSTER
+
+All of the process runs only on otherwise idle cores, with models of its own: the replicas that
+serve requests do none of its work. Only models on a GPU, where there is no such priority, are
+shared with them. The exit status is that of `deployments.voice_jobs.job`.
+"""
+
+import os
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from configs.load import load_yaml
+from configs.schema.jobs import JobsConfig
+from configs.settings import load_settings
+from deployments.agreement import check_stores, open_database
+from deployments.gateway.handles import ModelDirectory
+from deployments.gateway.services import gateway_services
+from deployments.replicas.model import ModelDeployment
+from deployments.replicas.stt import STTDeployment
+from deployments.replicas.tts import TTSDeployment
+from deployments.voice_jobs.evaluators import lower_priority
+from deployments.voice_jobs.job import run, until_stopped
+from deployments.voice_jobs.job_client import MODELS_APP
+from models.base import ModelInfo
+from pipelines.jobs.runner import JobRunner
+from pipelines.webhooks.sender import Sender
+
+
+def own_model(info: ModelInfo, base: type[ModelDeployment[Any]]) -> Any:
+    """A model of this process that is loaded at its first use, as a port."""
+
+    class OwnModel(base):  # type: ignore[misc, valid-type]
+        async def describe(self) -> ModelInfo:
+            return info
+
+        def _current(self) -> Any:
+            if getattr(self, "_loaded", None) is None:
+                self._loaded: Any = self._load_wanted({"model": info.config})
+            return self._loaded
+
+    return OwnModel()
+
+
+async def work(job_id: UUID, lease: str) -> int:
+    """Runs one attempt, if the job still has that lease; returns the exit status."""
+    lower_priority()  # of what this thread starts, which is all of the process
+    settings = load_settings(new=False)
+    await check_stores(settings)
+    (await open_database(settings)).close()
+    directory = ModelDirectory(os.environ[MODELS_APP])
+    await directory.refresh()
+    replace_models(directory.speakers, TTSDeployment)
+    replace_models(directory.transcribers, STTDeployment)
+    speech = gateway_services(settings, directory).speech
+    jobs, stt = speech.jobs, speech.transcription.pipeline
+    if (claimed := await jobs.claimed(job_id, lease)) is None:
+        return 0
+    async with aclosing(Sender(settings.webhooks)) as sender, speech.decoder:
+        config = load_yaml(JobsConfig, "jobs")
+        runner = JobRunner(jobs, config, stt, speech.synthesis, sender)
+        return await until_stopped(job_id, runner.run(claimed), partial(jobs.give_back, claimed))
+
+
+def replace_models(ports: dict[str, Any], base: type[ModelDeployment[Any]]) -> None:
+    """Puts models of this process in the place of those that compute on the CPU."""
+    for name, port in ports.items():
+        if port.info is not None and port.info.device == "cpu":
+            ports[name] = own_model(port.info, base)
+
+
+if __name__ == "__main__":
+    run(work)

@@ -1,0 +1,33 @@
+"""Names that are said and written right, by the client for Python.
+
+KEY=sk_… .venv/bin/python docs/examples/names.py names.mp3
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from antiphon import Antiphon
+from antiphon.types import Pronunciation
+
+TEXT = "Dr. Quixbury restarted Nginx at 2:30pm, and paid $12 for it."
+ENTRIES: list[Pronunciation] = [
+    {"grapheme": "Nginx", "alias": "engine X"},
+    {"grapheme": "Quixbury", "phoneme": "ˈkwɪksbəri", "alias": "Quicksberry"},
+]
+
+file = Path(sys.argv[1])
+with Antiphon(os.environ.get("SERVICE"), os.environ["KEY"]) as client:
+    ids = {one["name"]: one["id"] for one in client.dictionaries()["data"]}
+    # The next version, where there is one of that name.
+    names = client.save_dictionary("Names", ENTRIES, dictionary_id=ids.get("Names"))["id"]
+
+    explained = client.explain(TEXT, pronunciations=[names])
+    for sentence in explained["sentences"]:
+        print("spoken:", sentence["text"])
+    print(f"{explained['characters']} characters, {explained['price']:.6f} USD")
+
+    file.write_bytes(client.speak(TEXT, pronunciations=[names]))
+    print("without:", client.transcribe(file)["text"])
+    terms = [one["grapheme"] for one in ENTRIES]
+    print("heard:", client.transcribe(file, keyterms=terms, numerals=True)["text"])

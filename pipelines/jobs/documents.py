@@ -1,0 +1,197 @@
+"""Long texts as chapters: plain text, Markdown (https://spec.commonmark.org/) and EPUB 2 and 3
+(https://www.w3.org/TR/epub-33/). Nothing is unpacked to the disk, or looked up elsewhere.
+"""
+
+import io
+import lzma
+import re
+import zlib
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from html import unescape
+from itertools import chain
+from posixpath import dirname, join, normpath
+from urllib.parse import unquote
+from zipfile import BadZipFile, ZipFile
+
+from pipelines.errors import FileTooLarge, InvalidRequest
+from pipelines.text.markup import Token, tokens_of
+
+MAX_MEMBERS = 10_000
+MAX_COVER_BYTES = 4 << 20
+MOST_BYTES = 4  # unpacked, for a character
+MAX_TOKENS = 1_000_000
+COVERS = ("image/jpeg", "image/png")
+UNTITLED = "Untitled"
+
+# Bounded, and without their own marks inside, so that no text takes them long.
+_HEADING = re.compile(r"^ {0,3}#{1,2}[ \t]+(.+)$|^(.+)\n(?:=+|-+)[ \t]*$", re.MULTILINE)
+_MARKS = re.compile(
+    r"^[ \t]*(?:#{3,6}[ \t]+|>[ \t]?|(?:[-*_][ \t]*){3,}$|```.*$)"
+    r"|!\[[^\[\]\n]{0,500}]\([^()\n]{0,2000}\)",
+    re.MULTILINE,
+)
+_LINK = re.compile(r"\[([^\[\]\n]{1,500})]\([^()\n]{0,2000}\)")
+_EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`{1,3})([^\n*_`]{1,500})\1(?!\w)")
+_DOCTYPE = re.compile(r"<!DOCTYPE[^\[>]*>", re.IGNORECASE)  # without declarations of its own
+_ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)\w{1,32};")
+_HEADINGS = {"h1", "h2"}
+_BLOCKS = {"p", "div", "h3", "h4", "h5", "h6", "li", "blockquote", "section", "br", "tr"}
+_SILENT = {"head", "script", "style", "svg", "math", "nav", "template"}
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """A part of a text, which begins with its title if that is spoken."""
+
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """A long text."""
+
+    title: str
+    chapters: tuple[Chapter, ...]
+    author: str = ""
+    cover: str = ""  # JPEG or PNG in base64
+
+
+def read_document(data: bytes, name: str, most_characters: int) -> Book:
+    """The text of a file; the bytes tell EPUB, and the end of the `name` Markdown. Blocking.
+
+    Raises InvalidRequest or FileTooLarge.
+    """
+    if data.startswith(b"PK"):
+        book = _Epub(data, most_characters).book()
+    else:
+        try:
+            text = data.decode("utf-8-sig").replace("\r\n", "\n")
+        except UnicodeDecodeError:
+            raise InvalidRequest("document: must be text in UTF-8, Markdown or EPUB") from None
+        title = name.rpartition("/")[2].rpartition(".")[0] or name or UNTITLED
+        chapters: Iterable[Chapter] = [Chapter(title, text)]
+        if len(text) <= most_characters and name.lower().endswith((".md", ".markdown")):
+            chapters = _markdown_chapters(text, title)
+        book = Book(title, tuple(chapters))
+    if sum(len(one.text) for one in book.chapters) > most_characters:
+        raise FileTooLarge(f"document: a text has at most {most_characters} characters")
+    chapters = tuple(one for one in book.chapters if one.text.strip())
+    if not chapters:
+        raise InvalidRequest("document: has no text")
+    return replace(book, chapters=chapters)
+
+
+def _markdown_chapters(text: str, title: str) -> Iterator[Chapter]:
+    heading, at = "", 0
+    for found in (*_HEADING.finditer(text), None):
+        body = _plain(text[at : found.start() if found else None])
+        yield Chapter(heading or title, f"{heading}\n\n{body}" if heading else body)
+        if found:
+            heading, at = _plain(found[1] or found[2]).strip(" \t#"), found.end()
+
+
+def _plain(markdown: str) -> str:
+    return _EMPHASIS.sub(r"\2", _LINK.sub(r"\1", _MARKS.sub("", markdown)))
+
+
+class _Epub:
+    """An EPUB in memory. Every method raises InvalidRequest or FileTooLarge."""
+
+    def __init__(self, data: bytes, most_characters: int) -> None:
+        if data.count(b"PK\x01\x02") > MAX_MEMBERS:  # entries of the directory
+            raise InvalidRequest(f"document: an EPUB has at most {MAX_MEMBERS} files")
+        self._left, self._tokens_left = MOST_BYTES * most_characters + MAX_COVER_BYTES, MAX_TOKENS
+        try:
+            self._zip = ZipFile(io.BytesIO(data))
+        except (BadZipFile, ValueError, NotImplementedError):
+            raise InvalidRequest("document: is not an EPUB, nor text") from None
+
+    def book(self) -> Book:
+        roots = (token.attributes for token in self._tokens("META-INF/container.xml"))
+        package = next((one["full-path"] for one in roots if "full-path" in one), "")
+        items: dict[str, tuple[str, str]] = {}
+        spine, said, cover, inside = [], {"title": "", "creator": ""}, "", ""
+        for token in self._tokens(package):
+            tag, of = _local(token), token.attributes
+            if tag == "item" and not token.closes:
+                href = join(dirname(package), unquote(of.get("href", "")))
+                items[of.get("id", "")] = href, of.get("media-type", "")
+                if "cover-image" in of.get("properties", "").split():
+                    cover = of.get("id", "")
+            elif tag == "itemref" and of.get("linear") != "no":
+                spine.append(of.get("idref"))
+            elif tag == "meta" and of.get("name") == "cover":
+                cover = cover or of.get("content", "")
+            elif token.text:
+                if inside in said and not said[inside]:
+                    said[inside] = " ".join(unescape(token.text).split())
+            inside = "" if token.closes else tag or inside
+        pages = [items[one][0] for one in spine if one in items]
+        title = said["title"] or UNTITLED
+        chapters = tuple(self._chapters(pages, title))
+        path, media_type = items.get(cover, ("", ""))
+        image = self._read(path) if media_type in COVERS else b""
+        image = image if len(image) <= MAX_COVER_BYTES else b""
+        return Book(title, chapters, said["creator"], b64encode(image).decode())
+
+    def _chapters(self, pages: Iterable[str], title: str) -> Iterator[Chapter]:
+        heading, parts, silent, in_heading = list[str](), list[str](), 0, False
+        for token in chain.from_iterable(map(self._tokens, pages)):
+            tag = _local(token)
+            if tag in _SILENT:
+                silent += -1 if token.closes else 1
+            elif silent:
+                continue
+            elif tag in _HEADINGS:
+                if in_heading := not token.closes:
+                    yield _chapter(heading, parts, title)
+                    heading, parts = [], []
+                parts.append("\n\n")
+            elif tag in _BLOCKS:
+                parts.append("\n\n")
+            elif token.text:
+                parts.append(unescape(token.text).replace("\n", " "))
+                if in_heading:
+                    heading.append(parts[-1])
+        yield _chapter(heading, parts, title)
+
+    def _tokens(self, name: str) -> Iterator[Token]:
+        """Of a document of XML; other entities than those of HTML are refused."""
+        try:
+            text = self._read(name).decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise InvalidRequest(f"document: {name[:100]} is not UTF-8") from None
+        text = _ENTITY.sub(lambda found: unescape(found[0]), _DOCTYPE.sub("", text, count=1))
+        for token in tokens_of(text, f"document: {name[:100]}"):
+            self._tokens_left -= 1
+            if self._tokens_left < 0:
+                raise FileTooLarge(f"document: an EPUB has at most {MAX_TOKENS} elements and texts")
+            yield token
+
+    def _read(self, name: str) -> bytes:
+        path = normpath(name)
+        if path.startswith(("/", "..")) or "\\" in path:
+            raise InvalidRequest(f"document: {name[:100]} leads out of the EPUB")
+        try:
+            with self._zip.open(path) as member:
+                data = member.read(self._left + 1)
+        except (KeyError, BadZipFile, RuntimeError, OSError, EOFError, zlib.error, lzma.LZMAError):
+            raise InvalidRequest(f"document: {name[:100]} cannot be read") from None
+        self._left -= len(data)
+        if self._left < 0:
+            raise FileTooLarge("document: the EPUB unpacks to too much")
+        return data
+
+
+def _local(token: Token) -> str:
+    return token.name.rpartition(":")[2].lower()
+
+
+def _chapter(heading: Iterable[str], parts: Iterable[str], title: str) -> Chapter:
+    paragraphs = (" ".join(one.split()) for one in "".join(parts).split("\n\n"))
+    return Chapter(
+        " ".join("".join(heading).split()) or title, "\n\n".join(filter(None, paragraphs))
+    )

@@ -1,0 +1,37 @@
+"""Transcripts as documents of Office Open XML (ECMA-376), written by `zipfile`."""
+
+import io
+import re
+from html import escape
+from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
+
+from configs.load import load_yaml
+from pipelines.stt.file import FileTranscript
+
+MEDIA_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+_MEMBERS = load_yaml(dict[str, str], str(Path(__file__).with_name("docx.yaml")))
+_NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+
+
+def to_docx(transcript: FileTranscript) -> bytes:
+    """A paragraph for each turn of a speaker, else for each segment, with its time; blocking."""
+    if transcript.utterances is None:
+        said = [(one.start, one.text) for one in transcript.segments]
+    else:
+        said = [(one.start, f"{one.speaker}: {one.text}") for one in transcript.utterances]
+    paragraphs = "".join(
+        f'<w:p><w:r><w:t xml:space="preserve">{_time(start)} {escape(_NOT_XML.sub("", text))}'
+        "</w:t></w:r></w:p>"
+        for start, text in said
+    )
+    target = io.BytesIO()
+    with ZipFile(target, "w", ZIP_DEFLATED) as archive:
+        for name, content in _MEMBERS.items():
+            archive.writestr(name, content.replace("{paragraphs}", paragraphs))
+    return target.getvalue()
+
+
+def _time(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"[{minutes // 60:02}:{minutes % 60:02}:{rest:02}]"

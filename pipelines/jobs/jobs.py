@@ -1,0 +1,342 @@
+"""Jobs of workspaces: transcriptions of long recordings, and speech of long texts.
+
+A workspace creates, reads and deletes them; the process that has the lease of one does it part by
+part, and what is kept of a part is neither done nor charged again.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Self
+from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
+
+from sqlmodel import Session
+
+from configs.load import load_yaml
+from configs.schema.jobs import JobsConfig
+from configs.schema.platform import PlansConfig
+from configs.settings import Settings
+from db.accounts import Workspace, lock_workspace
+from db.audit import SERVICE, audit
+from db.billing import ledger
+from db.database import Database, utc_now
+from db.jobs import jobs
+from db.jobs.jobs import UNFINISHED, Job, JobFile
+from db.webhooks import EventKind, NewEvent
+from pipelines.accounts.authentication import Principal
+from pipelines.billing.billing import Billing, Service
+from pipelines.billing.operation import Operation
+from pipelines.errors import (
+    InsufficientCredit,
+    InvalidRequest,
+    NotFound,
+    PlanRequired,
+    public_error,
+)
+from pipelines.jobs.leases import HOLD, LeasedQueue
+from pipelines.storage.encryption import Encryption
+from pipelines.storage.files import Content, Files, keep_files
+from telemetry import metrics
+
+SERVICES: dict[str, Service] = {"transcription": "stt", "speech": "tts"}
+URL_LASTS_S = 24 * 3600.0
+_ONCE = uuid5(NAMESPACE_URL, "urn:antiphon:job-asked-for-once")
+
+
+class LeaseLost(Exception):
+    """The job was deleted, or another process does it."""
+
+
+@dataclass(eq=False, repr=False)
+class Jobs(LeasedQueue[Job]):
+    """Every method raises DatabaseUnavailable, those with a claimed job LeaseLost."""
+
+    _work: JobsConfig
+    _plans: PlansConfig
+
+    of_table = Job
+    given_up = "the job could not be done; nothing was charged, and it may be tried again"
+
+    @classmethod
+    def of(cls, settings: Settings, database: Database, encryption: Encryption) -> Self:
+        """With the store, the prices and the limits of the configuration."""
+        plans, work = load_yaml(PlansConfig, "plans"), load_yaml(JobsConfig, "jobs")
+        billing = Billing(database, plans.prices, encryption.encrypt_text)
+        return cls(database, Files(settings, database, encryption), billing, work, plans)
+
+    async def check_room(
+        self, principal: Principal, kind: str, units: int, operation: Operation
+    ) -> None:
+        """To be called before a body is received: `units` are the least that the job costs.
+
+        Raises PlanRequired, InvalidRequest or InsufficientCredit.
+        """
+        owner = principal.workspace_id
+        await self._database.read(self._check_plan, owner)
+        await self._billing.check_credit(owner, SERVICES[kind], units, operation)
+
+    async def create(
+        self,
+        principal: Principal,
+        operation: Operation,
+        kind: str,
+        name: str,
+        options: bytes,
+        upload: Path | None = None,
+        parts: int = 0,
+    ) -> Job:
+        """Queues a job; with `parts` it waits for those of its recording.
+
+        A request with an Idempotency-Key that runs again gets the job that it created before.
+        Raises PlanRequired, InvalidRequest or StorageUnavailable.
+        """
+        owner, files = principal.workspace_id, {"options": options, "part": upload}
+        job = Job(
+            id=uuid4() if operation.name is None else uuid5(_ONCE, operation.name),
+            workspace_id=owner,
+            kind=kind,
+            name=name,
+            parts=parts,
+            status="uploading" if parts else "processing",
+            key_id=principal.key_id or 0,
+            operation="",
+        )
+        job.operation = f"job-{job.id}"
+        stored = await self._store(owner, files)
+
+        def add(session: Session) -> Job:
+            lock_workspace(session, owner)
+            if (made := jobs.job_of(session, owner, job.id, SERVICES)) is not None:
+                return made  # by the same request, whose process died
+            self._check_plan(session, owner)
+            session.add(job)
+            session.flush()
+            self._keep(session, job, stored)
+            audit(session, owner, "job.created", principal.actor, str(job.id))
+            return job
+
+        return await self._database.run(add)
+
+    async def keep_part(self, principal: Principal, job_id: UUID, number: int, path: Path) -> Job:
+        """Stores a part of a recording, or replaces it; the last one that was missing queues the
+        job. Raises NotFound, InvalidRequest or StorageUnavailable."""
+        stored = await self._store(principal.workspace_id, {"part": path})
+
+        def keep(session: Session, job: Job) -> None:
+            if job.status != "uploading" or number > job.parts:
+                raise InvalidRequest("the job does not wait for that part")
+            self._keep(session, job, stored, number)
+            if len(jobs.files_of(session, job.id, "part")) == job.parts:
+                job.status = "processing"
+
+        return await self._change_own(principal, job_id, keep)
+
+    async def page(self, principal: Principal, page: int, limit: int) -> tuple[list[Job], int]:
+        """One page of the jobs that the key may use, newest first, and the number of all."""
+        owner, kinds = principal.workspace_id, _kinds(principal)
+        return await self._database.read(jobs.jobs_page, owner, kinds, page, limit)
+
+    async def get(self, principal: Principal, job_id: UUID) -> tuple[Job, list[int], str | None]:
+        """The job, the parts that were received, and the URL of its speech. Raises NotFound."""
+        job, files = await self._find(principal, job_id, "part", "speech")
+        url = None
+        for one in files:
+            if one.kind == "speech":
+                url = self._files.url(one.file_id, job.workspace_id, URL_LASTS_S)
+        return job, [one.number for one in files if one.kind == "part"], url
+
+    async def results(self, principal: Principal, job_id: UUID) -> list[bytes]:
+        """As far as the job is done. Raises NotFound or StorageUnavailable."""
+        job, files = await self._find(principal, job_id, "result")
+        return [await self.read(job, one) for one in files]
+
+    async def delete(self, principal: Principal, job_id: UUID) -> None:
+        """Charges for what is done of an unfinished job, and deletes it. Raises NotFound."""
+
+        def delete(session: Session, job: Job) -> None:
+            self._settle(session, job, charges=job.status in UNFINISHED)
+            jobs.delete_job(session, job)
+            audit(session, job.workspace_id, "job.deleted", principal.actor, str(job_id))
+
+        await self._change_own(principal, job_id, delete)
+        await self._delete_expired()
+        await self._database.forget_deleted()
+
+    # For the process that does the job.
+
+    async def files(self, claimed: Job, kind: str) -> list[JobFile]:
+        """Those of a kind in their order."""
+        return await self._database.read(jobs.files_of, claimed.id, kind)
+
+    async def read(self, job: Job, file: JobFile) -> bytes:
+        """Raises NotFound when it was deleted, or StorageUnavailable."""
+        return await self._files.read(job.workspace_id, file.file_id)
+
+    async def recording(self, claimed: Job) -> AsyncGenerator[bytes, None]:
+        """The parts of the recording, joined, in pieces."""
+        for part in await self.files(claimed, "part"):
+            file = await self._files.find(claimed.workspace_id, part.file_id)
+            async for piece in self._files.pieces(file, 0, file.size):
+                yield piece
+
+    async def hold(self, claimed: Job, units: int) -> None:
+        """Holds the price of the whole work, once. Raises InsufficientCredit."""
+        service = SERVICES[claimed.kind]
+        cost, until = self._billing.cost(service, units), utc_now() + HOLD
+
+        def hold(session: Session, row: Job) -> None:
+            wish = (row.workspace_id, row.operation, service, cost, until, row.key_id)
+            if row.held is None and not ledger.hold(session, *wish):
+                raise InsufficientCredit("the job costs more than the credit of the workspace")
+            row.held = row.held or units
+
+        _require(await self._change(claimed, hold))
+
+    async def keep(
+        self,
+        claimed: Job,
+        kind: str,
+        number: int,
+        data: Content,
+        seconds: float = 0.0,
+        units: int = 0,
+        progress: float = 0.0,
+    ) -> None:
+        """Stores a part of the recording or the result, with what it costs: no attempt does it
+        again."""
+        assert claimed.lease_until, "a claimed job has a lease"
+        took = utc_now() - claimed.lease_until + timedelta(seconds=self._work.lease_s)
+        left = took * ((1.0 - progress) / max(progress - claimed.progress, 0.001))
+
+        def keep(session: Session, row: Job, stored: dict[str, str]) -> None:
+            self._keep(session, row, stored, number, seconds)
+            row.seconds += seconds
+            row.units = min(row.units + units, row.held or 0)
+            row.progress, row.attempt = max(row.progress, progress), 1
+            row.estimated_completion = utc_now() + left if progress else None
+
+        _require(await self._with_files(claimed, {kind: data}, keep))
+        metrics.job_audio_seconds.labels(claimed.kind).inc(seconds)
+
+    async def complete(
+        self, claimed: Job, speech: Path | None = None, media_type: str = ""
+    ) -> None:
+        """Completes the job, and charges for it; `speech` has all results of a text."""
+
+        def complete(session: Session, row: Job, stored: dict[str, str]) -> None:
+            if stored:
+                jobs.drop_files(session, row.id, "result")
+            self._keep(session, row, stored)
+            row.progress = 1.0
+            self._end(session, row, "completed")
+
+        _require(await self._with_files(claimed, {"speech": speech}, complete, media_type))
+        await self._delete_expired()
+
+    async def fail(self, claimed: Job, error: Exception) -> None:
+        """Fails the job, unless it is gone, with what its owner may know of the error; nothing is
+        charged."""
+        code, reason = public_error(error)
+        await self._change(claimed, lambda session, row: self._fail(session, row, code, reason))
+
+    async def delete_old(self, ended_before: datetime) -> int:
+        """Deletes jobs that ended long ago, in batches; returns how many."""
+        return await self._database.run(jobs.delete_old_jobs, ended_before)
+
+    def _fail(self, session: Session, row: Job, error: str, reason: str) -> None:
+        row.error, row.reason = error, reason
+        self._end(session, row, "failed")
+
+    def _end(self, session: Session, row: Job, status: str) -> None:
+        """Ends the job, and drops its input."""
+        self._settle(session, row, charges=status == "completed")
+        row.status, row.finished_at = status, utc_now()
+        row.lease = row.lease_until = row.estimated_completion = None
+        jobs.drop_files(session, row.id, "options", "part")
+        session.add(row)
+        session.flush()
+        kind: EventKind = "job.completed" if status == "completed" else "job.failed"
+        shown: dict[str, Any] = {"id": str(row.id), "type": row.kind, "name": row.name}
+        shown |= {"status": status, "duration": round(row.seconds, 3)}
+        event = NewEvent(kind, {**shown, "error": row.error, "message": row.reason})
+        self._billing.add_events(session, row.workspace_id, (event,))
+        metrics.jobs_ended.labels(row.kind, status).inc()
+        audit(session, row.workspace_id, kind, SERVICE, str(row.id))
+
+    def _settle(self, session: Session, row: Job, *, charges: bool) -> None:
+        """Charges for what is done, or releases the hold."""
+        service = SERVICES[row.kind]
+        if row.held is not None and charges:
+            cost = self._billing.cost(service, row.units)
+            work = (row.workspace_id, row.operation, service, cost, row.units)
+            metrics.charged_micro_usd.labels(service).inc(ledger.capture(session, *work).charged)
+        elif row.held is not None and row.status in UNFINISHED:
+            ledger.release(session, row.workspace_id, row.operation, service)
+
+    def _keep(
+        self,
+        session: Session,
+        job: Job,
+        stored: dict[str, str],
+        number: int = 1,
+        seconds: float = 0.0,
+    ) -> None:
+        """Makes stored files those of the job, in place of others of their number."""
+        keep_files(session, job.workspace_id, stored.values())
+        for kind, file_id in stored.items():
+            new = JobFile(job_id=job.id, kind=kind, number=number, file_id=file_id, seconds=seconds)
+            jobs.keep_job_file(session, new)
+
+    def _check_plan(self, session: Session, workspace_id: int) -> None:
+        workspace = session.get(Workspace, workspace_id)
+        most = self._plans.limits_of(workspace.plan if workspace else "").jobs
+        if workspace is not None and workspace.retention == "zero":
+            raise InvalidRequest("a workspace with zero retention has no jobs: they store audio")
+        if jobs.count_unfinished(session, workspace_id) >= most:
+            raise PlanRequired(
+                f"the plan allows {most} unfinished jobs; wait for one, or delete it"
+            )
+
+    async def _find(
+        self, principal: Principal, job_id: UUID, *kinds: str
+    ) -> tuple[Job, list[JobFile]]:
+        """The job and its files of some kinds."""
+
+        def find(session: Session) -> tuple[Job, list[JobFile]]:
+            job = _own(session, principal, job_id)
+            return job, jobs.files_of(session, job.id, *kinds)
+
+        return await self._database.read(find)
+
+    async def _change_own(
+        self, principal: Principal, job_id: UUID, change: Callable[[Session, Job], None]
+    ) -> Job:
+        """Calls `change` with the row, locked."""
+
+        def work(session: Session) -> Job:
+            # Locked before its jobs, as in the erasure: no deadlocks.
+            lock_workspace(session, principal.workspace_id, shared=True)
+            job = _own(session, principal, job_id, lock=True)
+            change(session, job)
+            return job
+
+        return await self._database.run(work)
+
+
+def _kinds(principal: Principal) -> list[str]:
+    """Those that the key may use."""
+    return [kind for kind, scope in SERVICES.items() if scope in principal.scopes]
+
+
+def _own(session: Session, principal: Principal, job_id: UUID, *, lock: bool = False) -> Job:
+    """Raises NotFound."""
+    job = jobs.job_of(session, principal.workspace_id, job_id, _kinds(principal), lock=lock)
+    if job is None:
+        raise NotFound("the workspace has no job of that id; GET /jobs lists them")
+    return job
+
+
+def _require(done: bool) -> None:
+    if not done:
+        raise LeaseLost

@@ -1,0 +1,182 @@
+"""Work in a queue, for the processes that do it: custom voices, and jobs.
+
+A row is its own entry in the queue. A process claims it under a lease, renews the lease while it
+works, and finishes it; each change is one transaction with the ledger, the webhook event and the
+audit log. When a process dies, its lease expires, and another attempt resumes from what was kept.
+Every method raises DatabaseUnavailable, and those that use files StorageUnavailable.
+"""
+
+import logging
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ClassVar, Generic
+from uuid import UUID
+
+from sqlmodel import Session
+
+from configs.schema.jobs import WorkConfig
+from db.database import Database, utc_now
+from db.files import expire_these_files
+from db.jobs import queue
+from db.jobs.queue import W
+from pipelines.billing.billing import Billing
+from pipelines.errors import StorageUnavailable
+from pipelines.storage.files import Content, Files, keep_files
+
+logger = logging.getLogger(__name__)
+
+HOLD = timedelta(days=7)  # of the price; extended until the work is finished
+HOLD_LEFT = timedelta(days=6)  # a hold with less left is extended
+UNPUBLISHED_S = 3600.0  # until files expire that no row refers to yet
+
+
+@dataclass(eq=False, repr=False)
+class LeasedQueue(ABC, Generic[W]):
+    """In the fair order of db.jobs.queue. What is claimed is a copy of its row at the claim."""
+
+    _database: Database
+    _files: Files
+    _billing: Billing
+    _work: WorkConfig
+
+    of_table: ClassVar[Any]
+    given_up: ClassVar[str]  # what owners are told of work whose attempts all failed
+
+    async def claim(self) -> W | None:
+        """The next row, under a new lease; None when none is queued."""
+        lease = secrets.token_hex(16)
+        return await self._database.run(queue.claim, self.of_table, lease, utc_now(), self._work)
+
+    async def count_free(self) -> int:
+        """The number of queued rows, of all workspaces."""
+        return await self._database.read(queue.count_free, self.of_table, utc_now(), self._work)
+
+    async def held(self) -> set[tuple[UUID, str]]:
+        """What is in work, with its leases."""
+        return await self._database.read(queue.held_leases, self.of_table, utc_now())
+
+    async def claimed(self, row_id: UUID, lease: str, *, unexpired: bool = False) -> W | None:
+        """The result of `claim`, by its id and lease; None where `renew` would be False.
+
+        If `unexpired`, also None when the lease has expired.
+        """
+        at = utc_now() if unexpired else None
+        return await self._database.read(queue.row_under, self.of_table, row_id, lease, at)
+
+    async def expect_waiting(self) -> None:
+        """Updates the estimated completion of what is queued, if it has one."""
+
+    async def renew(
+        self, claimed: W, progress: float | None = None, remaining_s: float | None = None
+    ) -> bool:
+        """Renews the lease, and stores the progress. False: the lease is lost, stop.
+
+        The row was deleted or finished, or claimed by another process.
+        """
+
+        def renew(_: Session, row: W) -> None:
+            row.lease_until = utc_now() + timedelta(seconds=self._work.lease_s)
+            if progress is not None:
+                row.progress = min(1.0, max(row.progress, progress))
+            if remaining_s is not None:
+                row.estimated_completion = utc_now() + timedelta(seconds=remaining_s)
+
+        return await self._change(claimed, renew)
+
+    async def give_back(self, claimed: W, *, failed: bool = False) -> None:
+        """Releases the lease of an unfinished row, so that it can be claimed at once.
+
+        Counts as an attempt only if it `failed`.
+        """
+
+        def release(_: Session, row: W) -> None:
+            row.lease = row.lease_until = None
+            row.attempt -= 0 if failed else 1
+
+        await self._change(claimed, release)
+
+    async def fail_hopeless(self) -> int:
+        """Fails what has no attempts left; returns how many."""
+
+        def fail(session: Session, workspace_id: int, row_id: UUID) -> bool:
+            wanted = (self.of_table, workspace_id, row_id, utc_now(), self._work)
+            row: W | None = queue.hopeless_row(session, *wanted)
+            if row is not None:
+                self._fail(session, row, queue.NO_ATTEMPT_LEFT, self.given_up)
+            return row is not None
+
+        found = await self._database.read(queue.hopeless_rows, self.of_table, utc_now(), self._work)
+        return sum([await self._database.run(fail, *one) for one in found])
+
+    async def keep_holds(self) -> int:
+        """Extends credit holds of unfinished work that were about to expire; returns how many."""
+        now = utc_now()
+        return await self._database.run(
+            queue.extend_holds, self.of_table, now + HOLD, now + HOLD_LEFT
+        )
+
+    @abstractmethod
+    def _fail(self, session: Session, row: W, error: str, reason: str) -> None:
+        """Marks the row as failed, and settles its hold."""
+
+    async def _change(self, claimed: W, change: Callable[[Session, W], None]) -> bool:
+        """Calls `change` with the row, locked, if the lease still holds."""
+
+        def work(session: Session) -> bool:
+            row = queue.leased_row(session, claimed)
+            if row is not None:
+                change(session, row)
+                session.add(row)
+            return row is not None
+
+        return await self._database.run(work)
+
+    async def _with_files(
+        self,
+        claimed: W,
+        parts: Mapping[str, Content | None],
+        change: Callable[[Session, W, dict[str, str]], None],
+        media_type: str = "application/octet-stream",
+    ) -> bool:
+        """Stores `parts` by kind, and calls `change` with their ids, if the lease still holds.
+
+        Files are stored before the transaction, and expire if it never commits.
+        """
+        if not await self.renew(claimed):
+            return False  # its workspace may be deleted, and then files cannot be stored
+        stored = await self._store(claimed.workspace_id, parts, media_type)
+
+        def keep(session: Session, row: W) -> None:
+            keep_files(session, claimed.workspace_id, stored.values())
+            change(session, row, stored)
+
+        done = await self._change(claimed, keep)
+        if not done:
+            await self._database.run(expire_these_files, list(stored.values()), utc_now())
+            await self._delete_expired()
+        return done
+
+    async def _store(
+        self,
+        workspace_id: int,
+        parts: Mapping[str, Content | None],
+        media_type: str = "application/octet-stream",
+    ) -> dict[str, str]:
+        """Stores `parts` by kind, until UNPUBLISHED_S; their ids."""
+        stored: dict[str, str] = {}
+        for kind, data in parts.items():
+            if data is not None:
+                of_kind = "application/json" if kind == "report" else media_type
+                stored[kind] = await self._files.put(
+                    workspace_id, kind, of_kind, data, UNPUBLISHED_S
+                )
+        return stored
+
+    async def _delete_expired(self) -> None:
+        try:
+            await self._files.delete_expired()
+        except StorageUnavailable:  # housekeeping tries again
+            logger.warning("expired_files_left")

@@ -1,0 +1,94 @@
+"""One attempt to do a job, by the process with its lease."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from configs.schema.jobs import JobsConfig
+from db.errors import DatabaseUnavailable
+from db.jobs.jobs import Job
+from pipelines.errors import SERVICE_FAULTS, public_error
+from pipelines.jobs import speech, transcription
+from pipelines.jobs.jobs import Jobs, LeaseLost
+from pipelines.stt.file import TranscriptionPipeline
+from pipelines.tasks import TaskSet, keep_lease, retry
+from pipelines.temporary_directories import RECORDINGS, temporary_directory_in_thread
+from pipelines.tts.paid import PaidSynthesis
+from pipelines.webhooks.sender import FetchFailed, Sender
+
+logger = logging.getLogger(__name__)
+
+RENEW_S = 2.0  # also the delay until a deletion is noticed
+GRACE_S = 5.0  # for an attempt that has just ended its job
+FETCH_WITHIN_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobRunner:
+    """Does jobs with the models of a process."""
+
+    jobs: Jobs
+    config: JobsConfig
+    stt: TranscriptionPipeline
+    synthesis: PaidSynthesis
+    sender: Sender
+
+    async def run(self, claimed: Job) -> None:
+        """Returns when the job has ended, or its lease is lost. Raises failures of the service;
+        another attempt can follow."""
+        tasks = TaskSet()
+        renew = keep_lease(lambda: self.jobs.renew(claimed), RENEW_S, DatabaseUnavailable)
+        lease, work = tasks.start(renew), tasks.start(self._work(claimed))
+        try:
+            await asyncio.wait((lease, work), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((work,), timeout=GRACE_S)
+            if work.done():
+                work.result()
+        finally:
+            await tasks.close()
+
+    async def _work(self, claimed: Job) -> None:
+        try:
+            async with temporary_directory_in_thread(RECORDINGS) as folder:
+                if not (options := await self.jobs.files(claimed, "options")):
+                    raise LeaseLost
+                task = await self.jobs.read(claimed, options[0])
+                if claimed.kind == "speech":
+                    book = speech.TASK.validate_json(task)
+                    await speech.speak(self.jobs, claimed, book, folder / "book", self.synthesis)
+                else:
+                    await self._transcribe(claimed, transcription.TASK.validate_json(task), folder)
+        except LeaseLost:
+            logger.info("job_gone", extra={"job": str(claimed.id)})
+        except Exception as error:  # of any layer; the failures of the service are raised
+            if public_error(error)[0] in SERVICE_FAULTS:
+                raise
+            await self.jobs.fail(claimed, error)
+
+    async def _transcribe(
+        self, claimed: Job, task: transcription.TranscriptionTask, folder: Path
+    ) -> None:
+        if task.url and claimed.held is None:
+            fetch = partial(self._fetch, claimed, task.url, folder / "part")
+            await retry(fetch, FetchFailed, within_s=FETCH_WITHIN_S)
+        path = folder / "recording"
+        with path.open("wb") as file:
+            async for piece in self.jobs.recording(claimed):
+                await asyncio.to_thread(file.write, piece)
+        await transcription.transcribe(self.jobs, claimed, task, path, self.stt)
+
+    async def _fetch(self, claimed: Job, url: str, path: Path) -> None:
+        """Stores what is at the address in parts. Raises FetchFailed or FileTooLarge."""
+        number, most = 1, self.config.part_mb << 20
+        with path.open("wb") as part:
+            async for piece in self.sender.fetch(url, self.config.most_parts * most):
+                if part.tell() + len(piece) > most:
+                    await self.jobs.keep(claimed, "part", number, path)
+                    number += 1
+                    part.seek(0)
+                    part.truncate()
+                await asyncio.to_thread(part.write, piece)
+                part.flush()
+        await self.jobs.keep(claimed, "part", number, path)

@@ -1,0 +1,138 @@
+"""Speech of long texts: block by block, then one file with chapters.
+
+Chapters are those of MP4 (a text track), and of ID3v2 (frames CHAP and CTOC,
+https://id3.org/id3v2-chapters-1.0); the packets of the blocks are copied, not encoded again.
+"""
+
+import asyncio
+import io
+from base64 import b64decode
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import av
+from pydantic import TypeAdapter
+
+from db.jobs.jobs import Job
+from pipelines.audio.encode.encoder import TAGS, FileWriter, OutputFormat
+from pipelines.errors import NothingToSpeak
+from pipelines.jobs.documents import Book
+from pipelines.jobs.jobs import Jobs
+from pipelines.text.spoken_length import most_spoken
+from pipelines.tts.paid import PaidSynthesis
+from pipelines.tts.reading import SpeechRequest, is_ssml
+
+BookFormat = Literal["m4b", "mp3"]
+MEDIA_TYPES = {"m4b": "audio/mp4", "mp3": "audio/mpeg"}
+_CODECS = {"m4b": "aac", "mp3": "mp3"}
+_CONTAINERS = {"m4b": "mp4", "mp3": "mp3"}
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechTask:
+    """What a job is to speak; the request has the options of all blocks."""
+
+    book: Book
+    request: SpeechRequest
+    output_format: BookFormat
+    block_characters: int
+
+    def blocks(self) -> Iterator[tuple[int, str]]:
+        """The number of a chapter and some of its paragraphs."""
+        for number, chapter in enumerate(self.book.chapters):
+            if is_ssml(chapter.text):
+                yield number, chapter.text
+                continue
+            block = ""
+            for paragraph in chapter.text.split("\n\n"):
+                if block and len(block) + len(paragraph) > self.block_characters:
+                    yield number, block
+                    block = ""
+                block += f"\n\n{paragraph}" if block else paragraph
+            yield number, block
+
+
+TASK = TypeAdapter(SpeechTask)
+
+
+async def speak(
+    jobs: Jobs, job: Job, task: SpeechTask, path: Path, synthesis: PaidSynthesis
+) -> None:
+    """Speaks from the first block that is not kept yet, to the file `path`.
+
+    Raises LeaseLost, InsufficientCredit, or as `SpeechPipeline.plan` and `speak`.
+    """
+    blocks, count = [*task.blocks()], synthesis.billing.speech_characters
+    await jobs.hold(job, sum(count(len(text), most_spoken(text)) for _, text in blocks))
+    kept = await jobs.files(job, "result")
+    for number, (_, text) in enumerate(blocks[len(kept) :], start=len(kept) + 1):
+        data, seconds, units = b"", 0.0, 0
+        writer = FileWriter(cast(OutputFormat, _CODECS[task.output_format]))
+        with suppress(NothingToSpeak):  # such as a line of asterisks
+            plan = await synthesis.pipeline.plan(replace(task.request, text=text))
+            await synthesis.pipeline.speak(plan, writer.add)
+            data = (await asyncio.to_thread(writer.finish)).data
+            seconds, units = await asyncio.to_thread(_seconds_of, data), synthesis.characters(plan)
+        progress = number / (len(blocks) + 1)
+        await jobs.keep(job, "result", number, data, seconds, units, progress)
+    kept = await jobs.files(job, "result")
+    lengths = Counter[int]()
+    for (chapter, _), one in zip(blocks, kept, strict=True):
+        lengths[chapter] += round(one.seconds * 1000)
+    with closing(_book(path, task, lengths)) as file:
+        next(file)
+        for one in kept:
+            if one.seconds:
+                await asyncio.to_thread(file.send, await jobs.read(job, one))
+    await jobs.complete(job, path, MEDIA_TYPES[task.output_format])
+
+
+def _book(path: Path, task: SpeechTask, lengths: Mapping[int, int]) -> Generator[None, bytes, None]:
+    """Writes a file with chapters of so many milliseconds, and a cover, until it is closed, of the
+    blocks that are sent; blocking."""
+    book, form, at = task.book, task.output_format, 0
+    audio: Any = None
+    with av.open(str(path), "w", format=_CONTAINERS[form]) as file:
+        file.metadata.update({**TAGS, "title": book.title, "artist": book.author})
+        starts = accumulate(lengths.values(), initial=0)
+        marks: Any = [
+            {"id": chapter, "start": start, "end": start + length, "time_base": Fraction(1, 1000)}
+            | {"metadata": {"title": book.chapters[chapter].title}}
+            for (chapter, length), start in zip(lengths.items(), starts, strict=False)
+        ]
+        file.set_chapters(marks)
+        while data := (yield):
+            with av.open(io.BytesIO(data), "r") as block:
+                source = block.streams.audio[0]
+                if audio is None:
+                    audio = file.add_stream_from_template(source)
+                    _add_cover(file, b64decode(book.cover))
+                for packet in block.demux(source):
+                    if packet.size:  # the last one is empty
+                        packet.stream, packet.pts, packet.dts = audio, at, at
+                        at += packet.duration or 0
+                        file.mux(packet)
+
+
+def _add_cover(file: Any, data: bytes) -> None:
+    with suppress(av.error.FFmpegError, ValueError), av.open(io.BytesIO(data), "r") as image:
+        stream = file.add_stream_from_template(image.streams.video[0])
+        stream.disposition = av.stream.Disposition.attached_pic
+        for packet in image.demux(video=0):
+            if packet.size:
+                packet.stream = stream
+                file.mux(packet)
+
+
+def _seconds_of(data: bytes) -> float:
+    """Of its packets, with the padding that a decoder drops."""
+    with av.open(io.BytesIO(data), "r") as block:
+        stream = block.streams.audio[0]
+        ticks = sum(packet.duration or 0 for packet in block.demux(stream))
+        return float(ticks * (stream.time_base or 0))

@@ -1,0 +1,139 @@
+"""Transcription of long recordings, window by window, in memory that does not grow with them."""
+
+import asyncio
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from pydantic import ConfigDict, TypeAdapter
+
+from db.jobs.jobs import Job
+from models.audio import Pcm
+from models.stt.base import STT_SAMPLE_RATE, Segment
+from pipelines.jobs.jobs import Jobs
+from pipelines.stt.diarization import HeardSpeakers, SpeakerUtterance, link_speakers
+from pipelines.stt.file import (
+    FileRequest,
+    FileTranscript,
+    TranscriptionPipeline,
+    confidence_of,
+)
+from pipelines.stt.formatting import separator_of
+
+CUT_S = 30  # at the end of a window, in which it is cut where it is quietest
+QUIET_S = 0.3
+STEP = STT_SAMPLE_RATE // 50
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptionTask:
+    """What a job is to transcribe: its parts, or what is at a URL."""
+
+    # Of `known` speakers, whose voices are arrays: a task has none, since it is stored as JSON.
+    __pydantic_config__ = ConfigDict(arbitrary_types_allowed=True)
+
+    request: FileRequest
+    url: str
+    most_s: float  # of the recording
+    window_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TranscribedWindow:
+    """The transcript of a window; times are seconds of the recording."""
+
+    end_s: float
+    text: str
+    language: str  # "" while it is not known
+    segments: tuple[Segment, ...]
+    utterances: tuple[SpeakerUtterance, ...] | None
+    speakers: HeardSpeakers = field(default_factory=dict)  # up to here
+
+
+TASK = TypeAdapter(TranscriptionTask)
+_WINDOW = TypeAdapter(TranscribedWindow)
+
+
+def joined(kept: Sequence[bytes]) -> FileTranscript:
+    """The transcript of the windows that are kept so far; blocking."""
+    windows = [_WINDOW.validate_json(one) for one in kept]
+    language = next((one.language for one in windows if one.language), "en")
+    segments = tuple(chain.from_iterable(one.segments for one in windows))
+    utterances = [one.utterances for one in windows if one.utterances is not None]
+    return FileTranscript(
+        text=separator_of(language).join(one.text for one in windows if one.text),
+        language=language,
+        confidence=confidence_of(segments),
+        duration_s=windows[-1].end_s if windows else 0.0,
+        segments=segments,
+        utterances=tuple(chain.from_iterable(utterances)) if utterances else None,
+    )
+
+
+async def transcribe(
+    jobs: Jobs, job: Job, task: TranscriptionTask, path: Path, pipeline: TranscriptionPipeline
+) -> None:
+    """Transcribes the recording `path` from the first window that is not kept yet.
+
+    Raises LeaseLost, InsufficientCredit, or as `TranscriptionPipeline.open` and `transcribe`.
+    """
+    whole = await pipeline.open(path, task.request, job.workspace_id, most_s=task.most_s)
+    await jobs.hold(job, _ms(whole.transcribed_s))
+    kept = await jobs.files(job, "result")
+    last = _WINDOW.validate_json(await jobs.read(job, kept[-1])) if kept else None
+    speakers, language = (last.speakers, last.language) if last else ({}, "")
+    request, number = whole.request, len(kept)
+    at = round((last.end_s if last else 0) * STT_SAMPLE_RATE)
+    while at < len(whole.pcm):
+        if request.language is None and language:
+            request = await pipeline.resolve(replace(request, language=language))
+        end, offset = _end_of(whole.pcm, at, task.window_s), at / STT_SAMPLE_RATE
+        pcm = await asyncio.to_thread(_copy, whole.pcm, at, end)
+        second = whole.second if whole.second is None else _copy(whole.second, at, end)
+        seconds = len(pcm) / STT_SAMPLE_RATE
+        window = replace(whole, request=request, pcm=pcm, second=second, duration_s=seconds)
+        heard = await pipeline.transcribe(window)
+        language = language or (heard.language if heard.segments else "")
+        turns = heard.utterances
+        if turns is not None and heard.voices is not None:
+            turns = link_speakers(turns, heard.voices, speakers)
+        result = TranscribedWindow(
+            end / STT_SAMPLE_RATE,
+            heard.text,
+            language,
+            tuple(one.shifted(offset) for one in heard.segments),
+            None if turns is None else tuple(one.shifted(offset) for one in turns),
+            speakers,
+        )
+        at, number = end, number + 1
+        data, progress = _WINDOW.dump_json(result), end / len(whole.pcm)
+        done = seconds, _ms(window.transcribed_s), progress
+        await jobs.keep(job, "result", number, data, *done)
+    await jobs.complete(job)
+
+
+def _ms(seconds: float) -> int:
+    return round(1000 * seconds)
+
+
+def _copy(pcm: Pcm, start: int, end: int) -> Pcm:
+    """Some samples; where all of them are a file, its memory is given back."""
+    copied = pcm[start:end].copy()
+    if isinstance(file := getattr(pcm.base, "base", None), mmap.mmap):
+        file.madvise(mmap.MADV_DONTNEED)
+    return copied
+
+
+def _end_of(pcm: Pcm, start: int, window_s: float) -> int:
+    """The end of the window from `start` on: where its last CUT_S are quietest, in samples."""
+    end = start + round(window_s * STT_SAMPLE_RATE)
+    if end >= len(pcm):
+        return len(pcm)
+    first = end - CUT_S * STT_SAMPLE_RATE
+    power = np.square(pcm[first:end]).reshape(-1, STEP).mean(axis=1)
+    around = round(QUIET_S * STT_SAMPLE_RATE / STEP)
+    quiet = np.convolve(power, np.ones(around), "valid")
+    return first + (int(np.argmin(quiet)) + around // 2) * STEP

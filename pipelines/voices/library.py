@@ -1,0 +1,241 @@
+"""Custom voices after they were made: names, previews, shares, and sealed files of voices.
+
+A file is encrypted and authenticated by AES-256-GCM, under the service's own keys or under that of
+a passphrase (scrypt, RFC 7914, with those parameters of OWASP that take little memory). Its bytes
+are a mark with the version, a salt, and JSON as Encryption encrypts it.
+"""
+
+import asyncio
+import os
+from base64 import b64encode
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat
+from sqlmodel import Session, col, delete, update
+
+from db.accounts import find_workspace, lock_workspace
+from db.audit import SERVICE, audit
+from db.database import change_rows, page_of, utc_now
+from db.voices.voices import Voice, VoiceShare, shares_of, voice_of
+from models.base import Accent
+from models.errors import WeightsCorrupt
+from models.tts.csm.voice_prompt import read_prompt
+from models.tts.voice_pack import MOST_BYTES, pack_digest, read_pack
+from pipelines.accounts.authentication import Principal
+from pipelines.billing.operation import Operation
+from pipelines.errors import InvalidRequest, NotFound, VoiceNotFound
+from pipelines.storage.encryption import DecryptionError, Encryption
+from pipelines.storage.files import keep_files
+from pipelines.tts.voices import key_of, parse_id
+from pipelines.voices.report import VoiceReport
+from pipelines.voices.service import (
+    NOT_FOUND,
+    UNCLAIMED_S,
+    CustomVoices,
+    new_id,
+    parse_voice_id,
+)
+from pipelines.voices.voice_object import VoiceGenderGiven, voice_event
+
+NO_VOICE = "file: it is no voice that this version of the service has exported"
+MARK, SALT_BYTES, ABOUT = b"antiphon voice 1\n", 16, "exported voice "
+MAX_BYTES = 3 << 20
+ORIGIN = {"id", "created_at", "exported_at"}
+
+Text = Annotated[str, Field(max_length=2000)]
+Short = Annotated[str, Field(max_length=40)]
+
+
+class VoiceFile(BaseModel):
+    """The content of a file, most of it as the columns of the voice."""
+
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
+    id: UUID
+    created_at: datetime
+    exported_at: datetime
+    name: str = Field(min_length=1, max_length=200)
+    description: Text | None
+    language: str = Field(max_length=8)
+    accent: Accent | None
+    gender: VoiceGenderGiven
+    pitch_hz: FiniteFloat | None
+    engine: Short
+    similarity: FiniteFloat
+    consent: Text | None
+    consent_sentence: Text | None
+    consent_by: Short | None
+    consent_address: Annotated[str, Field(max_length=64)] | None
+    consent_at: AwareDatetime | None
+    pack: bytes = Field(max_length=MOST_BYTES)
+    report: VoiceReport | None
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceLibrary:
+    """Every method raises DatabaseUnavailable, and VoiceNotFound for a voice of another."""
+
+    _custom: CustomVoices
+    _encryption: Encryption
+
+    async def rename(self, principal: Principal, voice_id: str, name: str) -> Voice:
+        identity, workspace_id = parse_voice_id(voice_id), principal.workspace_id
+
+        def rename(session: Session) -> Voice:
+            if (voice := voice_of(session, workspace_id, identity, lock=True)) is None:
+                raise VoiceNotFound(NOT_FOUND)
+            voice.name, voice.name_key = name, key_of(name)
+            session.add(voice)
+            audit(session, workspace_id, "voice.renamed", principal.actor, str(identity))
+            return voice
+
+        renamed = await self._custom.database.run(rename)
+        self._custom.ready_voices.forget(identity, None)
+        return renamed
+
+    async def preview(self, principal: Principal, voice_id: str) -> bytes:
+        """Ogg Opus. Raises NotFound or StorageUnavailable."""
+        voice = await self._custom.get(principal, voice_id)
+        if voice.preview_file is None:
+            raise NotFound("there is no preview: one is kept while the voice is being made")
+        return await self._custom.files.read(voice.workspace_id, voice.preview_file)
+
+    async def offer(self, principal: Principal, voice_id: str, email: str) -> Any:
+        """Offers a ready voice whose speaker allows it; a row of `shares_of`, the same if again.
+
+        It does not show whether the address has an account. Raises VoiceNotReady or InvalidRequest.
+        """
+        voice = await self._custom.ready(principal, voice_id)
+        if voice.consent_at is None:
+            raise InvalidRequest("the voice has no consent of its speaker on record, so no sharing")
+
+        def offer(session: Session) -> Any:
+            if voice_of(session, voice.workspace_id, voice.id, lock=True) is None:
+                raise VoiceNotFound(NOT_FOUND)
+            same = (VoiceShare.voice_id == voice.id, VoiceShare.email == email)
+            query = shares_of(voice.workspace_id).where(*same)
+            if session.execute(query).first() is None:
+                other = found.id if (found := find_workspace(session, email)) else None
+                share = VoiceShare(voice_id=voice.id, email=email, workspace_id=other)
+                session.add(share)
+                session.flush()
+                details = {"share": str(share.id), "speaker_allows_sharing": True}
+                what = ("voice.shared", principal.actor, str(voice.id), details)
+                audit(session, voice.workspace_id, *what)
+            return session.execute(query).one()
+
+        return await self._custom.database.run(offer)
+
+    async def shares(self, principal: Principal, page: int, limit: int) -> tuple[list[Any], int]:
+        """One page of the rows of `shares_of`, newest first, and their number."""
+        query = shares_of(principal.workspace_id)
+        return await self._custom.database.read(page_of, query, page, limit)
+
+    async def change_share(self, principal: Principal, share_id: str, *, accept: bool) -> Any:
+        """Accepts what is offered, or ends a share by either side, everywhere within 5 s; the row
+        of `shares_of`. Raises NotFound."""
+        this, mine = parse_id(share_id), principal.workspace_id
+
+        def change(session: Session) -> Any:
+            query = shares_of(mine).where(VoiceShare.id == this)
+            found = session.execute(query).first()
+            if found is None or (accept and found.workspace_id != mine):
+                raise NotFound("no voice is shared under that id; GET /voice-shares lists them")
+            accepted = update(VoiceShare).values(accepted_at=found.accepted_at or utc_now())
+            statement = accepted if accept else delete(VoiceShare)
+            change_rows(session, statement.where(col(VoiceShare.id) == this))
+            action = "voice.share_accepted" if accept else "voice.share_ended"
+            for workspace_id in sorted({found.owner_id, found.workspace_id or found.owner_id}):
+                actor = principal.actor if workspace_id == mine else SERVICE
+                what = (actor, str(found.voice_id), {"share": str(this)})
+                audit(session, workspace_id, action, *what)
+            return session.execute(query).first() or found
+
+        changed = await self._custom.database.run(change)
+        self._custom.ready_voices.forget(changed.voice_id, None)
+        return changed
+
+    async def save(self, principal: Principal, voice_id: str, passphrase: str | None) -> bytes:
+        """The file of a ready voice, without its recordings; only this service opens one without a
+        passphrase. Raises VoiceNotReady or StorageUnavailable."""
+        voice = await self._custom.ready(principal, voice_id)
+        parts = voice.model_dump() | {"exported_at": utc_now(), "report": None}
+        parts["pack"] = await self._custom.files.read(voice.workspace_id, voice.pack_file or "")
+        if voice.report_file is not None:
+            report = await self._custom.files.read(voice.workspace_id, voice.report_file)
+            parts["report"] = VoiceReport.model_validate_json(report)
+        content = VoiceFile.model_validate(parts).model_dump_json().encode()
+        what = ("voice.exported", principal.actor, str(voice.id), {"passphrase": bool(passphrase)})
+        await self._custom.database.run(audit, voice.workspace_id, *what)
+        salt = os.urandom(SALT_BYTES)
+        sealing = await asyncio.to_thread(self._sealing, passphrase, salt)
+        return MARK + salt + sealing.encrypt(content, ABOUT + salt.hex())
+
+    async def load(
+        self, principal: Principal, data: bytes, passphrase: str | None, operation: Operation
+    ) -> Voice:
+        """A new voice of a file. Raises InvalidRequest for one that was changed or does not fit
+        this service; PlanRequired, EngineLost or StorageUnavailable."""
+        custom, workspace_id, now = self._custom, principal.workspace_id, utc_now()
+        file = await asyncio.to_thread(self._open, data, passphrase)
+        model = await custom.directory.custom_voice_model(file.engine)
+        if model.engine != file.engine or file.language not in model.languages:
+            raise InvalidRequest("file: no model of this service speaks the voice in its language")
+        if custom.consent.needed != "off" and file.consent_at is None:
+            raise InvalidRequest("file: it has no consent of the speaker, which is required here")
+        if custom.consent.needed == "spoken" and passphrase:  # who knows it can make such a file
+            raise InvalidRequest("passphrase: this service has to have heard the consent itself")
+        voice_id, parts = new_id(operation), [file.pack]
+        if file.report is not None:
+            parts.append(file.report.model_dump_json().encode())
+        ids = [await custom.files.put(workspace_id, "voice", "", one, UNCLAIMED_S) for one in parts]
+        row = file.model_dump(exclude=ORIGIN | {"pack", "report"}) | {"name_key": key_of(file.name)}
+        row |= {"id": voice_id, "workspace_id": workspace_id, "operation": f"voice-{voice_id}"}
+        row |= {"status": "ready", "progress": 1.0, "estimated_completion": now, "finished_at": now}
+        row |= {"imported": file.model_dump(mode="json", include=ORIGIN), "pack_file": ids[0]}
+        row |= {"pack_digest": pack_digest(file.pack), "report_file": ids[1] if ids[1:] else None}
+        voice = Voice(**row)
+
+        def add(session: Session) -> Voice:
+            workspace = lock_workspace(session, workspace_id)
+            if (made := voice_of(session, workspace_id, voice_id)) is not None:
+                return made  # by the same request
+            custom.check_plan(session, workspace)
+            keep_files(session, workspace_id, ids)
+            session.add(voice)
+            session.flush()
+            custom.billing.add_events(session, workspace_id, (voice_event("voice.ready", voice),))
+            audit(session, workspace_id, "voice.imported", principal.actor, str(voice_id))
+            return voice
+
+        return await custom.database.run(add)
+
+    def _open(self, data: bytes, passphrase: str | None) -> VoiceFile:
+        """Blocking. Raises InvalidRequest."""
+        salt, rest = data[len(MARK) :][:SALT_BYTES], data[len(MARK) + SALT_BYTES :]
+        try:
+            if not data.startswith(MARK):
+                raise ValueError("another format")
+            content = self._sealing(passphrase, salt).decrypt(rest, ABOUT + salt.hex())
+            file = VoiceFile.model_validate_json(content)
+            (read_prompt if file.engine == "csm" else read_pack)(file.pack)
+            (file.consent_at or file.created_at).astimezone(UTC)  # of the year 1 it overflows
+            if b"\\u0000" in content or not file.name.isprintable():
+                raise ValueError("control characters")
+        except DecryptionError:
+            what = "it is wrong" if passphrase else "the file was sealed with one, or elsewhere"
+            raise InvalidRequest(f"passphrase: {what}, or the file was changed") from None
+        except (ValueError, OverflowError, WeightsCorrupt):
+            raise InvalidRequest(NO_VOICE) from None
+        return file
+
+    def _sealing(self, passphrase: str | None, salt: bytes) -> Encryption:
+        """Blocking: for a passphrase a tenth of a second and 32 MiB."""
+        if not passphrase:
+            return self._encryption
+        key = Scrypt(salt, length=32, n=2**15, r=8, p=3).derive(passphrase.encode())
+        return Encryption([b64encode(key).decode()])

@@ -1,0 +1,47 @@
+"""`antiphon job` waits for a job and writes its result."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from configs.settings import PROJECT_DIR
+from tests.api.local_server import local_settings, serve_local
+from tests.api.local_services import local_services
+from tests.api.native.jobs.doing import do, recording
+from tests.patience import PATIENCE_S
+
+
+@pytest.mark.slow
+def test_a_recording_becomes_a_document_and_a_text_one_file(tmp_path: Path) -> None:
+    (tmp_path / "talk.wav").write_bytes(recording(20))
+    (tmp_path / "book.md").write_text("# One\n\nA sentence.\n\n# Two\n\nAnother.\n")
+    (tmp_path / "no.wav").write_bytes(b"no audio")
+
+    async def do_one() -> None:
+        services = local_services(local_settings(tmp_path))  # of another process, as it were
+        async with asyncio.timeout(PATIENCE_S), services.speech.decoder:
+            while (claimed := await services.speech.jobs.claim()) is None:
+                await asyncio.sleep(0.1)
+            await do(services, claimed)
+        services.infrastructure.database.close()
+
+    with serve_local(tmp_path) as server:
+
+        def run(source: str, target: str) -> tuple[int, bytes]:
+            command = [sys.executable, "-m", "deployments.cli.main", "--url", server.url]
+            command += ["--key", server.key, "job", str(tmp_path / source)]
+            command += ["-o", str(tmp_path / target)]
+            with subprocess.Popen(command, cwd=PROJECT_DIR, stderr=subprocess.PIPE) as program:
+                asyncio.run(do_one())
+                _, said = program.communicate(timeout=PATIENCE_S)
+            return program.returncode, said
+
+        assert run("talk.wav", "talk.docx") == (0, b"")
+        assert (tmp_path / "talk.docx").read_bytes().startswith(b"PK")
+        assert run("book.md", "book.m4b") == (0, b"")
+        assert b"ftyp" in (tmp_path / "book.m4b").read_bytes()[:12]
+        status, said = run("no.wav", "no.txt")
+        assert status == 1 and b"not MP3, WAV" in said

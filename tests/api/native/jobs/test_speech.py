@@ -1,0 +1,145 @@
+"""Speech of long texts over HTTP, done in this process."""
+
+import asyncio
+import io
+from typing import Any
+
+import av
+import httpx
+import pytest
+
+from api.native import jobs as jobs_api
+from api.services import Services
+from pipelines.jobs import speech as speech_jobs
+from tests.api.money import Books
+from tests.api.native.jobs.doing import CONFIG, Headers, claim, do, do_next, job
+from tests.pipelines.jobs.epubs import epub
+
+BOOK = b"# One\n\nThis is a sentence.\n\n" + b"And another one of it.\n\n" * 4 + b"# Two\n\nEnd.\n"
+
+
+async def speak(
+    client: httpx.AsyncClient, headers: Headers, data: bytes = BOOK, name: str = "b.md", **f: Any
+) -> httpx.Response:
+    files = {"document": (name, data)}
+    return await client.post("/jobs/speech", headers=headers, data=f, files=files)
+
+
+async def audio(client: httpx.AsyncClient, headers: Headers, job_id: str) -> httpx.Response:
+    url = (await job(client, headers, job_id))["audio_url"]
+    return await client.get(url)
+
+
+@pytest.mark.parametrize(("form", "codec"), [("m4b", "aac"), ("mp3", "mp3float")])
+async def test_a_book_becomes_one_file_with_chapters_and_a_cover(
+    form: str,
+    codec: str,
+    client: httpx.AsyncClient,
+    auth: Headers,
+    services: Services,
+    books: Books,
+) -> None:
+    await books.add_webhook("job.completed")
+    made = (await speak(client, auth, epub(), "a.epub", output_format=form)).json()
+    assert (made["type"], made["name"]) == ("speech", "A Book & its Title")
+    assert (await job(client, auth, made["id"]))["audio_url"] is None
+    await do_next(services)
+    done = await job(client, auth, made["id"])
+    file = await audio(client, auth, made["id"])
+    assert file.headers["content-type"] == speech_jobs.MEDIA_TYPES[form]
+    with av.open(io.BytesIO(file.content), "r") as opened:
+        assert opened.metadata["title"] == "A Book & its Title"
+        assert opened.metadata["artist"] == "Ann Author"
+        assert opened.metadata["comment"].startswith("Synthetic speech")
+        marks: Any = opened.chapters()
+        assert [one["metadata"]["title"] for one in marks] == ["Chapter One", "Chapter Two"]
+        assert opened.streams.audio[0].codec_context.name == codec
+        assert len(opened.streams.video) == 1
+        seconds = sum(one.samples for one in opened.decode(audio=0)) / 24_000
+    assert done["duration"] == pytest.approx(seconds, abs=0.1)
+    ends = [float(one["end"] * one["time_base"]) for one in marks]
+    assert ends[-1] == pytest.approx(seconds, abs=0.1) and ends[0] > 2 * (ends[1] - ends[0])
+    assert await books.kinds() == ["hold", "capture"]
+    letters = "Chapter One It was a bright cold day. The clocks struck. Still the first. "
+    assert (await books.charged("tts"))[0] == pytest.approx(len(letters) + 20, abs=12)
+    assert [one["event"] for one in await books.events()] == ["job.completed"]
+
+
+async def test_a_killed_attempt_is_resumed_at_the_next_block(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    services: Services,
+    books: Books,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(jobs_api, "CONFIG", CONFIG.model_copy(update={"block_characters": 40}))
+    spoken: list[str] = []
+    stopped = asyncio.Event()
+    pipeline = services.speech.synthesis.pipeline
+    speak_now = pipeline.speak
+
+    async def speak_some(plan: Any, *arguments: Any) -> Any:
+        if len(spoken) == 3:
+            stopped.set()
+            await asyncio.Event().wait()
+        spoken.append(plan.request.text)
+        return await speak_now(plan, *arguments)
+
+    monkeypatch.setattr(pipeline, "speak", speak_some)
+    made = (await speak(client, auth, speed=1.5)).json()
+    claimed = await claim(services)
+    attempt = asyncio.create_task(do(services, claimed))
+    await stopped.wait()
+    attempt.cancel()
+    await asyncio.gather(attempt, return_exceptions=True)
+    await services.speech.jobs.give_back(claimed)
+
+    async def speak_all(plan: Any, *arguments: Any) -> Any:
+        spoken.append(plan.request.text)
+        return await speak_now(plan, *arguments)
+
+    monkeypatch.setattr(pipeline, "speak", speak_all)
+    await do_next(services)
+    assert (await job(client, auth, made["id"]))["status"] == "completed"
+    assert " ".join(" ".join(spoken).split()) == "One This is a sentence." + (
+        " And another one of it." * 4 + " Two End."
+    )
+    assert await books.kinds() == ["hold", "capture"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"voice": "Unknown"}, "voice_not_found"),
+        ({"speed": "9"}, "validation_error"),
+        ({"output_format": "wav"}, "validation_error"),
+        ({"pronunciations": "00000000-0000-0000-0000-000000000000"}, "not_found"),
+        ({"name": "a.epub", "data": epub(href="../../../etc/passwd")}, "validation_error"),
+        ({"data": b"   "}, "validation_error"),
+        ({"data": b"* * *"}, "validation_error"),
+        ({"data": b"<speak>open"}, "validation_error"),
+    ],
+)
+async def test_what_cannot_be_spoken_is_refused_at_once(
+    fields: dict[str, Any], error: str, client: httpx.AsyncClient, auth: Headers, books: Books
+) -> None:
+    answer = await speak(client, auth, **fields)
+    assert answer.json().get("error") == error, answer.text
+    assert (await client.get("/jobs", headers=auth)).json()["data"] == []
+
+
+async def test_a_document_of_ssml_is_read_as_such(
+    client: httpx.AsyncClient, auth: Headers, services: Services
+) -> None:
+    text = b"<speak>One <break time='3s'/> two.</speak>"
+    made = (await speak(client, auth, text, "a.txt", title="Marked")).json()
+    await do_next(services)
+    done = await job(client, auth, made["id"])
+    assert done["status"] == "completed" and done["name"] == "Marked" and done["duration"] > 3
+
+
+async def test_a_text_that_costs_more_than_the_credit_is_refused(
+    client: httpx.AsyncClient, auth: Headers, books: Books
+) -> None:
+    await books.set_credit(100)
+    assert (await speak(client, auth)).json()["error"] == "insufficient_credit"

@@ -1,0 +1,128 @@
+"""Long texts as chapters, and files that mean harm."""
+
+import time
+import zipfile
+from base64 import b64decode
+from contextlib import suppress
+
+import pytest
+
+from pipelines.errors import FileTooLarge, InvalidRequest
+from pipelines.jobs.documents import MAX_MEMBERS, Book, Chapter, read_document
+from tests.pipelines.jobs.epubs import ONE, PNG, epub
+
+MOST = 200_000
+
+
+def read(data: bytes | str, name: str = "book.txt", most: int = MOST) -> Book:
+    return read_document(data.encode() if isinstance(data, str) else data, name, most)
+
+
+def test_a_plain_text_is_one_chapter() -> None:
+    text = "# Not a heading.\r\n\r\nA *paragraph*."
+    assert read("\ufeff" + text, "My book.txt") == Book(
+        "My book", (Chapter("My book", text.replace("\r", "")),)
+    )
+
+
+def test_headings_of_markdown_are_chapters_and_its_marks_are_not_read() -> None:
+    book = read(
+        "Before.\n\n# One [link](http://x/) #\n\nA **bold** and _soft_ `code`, 2*3*4, a_b_c.\n"
+        "![picture](x.png)\n\n> quoted\n\n---\n\n### Deeper\n\nTwo\n===\n\nMore.",
+        "book.md",
+    )
+    assert [one.title for one in book.chapters] == ["book", "One link", "Two"]
+    assert book.chapters[1].text.split() == (
+        "One link A bold and soft code, 2*3*4, a_b_c. quoted Deeper".split()
+    )
+    assert book.chapters[2].text.split() == ["Two", "More."]
+
+
+def test_an_epub_has_its_chapters_title_author_and_cover() -> None:
+    book = read(epub())
+    assert (book.title, book.author) == ("A Book & its Title", "Ann Author")
+    assert book.chapters == (
+        Chapter(
+            "Chapter One",
+            "Chapter One\n\nIt was a bright cold day.\n\nThe clocks\n\nstruck.\n\nStill the first.",
+        ),
+        Chapter("Chapter Two", "Chapter Two\n\nThe end."),
+    )
+    assert b64decode(book.cover) == PNG
+
+
+ENTITY = '<!DOCTYPE html [<!ENTITY xxe SYSTEM "file:///etc/passwd">]>'
+LAUGHS = '<!DOCTYPE html [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]>'
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (epub(href="../../../etc/passwd"), "leads out"),
+        (epub(href="/etc/passwd"), "leads out"),
+        (epub(href="..%2f..%2f..%2fetc/passwd"), "leads out"),
+        (epub(package="../../content.opf"), "leads out"),
+        (epub(href="text/none.xhtml"), "cannot be read"),
+        (epub(one=ONE.replace("<h1>", ENTITY + "<h1>")), "line"),
+        (epub(one=ENTITY + "<html><p>&xxe;</p></html>"), "document type"),
+        (epub(one=LAUGHS + "<html><p>&b;</p></html>"), "document type"),
+        (epub(one="<html><p>&xxe;</p></html>"), "entity"),
+        (epub(one="<html><p>open</html>"), "mismatched tag"),
+        (epub(one="<p>" * 1000 + "</p>" * 1000), "deep"),
+        (epub(**{f"file{n}": "" for n in range(MAX_MEMBERS)}), "at most"),
+        (epub()[:500], "EPUB"),
+        (b"PK\x03\x04" + bytes(200), "EPUB"),
+        (epub(one="", two=""), "no element"),
+        (epub(one="<html/>", two="<html/>"), "no text"),
+        (b"\xff\xfe\x00", "UTF-8"),
+        (b"   \n ", "no text"),
+    ],
+)
+def test_a_document_that_means_harm_or_is_broken_is_refused(data: bytes, what: str) -> None:
+    with pytest.raises(InvalidRequest, match=what):
+        read(data)
+
+
+def test_an_encrypted_member_is_refused() -> None:
+    data = bytearray(epub())
+    at = data.index(b"PK\x01\x02", data.index(b"PK\x01\x02") + 4)
+    data[at + 8] |= 1  # of the container, in the directory
+    data[data.index(b"META-INF") - 30 + 6] |= 1
+    with pytest.raises(InvalidRequest, match="cannot be read"):
+        read(bytes(data))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_an_archive_that_unpacks_to_too_much_is_refused_without_unpacking_it(
+    method: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zipfile, "ZIP_DEFLATED", method)
+    bomb = epub(one=f"<html><p>{'a' * 40_000_000}</p></html>")
+    assert len(bomb) < 200_000
+    with pytest.raises(FileTooLarge, match="unpacks"):
+        read(bomb)
+
+
+@pytest.mark.parametrize("text", ["<b/>", "<i> </i>", "<br/>", "&nbsp;", "\n \n", "<h1/>"])
+def test_no_epub_takes_long(text: str) -> None:
+    began = time.process_time()
+    with suppress(FileTooLarge, InvalidRequest):
+        read(epub(one=f"<html><p>a{text * (4 * MOST // len(text) - 100)}</p></html>"))
+    assert time.process_time() - began < 4
+
+
+def test_a_text_of_too_many_characters_is_refused() -> None:
+    with pytest.raises(FileTooLarge, match="characters"):
+        read("a " * MOST)
+    with pytest.raises(FileTooLarge, match="characters"):
+        read("# a\n" * MOST, "a.md")
+
+
+@pytest.mark.parametrize(
+    "text", ["[", "![", "[a](", "*a ", "**", "`a", "# a #", "> ", "- ", "_", "\n-", "# " + "#" * 20]
+)
+def test_no_markdown_takes_long(text: str) -> None:
+    began = time.process_time()
+    read((text * MOST)[:MOST] + "x", "a.md", 2 * MOST)
+    read(("# " + text * MOST)[:MOST] + "x", "a.md", 2 * MOST)
+    assert time.process_time() - began < 2
