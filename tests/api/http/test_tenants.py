@@ -90,6 +90,7 @@ BODIES: dict[Operation, dict[str, Any]] = {
     },
 }
 OWN = {  # the answers to the workspace that has the object, where they are not 200
+    ("POST", "/jobs/speech"): 201,
     ("POST", "/voices/{voice_id}/shares"): 201,
     ("GET", "/voices/{voice_id}/preview"): 404,  # of a voice that is finished
     ("POST", "/voice-shares/{share_id}/accept"): 404,  # the other workspace accepts it
@@ -421,6 +422,7 @@ async def test_list_routes_show_only_data_of_the_callers_workspace(
         "/auth/sessions",
         "/chats",
         "/developer/api",
+        "/jobs",
         "/pronunciations",
         "/speakers",
         "/webhooks",
