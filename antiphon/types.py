@@ -284,6 +284,7 @@ class TranscriptionFields(TypedDict):
     profanity_filter: NotRequired[bool]
     numerals: NotRequired[bool]
     punctuate: NotRequired[bool]
+    known_speakers: NotRequired[bool | list[str]]
 
 
 class TranscriptionResult(TypedDict):

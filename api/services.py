@@ -54,6 +54,7 @@ from pipelines.voices.checks import SampleChecker
 from pipelines.voices.consent import Consent
 from pipelines.voices.library import VoiceLibrary
 from pipelines.voices.service import CustomVoices
+from pipelines.voices.speakers import Speakers
 from pipelines.webhooks.payments import PaymentSystem
 from pipelines.webhooks.registration import Webhooks
 from telemetry.reports import OwnReports
@@ -71,6 +72,7 @@ class SpeechServices:
     billing: Billing
     openai: OpenAINames
     dictionaries: Dictionaries
+    speakers: Speakers
     jobs: Jobs
     check_url: Callable[[str], None]  # that what is there may be fetched
 
@@ -91,6 +93,7 @@ class VoiceServices:
     catalogue: VoiceDirectory
     custom: CustomVoices
     library: VoiceLibrary
+    consent: Consent
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +212,12 @@ def build_services(
         models.speakers, load_yaml(VoicesConfig, "voices"), ready_voices, watermarks, dictionaries
     )
     transcription = TranscriptionPipeline(models.transcriber, decoder, models.vad, load_profiles())
+    consent = Consent(
+        encryption,
+        load_yaml(ConsentConfig, "consent"),
+        models.transcriber,
+        settings.require_consent,
+    )
     custom = CustomVoices(
         database,
         files,
@@ -219,8 +228,7 @@ def build_services(
         models.transcriber,
         synthesis.directory,
         ready_voices,
-        Consent(encryption, load_yaml(ConsentConfig, "consent"), models.transcriber),
-        settings.require_consent,
+        consent,
     )
     history = ChatHistory(database, encryption, plans)
     completions = ChatPipeline(models.chat_models, history, billing)
@@ -239,6 +247,13 @@ def build_services(
             billing=billing,
             openai=OpenAINames(load_yaml(OpenAIConfig, "openai"), model_list, synthesis.directory),
             dictionaries=dictionaries,
+            speakers=Speakers(
+                database,
+                encryption,
+                billing,
+                SampleChecker(decoder, models.vad, models.speaker_encoder, custom_voices.speakers),
+                consent,
+            ),
             jobs=Jobs(database, files, billing, jobs, plans),
             check_url=webhooks.check,
         ),
@@ -254,7 +269,10 @@ def build_services(
             history=history,
         ),
         voices=VoiceServices(
-            catalogue=synthesis.directory, custom=custom, library=VoiceLibrary(custom, encryption)
+            catalogue=synthesis.directory,
+            custom=custom,
+            library=VoiceLibrary(custom, encryption),
+            consent=consent,
         ),
         platform=PlatformServices(
             accounts=accounts,

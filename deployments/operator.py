@@ -266,6 +266,7 @@ async def _rotate_keys(database: Database, settings: Settings) -> str:
         raise ValueError(f"stopped: {error}") from None
     return (
         f"{done.chats} chat(s), {done.webhooks} webhook(s), {done.dictionaries} dictionar(ies), "
+        f"{done.speakers} speaker(s), "
         f"{done.events} event(s) and {done.files} file(s) are encrypted under the first key; the "
         "others were already"
     )

@@ -123,6 +123,9 @@ stt_dropped = _counter("stt_dropped_total", "Requests refused, or dropped after 
 stt_final_seconds = _histogram(
     "stt_final_seconds", "From the end of an utterance to its final text"
 )
+stt_speaker_seconds = _histogram(
+    "stt_speaker_seconds", "What a final waited for the labels of its speakers"
+)
 stt_utterances = _counter("stt_utterances_total", "Utterances of sockets", "outcome")
 vad_seconds = _counter("vad_seconds_total", "Time in the voice detector of sockets")
 vad_audio_seconds = _counter("vad_audio_seconds_total", "Audio that the voice detector processed")

@@ -46,6 +46,11 @@ KeyTerms = Annotated[
 ]
 
 Switch = Annotated[bool, BeforeValidator(lambda value: str(value).strip().lower())]  # of a form
+KNOWN_SPEAKERS = "Enrolled speakers that are told by name: true for all, or ids of `GET /speakers`."
+KnownSpeakers = Annotated[
+    bool | Annotated[list[Annotated[str, Field(max_length=40)]], Field(max_length=100)],
+    Field(description=KNOWN_SPEAKERS),
+]
 
 _STRUCTURE = b"[]{},"
 _REST = bytes(set(range(256)) - set(_STRUCTURE))

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, PlainTextResponse
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from starlette.responses import Response
 
-from api.http.bodies import KeyTerms, RedactFields, Shown, Switch, rounded
+from api.http.bodies import KeyTerms, KnownSpeakers, RedactFields, Shown, Switch, rounded
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import while_connected
 from api.http.uploads import UploadLimits, form_schema, receive_form, validated
@@ -38,7 +38,7 @@ class TranscribedWord(BaseModel):
 class SpokenUtterance(Shown):
     """The speech of one speaker until another speaks."""
 
-    speaker: str = Field(description="A, B and so on, in order of appearance.")
+    speaker: str = Field(description="A, B and so on, or the name of a known speaker.")
     start: Annotated[float, rounded(2)] = Field(description="Seconds from the start of the file.")
     end: Annotated[float, rounded(2)]
     text: str
@@ -104,10 +104,18 @@ class RecordingFields(RedactFields):
         )
 
 
+def _all_or_ids(value: object) -> object:
+    """Of a form: true or false, as a list of one text, or ids."""
+    only = value[0].strip().lower() if isinstance(value, list) and len(value) == 1 else value
+    return only if only in ("true", "false") else value
+
+
 class TranscriptionFields(RecordingFields):
     """The plain fields of the form."""
 
     response_format: ResponseFormat = "json"
+
+    known_speakers: Annotated[KnownSpeakers, BeforeValidator(_all_or_ids)] = False
 
 
 @router.post(
@@ -138,9 +146,14 @@ async def transcribe(
     check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
     async with receive_form(request, LIMITS, check) as received:
         audio = received.file("audio")
-        fields = validated(TranscriptionFields, received.with_lists({"keyterms", "redact"}))
-        form = fields.response_format
-        asked = fields.to_request(words=form in ("srt", "vtt"))
+        lists = {"keyterms", "redact", "known_speakers"}
+        fields = validated(TranscriptionFields, received.with_lists(lists))
+        form, wanted = fields.response_format, fields.known_speakers
+        asked = replace(
+            fields.to_request(words=form in ("srt", "vtt")),
+            speakers=fields.speaker_labels or bool(wanted),
+            known=await speech.speakers.known(principal.workspace_id, wanted),
+        )
         to_answer = partial(answer, form, fields.timestamps, marks=fields.redaction("mark"))
         work = speech.transcription.transcribe(
             principal.workspace_id, operation, audio.path, asked, to_answer

@@ -109,6 +109,7 @@ class CustomVoicesConfig(StrictModel):
     method: Literal["fit", "prompt"]  # how voices are built
 
     samples: SampleRules
+    speakers: SampleRules  # of enrolled speakers
     work: VoiceWorkConfig
     fit: FitConfig
     prompt: PromptConfig
@@ -120,14 +121,16 @@ class CustomVoicesConfig(StrictModel):
 
 
 class ConsentWords(StrictModel):
-    """The consent sentence of one language."""
+    """The consent sentences of one language, each with {words}."""
 
-    sentence: str  # with {words}
+    sentence: str  # of a custom voice
+    speaker_sentence: str  # of an enrolled speaker
     words: tuple[str, ...] = Field(min_length=20)  # all different; some are drawn each time
 
     @model_validator(mode="after")
     def _is_usable(self) -> "ConsentWords":
-        if "{words}" not in self.sentence or len(set(self.words)) != len(self.words):
+        has_place = "{words}" in self.sentence and "{words}" in self.speaker_sentence
+        if not has_place or len(set(self.words)) != len(self.words):
             raise ValueError("the sentence has a place for words, and these are all different")
         return self
 

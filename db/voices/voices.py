@@ -1,6 +1,7 @@
-"""Custom voices and their samples. The row of a voice is also the entry of its job in the queue.
+"""Custom voices and their samples, and enrolled speakers.
 
-Voices of other workspaces are treated as nonexistent.
+The row of a voice is also the entry of its job in the queue. Voices and speakers of other
+workspaces are treated as nonexistent.
 """
 
 from collections.abc import Collection
@@ -8,9 +9,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import JSON, BigInteger, Index, Text, UniqueConstraint, case, func
+from sqlalchemy import JSON, BigInteger, Index, LargeBinary, Text, UniqueConstraint, case, func
 from sqlalchemy import select as select_columns
 from sqlmodel import Field, Session, SQLModel, and_, col, or_, select
+from sqlmodel.sql.expression import SelectOfScalar
 
 from db.accounts import Workspace, workspace_reference
 from db.database import UtcDateTime, page_of, utc_now
@@ -92,6 +94,21 @@ class VoiceSample(SQLModel, table=True):
     clipped_share: float
 
 
+class EnrolledSpeaker(SQLModel, table=True):
+    """A person whose voice is recognised, by their consent. No recording is kept."""
+
+    __tablename__ = "enrolled_speaker"
+
+    id: UUID = Field(primary_key=True)
+    workspace_id: int = Field(sa_column=workspace_reference(index=True))
+    name: str
+    embedding: bytes = Field(sa_type=LargeBinary)  # float32 [256], encrypted
+    consent: str = Field(sa_type=Text)  # attested in words, or the sentence that was read aloud
+    consent_by: str = Field(max_length=40)  # user:… or key:…
+    consent_address: str | None = Field(default=None, max_length=64)
+    created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
+
+
 class VoiceShare(SQLModel, table=True):
     """The offer of a voice to another workspace, which may use it once it has accepted."""
 
@@ -106,6 +123,12 @@ class VoiceShare(SQLModel, table=True):
     )
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
     accepted_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+
+
+def speakers_of(workspace_id: int) -> SelectOfScalar[EnrolledSpeaker]:
+    """The query for the enrolled speakers of a workspace, by name."""
+    ours = col(EnrolledSpeaker.workspace_id) == workspace_id
+    return select(EnrolledSpeaker).where(ours).order_by(col(EnrolledSpeaker.name))
 
 
 def voice_of(

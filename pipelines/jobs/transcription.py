@@ -8,13 +8,13 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from db.jobs.jobs import Job
 from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE, Segment
 from pipelines.jobs.jobs import Jobs
-from pipelines.stt.diarization import KnownSpeakers, SpeakerUtterance, link_speakers
+from pipelines.stt.diarization import HeardSpeakers, SpeakerUtterance, link_speakers
 from pipelines.stt.file import (
     FileRequest,
     FileTranscript,
@@ -32,6 +32,9 @@ STEP = STT_SAMPLE_RATE // 50
 class TranscriptionTask:
     """What a job is to transcribe: its parts, or what is at a URL."""
 
+    # Of `known` speakers, whose voices are arrays: a task has none, since it is stored as JSON.
+    __pydantic_config__ = ConfigDict(arbitrary_types_allowed=True)
+
     request: FileRequest
     url: str
     most_s: float  # of the recording
@@ -47,7 +50,7 @@ class TranscribedWindow:
     language: str  # "" while it is not known
     segments: tuple[Segment, ...]
     utterances: tuple[SpeakerUtterance, ...] | None
-    speakers: KnownSpeakers = field(default_factory=dict)  # up to here
+    speakers: HeardSpeakers = field(default_factory=dict)  # up to here
 
 
 TASK = TypeAdapter(TranscriptionTask)

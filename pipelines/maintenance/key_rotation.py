@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import ColumnElement
 from sqlmodel import Session, SQLModel, col, select
@@ -11,11 +12,13 @@ from db.chats import Chat, entries_of
 from db.database import Database
 from db.files import StoredFile
 from db.voices.pronunciations import PronunciationDictionary
+from db.voices.voices import EnrolledSpeaker
 from db.webhooks import Event, Webhook, body_about
 from pipelines.chat.history import chat_about
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.tts.dictionaries import content_about
+from pipelines.voices.speakers import embedding_about
 from pipelines.webhooks.registration import secret_about
 
 AT_ONCE = 100  # ids
@@ -30,6 +33,7 @@ class Rotated:
     events: int
     files: int
     dictionaries: int
+    speakers: int
 
 
 class Rotation:
@@ -55,10 +59,8 @@ class Rotation:
             files=await self._each(
                 StoredFile, self._files.rotate, col(StoredFile.expires_at).is_(None)
             ),
-            dictionaries=await self._each(
-                PronunciationDictionary,
-                self._in_row(PronunciationDictionary, self._rotate_dictionary),
-            ),
+            dictionaries=await self._each_bytes(PronunciationDictionary, "content", content_about),
+            speakers=await self._each_bytes(EnrolledSpeaker, "embedding", embedding_about),
         )
 
     async def _each(
@@ -77,6 +79,14 @@ class Rotation:
                 count += await rotate(row_id)
             last = ids[-1]
         return count
+
+    async def _each_bytes(self, table: Any, column: str, about: Callable[[UUID], str]) -> int:
+        def rotate(_session: Session, row: Any) -> bool:
+            before = getattr(row, column)
+            setattr(row, column, self._encryption.rotate(before, about(row.id)))
+            return getattr(row, column) is not before
+
+        return await self._each(table, self._in_row(table, rotate))
 
     def _in_row(
         self, table: Any, rotate: Callable[[Session, Any], bool]
@@ -106,11 +116,6 @@ class Rotation:
             None if secret is None else self._encryption.rotate(secret, about) for secret in before
         )
         return (webhook.secret, webhook.old_secret) != before
-
-    def _rotate_dictionary(self, _session: Session, row: PronunciationDictionary) -> bool:
-        before = row.content
-        row.content = self._encryption.rotate(before, content_about(row.id))
-        return row.content != before
 
     def _rotate_event(self, _session: Session, event: Event) -> bool:
         about = body_about(event.workspace_id, event.id)

@@ -24,6 +24,7 @@ from pipelines.stt.committed import CommittedText
 from pipelines.stt.endpointing import LikelyEnd, TurnPolicy, UtteranceEnded
 from pipelines.stt.file import FALLBACK_LANGUAGE
 from pipelines.stt.formatting import TranscriptStyle
+from pipelines.stt.live_speakers import SpeakerOptions, UtteranceVoices
 from pipelines.tasks import TaskSet
 from pipelines.text.redaction import Redaction
 from telemetry import tracing
@@ -49,6 +50,7 @@ class SessionOptions:
     no_speech_threshold: float = 0.6
     owner: str = ""  # the tenant
     turns: TurnPolicy | None = None  # of a voice agent, with its events; in place of utterance_end
+    speakers: SpeakerOptions | None = None  # finals get their speakers
     # Of an agent: what a short sound may be in a language, at the time when it is decoded.
     expected_sounds: Callable[[str], str | None] | None = None
 
@@ -65,6 +67,7 @@ class LiveUtterance:
     interim: asyncio.Task[None] | None = None
     interim_at: int = 0  # position of the last interim's audio
     committed: CommittedText = field(default_factory=CommittedText)
+    voices: UtteranceVoices = field(default_factory=UtteranceVoices)
     span: "tracing.Span | None" = field(default_factory=partial(tracing.start, "utterance"))
 
     def resume(self) -> None:

@@ -6,8 +6,8 @@ windows while the groups are alike. The words then take the cheapest path throug
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import count, groupby, islice, pairwise, product
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, chain, count, groupby, pairwise, product
 from string import ascii_uppercase
 from typing import TypeAlias
 
@@ -24,15 +24,17 @@ WINDOW_S = 1.6  # the length that the encoder was trained on
 HOP_S = 0.4
 MIN_WINDOW_S = 0.4  # an embedding of less is useless
 MIN_SIMILARITY = 0.7  # of the windows of one speaker, on average
-MIN_DISTANCE = 0.2  # of the mean embeddings of two speakers with much speech
-DOUBT = 0.1  # added to it, divided by the seconds of speech of each
+# Of the mean embeddings of one speaker with much speech, and what is taken off it, divided by the
+# seconds of speech. Chosen and measured in `benchmarks.stt.diarization`, on different speakers.
+SAME_SIMILARITY = 0.8
+DOUBT = 0.15
+KNOWN_SIMILARITY = 0.75  # to a known speaker
 MIN_SPEAKER_S = 2.0  # of speech; a group with less joins another speaker
 CHANGE_COST = 0.12  # of another speaker within speech, in seconds of full dissimilarity
 PAUSE_CHANGE_COST = 0.02  # the same after a pause
 FULL_PAUSE_S = 0.3  # a longer pause makes a change no likelier
-GRID_S = 0.1
+LEAST_S = 0.1  # of the length of a unit
 TURN_PAUSE_S = 0.5  # of a speaker with a channel of their own
-ROUNDS = 3  # of assigning words and averaging embeddings in turn
 
 Scores = NDArray[np.float64]
 
@@ -45,11 +47,37 @@ class WindowEmbeddings:
     embeddings: Embeddings  # [k, 256]
 
 
+@dataclass(eq=False, slots=True)
+class SpeakerVoice:
+    """What was heard of a speaker, or the recorded voice of a known one."""
+
+    total: Scores = field(repr=False)  # the sum of the embeddings, weighted by seconds
+    seconds: float
+    label: str = ""
+
+    @property
+    def mean(self) -> Scores:
+        return self.total / np.linalg.norm(self.total)
+
+    def likeness(self, other: "SpeakerVoice", least: float = SAME_SIMILARITY) -> float:
+        """Not negative: the same speaker."""
+        doubt = DOUBT / self.seconds + DOUBT / other.seconds
+        return float(self.mean @ other.mean) - least + doubt
+
+    def add(self, other: "SpeakerVoice") -> None:
+        self.total, self.seconds = self.total + other.total, self.seconds + other.seconds
+
+    def name_of(self, known: "Sequence[SpeakerVoice]") -> str | None:
+        """The label of the known speaker with this voice."""
+        found = {self.likeness(one, KNOWN_SIMILARITY): one.label for one in known}
+        return found[max(found)] if found and max(found) >= 0 else None
+
+
 @dataclass(frozen=True, slots=True)
 class SpeakerUtterance:
     """Consecutive speech of one speaker. Times are seconds."""
 
-    speaker: str  # A, B, … in order of appearance
+    speaker: str  # A, B, … in order of appearance, or the name of a known speaker
     start: float
     end: float
     text: str
@@ -61,38 +89,36 @@ class SpeakerUtterance:
         return replace(self, start=start, end=end, words=shifted(self.words, seconds))
 
 
-KnownSpeakers: TypeAlias = dict[str, tuple[list[float], float]]
-"""By name the mean embedding and the seconds of speech of the speakers so far."""
+HeardSpeakers: TypeAlias = dict[str, tuple[list[float], float]]
+"""By name what was heard of the speakers so far, as `total` and `seconds` of a SpeakerVoice."""
 
 
 def link_speakers(
-    utterances: Sequence[SpeakerUtterance], voices: WindowEmbeddings, known: KnownSpeakers
+    utterances: Sequence[SpeakerUtterance], voices: WindowEmbeddings, before: HeardSpeakers
 ) -> tuple[SpeakerUtterance, ...]:
-    """The utterances of the next part of a recording under the names of the `known` speakers, to
-    which it adds what it heard. A speaker is known by the distance that joins groups."""
+    """The utterances of the next part of a recording under the names of the speakers `before` it,
+    to whom it adds what it heard."""
     middles = voices.windows.mean(axis=1)
-    heard: dict[str, tuple[Scores, float]] = {}
+    heard: dict[str, SpeakerVoice] = {}
     for name in sorted({one.speaker for one in utterances}):
         mine = [one for one in utterances if one.speaker == name]
         inside = np.any([(one.start <= middles) & (middles <= one.end) for one in mine], axis=0)
         if inside.any():
-            seconds = max(GRID_S, sum(one.end - one.start for one in mine))
-            heard[name] = _means(voices.embeddings[inside], np.zeros(inside.sum()))[0], seconds
-    pairs = sorted(
-        (1 - float(mean @ before) - DOUBT / seconds - DOUBT / before_s, name, other)
-        for name, (mean, seconds) in heard.items()
-        for other, (before, before_s) in known.items()
-    )
+            heard[name] = _part(voices, inside)
+    known = {name: SpeakerVoice(np.array(total), s) for name, (total, s) in before.items()}
+    pairs = sorted((-heard[a].likeness(known[b]), a, b) for a, b in product(heard, known))
     names: dict[str, str] = {}
-    for apart, name, other in pairs:
-        if apart <= MIN_DISTANCE and name not in names and other not in names.values():
+    for unlikeness, name, other in pairs:
+        if unlikeness <= 0 and name not in names and other not in names.values():
             names[name] = other
-    for name, (mean, seconds) in heard.items():
-        other = names.setdefault(name, speaker_name(len(known)))
-        before, before_s = known.get(other, ([0.0] * len(mean), 0.0))
-        total = np.array(before) * before_s + mean * seconds
-        known[other] = (total / np.linalg.norm(total)).tolist(), before_s + seconds
-    first = speaker_name(0)
+    letters = (letter for letter in speaker_letters() if letter not in known)
+    for name, voice in heard.items():
+        if name in names:
+            voice.add(known[names[name]])
+        else:
+            names[name] = next(letters)
+        before[names[name]] = voice.total.tolist(), voice.seconds
+    first = next(speaker_letters())
     return tuple(replace(one, speaker=names.get(one.speaker, first)) for one in utterances)
 
 
@@ -102,30 +128,37 @@ def voice_windows(spans: Spans) -> Spans:
 
 
 def _windows(start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Windows of one size, evenly over the span; a shorter span is one window."""
+    """Windows of one size at equal distances, and one up to the end; a shorter span is one."""
     size = min(end - start, round(WINDOW_S * VAD_SAMPLE_RATE))
-    if size < MIN_WINDOW_S * VAD_SAMPLE_RATE:
-        return
-    room = end - start - size
-    hops = -(-room // round(HOP_S * VAD_SAMPLE_RATE))
-    for number in range(hops + 1):
-        at = start + (room * number // hops if hops else 0)
-        yield at, at + size
+    if size >= MIN_WINDOW_S * VAD_SAMPLE_RATE:
+        hop = round(HOP_S * VAD_SAMPLE_RATE)
+        yield from ((at, at + size) for at in range(start, end - size, hop))
+        yield end - size, end
 
 
 def cluster_speakers(
-    segments: Sequence[Segment], voices: WindowEmbeddings, separator: str
+    segments: Sequence[Segment],
+    voices: WindowEmbeddings,
+    separator: str,
+    known: Sequence[SpeakerVoice] = (),
 ) -> tuple[SpeakerUtterance, ...]:
     """The utterances of a file, in order. Without embeddings there is one speaker."""
-    units = [unit for segment in segments for unit in _units(segment)]
-    speakers = _speakers_of(units, voices)
-    names: dict[int, str] = {}
+    # The segment itself where the engine gave no words.
+    units = [unit for segment in segments for unit in units_of(segment.words) or [segment]]
+    labels = SpeakerLabels(known).label(units, voices)
+    return utterances_of(labels, units, separator)
+
+
+def utterances_of(
+    speakers: Sequence[str], units: Sequence[Segment], separator: str
+) -> tuple[SpeakerUtterance, ...]:
+    """The utterances of units, each with its speaker's label."""
     utterances = []
     for speaker, group in groupby(zip(speakers, units, strict=True), key=lambda pair: pair[0]):
         said = [unit for _, unit in group]
         utterances.append(
             SpeakerUtterance(
-                speaker=names.setdefault(speaker, speaker_name(len(names))),
+                speaker=speaker,
                 start=said[0].start,
                 end=said[-1].end,
                 text=separator.join(unit.text for unit in said),
@@ -137,163 +170,113 @@ def cluster_speakers(
 
 def turns_of(speaker: str, words: Sequence[Word], separator: str) -> Iterator[SpeakerUtterance]:
     """The speech of one speaker, a turn up to each pause of TURN_PAUSE_S."""
-    ends = [
-        at
-        for at, (word, after) in enumerate(pairwise(words), 1)
-        if after.start - word.end > TURN_PAUSE_S
-    ]
-    for first, last in pairwise([0, *ends, len(words)] if words else []):
-        said = tuple(words[first:last])
-        text = separator.join(word.word for word in said)
-        yield SpeakerUtterance(speaker, said[0].start, said[-1].end, text, said)
+    pauses = (after.start - word.end > TURN_PAUSE_S for word, after in pairwise(words))
+    numbers = [str(number) for number in accumulate(pauses, initial=0)][: len(words)]
+    turns = utterances_of(numbers, units_of(words), separator)
+    return (replace(turn, speaker=speaker) for turn in turns)
 
 
-def speaker_name(number: int) -> str:
+def speaker_letters() -> Iterator[str]:
     """A to Z, then AA, AB and so on."""
-    names = (letters for size in count(1) for letters in product(ascii_uppercase, repeat=size))
-    return "".join(next(islice(names, number, None)))
+    return map("".join, chain.from_iterable(product(ascii_uppercase, repeat=n) for n in count(1)))
 
 
-def _units(segment: Segment) -> Iterator[Segment]:
-    """The words of a segment; the segment itself where the engine gave none."""
-    if not segment.words:
-        yield segment
-    for word in segment.words:
-        yield Segment(word.word, word.start, word.end, 0.0, 0.0, (word,))
+def units_of(words: Sequence[Word]) -> list[Segment]:
+    """Each word as a segment."""
+    return [Segment(one.word, one.start, one.end, 0.0, 0.0, (one,)) for one in words]
 
 
-def _speakers_of(units: Sequence[Segment], voices: WindowEmbeddings) -> list[int]:
-    """The number of a speaker for each unit."""
-    if not units or not len(voices.windows):
-        return [0] * len(units)
-    labels = _groups(voices)
-    chosen = [0] * len(units)
-    for _ in range(ROUNDS):
-        means = _means(voices.embeddings, labels)
-        if len(means) == 1:
-            return [0] * len(units)
-        scores, heard = _timeline(voices, means)
-        chosen = _choose(units, scores, heard)
-        labels = _majority(voices, units, chosen, scores)
-    return chosen
+class SpeakerLabels:
+    """The speakers of one file, or of one session, whose utterances are labelled one by one."""
+
+    def __init__(self, known: Sequence[SpeakerVoice] = (), least_s: float = MIN_SPEAKER_S) -> None:
+        """`known` speakers have their own labels; a new speaker has `least_s` of speech."""
+        self._known, self._least_s = known, least_s
+        self._names = {one.label for one in known}
+        letters = (label for label in speaker_letters() if label not in self._names)
+        self._last = next(letters)
+        self._letters = chain((self._last,), letters)
+        self._speakers: list[SpeakerVoice] = []
+
+    def label(self, units: Sequence[Segment], voices: WindowEmbeddings) -> list[str]:
+        """The label of each unit, which stays; blocking.
+
+        Speech without windows, as there is so little of it, is the last speaker's.
+        """
+        if not units or not len(voices.windows):
+            return [self._last] * len(units)
+        before, found = len(self._speakers), joined(self._speakers, voices, self._least_s)
+        means = np.stack([one.mean for one in found])
+        chosen = _choose(units, voices, means)
+        nearest = np.argmax(voices.embeddings @ means.T, axis=1)
+        for number in np.unique(nearest):
+            part = _part(voices, nearest == number)
+            if number < before:
+                self._speakers[number].add(part)
+            else:
+                found[number] = part
+        self._speakers += found[before:]
+        told = [self._speakers[number] for number in chosen]
+        for speaker in told:
+            if speaker.label not in self._names:
+                name = speaker.name_of(self._known)
+                speaker.label = name or speaker.label or next(self._letters)
+        self._speakers = [one for one in self._speakers if one.label]
+        self._last = told[-1].label
+        return [speaker.label for speaker in told]
 
 
-def _groups(voices: WindowEmbeddings) -> NDArray[np.int64]:
-    """A group for each window, numbered from 0, one for each speaker."""
-    count = len(voices.windows)
-    if count == 1:
-        return np.zeros(1, np.int64)
-    tree = linkage(voices.embeddings.astype(np.float64), "average", metric="cosine")
-    labels = fcluster(tree, 1 - MIN_SIMILARITY, "distance").astype(np.int64)
-    labels = _without_small(voices, labels)
-    while True:
-        labels = np.unique(labels, return_inverse=True)[1]
-        means = _means(voices.embeddings, labels)
-        if len(means) == 1:
-            return labels
-        # The mean embedding of little speech is dissimilar to all others by chance.
-        doubt = DOUBT / _seconds_of(voices, labels)
-        apart = 1 - means @ means.T - doubt[:, None] - doubt + 2 * np.eye(len(means))
-        one, other = np.unravel_index(int(np.argmin(apart)), apart.shape)
-        if apart[one, other] > MIN_DISTANCE:
-            return labels
-        labels[labels == one] = other
+def joined(
+    speakers: Sequence[SpeakerVoice], voices: WindowEmbeddings, least_s: float
+) -> list[SpeakerVoice]:
+    """The speakers, each with the groups of windows that are like them, and new ones.
 
-
-def _without_small(voices: WindowEmbeddings, labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Windows of groups with little speech go to the nearest of the other groups."""
-    names = np.unique(labels)
-    seconds = _seconds_of(voices, labels)
-    large = seconds >= min(MIN_SPEAKER_S, seconds.max())
-    means = _means(voices.embeddings, labels)[large]
-    nearest = names[large][np.argmax(voices.embeddings @ means.T, axis=1)]
-    return np.where(np.isin(labels, names[large]), labels, nearest)
-
-
-def _seconds_of(voices: WindowEmbeddings, labels: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The speech of each group, in the order of their labels."""
-    return np.array([_covered_s(voices.windows[labels == label]) for label in np.unique(labels)])
-
-
-def _covered_s(windows: NDArray[np.float64]) -> float:
-    """Seconds that windows cover, in order of their starts."""
-    ends = np.maximum.accumulate(windows[:, 1])
-    before = np.concatenate([[-np.inf], ends[:-1]])
-    return float(np.maximum(windows[:, 1] - np.maximum(windows[:, 0], before), 0).sum())
-
-
-def _means(embeddings: Embeddings, labels: NDArray[np.int64]) -> Scores:
-    """The mean embedding of each group, [groups, 256], in the order of their labels."""
-    means = np.stack([embeddings[labels == label].mean(axis=0) for label in np.unique(labels)])
-    return np.asarray(means / np.linalg.norm(means, axis=1, keepdims=True), np.float64)
-
-
-def _timeline(voices: WindowEmbeddings, means: Scores) -> tuple[Scores, NDArray[np.bool_]]:
-    """The similarity of each step of GRID_S to each speaker, [steps, speakers].
-
-    Also which steps lie in a window; the others have none.
+    A group with less than `least_s` of speech makes no new one, unless it is the first.
     """
-    steps = int(voices.windows.max() / GRID_S) + 1
-    alike = voices.embeddings.astype(np.float64) @ means.T
-    total = np.zeros((steps, len(means)))
-    weights = np.zeros(steps)
-    for (start, end), row in zip(voices.windows, alike, strict=True):
-        first, last = int(start / GRID_S), max(int(end / GRID_S), int(start / GRID_S) + 1)
-        middles = (np.arange(first, last) + 0.5) * GRID_S
-        # The middle of a window counts most.
-        weight = 1.1 - np.abs(middles - (start + end) / 2) / ((end - start) / 2 + GRID_S)
-        total[first:last] += weight[:, None] * row
-        weights[first:last] += weight
-    heard = weights > 0
-    total[heard] /= weights[heard, None]
-    return total, heard
+    found = [replace(one) for one in speakers]
+    groups = np.zeros(len(voices.windows), np.int64)
+    if len(groups) > 1:
+        tree = linkage(voices.embeddings.astype(np.float64), "average", metric="cosine")
+        groups = fcluster(tree, 1 - MIN_SIMILARITY, "distance").astype(np.int64)
+    parts = [_part(voices, groups == group) for group in np.unique(groups)]
+    for part in sorted(parts, key=lambda one: -one.seconds):
+        nearest = max(found, key=part.likeness, default=None)
+        if nearest is not None and part.likeness(nearest) >= 0:
+            nearest.add(part)
+        elif nearest is None or part.seconds >= least_s:
+            found.append(part)
+    return found
 
 
-def _choose(units: Sequence[Segment], scores: Scores, heard: NDArray[np.bool_]) -> list[int]:
+def _part(voices: WindowEmbeddings, mine: NDArray[np.bool_]) -> SpeakerVoice:
+    """What some of the windows, in order of their starts, have of a voice."""
+    ends = np.maximum.accumulate(voices.windows[mine, 1])
+    starts = np.maximum(voices.windows[mine, 0], np.concatenate([[-np.inf], ends[:-1]]))
+    seconds = float(np.maximum(voices.windows[mine, 1] - starts, 0).sum())
+    return SpeakerVoice(voices.embeddings[mine].mean(axis=0).astype(np.float64) * seconds, seconds)
+
+
+def _choose(units: Sequence[Segment], voices: WindowEmbeddings, means: Scores) -> list[int]:
     """The speakers of the units with the highest similarity, less the costs of changes."""
-    pauses = np.concatenate([[0], np.cumsum(~heard)]) * GRID_S
-    places = np.flatnonzero(heard)
-    best = np.zeros(scores.shape[1])
+    alike = voices.embeddings @ means.T
+    middles = voices.windows.mean(axis=1)
+    reaches = (voices.windows[:, 1] - voices.windows[:, 0]) / 2 + LEAST_S
+    best = np.zeros(len(means))
     backward: list[NDArray[np.int64]] = []
-    middle = 0
     for number, unit in enumerate(units):
-        steps = _steps(unit, len(heard))
-        said = steps[heard[steps]]
-        if not len(said):  # its times are inexact: the nearest speech
-            said = places[[int(np.abs(places - steps[0]).argmin())]]
-        before, middle = middle, int(said[len(said) // 2])
+        away = np.abs(middles - (unit.start + unit.end) / 2) / reaches
+        # The middle of a window counts most; a unit outside of all has the nearest.
+        weights = np.maximum(1.1 - away, 0) if away.min() < 1.1 else away == away.min()
         from_best = np.arange(len(best))
         if number:
-            pause = max(pauses[middle] - pauses[before], unit.start - units[number - 1].end, 0.0)
-            share = min(pause / FULL_PAUSE_S, 1.0)
+            share = min(max(unit.start - units[number - 1].end, 0.0) / FULL_PAUSE_S, 1.0)
             cost = CHANGE_COST + share * (PAUSE_CHANGE_COST - CHANGE_COST)
             change = best.max() - cost
             from_best = np.where(best >= change, from_best, int(best.argmax()))
             best = np.maximum(best, change)
         backward.append(from_best)
-        best = best + scores[said].mean(axis=0) * max(unit.end - unit.start, GRID_S)
+        best = best + weights @ alike / weights.sum() * max(unit.end - unit.start, LEAST_S)
     chosen = [int(best.argmax())]
     for from_best in reversed(backward[1:]):
         chosen.append(int(from_best[chosen[-1]]))
     return chosen[::-1]
-
-
-def _majority(
-    voices: WindowEmbeddings, units: Sequence[Segment], chosen: Sequence[int], scores: Scores
-) -> NDArray[np.int64]:
-    """The speaker of most words in each window; without words the most similar one."""
-    held = np.zeros_like(scores)
-    for unit, speaker in zip(units, chosen, strict=True):
-        held[_steps(unit, len(scores)), speaker] += 1
-    labels = np.empty(len(voices.windows), np.int64)
-    for number, (start, end) in enumerate(voices.windows):
-        steps = slice(int(start / GRID_S), int(end / GRID_S) + 1)
-        words = held[steps].sum(axis=0)
-        labels[number] = (words if words.any() else scores[steps].sum(axis=0)).argmax()
-    return labels
-
-
-def _steps(unit: Segment, count: int) -> NDArray[np.int64]:
-    """The steps that a unit covers, at least one."""
-    first = min(int(unit.start / GRID_S), count - 1)
-    return np.arange(first, max(first + 1, min(round(unit.end / GRID_S), count)))

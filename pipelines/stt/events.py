@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from models.errors import EngineError
 from models.stt.base import STT_SAMPLE_RATE, Segment, Word
+from pipelines.stt.diarization import SpeakerUtterance
 from pipelines.stt.file import confidence_of
 from pipelines.stt.formatting import separator_of
 from pipelines.text.language_names import iso_code
@@ -56,6 +57,17 @@ class LiveTranscript:
     latency_s: float  # since the end of the utterance was known; of an interim: since its audio
     cut: bool = False  # the utterance was too long, and continues with the next sentence_id
     committed: str = ""  # the beginning of the text that no later one takes back
+    turns: tuple[SpeakerUtterance, ...] = ()  # of a final, when speakers were asked for
+
+    @property
+    def speaker(self) -> str | None:
+        """Who says most of it."""
+        return max(self.turns, key=lambda one: one.end - one.start).speaker if self.turns else None
+
+    @property
+    def speakers(self) -> list[str]:
+        """Of each word, when speakers were asked for."""
+        return [turn.speaker for turn in self.turns for _ in turn.words]
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,10 @@ from pipelines.ports import STTModel
 from pipelines.scheduling import DeadlineScheduler
 from pipelines.stt.diarization import (
     SpeakerUtterance,
+    SpeakerVoice,
     WindowEmbeddings,
     cluster_speakers,
-    speaker_name,
+    speaker_letters,
     turns_of,
     voice_windows,
 )
@@ -64,6 +65,7 @@ class FileRequest:
     words: bool = False
     translate: bool = False  # to English, if the model can
     speakers: bool = False  # diarization; it needs the words
+    known: tuple[SpeakerVoice, ...] = ()  # told by name
     multichannel: bool = False  # the first two channels are two speakers
     prompt: str = ""  # names and terms to expect, or the text before; only its end is used
     keyterms: tuple[str, ...] = ()  # names and rare words, as they are to be written
@@ -236,7 +238,7 @@ class TranscriptionPipeline:
         if request.speakers:
             voices = WindowEmbeddings(np.concatenate(places), np.concatenate(embeddings))
             utterances = await loop.run_in_executor(
-                threads, cluster_speakers, segments, voices, separator_of(language)
+                threads, cluster_speakers, segments, voices, separator_of(language), request.known
             )
         yield FileTranscript(
             text=separator_of(language).join(segment.text for segment in segments),
@@ -341,8 +343,8 @@ def _in_turns(channels: Sequence[FileTranscript]) -> FileTranscript:
     separator = separator_of(heard.language)
     turns = [
         turn
-        for number, one in enumerate(channels)
-        for turn in turns_of(speaker_name(number), one.words, separator)
+        for label, one in zip(speaker_letters(), channels, strict=False)
+        for turn in turns_of(label, one.words, separator)
     ]
     turns.sort(key=lambda turn: turn.start)
     segments = sorted(

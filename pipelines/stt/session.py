@@ -43,6 +43,7 @@ from pipelines.stt.events import (
 from pipelines.stt.file import confidence_of, known_language, text_of
 from pipelines.stt.formatting import TranscriptStyle, formatted
 from pipelines.stt.hallucination import HallucinationFilter
+from pipelines.stt.live_speakers import LiveSpeakers
 from pipelines.stt.turns import TurnJudge, open_endpointer
 from pipelines.tasks import TaskSet
 from pipelines.text.redaction import Redactor
@@ -92,6 +93,7 @@ class LiveSession:
         self._emitted = asyncio.Condition()
         self._redactor = Redactor(options.redaction) if options.redaction else None
         self._tasks = TaskSet(on_failure=lambda *_: None)  # failures of discarded work are ignored
+        self._speakers = LiveSpeakers(options.speakers, self._frames, self._tasks)
         self._turn_judge = TurnJudge(pipeline.turn_detector, self._endpointer, self._tasks)
         self._decoder = UtteranceDecoder(
             pipeline.transcriber, pipeline.limits, self._tasks, options
@@ -179,6 +181,9 @@ class LiveSession:
             for event in self._endpointer.accept_frame(probability, level):
                 await self._handle(event)
         self._begin_interim()
+        if (utterance := self._utterance) is not None:
+            first, ended = self._endpointer.keep_from, utterance.likely_end is not None
+            self._speakers.listen(utterance.voices, first, self._position, ended=ended)
         self._frames.forget_before(self._endpointer.keep_from)
 
     async def _handle(self, event: Event) -> None:
@@ -251,6 +256,8 @@ class LiveSession:
         if utterance.task is None and not self._is_too_short(event.speech_frames):
             utterance.speech = self._frames.speech(event.start, event.start + len(pcm))
             utterance.task = self._decoder.decode(pcm, FINAL, utterance)
+        end = event.start + len(pcm)
+        self._speakers.listen(utterance.voices, event.start, end, ended=True)
         self._closed += 1
         self._backlog_s += len(pcm) / STT_SAMPLE_RATE
         if event.cut:
@@ -294,7 +301,6 @@ class LiveSession:
             shown = await self._written(transcript, FINAL)
             segments = [segment.shifted(start_s) for segment in shown.segments]
         latency_s = self._clock() - ended.known_at
-        metrics.stt_final_seconds.observe(latency_s)
         language = transcript.language if transcript else self._decoder.language
         final = live_transcript(
             ended.utterance.sentence_id,
@@ -313,6 +319,8 @@ class LiveSession:
         if self._options.turns is None:
             heard = utterance.committed.revise(heard)
         if heard.final:
+            heard = await self._speakers.label(utterance.voices, heard)
+            metrics.stt_final_seconds.observe(heard.latency_s)
             metrics.stt_utterances.labels("text" if heard.text else "empty").inc()
         await self._emit(heard)
 

@@ -39,7 +39,7 @@ def to_vtt(turns: Turns, separator: str = " ") -> str:
     """WebVTT, with the speakers as voices."""
     cues = (
         f"{_time(cue.start, '.')} --> {_time(cue.end, '.')}\n"
-        f"{f'<v {cue.speaker}>' if cue.speaker else ''}{escape(cue.text, quote=False)}\n\n"
+        f"{f'<v {escape(cue.speaker)}>' if cue.speaker else ''}{escape(cue.text, quote=False)}\n\n"
         for cue in _cues(turns, separator)
     )
     return "WEBVTT\n\n" + "".join(cues)

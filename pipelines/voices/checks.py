@@ -75,9 +75,9 @@ class SampleChecker:
     """Checks files one after the other; blocking work runs in threads."""
 
     _decoder: AudioDecoder
-    _vad: VADEngine
-    _encoder: Callable[[], SpeakerEncoder]  # called in a thread; the first call may load the engine
-    _rules: SampleRules
+    vad: VADEngine
+    encoder: Callable[[], SpeakerEncoder]  # called in a thread; the first call may load the engine
+    rules: SampleRules
 
     async def check(self, files: Sequence[SampleFile], owner: Owner = "") -> CheckedSamples:
         """Owners take turns (`AudioDecoder.decode`).
@@ -88,10 +88,10 @@ class SampleChecker:
         for file, media_type in zip(files, formats, strict=True):
             heard.append(await self._analyse(file, media_type, owner))
         total_s = sum(one.sample.duration_s for one in heard)
-        if total_s < self._rules.min_total_seconds - LENGTH_SLACK_S:
+        if total_s < self.rules.min_total_seconds - LENGTH_SLACK_S:
             raise InvalidRequest(
                 f"files: {total_s:.1f} seconds in all; at least "
-                f"{self._rules.min_total_seconds:g} are needed"
+                f"{self.rules.min_total_seconds:g} are needed"
             )
         return await asyncio.to_thread(self._compare, heard)
 
@@ -102,8 +102,9 @@ class SampleChecker:
 
         A file that only begins with another speaker may pass `check`. Raises InvalidRequest.
         """
-        others = mean_embedding(np.delete(checked.speakers, place, axis=0))
-        heard = await asyncio.to_thread(lambda: self._encoder().embed(pcm))
+        others = np.delete(checked.speakers, place, axis=0)
+        others = mean_embedding(others if len(others) else checked.speakers)
+        heard = await asyncio.to_thread(lambda: self.encoder().embed(pcm))
         if float(heard @ others) < min_similarity:
             name = checked.samples[place].file.name
             raise InvalidRequest(
@@ -111,20 +112,20 @@ class SampleChecker:
             )
 
     async def _analyse(self, file: SampleFile, media_type: str, owner: Owner) -> _Analysed:
-        longest_s = self._rules.max_seconds
+        longest_s = self.rules.max_seconds
         try:
             audio = await self._decoder.decode(file.path, owner=owner, max_duration_s=longest_s)
         except AudioTooLong:
             raise AudioTooLong(self._wrong_length(file)) from None
         except (InvalidAudio, FileTooLarge) as error:
             raise type(error)(f"files: {file.name!r}: {error}") from None
-        if audio.duration_s < self._rules.min_seconds - LENGTH_SLACK_S:
+        if audio.duration_s < self.rules.min_seconds - LENGTH_SLACK_S:
             raise InvalidAudio(self._wrong_length(file, audio.duration_s))
         return await asyncio.to_thread(self._measure, file, media_type, audio.duration_s, audio.pcm)
 
     def _wrong_length(self, file: SampleFile, seconds: float | None = None) -> str:
         found = "too long" if seconds is None else f"{seconds:.1f} seconds long"
-        rules = self._rules
+        rules = self.rules
         return (
             f"files: {file.name!r} is {found}; each file must last {rules.min_seconds:g} to "
             f"{rules.max_seconds:g} seconds"
@@ -132,10 +133,10 @@ class SampleChecker:
 
     def _measure(self, file: SampleFile, media_type: str, duration_s: float, pcm: Pcm) -> _Analysed:
         """Blocking: about 0.3 s for a minute of audio."""
-        rules, name = self._rules, file.name
-        probabilities = self._vad.probabilities(pcm)
+        rules, name = self.rules, file.name
+        probabilities = self.vad.probabilities(pcm)
         is_speech = probabilities >= rules.speech_threshold
-        speech = speech_only(pcm, is_speech, self._vad.capabilities.frame_samples)
+        speech = speech_only(pcm, is_speech, self.vad.capabilities.frame_samples)
         share = len(speech) / len(pcm)
         if share < rules.min_speech_share:
             raise InvalidAudio(
@@ -151,7 +152,7 @@ class SampleChecker:
                 f"files: {name!r} is clipped: {clipped:.1%} of it lies at its ceiling; record it "
                 "at a lower level"
             )
-        snr = snr_db(pcm, probabilities, is_speech, self._vad.capabilities.frame_samples)
+        snr = snr_db(pcm, probabilities, is_speech, self.vad.capabilities.frame_samples)
         if snr < rules.min_snr_db:
             raise InvalidAudio(
                 f"files: {name!r} is too noisy: its speech is {snr:.0f} dB above the noise, and "
@@ -163,10 +164,10 @@ class SampleChecker:
 
     def _compare(self, heard: Sequence[_Analysed]) -> CheckedSamples:
         """Checks that one person speaks in all files; blocking, about a second."""
-        encoder = self._encoder()
+        encoder = self.encoder()
         pieces = [encoder.embed_pieces(one.speech, _windows(one.speech)) for one in heard]
         names = [one.sample.file.name for one in heard]
-        check_speakers(names, pieces, self._rules)
+        check_speakers(names, pieces, self.rules)
         speech = np.concatenate([one.speech for one in heard])
         return CheckedSamples(
             samples=tuple(one.sample for one in heard),

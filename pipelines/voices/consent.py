@@ -10,11 +10,13 @@ import json
 import secrets
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from typing import Literal
 
 from rapidfuzz import fuzz
 
 from configs.schema.voices import ConsentConfig
+from configs.settings import ConsentNeeded
 from db.database import utc_now
 from models.audio import Pcm
 from models.stt.base import FILE, STT_SAMPLE_RATE, DecodingOptions, TranscriptionRequest, Word
@@ -22,6 +24,10 @@ from pipelines.errors import InvalidRequest
 from pipelines.ports import STTModel
 from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.text.language_names import engine_codes, iso_code
+from pipelines.voices.checks import CheckedSamples, SampleChecker
+
+ConsentPurpose = Literal["voice", "speaker"]
+"""A custom voice, or an enrolled speaker; a sentence serves one of them."""
 
 MIN_LENGTH = 0.7  # of the transcript, as a share of the sentence's letters
 MAX_TOKEN = 2000  # characters
@@ -38,16 +44,18 @@ class ConsentSentence:
     expires: int  # seconds since the epoch
 
 
+@dataclass(eq=False, repr=False)
 class Consent:
     """Issues sentences, and finds them in recordings."""
 
-    def __init__(self, encryption: Encryption, config: ConsentConfig, stt: STTModel) -> None:
-        self._encryption = encryption
-        self._config = config
-        self.min_similarity = config.min_similarity  # of the reader with the speaker
-        self._stt = stt
+    _encryption: Encryption
+    _config: ConsentConfig
+    _stt: STTModel
+    needed: ConsentNeeded = "off"
 
-    def issue(self, workspace_id: int, language: str = "en") -> tuple[ConsentSentence, str]:
+    def issue(
+        self, workspace_id: int, language: str = "en", purpose: ConsentPurpose = "voice"
+    ) -> tuple[ConsentSentence, str]:
         """A new sentence and its token. Raises InvalidRequest for a language without sentences."""
         known = self._config.sentences
         code = next((c for c in map(iso_code, engine_codes(language)) if c in known), None)
@@ -56,27 +64,67 @@ class Consent:
             raise InvalidRequest(f"language: {language[:40]!r} has no sentence; these do: {names}")
         random = secrets.SystemRandom()
         words = tuple(random.sample(known[code].words, self._config.drawn_words))
-        text = known[code].sentence.format(words=", ".join(words))
+        sentences = {"voice": known[code].sentence, "speaker": known[code].speaker_sentence}
+        text = sentences[purpose].format(words=", ".join(words))
         issued = ConsentSentence(
             code, text, words, int(utc_now().timestamp() + self._config.lasts_s)
         )
-        content = [issued.language, issued.text, issued.words, issued.expires]
-        sealed = self._encryption.encrypt(json.dumps(content).encode(), _about(workspace_id))
+        content = json.dumps(astuple(issued)).encode()
+        sealed = self._encryption.encrypt(content, _about(workspace_id, purpose))
         return issued, base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
-    def open(self, workspace_id: int, token: str) -> ConsentSentence:
+    def required(
+        self,
+        workspace_id: int,
+        words: str | None,
+        token: str | None,
+        purpose: ConsentPurpose = "voice",
+    ) -> ConsentSentence | None:
+        """The sentence of `token` that a file must begin with; None where `words` are enough.
+
+        A speaker is never enrolled without consent. Raises InvalidRequest.
+        """
+        if token is not None:
+            return self.open(workspace_id, token, purpose)
+        if self.needed == "spoken":
+            raise InvalidRequest(
+                "consent_token: one of the files must begin with a sentence that POST "
+                "/consent-sentences issues together with this token"
+            )
+        if words is None and (purpose == "speaker" or self.needed == "attest"):
+            raise InvalidRequest("consent: say what the speaker agreed to")
+        return None
+
+    def open(
+        self, workspace_id: int, token: str, purpose: ConsentPurpose = "voice"
+    ) -> ConsentSentence:
         """The sentence of a token. Raises InvalidRequest."""
         if not token.isascii() or len(token) > MAX_TOKEN:
             raise InvalidRequest(WRONG)
         try:
             sealed = base64.b64decode(token + "=" * (-len(token) % 4), b"-_", validate=True)
-            content = json.loads(self._encryption.decrypt(sealed, _about(workspace_id)))
+            content = json.loads(self._encryption.decrypt(sealed, _about(workspace_id, purpose)))
         except (binascii.Error, DecryptionError):
             raise InvalidRequest(WRONG) from None
         language, text, words, expires = content
         if expires < utc_now().timestamp():
             raise InvalidRequest(WRONG)
         return ConsentSentence(language, text, tuple(words), expires)
+
+    async def check_reader(
+        self,
+        sentence: ConsentSentence,
+        checked: CheckedSamples,
+        checker: SampleChecker,
+        workspace_id: int,
+        first: int = 0,
+    ) -> None:
+        """That a file from index `first` on begins with it, read by the speaker of the others.
+
+        Raises InvalidRequest or EngineError.
+        """
+        place, said = await self.find(sentence, checked.openings[first:], str(workspace_id))
+        await checker.check_speaker(said, checked, first + place, self._config.min_similarity)
 
     async def find(
         self, sentence: ConsentSentence, openings: Sequence[Pcm], owner: str = ""
@@ -148,5 +196,5 @@ def plain(text: str) -> str:
     return " ".join(kept.split())
 
 
-def _about(workspace_id: int) -> str:
-    return f"consent:{workspace_id}"
+def _about(workspace_id: int, purpose: ConsentPurpose) -> str:
+    return f"consent:{workspace_id}" + ("" if purpose == "voice" else f":{purpose}")

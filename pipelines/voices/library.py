@@ -36,7 +36,7 @@ from pipelines.voices.service import (
     NOT_FOUND,
     UNCLAIMED_S,
     CustomVoices,
-    new_voice_id,
+    new_id,
     parse_voice_id,
 )
 from pipelines.voices.voice_object import VoiceGenderGiven, voice_event
@@ -185,11 +185,11 @@ class VoiceLibrary:
         model = await custom.directory.custom_voice_model(file.engine)
         if model.engine != file.engine or file.language not in model.languages:
             raise InvalidRequest("file: no model of this service speaks the voice in its language")
-        if custom.consent_needed != "off" and file.consent_at is None:
+        if custom.consent.needed != "off" and file.consent_at is None:
             raise InvalidRequest("file: it has no consent of the speaker, which is required here")
-        if custom.consent_needed == "spoken" and passphrase:  # who knows it can make such a file
+        if custom.consent.needed == "spoken" and passphrase:  # who knows it can make such a file
             raise InvalidRequest("passphrase: this service has to have heard the consent itself")
-        voice_id, parts = new_voice_id(operation), [file.pack]
+        voice_id, parts = new_id(operation), [file.pack]
         if file.report is not None:
             parts.append(file.report.model_dump_json().encode())
         ids = [await custom.files.put(workspace_id, "voice", "", one, UNCLAIMED_S) for one in parts]

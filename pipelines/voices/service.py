@@ -12,7 +12,6 @@ from sqlmodel import Session
 
 from configs.schema.platform import PlansConfig
 from configs.schema.voices import CustomVoicesConfig
-from configs.settings import ConsentNeeded
 from db.accounts import Workspace, lock_workspace
 from db.audit import audit
 from db.billing import ledger
@@ -45,7 +44,7 @@ from pipelines.temporary_directories import RECORDINGS, temporary_directory_in_t
 from pipelines.text.language_names import accent_of, engine_codes, is_language, iso_code
 from pipelines.tts.voices import STILL_MADE, ReadyCustomVoices, VoiceDirectory, key_of, parse_id
 from pipelines.voices.checks import CheckedSamples, SampleChecker, SampleFile
-from pipelines.voices.consent import Consent, ConsentSentence
+from pipelines.voices.consent import Consent
 from pipelines.voices.report import VoiceReport
 from pipelines.voices.voice_object import NewVoice, VoiceStatus, voice_event
 from telemetry import metrics
@@ -84,21 +83,11 @@ class CustomVoices:
     _stt: STTModel
     directory: VoiceDirectory
     ready_voices: ReadyCustomVoices
-    _consent: Consent
-    consent_needed: ConsentNeeded = "off"
+    consent: Consent
 
     def __post_init__(self) -> None:
         self.rules, self._work = self._config.samples, self._config.work
         self._engine = TTS.read(self._config.model).engine
-
-    def consent_sentence(
-        self, principal: Principal, language: str | None = None
-    ) -> tuple[ConsentSentence, str]:
-        """A sentence that the speaker reads aloud to consent, and its token.
-
-        Raises InvalidRequest for a language that has none.
-        """
-        return self._consent.issue(principal.workspace_id, language or FALLBACK_LANGUAGE)
 
     async def create(
         self, principal: Principal, new: NewVoice, files: Sequence[SampleFile], operation: Operation
@@ -111,7 +100,7 @@ class CustomVoices:
         """
         if (made := await self._made_before(principal, operation)) is not None:
             return made  # even if its consent token has expired since
-        sentence = self._spoken_consent(principal, new)
+        sentence = self.consent.required(principal.workspace_id, new.consent, new.consent_token)
         await self.database.read(self._check_room, principal.workspace_id, new.earlier)
         language = None if new.language is None else await self._known_language(new.language)
         least_ms = round(self.rules.min_total_seconds * 1000)
@@ -122,10 +111,8 @@ class CustomVoices:
                     raise InvalidRequest(f"files: a voice has at most {MOST_RECORDINGS} recordings")
                 checked = await self._checker.check([*before, *files], mine)
             if sentence is not None:
-                place, said = await self._consent.find(sentence, checked.openings[count:], owner)
-                least = self._consent.min_similarity
-                await self._checker.check_speaker(said, checked, count + place, least)
-            voice_id = new_voice_id(operation)
+                await self.consent.check_reader(sentence, checked, self._checker, mine, count)
+            voice_id = new_id(operation)
             voice = Voice(
                 id=voice_id,
                 workspace_id=mine,
@@ -266,7 +253,7 @@ class CustomVoices:
         """The voice that an earlier run of the same request created."""
         if operation.name is None:
             return None
-        voice_id = new_voice_id(operation)
+        voice_id = new_id(operation)
         return await self.database.read(voices.voice_of, principal.workspace_id, voice_id)
 
     def _check_room(self, session: Session, workspace_id: int, earlier: Voice | None) -> None:
@@ -275,19 +262,6 @@ class CustomVoices:
             self.check_plan(session, session.get(Workspace, workspace_id))
         if ledger.credit_of(session, workspace_id) < (cost := self.billing.cost("voice", 1)):
             raise self.billing.refusal("voice", cost)
-
-    def _spoken_consent(self, principal: Principal, new: NewVoice) -> ConsentSentence | None:
-        """The sentence that a file must begin with. Raises InvalidRequest."""
-        if new.consent_token is not None:
-            return self._consent.open(principal.workspace_id, new.consent_token)
-        if self.consent_needed == "spoken":
-            raise InvalidRequest(
-                "consent_token: one of the files must begin with a sentence that POST "
-                "/consent-sentences issues together with this token"
-            )
-        if self.consent_needed == "attest" and new.consent is None:
-            raise InvalidRequest("consent: say what the speaker agreed to")
-        return None
 
     def check_plan(self, session: Session, workspace: Workspace | None) -> None:
         if workspace is None or workspace.id is None:
@@ -396,7 +370,7 @@ def parse_voice_id(voice_id: str) -> UUID:
     return identity
 
 
-def new_voice_id(operation: Operation) -> UUID:
+def new_id(operation: Operation) -> UUID:
     """The id of a new voice, the same for each run of a request with an Idempotency-Key."""
     return uuid4() if operation.name is None else uuid5(_ONCE, operation.name)
 

@@ -1,5 +1,6 @@
-"""Voices: all available ones, and the custom voices of a workspace."""
+"""Voices: all available ones, and a workspace's custom voices and enrolled speakers."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -8,9 +9,9 @@ from uuid import UUID
 from fastapi import Query, Request
 from pydantic import AfterValidator, BaseModel, Field, field_validator
 
-from api.http.bodies import NOT_BLANK, Done, OneLine, Page, PageQuery, RequestModel
+from api.http.bodies import NOT_BLANK, Done, Id, OneLine, Page, PageQuery, RequestModel, Shown
 from api.http.errors import ApiError
-from api.http.routing import OperationDep, PrincipalDep, VoicesDep, make_router
+from api.http.routing import OperationDep, PrincipalDep, SpeechDep, VoicesDep, make_router
 from api.http.streaming import while_connected
 from api.http.uploads import (
     BINARY,
@@ -22,11 +23,12 @@ from api.http.uploads import (
     validated,
 )
 from configs.load import load_yaml
-from configs.schema.voices import CustomVoicesConfig
+from configs.schema.voices import CustomVoicesConfig, SampleRules
 from configs.settings import BRAND
 from pipelines.text.language_names import name_language
 from pipelines.tts.voices import AvailableVoice
 from pipelines.voices.checks import SampleFile
+from pipelines.voices.consent import ConsentPurpose
 from pipelines.voices.voice_object import (
     CustomVoice,
     Moment,
@@ -41,6 +43,7 @@ router = make_router("voices", scope="voices")
 
 FIELDS = ("files", "files[]")  # as clients name a list of files
 SHOWN_NAME = 80  # characters of a file's name in a message
+_CONFIG = load_yaml(CustomVoicesConfig, "custom_voices")
 VoiceName = Annotated[OneLine, NOT_BLANK]
 
 
@@ -101,20 +104,12 @@ def _item(one: AvailableVoice) -> DefaultVoice:
     )
 
 
-class VoiceFields(BaseModel):
-    """The plain fields of the form; a form has only strings. Unknown fields are ignored."""
+class ConsentFields(BaseModel):
+    """A form with the consent of a speaker; a form has only strings. Unknown fields are ignored."""
 
     name: VoiceName = Field(min_length=1)
-    description: Annotated[str, Field(max_length=1000), AfterValidator(str.strip)] = ""
-    language: Annotated[str, AfterValidator(str.strip)] = Field(
-        default="",
-        max_length=35,
-        description="A language code, such as `es` or, for a British accent, `en-GB`; by default "
-        "it is detected in the files.",
-    )
-    gender: VoiceGenderGiven = "neutral"
     consent: Annotated[str, Field(max_length=2000), AfterValidator(str.strip)] = Field(
-        default="", description="What the speaker agreed to; kept as long as the voice."
+        default="", description="What the speaker agreed to; kept as long as what is made."
     )
     consent_token: Annotated[str, AfterValidator(str.strip)] = Field(
         default="",
@@ -123,14 +118,24 @@ class VoiceFields(BaseModel):
         "begins with.",
     )
 
+
+class VoiceFields(ConsentFields):
+    description: Annotated[str, Field(max_length=1000), AfterValidator(str.strip)] = ""
+    language: Annotated[str, AfterValidator(str.strip)] = Field(
+        default="",
+        max_length=35,
+        description="A language code, such as `es` or, for a British accent, `en-GB`; by default "
+        "it is detected in the files.",
+    )
+    gender: VoiceGenderGiven = "neutral"
+
     @field_validator("gender", mode="before")
     @classmethod
     def _empty_is_neutral(cls, value: object) -> object:
         return "neutral" if value == "" else value
 
 
-def _files_schema() -> dict[str, Any]:
-    rules = load_yaml(CustomVoicesConfig, "custom_voices").samples
+def _files_schema(rules: SampleRules, more: str = "") -> dict[str, Any]:
     return {
         "type": "array",
         "items": BINARY,
@@ -138,8 +143,8 @@ def _files_schema() -> dict[str, Any]:
         "maxItems": rules.max_files,
         "description": f"{rules.min_files} to {rules.max_files} recordings of one speaker as MP3, "
         f"WAV or FLAC, each of {rules.min_seconds:g} to {rules.max_seconds:g} seconds and "
-        f"{MAX_FILE_BYTES >> 20} MB at most, together {rules.min_total_seconds:g} seconds or more. "
-        "A version needs only one.",
+        f"{MAX_FILE_BYTES >> 20} MB at most, together {rules.min_total_seconds:g} seconds or more."
+        + more,
     }
 
 
@@ -147,7 +152,9 @@ def _files_schema() -> dict[str, Any]:
     "/voices",
     status_code=201,
     summary="Create a custom voice from recordings",
-    openapi_extra=form_schema("files", VoiceFields, _files_schema()),
+    openapi_extra=form_schema(
+        "files", VoiceFields, _files_schema(_CONFIG.samples, " A version needs only one.")
+    ),
 )
 async def create_voice(
     request: Request,
@@ -172,10 +179,9 @@ async def create_voice(
     earlier = await voices.custom.ready(principal, str(version_of)) if version_of else None
     check_room = partial(voices.custom.check_room, principal, operation, earlier)
     async with receive_form(request, limits, check_room) as form:
-        fields = {name: value for name, value in validated(VoiceFields, form.fields) if value}
+        fields = validated(VoiceFields, form.fields)
         files = _files_of(form, 1 if earlier else rules.min_files, rules.max_files)
-        address = None if request.client is None else request.client.host
-        new = NewVoice(**fields, address=address, earlier=earlier)
+        new = replace(_asked(request, fields), earlier=earlier)
         work = voices.custom.create(principal, new, files, operation)
         made = await while_connected(request.receive, work)
     return custom_voice(made)
@@ -184,6 +190,9 @@ async def create_voice(
 class ConsentRequest(RequestModel):
     """The body may be an empty object."""
 
+    purpose: ConsentPurpose = Field(
+        default="voice", description="A custom voice, or a speaker of `POST /speakers`."
+    )
     language: str | None = Field(
         default=None, min_length=2, max_length=35, description="English if absent."
     )
@@ -194,7 +203,7 @@ class ConsentAnswer(BaseModel):
 
     sentence: str = Field(description="The speaker reads it at the start of a file.")
     language: str
-    consent_token: str = Field(description="The field `consent_token` of `POST /voices`.")
+    consent_token: str = Field(description="The field `consent_token` of the form.")
     expires_at: Moment
 
 
@@ -202,11 +211,12 @@ class ConsentAnswer(BaseModel):
 async def issue_consent_sentence(
     body: ConsentRequest, principal: PrincipalDep, voices: VoicesDep
 ) -> ConsentAnswer:
-    """The speaker reads the sentence aloud as consent to the voice; it expires after an hour.
+    """The speaker reads the sentence aloud as consent; it expires after an hour.
 
     The recognised words may differ slightly; the speaker must be that of the other files.
     """
-    sentence, token = voices.custom.consent_sentence(principal, body.language)
+    language = body.language or "en"
+    sentence, token = voices.consent.issue(principal.workspace_id, language, body.purpose)
     return ConsentAnswer(
         sentence=sentence.text,
         language=sentence.language,
@@ -245,6 +255,11 @@ async def delete_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep
     return Done(message="the voice is deleted")
 
 
+def _asked(request: Request, fields: ConsentFields) -> NewVoice:
+    address = None if request.client is None else request.client.host
+    return NewVoice(**{name: value for name, value in fields if value}, address=address)
+
+
 def _files_of(form: MultipartForm, least: int, most: int) -> list[SampleFile]:
     found = [file for file in form.files if file.field in FIELDS]
     if not least <= len(found) <= most:
@@ -259,3 +274,46 @@ def _files_of(form: MultipartForm, least: int, most: int) -> list[SampleFile]:
 def _printable(filename: str) -> str:
     """The part of a file name that an error message repeats."""
     return "".join(letter for letter in filename[:SHOWN_NAME] if letter.isprintable()).strip()
+
+
+class ListedSpeaker(Shown):
+    """An enrolled speaker: their words are told by name in transcripts."""
+
+    id: Id
+    name: str
+    created_at: datetime
+
+
+@router.post(
+    "/speakers",
+    status_code=201,
+    summary="Enrol a speaker",
+    openapi_extra=form_schema("files", ConsentFields, _files_schema(_CONFIG.speakers)),
+)
+async def enrol_speaker(
+    request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
+) -> ListedSpeaker:
+    """Of the recordings only an embedding of the voice is kept, encrypted.
+
+    `consent` or `consent_token` is required.
+    """
+    async with receive_form(request, UploadLimits(max_files=_CONFIG.speakers.max_files)) as form:
+        new = _asked(request, validated(ConsentFields, form.fields))
+        files = _files_of(form, _CONFIG.speakers.min_files, _CONFIG.speakers.max_files)
+        work = speech.speakers.enrol(principal, new, files, operation)
+        return ListedSpeaker.model_validate(await while_connected(request.receive, work))
+
+
+@router.get("/speakers", summary="The workspace's enrolled speakers, by name")
+async def list_speakers(
+    principal: PrincipalDep, speech: SpeechDep, query: Annotated[PageQuery, Query()]
+) -> Page[ListedSpeaker]:
+    found, total = await speech.speakers.page(principal.workspace_id, query.page, query.limit)
+    return query.answer([ListedSpeaker.model_validate(one) for one in found], total)
+
+
+@router.delete("/speakers/{speaker_id}", summary="Delete an enrolled speaker")
+async def delete_speaker(speaker_id: str, principal: PrincipalDep, speech: SpeechDep) -> Done:
+    """Sessions that are open may recognise them until they end."""
+    await speech.speakers.delete(principal, speaker_id)
+    return Done(message="the speaker is deleted")

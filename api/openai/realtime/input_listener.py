@@ -76,6 +76,7 @@ class InputListener:
         self._socket = socket
         self._billing = speech.billing
         self._listening = speech.live_transcription
+        self._speakers = speech.speakers
         self._input = AudioInput(socket, speech.billing, self._listening.limits)
         self._turns = UserTurns(host, TurnOptions())
         self._settings: InputAudio | None = None
@@ -102,6 +103,12 @@ class InputListener:
             self._settings,
             self._turns.options.wants_logprobs,
         )
+        workspace_id, speakers = self._socket.principal.workspace_id, None
+        if has_changed:
+            if wanted is not None and (wanted.speaker_labels or wanted.known_speakers):
+                known = wanted.known_speakers or False
+                speakers = await self._speakers.options(workspace_id, known)
+            self._live_from_s = self._input.received_s
         self._turns.options = TurnOptions(
             creates_response=detection is not None
             and detection.create_response
@@ -109,6 +116,7 @@ class InputListener:
             interrupts=detection is not None and detection.interrupt_response,
             transcribes=wanted is not None,
             wants_logprobs=wants_logprobs,
+            from_s=self._live_from_s,
         )
         if not has_changed:
             return
@@ -117,7 +125,6 @@ class InputListener:
         prompt = (wanted.prompt or "").strip() if wanted else ""
         self._expected = prompt[-PROMPT_CHARACTERS:] or None
         self._terms = wanted.terms if wanted else ()
-        self._live_from_s = self._input.received_s
         self._live = LiveSession(
             self._listening,
             SessionOptions(
@@ -126,8 +133,9 @@ class InputListener:
                 keyterms=self._terms,
                 redaction=wanted.redaction() if wanted else None,
                 interim_ms=self._turns.interim_ms,
-                words=wants_logprobs,
-                owner=str(self._socket.principal.workspace_id),
+                words=wants_logprobs or speakers is not None,
+                speakers=speakers,
+                owner=str(workspace_id),
                 turns=policy_of(settings),
                 expected_sounds=self._turns.expected_sounds,
             ),

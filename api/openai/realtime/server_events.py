@@ -1,7 +1,7 @@
 """The server's events of the Realtime dialect over WebSocket, each as one JSON text frame.
 
-The names are those of the GA version (openai-python's `types/realtime`). Of its 46 events these 31
-exist here: those of MCP, of WebRTC and SIP, of speakers, and the beta's two are left out. `type` is
+The names are those of the GA version (openai-python's `types/realtime`). Of its 46 events these 32
+exist here: those of MCP, of WebRTC and SIP, and the beta's two are left out. `type` is
 always the first key, and `event_id` the second: `beta.to_beta` relies on it.
 """
 
@@ -91,6 +91,14 @@ def transcription_completed(
     return _transcription(
         "completed", item_id, transcript=transcript, usage=usage, logprobs=logprobs
     )
+
+
+def transcription_segment(
+    item_id: str, text: str, speaker: str, start_s: float, end_s: float
+) -> str:
+    """What one speaker says of an item; times as of `speech_started`, in seconds."""
+    times = {"start": round(start_s, 3), "end": round(end_s, 3)}
+    return _transcription("segment", item_id, id=new_id("seg"), text=text, speaker=speaker, **times)
 
 
 def transcription_failed(item_id: str, code: str, message: str) -> str:

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from api.http.bodies import WHOLE, KeyTerms, RedactFields, RequestModel, Whole
+from api.http.bodies import WHOLE, KeyTerms, KnownSpeakers, RedactFields, RequestModel, Whole
 from api.native.chat.schemas import MAX_MESSAGES, MAX_TOOLS, Tool
 from api.native.pronunciations import DictionaryNames
 from api.openai.realtime.faults import MISSING, RealtimeFault, fault_of, wrong, wrong_choice
@@ -135,6 +135,8 @@ class TranscriptionOptions(SparseModel, RedactFields):
     keywords: KeyTerms | None = None
     keyterms: KeyTerms | None = None
     delay: Literal["minimal", "low", "medium", "high", "xhigh"] | None = None
+    speaker_labels: bool | None = None
+    known_speakers: KnownSpeakers | None = None  # which implies speaker_labels
 
     @property
     def codes(self) -> tuple[str, ...]:

@@ -79,6 +79,7 @@ class TurnOptions:
     interrupts: bool = True
     transcribes: bool = False  # sends transcripts
     wants_logprobs: bool = False
+    from_s: float = 0.0  # of the session, where times of transcripts begin
 
 
 class UserTurns:
@@ -281,6 +282,10 @@ class UserTurns:
         if text.startswith(shown) and text != shown:
             rest = text[len(shown) :]
             await self._host.send(server_events.transcription_delta(turn.item_id, rest))
+        for said in (one for part in turn.parts for one in part.turns):
+            times = (said.start + self.options.from_s, said.end + self.options.from_s)
+            segment = (turn.item_id, said.text, said.speaker, *times)
+            await self._host.send(server_events.transcription_segment(*segment))
         logprobs = _logprobs(turn.parts) if self.options.wants_logprobs else None
         await self._host.send(
             server_events.transcription_completed(turn.item_id, text, seconds, logprobs=logprobs)

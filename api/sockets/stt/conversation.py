@@ -29,7 +29,7 @@ from models.base import ModelInfo
 from models.errors import EngineError
 from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate, decode_base64
 from pipelines.billing.billing import to_usd
-from pipelines.errors import InsufficientCredit, InvalidAudio, InvalidRequest, public_error
+from pipelines.errors import InsufficientCredit, InvalidAudio, PipelineError, public_error
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveSpeechStarted, LiveTranscript
 from pipelines.stt.formatting import TranscriptStyle, separator_of
@@ -48,7 +48,7 @@ FEATURES = {
     "word_timestamps": True,
     "continuous_mode": True,
     "telephony": True,
-    "speaker_labels": False,
+    "speaker_labels": True,
 }
 
 
@@ -58,6 +58,7 @@ class SttConversation:
     def __init__(self, session: SocketSession, services: Services) -> None:
         self._session = session
         self._listening = services.speech.live_transcription
+        self._speakers = services.speech.speakers
         self._limits = self._listening.limits
         self._input = AudioInput(session, services.speech.billing, self._limits)
         self._meter = self._input.meter
@@ -128,6 +129,9 @@ class SttConversation:
         codes = tuple(start.languages or ())
         languages = await _or_fault(self._listening.engine_languages(codes)) if codes else ()
         info = await _or_fault(self._listening.transcriber.describe())
+        workspace_id, known = self._session.principal.workspace_id, config.known_speakers
+        labels = config.speaker_labels or bool(known)
+        speakers = await _or_fault(self._speakers.options(workspace_id, known)) if labels else None
         self._config = config
         self._continuous = config.continuous_mode
         self._live = LiveSession(
@@ -140,7 +144,8 @@ class SttConversation:
                 keyterms=tuple(config.keyterms),
                 form=TranscriptStyle(config.numerals, config.profanity_filter, config.punctuate),
                 redaction=config.redaction(),
-                owner=str(self._session.principal.workspace_id),
+                speakers=speakers,
+                owner=str(workspace_id),
             ),
             self._emit,
         )
@@ -246,6 +251,12 @@ class SttConversation:
     def _transcription(self, heard: LiveTranscript) -> str:
         """Times are in seconds of audio since the session's first."""
         nothing = heard.final and not heard.text
+        words: list[dict[str, Any]] = [
+            {"word": one.word, "start": one.start, "end": one.end, "probability": one.confidence}
+            for one in heard.words
+        ]
+        for word, speaker in zip(words, heard.speakers, strict=False):
+            word["speaker"] = speaker
         marks = self._config.redaction("mark", heard.language)
         found = timed_entities(heard.text, marks, heard.words) if marks and heard.final else ()
         return stt_event(
@@ -264,15 +275,8 @@ class SttConversation:
             duration=round(heard.duration_s, 3),
             latency=round(heard.latency_s, 3),
             timestamp=round(heard.start_s, 3),
-            words=[
-                {
-                    "word": one.word,
-                    "start": one.start,
-                    "end": one.end,
-                    "probability": one.confidence,
-                }
-                for one in heard.words
-            ],
+            words=words,
+            **({"speaker": heard.speaker} if heard.turns else {}),
             utterance_end_ms=self._config.utterance_end_ms,
             **({"entities": [asdict(one) for one in found]} if marks else {}),
         )
@@ -314,7 +318,7 @@ async def _or_fault(work: Awaitable[T]) -> T:
     """Raises ClientFault in place of errors whose message is for the client."""
     try:
         return await work
-    except InvalidRequest as error:
+    except PipelineError as error:
         raise ClientFault(str(error)) from None
     except EngineError as error:
         raise ClientFault(to_api_error(error).message) from None

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
-from api.http.bodies import KeyTerms, RedactFields
+from api.http.bodies import KeyTerms, KnownSpeakers, RedactFields
 from api.sockets.kernel.conversation import json_text, parse_tagged
 from pipelines.audio.decode.stream import LiveSampleRate
 
@@ -48,6 +48,8 @@ class StartConfig(STTClientMessage, RedactFields):
     profanity_filter: bool = False
     numerals: bool = False
     punctuate: bool = True
+    speaker_labels: bool = False
+    known_speakers: KnownSpeakers = False  # which implies speaker_labels
 
 
 class Start(STTClientMessage):

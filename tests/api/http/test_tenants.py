@@ -41,7 +41,7 @@ ROUTES_WITHOUT_DOCUMENT = {
 UNKNOWN_IDS: Ids = {
     **dict.fromkeys(
         ("chat_id", "voice_id", "voiceId", "webhook_id", "delivery_id", "session_id")
-        + ("dictionary_id", "pronunciations[].id", "job_id", "share_id"),
+        + ("dictionary_id", "pronunciations[].id", "job_id", "share_id", "speaker_id"),
         str(uuid4()),
     ),
     "voice.id": str(uuid4()),
@@ -90,6 +90,7 @@ BODIES: dict[Operation, dict[str, Any]] = {
     },
 }
 OWN = {  # the answers to the workspace that has the object, where they are not 200
+    ("POST", "/jobs/speech"): 201,
     ("POST", "/voices/{voice_id}/shares"): 201,
     ("GET", "/voices/{voice_id}/preview"): 404,  # of a voice that is finished
     ("POST", "/voice-shares/{share_id}/accept"): 404,  # the other workspace accepts it
@@ -237,6 +238,7 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
     offer = {"email": "nobody@example.com", "speaker_allows_sharing": True}
     share = await post(f"/voices/{voice['id']}/shares", offer)
     dictionary = await post("/pronunciations", {"name": "mine", "entries": []})
+    speaker = await voice_making.enrol(client, headers)
     job = await transcribe(client, headers, None, parts=2)
     accounts = services.platform.accounts
     credential = headers["Authorization"].removeprefix("Bearer ")
@@ -255,6 +257,7 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
         "webhook_id": webhook,
         "delivery_id": delivery["id"],
         "dictionary_id": dictionary["id"],
+        "speaker_id": speaker["id"],
         "share_id": share["id"],
         "pronunciations[].id": dictionary["id"],
         "script[].voice": voice["name"],
@@ -419,7 +422,9 @@ async def test_list_routes_show_only_data_of_the_callers_workspace(
         "/auth/sessions",
         "/chats",
         "/developer/api",
+        "/jobs",
         "/pronunciations",
+        "/speakers",
         "/webhooks",
         "/audit",
         "/voices",

@@ -87,6 +87,12 @@ def transcript(
     return Transcript(request.language or "en", 0.9, (segment,))
 
 
+def tone(hz: float, seconds: float) -> Pcm:
+    """A speaker, to `BandsEngine`."""
+    times = np.arange(round(seconds * 16_000)) / 16_000
+    return np.asarray(0.5 * np.sin(2 * np.pi * hz * times), np.float32)
+
+
 def loud(seconds: float) -> Pcm:
     return np.full(round(seconds * 16_000), 0.5, np.float32)
 

@@ -1,12 +1,17 @@
 """Diarization: clusters of voices, words at their borders, and synthesised voices."""
 
+import asyncio
+import math
 from collections.abc import Sequence
 from functools import cache
+from itertools import islice
 
 import numpy as np
 import pytest
 
-from configs.schema.transcription import load_profiles
+from configs.load import load_yaml
+from configs.schema.transcription import ListeningConfig, load_profiles
+from configs.schema.voices import CustomVoicesConfig
 from models.audio import Pcm, resample
 from models.errors import WeightsMissing
 from models.registry import SPEAKER, STT, VAD, load, load_model
@@ -16,24 +21,37 @@ from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.segments import SpeechSegment, spans_of
+from pipelines.errors import InvalidAudio
+from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.diarization import (
     HOP_S,
     MIN_WINDOW_S,
     WINDOW_S,
+    HeardSpeakers,
+    SpeakerLabels,
     SpeakerUtterance,
+    SpeakerVoice,
     WindowEmbeddings,
     cluster_speakers,
-    speaker_name,
+    link_speakers,
+    speaker_letters,
     voice_windows,
 )
+from pipelines.stt.events import LiveEvent, LiveTranscript
 from pipelines.stt.file import DecodedRecording, FileRequest, TranscriptionPipeline
+from pipelines.stt.live_speakers import SpeakerOptions
+from pipelines.stt.session import LiveSession, LiveTranscriptionPipeline
+from pipelines.voices import speakers
+from pipelines.voices.checks import SampleChecker
 from tests.local_ports import LocalSTTModel
 from tests.models.tts.loaded import loaded, speech
 
 FRAME = 512
+RULES = load_yaml(CustomVoicesConfig, "custom_voices").speakers
 WORD_S = 0.3
 
 Turns = Sequence[tuple[int, float, float]]  # speaker, from, to
+Spoken = tuple[list[Segment], WindowEmbeddings]
 
 
 def conversation(
@@ -117,7 +135,8 @@ def test_words_outside_of_all_windows_get_the_speaker_of_the_nearest() -> None:
 
 
 def test_speaker_names_continue_with_two_letters_after_z() -> None:
-    assert [speaker_name(n) for n in (0, 25, 26, 51, 52)] == ["A", "Z", "AA", "AZ", "BA"]
+    letters = list(islice(speaker_letters(), 53))
+    assert [letters[n] for n in (0, 25, 26, 51, 52)] == ["A", "Z", "AA", "AZ", "BA"]
 
 
 def test_embedding_windows_lie_within_speech_and_reach_its_ends() -> None:
@@ -136,6 +155,75 @@ def test_embedding_windows_lie_within_speech_and_reach_its_ends() -> None:
     assert all(MIN_WINDOW_S <= end - start <= WINDOW_S + 0.01 for start, end in windows)
     steps = np.diff([start for start, _ in windows[1:]])
     assert steps.max() <= HOP_S + 0.01
+
+
+def part_of(segment: Segment, voices: WindowEmbeddings, start: float, end: float) -> Spoken:
+    """The words and windows of a part of a conversation."""
+    units = [
+        Segment(one.word, one.start, one.end, 0, 0)
+        for one in segment.words
+        if start <= one.start < end
+    ]
+    mine = (voices.windows[:, 0] >= start) & (voices.windows[:, 1] <= end + 0.01)
+    return units, WindowEmbeddings(voices.windows[mine], voices.embeddings[mine])
+
+
+def test_the_speakers_of_a_session_keep_the_labels_that_were_told() -> None:
+    turns = [(0, 0, 3), (1, 4, 6), (0, 7, 9), (2, 10, 13), (1, 14, 16), (2, 17, 19), (0, 20, 21)]
+    segment, voices = conversation(turns)
+    session = SpeakerLabels((), 0.8)
+    told = [set(session.label(*part_of(segment, voices, start, end))) for _, start, end in turns]
+    assert told == [{"A"}, {"B"}, {"A"}, {"C"}, {"B"}, {"C"}, {"A"}]
+
+
+def test_a_speaker_has_one_label_in_all_parts_of_a_recording() -> None:
+    before: HeardSpeakers = {}
+    told = []
+    for order in ((0, 1), (1, 2, 0), (3, 2)):
+        turns = [(speaker, 7.0 * at, 7.0 * at + 6) for at, speaker in enumerate(order)]
+        segment, voices = conversation(turns)
+        utterances = cluster_speakers([segment], voices, " ")
+        told.append(said(link_speakers(utterances, voices, before)))
+    assert told[0] == [("A", "0"), ("B", "1")]
+    assert told[1] == [("B", "1"), ("C", "2"), ("A", "0")]
+    assert told[2] == [("D", "3"), ("C", "2")]
+    assert [round(before[name][1]) for name in "ABCD"] == [12, 12, 12, 6]
+
+
+def test_an_utterance_of_two_speakers_has_both_labels() -> None:
+    segment, voices = conversation([(0, 0, 4), (1, 4, 8)])
+    units, windows = part_of(segment, voices, 0, 8)
+    labels = SpeakerLabels((), 0.8).label(units, windows)
+    assert labels == ["A" if unit.text == "0" else "B" for unit in units]
+
+
+def test_an_utterance_without_windows_has_the_label_of_the_last_one() -> None:
+    segment, voices = conversation([(0, 0, 3), (1, 4, 7), (0, 8, 8.3)])
+    session, nothing = SpeakerLabels((), 0.8), part_of(segment, voices, 50, 51)[1]
+    units = part_of(segment, voices, 8, 9)[0]
+    assert session.label(units, nothing) == ["A"]
+    first = [session.label(*part_of(segment, voices, *times)) for times in ((0, 3), (4, 7))]
+    assert [set(one) for one in first] == [{"A"}, {"B"}]
+    assert session.label(units, nothing) == ["B"]
+    assert session.label([], nothing) == []
+
+
+def test_known_speakers_have_their_names_and_others_the_free_letters() -> None:
+    segment, voices = conversation([(0, 0, 4), (1, 5, 9), (2, 10, 14)])
+    known = [
+        SpeakerVoice(
+            part_of(segment, voices, start, start + 4)[1].embeddings.sum(axis=0), math.inf, name
+        )
+        for name, start in (("A", 0), ("Ben", 10))
+    ]
+    assert said(cluster_speakers([segment], voices, " ", known)) == [
+        ("A", "0"),
+        ("B", "1"),
+        ("Ben", "2"),
+    ]
+    session = SpeakerLabels(known, 0.8)
+    told = [set(session.label(*part_of(segment, voices, start, start + 4))) for start in (10, 5, 0)]
+    assert told == [{"Ben"}, {"B"}, {"A"}]
 
 
 @cache
@@ -168,3 +256,42 @@ async def test_two_synthesised_voices_are_separated_into_speakers(weights: Weigh
     assert [one.speaker for one in utterances] == ["A", "B", "A"]
     assert "letter" in utterances[0].text and "afternoon" in utterances[1].text
     assert utterances[1].start == pytest.approx(len(man) / STT_SAMPLE_RATE + 0.5, abs=0.5)
+
+
+@pytest.mark.weights
+async def test_live_speech_of_synthesised_voices_is_labelled_and_an_enrolled_one_named(
+    weights: WeightStore,
+) -> None:
+    try:
+        encoder = load(SPEAKER, "speaker/resemblyzer", weights)
+        transcriber = LocalSTTModel(*load_model(STT, "stt/whisper_base", weights))
+    except WeightsMissing as error:
+        pytest.skip(str(error))
+    vad = load(VAD, "vad/silero", weights)
+    texts = ("Good morning, have you seen the letter?", "No, I was away until this afternoon.")
+    man, woman = (
+        kokoro(voice, text) for voice, text in zip(("am_adam", "af_heart"), texts, strict=True)
+    )
+    pause = np.zeros(STT_SAMPLE_RATE, np.float32)
+    checker = SampleChecker(AudioDecoder(), vad, lambda: encoder, RULES)
+    with pytest.raises(InvalidAudio, match="more than one speaker"):
+        speakers.voice_of([np.concatenate([man, man, pause, woman, woman])], checker)
+    enrolled = speakers.voice_of([kokoro("af_heart", texts[0])], checker).astype(np.float64)
+    known = (SpeakerVoice(enrolled, math.inf, "Ann"),)
+    config = load_yaml(ListeningConfig, "listening")
+    heard: list[LiveTranscript] = []
+
+    async def emit(event: LiveEvent) -> None:
+        if isinstance(event, LiveTranscript) and event.final and event.text:
+            heard.append(event)
+
+    options = SessionOptions(("en",), speakers=SpeakerOptions(encoder, known))
+    session = LiveSession(LiveTranscriptionPipeline(transcriber, vad, config), options, emit)
+    running = asyncio.create_task(session.run())
+    for piece in (man, pause, woman, pause, man, pause):
+        await session.accept_pcm(piece)
+    await session.finish()
+    running.cancel()
+    await session.close()
+    assert [final.speaker for final in heard] == ["A", "Ann", "A"]
+    assert heard[1].speakers == ["Ann"] * len(heard[1].words)

@@ -114,7 +114,7 @@ async def test_less_than_two_minutes_are_refused(checker: SampleChecker, tmp_pat
 
 async def test_a_file_of_another_speaker_is_refused(checker: SampleChecker, tmp_path: Path) -> None:
     rules = SampleRules(**{**RULES.model_dump(), "min_similarity": 0.9})  # for an average spectrum
-    strict = SampleChecker(checker._decoder, checker._vad, checker._encoder, rules)
+    strict = SampleChecker(checker._decoder, checker.vad, checker.encoder, rules)
     other = ("other.wav", wav(recording(5, 42, deep=True)))
     code, message = await refusal(strict, tmp_path, *good_files()[:2], other)
     assert code == "validation_error" and "'other.wav' does not sound like" in message

@@ -35,6 +35,7 @@ from pipelines.maintenance.erasure import erase_rows
 from pipelines.maintenance.housekeeping import Housekeeper
 from pipelines.tts.voices import ReadyCustomVoices
 from pipelines.voices.checks import CheckedSamples, Sample, SampleFile
+from pipelines.voices.consent import Consent
 from pipelines.voices.queue import VoiceQueue
 from pipelines.voices.service import LEAST_SHARE, CustomVoices
 from pipelines.voices.voice_object import NewVoice
@@ -214,7 +215,8 @@ def _held(session: Session) -> int:
 
 
 async def test_a_voice_without_the_required_consent_is_refused(backend: VoiceBackend) -> None:
-    backend.voices.consent_needed = "attest"
+    unused = cast(Any, None)
+    backend.voices.consent = Consent(unused, unused, unused, "attest")
     with pytest.raises(InvalidRequest, match="consent: "):
         await backend.voices.create(backend.principal, NewVoice("Ann"), [], Operation())
 

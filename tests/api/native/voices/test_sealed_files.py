@@ -324,10 +324,10 @@ async def test_an_import_needs_the_consent_that_a_voice_needs(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     without = sealed(services, {"consent": None, "consent_at": None})
-    services.voices.custom.consent_needed = "attest"
+    services.voices.consent.needed = "attest"
     refused = await load(client, auth, without)
     assert refused.json()["message"].startswith("file: it has no consent")
-    services.voices.custom.consent_needed = "spoken"
+    services.voices.consent.needed = "spoken"
     whole = json.dumps(content()).encode()
     library = VoiceLibrary(services.voices.custom, services.voices.library._encryption)
     made = MARK + SALT + library._sealing(PASSPHRASE, SALT).encrypt(whole, ABOUT + SALT.hex())

@@ -52,6 +52,20 @@ async def create(client: httpx.AsyncClient, headers: Headers, **fields: Any) -> 
     return voice
 
 
+async def enrol(
+    client: httpx.AsyncClient,
+    headers: Headers,
+    files: tuple[tuple[str, bytes], ...] | None = None,
+    **fields: Any,
+) -> dict[str, Any]:
+    """The answer to POST /speakers, of one good recording unless others are given."""
+    parts = [("files", (name, content)) for name, content in files or good_files()[:1]]
+    data = {"name": "Ann", "consent": "She agreed.", **fields}
+    answer = await client.post("/speakers", headers=headers, data=data, files=parts, timeout=60)
+    body: dict[str, Any] = answer.json() | {"status_code": answer.status_code}
+    return body
+
+
 async def claim(services: Services) -> Voice:
     """Claims the next voice of the queue."""
     found = await queue_of(services).claim()

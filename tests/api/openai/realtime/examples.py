@@ -89,6 +89,7 @@ FRAMES: list[str] = [
     events.transcription_completed(
         "item_1", "Hello.", 1.25, logprobs=[{"token": "a", "bytes": [97], "logprob": -0.1}]
     ),
+    events.transcription_segment("item_1", "Hello.", "A", 0.12, 1.37),
     events.transcription_failed("item_1", "overloaded", "try again"),
     events.audio_committed("item_1", None),
     events.audio_cleared(),

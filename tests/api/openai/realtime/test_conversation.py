@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from math import ceil
 from typing import Any
 
+import numpy as np
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -17,7 +18,7 @@ from tests.api.replaced import with_listening
 from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer, plain, serve
 from tests.patience import PATIENCE_S
-from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet, transcript
+from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet, tone, transcript
 
 __all__ = ["plain"]  # a fixture
 LONG = "This is a rather long sentence that the agent says. " * 12
@@ -396,3 +397,23 @@ async def test_wrong_words_of_the_query_are_refused(server: SocketServer) -> Non
     async with connect(f"{url}?save_chat=maybe", additional_headers=key) as socket:
         error = json.loads(await socket.recv())["error"]
         assert (error["code"], error["param"]) == ("invalid_type", "session.save_chat")
+
+
+async def test_a_transcription_session_tells_who_says_what(server: SocketServer) -> None:
+    wanted = {"audio": {"input": {"transcription": {"speaker_labels": True}}}}
+    async with session(server, "intent=transcription") as client:
+        unknown = {"audio": {"input": {"transcription": {"known_speakers": ["me"]}}}}
+        fault = await client.error("session.update", session={"type": "transcription", **unknown})
+        assert fault["code"] == "not_found" and "known_speakers" in fault["message"]
+        await client.speak(np.concatenate([tone(200, 2), quiet(1)]))
+        await client.until("input_audio_buffer.committed")
+        await client.send("session.update", session={"type": "transcription", **wanted})
+        await client.until("session.updated")
+        for hz, speaker, start in ((200, "A", 3), (3000, "B", 6)):
+            await client.speak(np.concatenate([tone(hz, 2), quiet(1)]))
+            segment = await client.until("conversation.item.input_audio_transcription.segment")
+            done = await client.until("conversation.item.input_audio_transcription.completed")
+            assert (segment["speaker"], segment["text"]) == (speaker, done["transcript"])
+            assert segment["item_id"] == done["item_id"] and segment["id"].startswith("seg_")
+            assert segment["start"] == pytest.approx(start + 0.3, abs=0.5)
+            assert segment["end"] == pytest.approx(start + 2, abs=0.5)

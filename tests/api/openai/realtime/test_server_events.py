@@ -47,9 +47,8 @@ def test_there_is_an_example_of_every_event_of_a_websocket_server() -> None:
     elsewhere = {kind for kind in kinds if "mcp" in kind or "output_audio_buffer" in kind}
     telephony = {"input_audio_buffer.dtmf_event_received"}
     shown = {json.loads(frame)["type"] for frame in FRAMES}
-    speakers = {"conversation.item.input_audio_transcription.segment"}
-    assert shown == kinds - beta - elsewhere - telephony - speakers
-    assert len(shown) == 31
+    assert shown == kinds - beta - elsewhere - telephony
+    assert len(shown) == 32
 
 
 def test_session_objects_are_those_of_openais_client() -> None:

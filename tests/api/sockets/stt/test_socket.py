@@ -73,7 +73,7 @@ async def test_server_info_describes_the_stt_model_and_its_features(client: SttC
     assert info["total_languages"] == 3
     assert info["processing_mode"] == "browser"
     assert info["features"]["interim_results"] is True
-    assert info["features"]["speaker_labels"] is False
+    assert info["features"]["speaker_labels"] is True
 
 
 async def test_a_final_has_every_field_of_the_protocol(client: SttClient) -> None:

@@ -1,0 +1,109 @@
+"""Online diarization: speaker labels of a live session, told with each final and kept.
+
+Windows of speech are embedded while it is heard, so that at the end of an utterance only its last
+is left, beside the decoding of its text.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from models.audio import Pcm
+from models.speaker.base import EMBEDDING_SIZE, Embedding, SpeakerEncoder
+from models.stt.base import STT_SAMPLE_RATE, Segment
+from pipelines.audio.segments import Spans
+from pipelines.stt.diarization import (
+    SpeakerLabels,
+    SpeakerUtterance,
+    SpeakerVoice,
+    WindowEmbeddings,
+    units_of,
+    utterances_of,
+    voice_windows,
+)
+from pipelines.stt.endpointing import FrameBuffer
+from pipelines.stt.events import LiveTranscript
+from pipelines.stt.formatting import separator_of
+from pipelines.tasks import TaskSet
+from telemetry import metrics
+
+LISTEN_SAMPLES = round(0.8 * STT_SAMPLE_RATE)  # of an utterance, until windows are looked for
+MIN_NEW_S = 0.8  # of speech of a new speaker
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakerOptions:
+    """What a session needs to label speakers; those who are known are told by name."""
+
+    encoder: SpeakerEncoder
+    known: tuple[SpeakerVoice, ...] = ()
+
+
+@dataclass(slots=True)
+class UtteranceVoices:
+    """The windows of one utterance, by their samples in the stream, and their embeddings."""
+
+    windows: list[tuple[int, int]] = field(default_factory=list)
+    embeddings: dict[tuple[int, int], Embedding] = field(default_factory=dict)
+    work: asyncio.Task[None] | None = None  # the last of those that embed
+    listened_to: int = 0  # position
+
+
+class LiveSpeakers:
+    """The speakers of one session; does nothing without options."""
+
+    def __init__(self, options: SpeakerOptions | None, frames: FrameBuffer, tasks: TaskSet) -> None:
+        """`tasks` get the work of `listen`."""
+        self._options, self._frames, self._tasks = options, frames, tasks
+        self._labels = SpeakerLabels(() if options is None else options.known, MIN_NEW_S)
+        self._order = asyncio.Lock()  # one thread a session
+
+    def listen(self, voices: UtteranceVoices, start: int, end: int, *, ended: bool = False) -> None:
+        """Embeds what is new of the utterance from `start` up to `end`, in a thread."""
+        due = ended or end >= max(voices.listened_to, start) + LISTEN_SAMPLES
+        if self._options is None or not due:
+            return
+        voices.listened_to = end
+        found = voice_windows(self._frames.speech(start, end))
+        voices.windows = [(start + first, start + last) for first, last in found]
+        if not ended:  # the last may grow
+            del voices.windows[-1:]
+        if new := tuple(one for one in voices.windows if one not in voices.embeddings):
+            pcm = self._frames.between(new[0][0], new[-1][1])
+            voices.work = self._tasks.start(self._embed(voices, pcm, new))
+
+    async def _embed(self, voices: UtteranceVoices, pcm: Pcm, windows: Spans) -> None:
+        assert self._options is not None
+        async with self._order:
+            if new := [window for window in windows if window not in voices.embeddings]:
+                at = windows[0][0]
+                places = [(start - at, end - at) for start, end in new]
+                embed = self._options.encoder.embed_pieces
+                embedded = await asyncio.to_thread(embed, pcm, places)
+                voices.embeddings.update(zip(new, embedded, strict=True))
+
+    async def label(self, voices: UtteranceVoices, final: LiveTranscript) -> LiveTranscript:
+        """The final with its turns; called in the order of the utterances."""
+        if self._options is None or not final.text:
+            return final
+        began = time.perf_counter()
+        if voices.work is not None:
+            await voices.work
+        turns = await asyncio.to_thread(self._turns, voices, final)
+        waited_s = time.perf_counter() - began
+        metrics.stt_speaker_seconds.observe(waited_s)
+        return replace(final, turns=turns, latency_s=final.latency_s + waited_s)
+
+    def _turns(
+        self, voices: UtteranceVoices, final: LiveTranscript
+    ) -> tuple[SpeakerUtterance, ...]:
+        """Blocking: about 2 ms."""
+        whole = (final.text, final.start_s, final.start_s + final.duration_s, 0.0, 0.0)
+        units = units_of(final.words) or [Segment(*whole)]
+        windows = np.array(voices.windows).reshape(-1, 2) / STT_SAMPLE_RATE
+        embeddings = np.array([voices.embeddings[window] for window in voices.windows])
+        heard = WindowEmbeddings(windows, embeddings.reshape(-1, EMBEDDING_SIZE))
+        labels = self._labels.label(units, heard)
+        return utterances_of(labels, units, separator_of(final.language))

@@ -1,0 +1,151 @@
+"""Enrolled speakers of a workspace: people whose words are told by name in transcripts.
+
+Only an embedding of the voice is kept, encrypted, with the name and the consent.
+"""
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+import numpy as np
+from sqlmodel import Session, col
+
+from db.accounts import lock_workspace
+from db.audit import audit
+from db.database import Database, page_of
+from db.voices.voices import EnrolledSpeaker, speakers_of
+from models.audio import Pcm
+from models.speaker.base import Embedding, mean_embedding
+from models.vad.base import VAD_SAMPLE_RATE
+from pipelines.accounts.authentication import UNAUTHORIZED, Principal
+from pipelines.audio.segments import SpeechSegment, spans_of
+from pipelines.billing.billing import Billing
+from pipelines.billing.operation import Operation
+from pipelines.errors import InvalidAudio, InvalidRequest, NotFound, Unauthorized
+from pipelines.storage.encryption import Encryption
+from pipelines.stt.diarization import (
+    SpeakerVoice,
+    WindowEmbeddings,
+    joined,
+    voice_windows,
+)
+from pipelines.stt.live_speakers import MIN_NEW_S, SpeakerOptions
+from pipelines.tts.voices import parse_id
+from pipelines.voices.checks import SampleChecker, SampleFile
+from pipelines.voices.consent import Consent
+from pipelines.voices.service import new_id
+from pipelines.voices.voice_object import NewVoice
+
+MAX_SPEAKERS = 100
+NO_SPEAKER = "the workspace has no speaker of that id; GET /speakers lists them"
+
+
+@dataclass(eq=False, repr=False)
+class Speakers:
+    """Every method raises DatabaseUnavailable."""
+
+    _database: Database
+    _encryption: Encryption
+    _billing: Billing
+    _checker: SampleChecker
+    _consent: Consent
+
+    async def enrol(
+        self, principal: Principal, new: NewVoice, files: Sequence[SampleFile], operation: Operation
+    ) -> EnrolledSpeaker:
+        """Checks recordings and consent. Raises InvalidRequest and the like, or EngineLost."""
+        workspace_id, identity = principal.workspace_id, new_id(operation)
+        sentence = self._consent.required(workspace_id, new.consent, new.consent_token, "speaker")
+        least_ms = round(self._checker.rules.min_total_seconds * 1000)
+        async with self._billing.counted_failure(workspace_id, "stt", least_ms, operation):
+            checked = await self._checker.check(files, workspace_id)
+            if sentence is not None:
+                await self._consent.check_reader(sentence, checked, self._checker, workspace_id)
+            voice = await asyncio.to_thread(voice_of, checked.openings, self._checker)
+        speaker = EnrolledSpeaker(
+            id=identity,
+            workspace_id=workspace_id,
+            name=new.name,
+            embedding=self._encryption.encrypt(voice.tobytes(), embedding_about(identity)),
+            consent="\n".join(filter(None, (new.consent, sentence.text if sentence else None))),
+            consent_by=principal.actor,
+            consent_address=new.address,
+        )
+        return await self._database.run(_add, principal, speaker)
+
+    async def page(
+        self, workspace_id: int, page: int, limit: int
+    ) -> tuple[list[EnrolledSpeaker], int]:
+        """A page of them by name, and their number."""
+        return await self._database.read(page_of, speakers_of(workspace_id), page, limit)
+
+    async def delete(self, principal: Principal, speaker_id: str) -> None:
+        """Raises NotFound."""
+        await self._database.run(_delete, principal, speaker_id)
+        await self._database.forget_deleted()
+
+    async def known(self, workspace_id: int, wanted: bool | list[str]) -> tuple[SpeakerVoice, ...]:
+        """All enrolled speakers, none, or those of these ids. Raises NotFound."""
+        if not wanted:
+            return ()
+        rows, _ = await self._database.read(page_of, speakers_of(workspace_id), 1, MAX_SPEAKERS)
+        chosen = {str(row.id): row for row in rows}
+        if isinstance(wanted, list):
+            if not set(wanted) <= set(chosen):
+                raise NotFound(f"known_speakers: {NO_SPEAKER}")
+            chosen = {one: chosen[one] for one in wanted}
+        return tuple(self._voice(row) for row in chosen.values())
+
+    async def options(self, workspace_id: int, wanted: bool | list[str]) -> SpeakerOptions:
+        """For a session that labels speakers. Raises NotFound or EngineError."""
+        encoder = await asyncio.to_thread(self._checker.encoder)
+        return SpeakerOptions(encoder, await self.known(workspace_id, wanted))
+
+    def _voice(self, row: EnrolledSpeaker) -> SpeakerVoice:
+        data = self._encryption.decrypt(row.embedding, embedding_about(row.id))
+        return SpeakerVoice(np.frombuffer(data, np.float32), math.inf, row.name)
+
+
+def voice_of(signals: Sequence[Pcm], checker: SampleChecker) -> Embedding:
+    """The mean of what diarization compares; blocking. Raises InvalidAudio for two speakers."""
+    pcm = np.concatenate(signals)
+    segment, frame = SpeechSegment(0, len(pcm)), checker.vad.capabilities.frame_samples
+    windows = voice_windows(spans_of(checker.vad.probabilities(pcm), frame, segment))
+    embeddings = checker.encoder().embed_pieces(pcm, windows)
+    places = np.array(windows).reshape(-1, 2) / VAD_SAMPLE_RATE
+    if len(joined((), WindowEmbeddings(places, embeddings), MIN_NEW_S)) != 1:
+        raise InvalidAudio("files: they seem to hold more than one speaker")
+    return mean_embedding(embeddings)
+
+
+def embedding_about(speaker_id: UUID) -> str:
+    """The associated data of an encrypted embedding."""
+    return f"speaker:{speaker_id}"
+
+
+def _add(session: Session, principal: Principal, speaker: EnrolledSpeaker) -> EnrolledSpeaker:
+    workspace_id = principal.workspace_id
+    if lock_workspace(session, workspace_id) is None:
+        raise Unauthorized(UNAUTHORIZED)
+    there = session.exec(speakers_of(workspace_id)).all()
+    for one in there:
+        if one.id == speaker.id:
+            return one  # by an earlier run of the same request
+        if one.name.casefold() == speaker.name.casefold():
+            raise InvalidRequest("name: another speaker has this name")
+    if len(there) >= MAX_SPEAKERS:
+        raise InvalidRequest(f"a workspace has at most {MAX_SPEAKERS} speakers")
+    session.add(speaker)
+    audit(session, workspace_id, "speaker.enrolled", principal.actor, str(speaker.id))
+    return speaker
+
+
+def _delete(session: Session, principal: Principal, speaker_id: str) -> None:
+    is_it = col(EnrolledSpeaker.id) == parse_id(speaker_id)
+    speaker = session.exec(speakers_of(principal.workspace_id).where(is_it)).first()
+    if speaker is None:
+        raise NotFound(NO_SPEAKER)
+    session.delete(speaker)
+    audit(session, principal.workspace_id, "speaker.deleted", principal.actor, str(speaker.id))
