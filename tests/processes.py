@@ -112,3 +112,12 @@ def stopped(pids: list[int]) -> Iterator[None]:
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
+
+
+def assert_on_loopback(pid: int) -> None:
+    """Every socket of the service with that id, and of its Ray cluster, is on the loopback."""
+    found = listeners(pid)
+    assert exposed(found) == {}
+    text = " ".join(found)
+    for part in ("gcs_server", "raylet", "Dashboard", "ServeReplica", "ServeController"):
+        assert part in text, f"the test does not see {part}"

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from benchmarks.service import Service, running_service
-from tests.processes import exposed, listeners
+from tests.processes import assert_on_loopback, exposed, listeners
 from tests.promises.conftest import config_without_weights
 from tests.servers import free_port
 
@@ -38,11 +38,7 @@ def service(**variables: str) -> Iterator[tuple[Service, str]]:
 @pytest.mark.slow  # tests/promises looks at the sockets of a service that runs anyway
 def test_with_the_default_host_every_socket_of_the_service_and_of_ray_is_on_the_loopback() -> None:
     with service() as (running, dashboard):
-        found = listeners(running.pid)
-        assert exposed(found) == {}
-        text = " ".join(found)
-        for part in ("gcs_server", "raylet", "Dashboard", "ServeReplica", "ServeController"):
-            assert part in text, f"the test does not see {part}"
+        assert_on_loopback(running.pid)
         assert httpx.get(f"{dashboard}/api/serve/applications/").status_code == 200
 
 

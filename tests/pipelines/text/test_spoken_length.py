@@ -57,7 +57,13 @@ def test_a_text_of_digits_is_counted_with_the_letters_of_its_words() -> None:
     assert sum(spoken_lengths("777777777777777 " * 10, "en")) > 11 * 160
 
 
-@pytest.mark.parametrize("text", ["777777777777777 ", "$1,234.56 ", "⅞", "www.a.com/", "!"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("777777777777777 ", "$1,234.56 ", "⅞", "www.a.com/", "!"),
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("1/1/70 ", "a\n", "? ")),
+    ],
+)
 def test_counting_takes_time_in_proportion_to_the_length(text: str) -> None:
     short, long = (text * (length // len(text)) for length in (2 * COUNTED, 8 * COUNTED))
     list(spoken_lengths(short, "en"))
