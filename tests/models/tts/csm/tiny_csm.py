@@ -20,7 +20,7 @@ def make_tiny_csm(folder: Path) -> Any:
         if name.endswith("embed_sum"):  # zero before training: all codes would decode alike
             buffer.normal_()
     model.save_pretrained(folder, max_shard_size="100KB")
-    _name_as_the_hub_does(folder)
+    name_as_the_hub_does(folder)
     symbols = [*SPECIAL, *map(chr, range(32, 127))]
     words = models.WordLevel({symbol: at for at, symbol in enumerate(symbols)}, SPECIAL[4])
     tokenizer = Tokenizer(words)
@@ -32,7 +32,7 @@ def make_tiny_csm(folder: Path) -> Any:
     return model
 
 
-def _name_as_the_hub_does(folder: Path) -> None:
+def name_as_the_hub_does(folder: Path) -> None:
     """Renames the weights: in the repository, other weights have the default names."""
     index = folder / "model.safetensors.index.json"
     whole = json.loads(index.read_text())

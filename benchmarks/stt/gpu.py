@@ -1,0 +1,137 @@
+"""Whisper on transformers in batches, against the library's own `generate`, in one run.
+
+    .venv-gpu/bin/python -m benchmarks.stt.gpu         # the shape of large-v3-turbo, on a GPU
+    .venv-gpu/bin/python -m benchmarks.stt.gpu --tiny  # a shape for a CPU: checks the program
+
+The weights are random, so nothing is downloaded; the time does not depend on the text, whose
+length is set: TOKENS for a window of 30 s, about what fluent speech has. "bare" is the library's
+`generate` over the same weights, and its own features, for the same windows as one batch.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import WhisperConfig, WhisperFeatureExtractor, WhisperForConditionalGeneration
+
+from benchmarks.hardware import hardware, versions
+from configs.load import load_yaml
+from configs.schema.models.stt import TransformersWhisperConfig
+from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, TranscriptionRequest
+from models.stt.whisper_transformers.engine import TransformersWhisperEngine
+from tests.models.stt.whisper_transformers.tiny_whisper import make_tiny_whisper
+from tests.models.weights.one_folder import OneFolder
+
+WINDOW_S, TOKENS = 30, 100
+BATCHES = (1, 4, 16)
+TURBO = {"d_model": 1280, "encoder_layers": 32, "encoder_attention_heads": 20}
+TURBO |= {"encoder_ffn_dim": 5120, "decoder_layers": 4, "decoder_attention_heads": 20}
+TURBO |= {"decoder_ffn_dim": 5120, "vocab_size": 51866, "init_std": 0.02}
+
+
+def write_model(folder: Path, device: str) -> None:
+    """Writes random weights of the shape of large-v3-turbo beside the tokenizer of the tests."""
+    tiny = make_tiny_whisper(folder).config.to_dict()
+    with torch.device(device):
+        network = WhisperForConditionalGeneration(WhisperConfig(**(tiny | TURBO))).half()
+    heads = [[layer, head] for layer in (2, 3) for head in range(3)]  # turbo has six
+    network.generation_config.alignment_heads = heads
+    network.save_pretrained(folder)
+
+
+def best_s(work: Callable[[], object], rounds: int) -> float:
+    """The shortest of some rounds, in seconds, after one that is not counted."""
+    times = []
+    for _ in range(rounds + 1):
+        began = time.perf_counter()
+        work()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - began)
+    return min(times[1:])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tiny", action="store_true", help="a shape that a CPU can run")
+    parser.add_argument("--rounds", type=int, default=3, help="the best of these rounds counts")
+    options = parser.parse_args()
+    if not options.tiny and not torch.cuda.is_available():
+        parser.error("no GPU found; --tiny checks the program on a CPU")
+    print(torch.cuda.get_device_name() if torch.cuda.is_available() else hardware())
+    print(versions("torch", "torchaudio", "transformers", "accelerate"))
+    shipped = load_yaml(TransformersWhisperConfig, "stt/whisper_turbo")
+    changed: dict[str, Any] = {"retry_logprob": -50.0, "compression_ratio_threshold": 99.0}
+    if options.tiny:
+        changed |= {"device": "cpu", "dtype": "float32"}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make_tiny_whisper(folder) if options.tiny else write_model(folder, "cuda")
+        compare(shipped.model_copy(update=changed), folder, options.rounds)
+
+
+def compare(config: TransformersWhisperConfig, folder: Path, rounds: int) -> None:
+    """Prints a line for each size of a batch."""
+    engine = TransformersWhisperEngine(config, OneFolder(folder))
+    network, generate = engine._model._network, engine._model.generate
+
+    def limited(states: Any, prompts: list[list[int]], **options: Any) -> Any:
+        """Ends each text, which random weights never do: it would be decoded again."""
+        return generate(states, prompts, **options | {"max_length": len(prompts[0]) + TOKENS})
+
+    engine._model.generate = limited
+    features = WhisperFeatureExtractor(feature_size=network.config.num_mel_bins)
+    random = np.random.default_rng(0)
+    windows = (0.1 * random.standard_normal((max(BATCHES), WINDOW_S * STT_SAMPLE_RATE))).astype(
+        np.float32
+    )
+
+    def bare(batch: int) -> None:
+        heard = features(windows[:batch], sampling_rate=STT_SAMPLE_RATE, return_tensors="pt")
+        network.generate(
+            heard.input_features.to(network.device, network.dtype),
+            language="en",
+            min_new_tokens=TOKENS,
+            max_new_tokens=TOKENS,
+        )
+
+    names = (f"<|{name}|>" for name in ("en", "de", "es", "hi"))
+    marks = engine._whisper.hf_tokenizer.get_vocab()
+    settings = network.generation_config  # what the hub's files have and the tests' lack
+    settings.is_multilingual = True
+    settings.no_timestamps_token_id = marks["<|notimestamps|>"]
+    settings.lang_to_id = {name: marks[name] for name in names}
+    settings.task_to_id = {"transcribe": marks["<|transcribe|>"]}
+    settings.decoder_start_token_id = marks["<|startoftranscript|>"]
+    print("windows  audio s/s  word times  encoder  bare")
+    for batch in BATCHES:
+        requests = {
+            words: [
+                TranscriptionRequest(pcm, "en", options=DecodingOptions(words=words))
+                for pcm in windows[:batch]
+            ]
+            for words in (False, True)
+        }
+        plain, timed = (
+            best_s(partial(engine.transcribe, asked), rounds) for asked in requests.values()
+        )
+        encoded = best_s(partial(engine._encode, requests[False]), rounds)
+        alone = best_s(partial(bare, batch), rounds)
+        seconds = batch * WINDOW_S
+        print(
+            f"{batch:7} {seconds / plain:10.0f} {seconds / timed:11.0f}"
+            f" {encoded / batch * 1000:5.1f} ms {seconds / alone:5.0f} ({alone / plain:4.2f} x)"
+        )
+    if torch.cuda.is_available():
+        print(f"most memory: {torch.cuda.max_memory_reserved() / 1e9:.1f} GB")
+    engine.close()
+
+
+if __name__ == "__main__":
+    main()
