@@ -51,9 +51,12 @@ def open_pack(data: bytes, kind: str) -> Iterator[Any]:
     Raises WeightsCorrupt, also for errors inside the `with` block.
     """
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as packed:  # imported ones may be of anyone
-            if max(len(data), sum(one.file_size for one in packed.infolist())) > MOST_BYTES:
-                raise WeightsCorrupt("the voice pack is too large")
+        size = len(data)
+        if size <= MOST_BYTES:
+            with zipfile.ZipFile(io.BytesIO(data)) as packed:  # imported ones may be of anyone
+                size = sum(one.file_size for one in packed.infolist())
+        if size > MOST_BYTES:
+            raise WeightsCorrupt("the voice pack is too large")
         with np.load(io.BytesIO(data), allow_pickle=False) as parts:
             if kind not in parts:
                 raise WeightsCorrupt("the voice pack was made for another kind of engine")

@@ -72,7 +72,7 @@ def test_a_voice_pack_with_a_wrong_digest_is_refused() -> None:
 def test_recently_used_voice_packs_are_cached_until_they_expire() -> None:
     now = 0.0
     cache = VoiceCache(read_pack, 2, lambda: now)
-    packs = [reference(write_pack(VoicePack(STYLE * scale))) for scale in (1, 2, 3)]
+    packs = [reference(write_pack(VoicePack(STYLE * scale))) for scale in (0.5, 1, 2)]
     names = [PackRef(pack.digest) for pack in packs]
     for pack in packs[:2]:
         cache.take(pack)

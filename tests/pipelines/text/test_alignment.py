@@ -37,7 +37,7 @@ def aligned(text: str, language: str) -> list[tuple[str, str]]:
         ),
         ("en", "R & D", [("R", "R"), ("&", "and"), ("D", "D")]),
         ("en", "yes – no \U0001f600", [("yes", "yes"), ("no", "no")]),
-        ("en", "at 5:30 pm.", [("at", "at"), ("5:30", "five thirty"), ("pm.", "P M")]),
+        ("en", "at 5:30 pm.", [("at", "at"), ("5:30", "five thirty"), ("pm.", "P M.")]),
         ("en", "the the the", [("the", "the")] * 3),
         ("en", "to a.com now", [("to", "to"), ("a.com", "a dot com"), ("now", "now")]),
         ("de", "um 15:30 Uhr", [("um", "um"), ("15:30", "fünfzehn Uhr"), ("Uhr", "dreißig")]),

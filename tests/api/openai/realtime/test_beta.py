@@ -18,6 +18,7 @@ from tests.api.openai.realtime.test_server_events import unknown_fields
 _KNOWN: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
 GA_ONLY = {
     "conversation.item.done",
+    "conversation.item.input_audio_transcription.segment",
     "input_audio_buffer.timeout_triggered",
 }
 
