@@ -48,12 +48,12 @@ class CsmModel:
         self._looks_back = CONVOLUTION_FRAMES + math.ceil(
             config.codec_config.sliding_window / TRANSFORMER_STEPS
         )
-        self._graph: _Graph | None = None
+        self._graph: _CapturedStep | None = None
         if self._model.device.type == "cuda":
             with torch.inference_mode():
                 speech = _Speech(self._model.backbone_model, self._text(""), self.context)
                 noise = torch.zeros(self._noise_shape(), device=self._model.device)
-                self._graph = _Graph(self._step, speech, noise)
+                self._graph = _CapturedStep(self._step, speech, noise)
 
     def close(self) -> None:
         """Frees the memory, the GPU's too; later calls raise EngineLost."""
@@ -178,7 +178,7 @@ class _Speech:
         self.state.copy_(read.last_hidden_state[:, -1])
 
 
-class _Graph:
+class _CapturedStep:
     """A step as a CUDA graph: to launch its thousands of kernels takes longer than they run.
 
     The graph has tensors of its own, into and out of which each call copies those of its request
