@@ -4,18 +4,19 @@ A backbone generates the first of 32 codes of each 80 ms from all frames before,
 others from the backbone's state, and the codec Mimi decodes them to audio. `generate` of the
 library does the same in one blocking call, takes no stopping criteria for this model and samples
 with the generator of the process. Here each request has its own generator, so that its result does
-not depend on other requests, and can stop after any frame.
+not depend on other requests, and can stop after any frame. On a GPU a frame is one CUDA graph.
 """
 
 import gc
 import math
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from transformers import AutoTokenizer, CsmForConditionalGeneration, DynamicCache
+from transformers import AutoTokenizer, CsmForConditionalGeneration, DynamicCache, StaticCache
 
 from models.audio import Pcm, resample
 from models.errors import ContextLengthExceeded, EngineLost
@@ -47,10 +48,16 @@ class CsmModel:
         self._looks_back = CONVOLUTION_FRAMES + math.ceil(
             config.codec_config.sliding_window / TRANSFORMER_STEPS
         )
+        self._graph: _CapturedStep | None = None
+        if self._model.device.type == "cuda":
+            with torch.inference_mode():
+                speech = _Speech(self._model.backbone_model, self._text(""), self.context)
+                noise = torch.zeros(self._noise_shape(), device=self._model.device)
+                self._graph = _CapturedStep(self._step, speech, noise)
 
     def close(self) -> None:
         """Frees the memory, the GPU's too; later calls raise EngineLost."""
-        self._model = None
+        self._model = self._graph = None
         gc.collect()  # the library's modules refer to each other
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
@@ -82,22 +89,19 @@ class CsmModel:
         Raises ContextLengthExceeded before the first frame.
         """
         model = self._loaded()
-        draw = _Draw(
-            temperature, top_k, model.config.codec_config.codebook_size, seed, model.device
-        )
         with torch.inference_mode():
             read = torch.cat([prompt, self._text(text)], dim=1)
         if read.shape[1] + most_frames > self.context:
             raise ContextLengthExceeded("the sentence is too long for the model")
-        cache = DynamicCache(config=model.config)
-        state = self._read(cache, inputs_embeds=read)
+        with torch.inference_mode():
+            speech = _Speech(model.backbone_model, read, self.context)
+        random = torch.Generator(model.device).manual_seed(seed)
         for _ in range(most_frames):
-            frame = self._frame(state, draw)
+            frame = self._frame(speech, gumbel(self._noise_shape(), temperature, top_k, random))
             # As in the library, the last codebook is ignored.
             if bool((frame[..., :-1] == self._end).all()):
                 return
             yield frame
-            state = self._read(cache, input_ids=frame)
 
     def sound(self, frames: list[Tensor], first: int) -> Pcm:
         """The audio of the frames from `first` on.
@@ -127,48 +131,99 @@ class CsmModel:
         ids = [tokenizer.bos_token_id, *said, tokenizer.eos_token_id]
         return model.embed_text_tokens(torch.tensor([ids], device=model.device))
 
-    def _read(self, cache: Any, **inputs: Tensor) -> Tensor:
-        """The backbone's state after these inputs, [1, hidden]."""
-        with torch.inference_mode():
-            read = self._loaded().backbone_model(past_key_values=cache, use_cache=True, **inputs)
-            return read.last_hidden_state[:, -1]
+    def _noise_shape(self) -> tuple[int, int]:
+        """The codec's codebooks, and their codes: those of the model are larger."""
+        return self._codebooks, self._loaded().config.codec_config.codebook_size
 
-    def _frame(self, state: Tensor, draw: "_Draw") -> Tensor:
+    def _frame(self, speech: "_Speech", noise: Tensor) -> Tensor:
+        with torch.inference_mode():
+            return (self._graph or self._step)(speech, noise)
+
+    def _step(self, speech: "_Speech", noise: Tensor) -> Tensor:
+        """The next frame, which the backbone also reads; `noise` is that of `gumbel`.
+
+        A CUDA graph can hold it: it takes no value of a tensor to the CPU, and all shapes are
+        the same each time.
+        """
         model = self._loaded()
-        decoder = model.depth_decoder
-        with torch.inference_mode():
-            codes = [draw(model.lm_head(state))]
-            cache = DynamicCache(config=decoder.config)
-            # The backbone's state replaces the first code, whose value is ignored.
-            given = torch.cat([torch.zeros_like(codes[0]), codes[0]], dim=1)
-            before: Tensor = state
-            while len(codes) < self._codebooks:
-                decoded = decoder(
-                    input_ids=given,
-                    backbone_last_hidden_state=before,
-                    past_key_values=cache,
-                    use_cache=True,
-                    logits_to_keep=1,
-                )
-                codes.append(draw(decoded.logits[:, -1]))
-                given, before = codes[-1], None
-            return torch.cat(codes, dim=1).unsqueeze(1)
+        # Called without `depth_decoder.forward`, which looks at positions on the CPU.
+        depth, heads = model.depth_decoder.model, model.depth_decoder.codebooks_head.weight
+        cache = DynamicCache(config=depth.config)
+        codes = [_chosen(model.lm_head(speech.state), noise[0])]
+        # The backbone's state is in the place of a code before the first.
+        given = torch.cat([speech.state.unsqueeze(1), depth.embed_tokens(codes[0])], dim=1)
+        for number, (head, row) in enumerate(zip(heads, noise[1:], strict=True), 1):
+            read = depth(inputs_embeds=given, past_key_values=cache, use_cache=True)
+            codes.append(_chosen(read.last_hidden_state[:, -1] @ head, row))
+            given = depth.embed_tokens(codes[-1] + number * depth.vocab_size)
+        frame = torch.cat(codes, dim=1).unsqueeze(1)
+        speech.read(model.backbone_model, input_ids=frame)
+        return frame
 
 
-class _Draw:
-    """Samples codes, deterministic for a seed."""
+class _Speech:
+    """The backbone's tensors of one request, of the same shapes for all; steps change them."""
 
-    def __init__(self, temperature: float, top_k: int, size: int, seed: int, device: Any) -> None:
-        self._temperature = temperature
-        self._top_k = min(top_k, size)
-        self._size = size  # of the codec's codebooks; the model's are larger
-        self._random = torch.Generator(device).manual_seed(seed)
+    def __init__(self, backbone: Any, given: Tensor, context: int) -> None:
+        """`given` is the prompt and the text, [1, n, hidden]."""
+        self._cache = StaticCache(config=backbone.config, max_cache_len=context)
+        self.state = torch.zeros_like(given[:, -1])  # after what was read, [1, hidden]
+        self.read(backbone, inputs_embeds=given)
+        self.tensors = [self.state]
+        for layer in self._cache.layers:
+            self.tensors += [layer.keys, layer.values, layer.cumulative_length]
 
-    def __call__(self, logits: Tensor) -> Tensor:
-        """[1, n] -> int64 [1, 1]"""
-        likely, codes = torch.topk(logits[:, : self._size].float(), self._top_k)
-        shares = torch.softmax(likely / self._temperature, dim=-1)
-        return codes.gather(1, torch.multinomial(shares, 1, generator=self._random))
+    def read(self, backbone: Any, **given: Tensor) -> None:
+        read = backbone(past_key_values=self._cache, use_cache=True, **given)
+        self.state.copy_(read.last_hidden_state[:, -1])
+
+
+class _CapturedStep:
+    """A step as a CUDA graph: to launch its thousands of kernels takes longer than they run.
+
+    The graph has tensors of its own, into and out of which each call copies those of its request
+    (67 MB for CSM-1B, a tenth of a millisecond on a GPU of 3 TB/s).
+    """
+
+    def __init__(
+        self, step: Callable[[_Speech, Tensor], Tensor], speech: _Speech, noise: Tensor
+    ) -> None:
+        self._lock = threading.Lock()
+        self._tensors = [*speech.tensors, noise]
+        self._graph = torch.cuda.CUDAGraph()
+        stream = torch.cuda.Stream(noise.device)
+        stream.wait_stream(torch.cuda.current_stream(noise.device))
+        with torch.cuda.stream(stream):
+            step(speech, noise)  # loads the kernels, which is impossible in a capture
+        # "thread_local": other threads may be using another engine.
+        with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
+            self._frame = step(speech, noise)
+
+    def __call__(self, speech: _Speech, noise: Tensor) -> Tensor:
+        given = [*speech.tensors, noise]
+        with self._lock:
+            torch._foreach_copy_(self._tensors, given)
+            self._graph.replay()
+            torch._foreach_copy_(given, self._tensors)
+            return self._frame.clone()
+
+
+def gumbel(shape: tuple[int, int], temperature: float, top_k: int, random: Any) -> Tensor:
+    """Noise by which the largest of a row is a sample, float32 [rows, codes].
+
+    It is added to logits in falling order: the Gumbel-max trick (Maddison et al., "A* Sampling",
+    2014), with the temperature times the noise in place of the logits divided by it.
+    """
+    noise = torch.empty(shape, device=random.device).exponential_(generator=random)
+    noise.log_().mul_(-temperature)
+    noise[:, top_k:] = -torch.inf
+    return noise
+
+
+def _chosen(logits: Tensor, noise: Tensor) -> Tensor:
+    """[1, n] -> int64 [1, 1]"""
+    likely, codes = logits[:, : len(noise)].float().sort(descending=True)
+    return codes.gather(1, (likely + noise).argmax(1, keepdim=True))
 
 
 def joined(pieces: list[Pcm]) -> Pcm:

@@ -140,6 +140,34 @@ def test_codes_outside_the_codebook_are_never_sampled(model: csm_network.CsmMode
     assert int(torch.cat(frames).max()) < CODES
 
 
+def test_codes_are_sampled_by_their_probabilities_at_the_temperature() -> None:
+    logits, random = torch.tensor([[3.0, 2.0, 1.0, 0.0]]), torch.Generator("cpu").manual_seed(0)
+    noise = csm_network.gumbel((20_000, 4), 1.5, 3, random)
+    sampled = torch.cat([csm_network._chosen(logits.flip(1), row) for row in noise])
+    shares = torch.bincount(sampled[:, 0], minlength=4) / len(sampled)
+    expected = torch.tensor([0.0, *torch.softmax(logits[0, :3] / 1.5, dim=0).flip(0)])
+    assert torch.allclose(shares, expected, atol=0.015)  # four standard errors
+    assert shares[0] == 0
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs a GPU")
+def test_the_graph_of_a_gpu_gives_the_codes_of_direct_steps(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = csm_network.CsmModel(folder, "cuda", "float32")
+    voices = [made.prepare(prompt(seed)) for seed in range(2)]
+    drawn: dict[str, Any] = {"most_frames": 20, "temperature": 0.9, "top_k": 50, "seed": 5}
+
+    def codes(voice: Any) -> Any:
+        return torch.cat(list(made.speak(voice, TEXT, **drawn)), dim=1)
+
+    with ThreadPoolExecutor(2) as threads:  # they share the graph
+        captured = list(threads.map(codes, voices))
+    monkeypatch.setattr(made, "_graph", None)
+    assert all(map(torch.equal, captured, map(codes, voices)))
+    made.close()
+
+
 def test_special_tokens_in_a_text_are_tokenised_as_plain_text(model: csm_network.CsmModel) -> None:
     marks = "".join(SPECIAL)
     with torch.inference_mode():
