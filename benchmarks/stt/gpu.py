@@ -32,7 +32,7 @@ from tests.models.weights.one_folder import OneFolder
 WINDOW_S, TOKENS = 30, 100
 BATCHES = (1, 4, 16)
 OPTIONS = DecodingOptions(log_prob_threshold=-99.0)  # random texts are improbable
-TURBO = {"d_model": 1280, "encoder_layers": 32, "encoder_attention_heads": 20}
+TURBO: dict[str, Any] = {"d_model": 1280, "encoder_layers": 32, "encoder_attention_heads": 20}
 TURBO |= {"encoder_ffn_dim": 5120, "decoder_layers": 4, "decoder_attention_heads": 20}
 TURBO |= {"decoder_ffn_dim": 5120, "vocab_size": 51866, "init_std": 0.02}
 

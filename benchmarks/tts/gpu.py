@@ -97,7 +97,7 @@ def compare(engine: CsmEngine) -> None:
         began = time.perf_counter()
         network.generate(input_ids=tokens, max_new_tokens=length, min_new_tokens=length)
         took = time.perf_counter() - began
-    print(f"bare {took * model.frame_rate / frames:6.2f}, without a prompt and the codec")
+    print(f"bare    {took * model.frame_rate / frames:6.2f}, without a prompt and the codec")
     if torch.cuda.is_available():
         print(f"most memory: {torch.cuda.max_memory_reserved() / 1e9:.1f} GB")
     engine.close()

@@ -42,7 +42,7 @@ class TransformersChatConfig(LanguageModelConfig):
     quantization: Literal["nf4", "none"] = "nf4"  # by bitsandbytes
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"  # of the rest, and of the cache
     device: str = "auto"  # in accelerate's notation; "auto" is the GPU if there is one
-    # Flash attention needs packages that are not in the lock file, and enables CUDA graphs.
+    # Flash attention needs packages that are not in the lock file.
     attention: Literal["sdpa", "flash_attention_2", "flash_attention_3"] = "sdpa"
     tools: Literal["hermes", "none"] = "none"  # notation of tool calls; hermes: JSON between tags
     tools_argument: str = "tools"  # their name in the chat template
