@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -249,7 +249,7 @@ class ChunkShaper:
         self._matcher = WordMatcher(text_chunk.words)
         self._trimmer: effects.SeamTrimmer | None = None
         self._unstretched: list[Pcm] = []
-        self._words: list[ChunkWord] = []  # matched, and not returned yet
+        self._words: list[TimedWord] = []  # matched, and not returned yet
         self._heard = 0  # samples from the engine
         self._given = 0  # samples returned
         self._ended = False
@@ -274,7 +274,7 @@ class ChunkShaper:
     def words(self, begins_s: float) -> tuple[TimedWord, ...]:
         """Words that begin in the audio returned so far, each once; the chunk begins at `begins_s`.
 
-        After its end all words are returned.
+        The last waits for its end, from which silence may be trimmed. Then all are returned.
         """
         if self._trimmer is None:
             return ()
@@ -286,19 +286,9 @@ class ChunkShaper:
             end_s = max(0.0, word.end_s - trimmed_s) / self._tempo
             if self._ended:  # silence was trimmed off the end
                 start_s, end_s = min(start_s, given_s), min(end_s, given_s)
-            elif start_s >= given_s:
+            elif start_s >= given_s or (end_s > given_s and not self._matcher.waiting):
                 break
-            source = word.source
-            begun.append(
-                TimedWord(
-                    source.word,
-                    begins_s + start_s,
-                    begins_s + end_s,
-                    source.start,
-                    source.end,
-                    source.mark,
-                )
-            )
+            begun.append(replace(word, start_s=begins_s + start_s, end_s=begins_s + end_s))
         del self._words[: len(begun)]
         return tuple(begun)
 
@@ -328,24 +318,16 @@ class ChunkShaper:
         return effects.stretch(whole, self.sample_rate, tempo=self._tempo, pitch=self._pitch)
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkWord:
-    """A word of the caller and its times, from the start of the engine's audio of the chunk."""
-
-    source: SourceWord
-    start_s: float
-    end_s: float
-
-
 class WordMatcher:
     """Matches the words of one text chunk; one written word may be spoken as several.
 
-    A word without times from the engine is placed by its share of the letters.
+    Times count from the start of the engine's audio of the chunk. A word without times from the
+    engine is placed by its share of the letters.
     """
 
     def __init__(self, words: Sequence[SourceWord]) -> None:
-        self._waiting = deque(words)
-        self._spoken: list[WordTime] = []  # seconds from the start of the chunk
+        self.waiting = deque(words)  # whose times are not known yet
+        self._spoken: list[WordTime] = []
         self._placed_to = 0  # offset into the text of the chunk, and its time
         self._placed_s = 0.0
 
@@ -356,60 +338,47 @@ class WordMatcher:
             for one in words
         ]
 
-    def matched(self) -> list[ChunkWord]:
+    def matched(self) -> list[TimedWord]:
         """Words whose times are now known, in order, each once."""
-        known: list[ChunkWord] = []
-        while self._waiting and self._spoken:
-            if self._spoken[-1].text_end < self._waiting[0].spoken_end:
+        known: list[TimedWord] = []
+        while self.waiting and self._spoken:
+            if self._spoken[-1].text_end < self.waiting[0].spoken_end:
                 break
-            source = self._waiting.popleft()
             # A word that is not spoken, for instance since a later one already is, has no duration.
-            nowhere = ChunkWord(source, self._placed_s, self._placed_s)
-            known.append(self._keep(self._match(source) or nowhere))
+            known.append(self._take(self._placed_s, self._placed_s))
         return known
 
-    def finish(self, start_s: float, end_s: float) -> list[ChunkWord]:
+    def finish(self, start_s: float, end_s: float) -> list[TimedWord]:
         """All other words of a chunk whose speech lasts from `start_s` to `end_s`."""
-        known: list[ChunkWord] = []
-        end = max([self._placed_to, *(word.spoken_end for word in self._waiting)])
+        known: list[TimedWord] = []
+        end = max([self._placed_to, *(word.spoken_end for word in self.waiting)])
         begin, begin_s = self._placed_to, max(self._placed_s, start_s)
-        rest_s = max(0.0, end_s - begin_s)
-        per_character = rest_s / (end - begin) if end > begin else 0.0
-        while self._waiting:
-            source = self._waiting.popleft()
-            found = self._match(source)
-            if found is None:
-                found = ChunkWord(
-                    source,
-                    begin_s + max(0, source.spoken_start - begin) * per_character,
-                    begin_s + max(0, source.spoken_end - begin) * per_character,
-                )
-            known.append(self._keep(found))
+        per_character = max(0.0, end_s - begin_s) / max(1, end - begin)
+        while self.waiting:
+            places = self.waiting[0].spoken_start, self.waiting[0].spoken_end
+            known.append(
+                self._take(*(begin_s + max(0, place - begin) * per_character for place in places))
+            )
         return known
 
-    def _match(self, source: SourceWord) -> ChunkWord | None:
-        """The time from the start of its first spoken word to the end of its last."""
+    def _take(self, start_s: float, end_s: float) -> TimedWord:
+        """The next word, from the start of its first spoken word to the end of its last; at the
+        given times without those. Times are monotonic, even if an engine's are not."""
+        source = self.waiting.popleft()
         spoken = [
             one
             for one in self._spoken
             if one.text_start < source.spoken_end and one.text_end > source.spoken_start
         ]
-        if not spoken:
-            return None
-        return ChunkWord(
-            source,
-            _time_at(spoken[0], max(source.spoken_start, spoken[0].text_start)),
-            _time_at(spoken[-1], min(source.spoken_end, spoken[-1].text_end)),
-        )
-
-    def _keep(self, word: ChunkWord) -> ChunkWord:
-        """Makes times monotonic, even if an engine's are not."""
-        start_s = max(word.start_s, 0.0)
-        word = ChunkWord(word.source, start_s, max(word.end_s, start_s))
-        self._placed_to = max(self._placed_to, word.source.spoken_end)
-        self._placed_s = max(self._placed_s, word.end_s)
-        self._spoken = [one for one in self._spoken if one.text_end > word.source.spoken_end]
-        return word
+        if spoken:
+            start_s = _time_at(spoken[0], max(source.spoken_start, spoken[0].text_start))
+            end_s = _time_at(spoken[-1], min(source.spoken_end, spoken[-1].text_end))
+        start_s = max(start_s, 0.0)
+        end_s = max(end_s, start_s)
+        self._placed_to = max(self._placed_to, source.spoken_end)
+        self._placed_s = max(self._placed_s, end_s)
+        self._spoken = [one for one in self._spoken if one.text_end > source.spoken_end]
+        return TimedWord(source.word, start_s, end_s, source.start, source.end, source.mark)
 
 
 def _time_at(word: WordTime, position: int) -> float:

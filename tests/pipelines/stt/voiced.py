@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -112,4 +112,5 @@ def _words(text: str) -> list[WordTime]:
             begins_s, ends_s = PADDING_S + start * CHARACTER_S, PADDING_S + end * CHARACTER_S
             words.append(WordTime(start, end, begins_s, ends_s))
         start = end + 1
-    return words
+    # As the times of engines, the last has a part of the silence after it.
+    return [*words[:-1], *(replace(one, end_s=one.end_s + 0.15) for one in words[-1:])]
