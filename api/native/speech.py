@@ -236,7 +236,7 @@ async def synthesize(
     plan = await synthesis.plan(body.to_request(workspace_id), workspace_id)
     writer = FileWriter(body.output_format)
     async with synthesis.pay(workspace_id, operation, plan) as paid:
-        spoken = await synthesis.pipeline.speak(plan, writer.add, paid.count_made)
+        words = await synthesis.pipeline.speak(plan, writer.add, paid.count_made)
         file = await to_thread.run_sync(writer.finish)
         await paid.complete(file)
     answer: dict[str, Any] = {
@@ -248,7 +248,7 @@ async def synthesize(
         "output_format": file.output_format,
     }
     if body.timestamps:
-        answer |= timings_json(spoken.words)
+        answer |= timings_json(words)
     return Base64Json("audio_base64", file.file, answer)
 
 

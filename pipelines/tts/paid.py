@@ -33,15 +33,12 @@ class SpeechPayment(Protocol):
     @property
     def has_sounded(self) -> bool:
         """Whether any chunk was counted."""
-        ...
 
     async def count(self, chunk: SpokenChunk, *, is_sent: bool = True) -> None:
         """Call it before the chunk is sent."""
-        ...
 
     async def complete(self) -> None:
         """The whole text was spoken."""
-        ...
 
 
 class ChargedSynthesis(Protocol):
@@ -56,13 +53,11 @@ class ChargedSynthesis(Protocol):
 
     def characters(self, plan: SpeechPlan) -> int:
         """How many are charged."""
-        ...
 
     def pay(
         self, workspace_id: int, operation: Operation, plan: SpeechPlan
     ) -> AbstractAsyncContextManager[SpeechPayment]:
         """Raises InsufficientCredit or DatabaseUnavailable."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn, get_args
 from uuid import UUID
@@ -194,19 +193,17 @@ class VoiceDirectory:
         A custom voice of the workspace comes before others of the same name.
         Raises VoiceNotFound, VoiceNotReady, EngineLost or DatabaseUnavailable.
         """
-        voice_id = voice_id or (name if name and parse_id(name) else None)
         if voice_id is not None:
             return await self._find_id(voice_id, workspace_id)
-        return None if name is None else await self._find_name(name, workspace_id)
+        return None if name is None else await self.find_named(name, workspace_id, "voice")
 
-    async def find_named(self, wanted: str, workspace_id: int | None) -> AvailableVoice:
-        """The voice of that id, or else of that name. Raises as `find`."""
-        try:
+    async def find_named(
+        self, wanted: str, workspace_id: int | None, field: str = "voice_id"
+    ) -> AvailableVoice:
+        """The voice of that id or name, which the request has in `field`. Raises as `find`."""
+        if parse_id(wanted):
             return await self._find_id(wanted, workspace_id)
-        except VoiceNotFound as error:
-            with suppress(VoiceNotFound):
-                return await self._find_name(wanted, workspace_id)
-            raise error from None
+        return await self._find_name(wanted, workspace_id, field)
 
     async def find_custom(
         self, workspace_id: int | None, *, voice_id: str | None = None, name: str | None = None
@@ -234,13 +231,13 @@ class VoiceDirectory:
         found = await self.find_custom(workspace_id, voice_id=voice_id)
         return found or self._not_found("voice_id")
 
-    async def _find_name(self, name: str, workspace_id: int | None) -> AvailableVoice:
+    async def _find_name(self, name: str, workspace_id: int | None, field: str) -> AvailableVoice:
         offered = await self.voices()
         if custom := await self.find_custom(workspace_id, name=name):
             return custom
         wanted = name.strip().casefold()
         found = (one for one in offered if one.voice.name.casefold() == wanted)
-        return next(found, None) or self._not_found("voice")
+        return next(found, None) or self._not_found(field)
 
     def _not_found(self, field: str) -> NoReturn:
         if any(name not in self._seen for name in self._models):

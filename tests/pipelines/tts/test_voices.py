@@ -93,7 +93,7 @@ async def test_a_voice_pack_is_sent_once_to_each_engine(
     request = SpeechRequest("Hello there.", voice_id=str(voice_id), workspace_id=workspace_id)
     for _ in range(2):
         spoken = await speak(speech, request)
-        assert spoken.speech.voice.voice.voice_id == str(voice_id) and len(spoken.audio.pcm)
+        assert len(spoken.audio.pcm)
     assert speaker.carried == [False, True, False]
     another = Watched(*load_model(TTS, TONE, WeightStore(Path("/nowhere"))))  # its replica is new
     again = pipeline(another, own)
