@@ -103,7 +103,8 @@ async def read_dictionary(
     row, entries = await speech.dictionaries.read(principal.workspace_id, which)
     if query.format == "pls":
         return Response(write_pls(entries), media_type="application/pls+xml")
-    return ShownDictionary(**row.model_dump(exclude={"content"}), entries=entries)
+    shown = {"version": query.version or row.version, "size": len(entries), "entries": entries}
+    return ShownDictionary(**row.model_dump(exclude={"content"}) | shown)
 
 
 @router.put("/pronunciations/{dictionary_id}", summary="Replace a pronunciation dictionary")
