@@ -27,11 +27,9 @@ def _as_object(value: Any) -> Any:
     return {"id": value} if isinstance(value, str) else value
 
 
-DictionaryName = Annotated[
-    DictionaryRef, BeforeValidator(_as_object, json_schema_input_type=str | DictionaryRef)
-]
+_Name = BeforeValidator(_as_object, json_schema_input_type=str | DictionaryRef)
 DictionaryNames = Annotated[
-    tuple[DictionaryName, ...],
+    tuple[Annotated[DictionaryRef, _Name], ...],
     Field(
         max_length=5,
         strict=False,

@@ -298,7 +298,7 @@ class SpeechPipeline:
         custom = None if chunk is None else plan.passages[chunk.passage].voice.custom
         if custom is not None and self._custom is not None:
             mine, voice_id = plan.request.workspace_id or 0, custom.info.voice_id
-            if await self._custom.find(mine, voice_id=voice_id) is None:
+            if await self._custom.find(mine, voice_id) is None:
                 raise VoiceNotFound("the voice was deleted, or is no longer shared")
         return chunk
 

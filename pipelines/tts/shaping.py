@@ -33,26 +33,18 @@ class TimedWord:
     text_end: int
     mark: str = ""  # the name of a mark of SSML, which is no word
 
-    def as_json(self) -> dict[str, Any]:
-        """The word as responses list it, to the millisecond."""
-        return {
-            "word": self.word,
-            "start": round(self.start_s, 3),
-            "end": round(self.end_s, 3),
-            "text_start": self.text_start,
-            "text_end": self.text_end,
-        }
-
 
 def timings_json(words: Sequence[TimedWord]) -> dict[str, Any]:
-    """`words`, and `marks` where there are some."""
-    marks = [
-        {"mark": one.mark, "time": round(one.start_s, 3), "text_start": one.text_start}
-        for one in words
-        if one.mark
-    ]
-    shown = {"words": [word.as_json() for word in words if not word.mark]}
-    return shown | {"marks": marks} if marks else shown
+    """`words`, and `marks` where there are some, as responses list them, to the millisecond."""
+    shown: dict[str, list[dict[str, Any]]] = {"words": []}
+    for one in words:
+        start, place = round(one.start_s, 3), {"text_start": one.text_start}
+        if one.mark:
+            shown.setdefault("marks", []).append({"mark": one.mark, "time": start, **place})
+        else:
+            times = {"word": one.word, "start": start, "end": round(one.end_s, 3)}
+            shown["words"].append({**times, **place, "text_end": one.text_end})
+    return shown
 
 
 @dataclass(frozen=True, slots=True)

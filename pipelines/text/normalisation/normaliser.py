@@ -13,7 +13,7 @@ from pipelines.text.normalisation.number_words import NumberWords, words_for
 from pipelines.text.normalisation.rewriting import rewriter
 
 # By symbol; those of the CLDR, and others that are written.
-_CURRENCIES = {
+_CURRENCIES: dict[str, str] = {
     symbol: code
     for code, symbol in Locale("en").currency_symbols.items()
     if code != "XXX" and (len(symbol) == 1 or symbol.endswith(("$", "¥")))
