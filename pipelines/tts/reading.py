@@ -33,7 +33,7 @@ _BREAK = re.compile(
     r"""<break\s+time\s*=\s*(?P<quote>["'])(?P<time>\d{1,5}(?:\.\d{1,3})?m?s)(?P=quote)\s*/>"""
     # In brackets, unless it is quoted, a link or part of a word.
     r"""|(?<![^\s.,;:!?…。，、；：！？—–-])\[(?:(?:(?P<kind>(?i:short|medium|long)) )?"""
-    r"""(?i:pause)|(?i:pause)[ :] ?(?P<length>\d{1,5}(?:\.\d{1,3})?m?s))\](?![(\[:\]"'`’”*_])"""
+    r"""(?i:pause)|(?i:pause)[ :](?P<length>\d{1,5}(?:\.\d{1,3})?m?s))\](?![(\[:\]"'`’”*_])"""
 )
 _STRENGTHS = {"short": "weak", "medium": "medium", "long": "x-strong"}  # of those in brackets
 _VALUE = re.compile(r"([+-]?)(\d{1,4}(?:\.\d{1,4})?)(%|st|dB|ms|s|)")

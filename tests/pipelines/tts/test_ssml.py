@@ -278,7 +278,7 @@ def test_signs_of_the_caller_are_none_of_ours() -> None:
         ("<break  time='1500ms' />", 1.5),
         ("[pause 2s]", 2.0),
         ("[pause:1.5s]", 1.5),
-        ("[Pause: 700ms],", 0.7),
+        ("[Pause:700ms],", 0.7),
         ("[pause 99s]", 10.0),
         ("[pause]", 0.5),
         ("[short pause]", 0.25),

@@ -5,7 +5,7 @@ import { button, h } from "../../ui.js";
 const DOCUMENT = /^\s*(<\?xml[^>]*\?>\s*)?<speak[\s/>]/;
 const BREAK = /(<break\s+time\s*=\s*(["'])\d+(?:\.\d+)?m?s\2\s*\/>)/;
 // Pauses of a plain text in brackets, as `_BREAK` of pipelines/tts/reading.py has them.
-const BRACKETS = /(?<![^\s.,;:!?…。，、；：！？—–-])\[(?:(?:(short|medium|long) )?pause|pause[ :] ?(\d{1,5}(?:\.\d{1,3})?m?s))\](?![([:\]"'`’”*_])/gi;
+const BRACKETS = /(?<![^\s.,;:!?…。，、；：！？—–-])\[(?:(?:(short|medium|long) )?pause|pause[ :](\d{1,5}(?:\.\d{1,3})?m?s))\](?![([:\]"'`’”*_])/gi;
 const SECONDS = { short: 0.25, medium: 0.5, long: 1.2 };
 const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'" };
 // What a button puts around what is chosen; the first `…` of it is for the user to fill.
