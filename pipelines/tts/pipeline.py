@@ -111,8 +111,10 @@ class SpeechPipeline:
             text = "".join(token.text for token in tokens)
             language = request.language or language or await language_of(text, offered)
             voice = directory.default(language, offered)
-        passages = (SpokenPassage(voice, request.text, request.speed, request.pitch),)
-        if not request.is_plain:
+        passages: tuple[SpokenPassage, ...]
+        if request.is_plain:
+            passages = (SpokenPassage(voice, request.text, request.speed, request.pitch),)
+        else:
             passages = await self._read(request, tokens, voice)
             voice = named or (passages[0].voice if passages else voice)
         letters = await self._count(request, passages)
