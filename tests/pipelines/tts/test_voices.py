@@ -210,5 +210,9 @@ async def test_a_custom_voice_takes_precedence_over_a_stock_voice_of_the_same_na
     elsewhere = await speech.directory.find(None, "Alto", workspace_id + 1)
     assert elsewhere is not None and elsewhere.custom is None
     assert (await speech.directory.find(None, "Alto")) is not None  # of no workspace
-    with pytest.raises(VoiceNotFound):
-        await speech.directory.find(str(uuid4()), None, workspace_id)
+    for no_id in (str(uuid4()), "Alto", "Ann"):  # names are no ids
+        with pytest.raises(VoiceNotFound):
+            await speech.directory.find(no_id, None, workspace_id)
+    for wanted in (str(voice_id).upper(), "ANN"):
+        ann = await speech.directory.find_named(wanted, workspace_id)
+        assert ann.voice.voice_id == str(voice_id)
