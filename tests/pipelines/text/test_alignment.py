@@ -37,13 +37,22 @@ def aligned(text: str, language: str) -> list[tuple[str, str]]:
         ),
         ("en", "R & D", [("R", "R"), ("&", "and"), ("D", "D")]),
         ("en", "yes – no \U0001f600", [("yes", "yes"), ("no", "no")]),
-        ("en", "at 5:30 pm.", [("at", "at"), ("5:30", "five thirty"), ("pm.", "P M")]),
+        ("en", "at 5:30 pm.", [("at", "at"), ("5:30", "five thirty"), ("pm.", "P M.")]),
         ("en", "the the the", [("the", "the")] * 3),
         ("en", "to a.com now", [("to", "to"), ("a.com", "a dot com"), ("now", "now")]),
         ("de", "um 15:30 Uhr", [("um", "um"), ("15:30", "fünfzehn Uhr"), ("Uhr", "dreißig")]),
         ("de", "12,50 € netto", [("12,50", "zwölf Euro und fünfzig Cent"), ("netto", "netto")]),
         ("de", "z. B. das", [("z.", "zum"), ("B.", "Beispiel"), ("das", "das")]),
         ("fr", "1 234 m", [("1", "mille"), ("234", "deux cent trente-quatre"), ("m", "mètres")]),
+        (
+            "fr",
+            "au +33 6 12 34 56 78 N° 12",
+            [
+                *(("au", "au"), ("+33", "plus trois trois,"), ("6", "six,"), ("12", "un deux,")),
+                *(("34", "trois quatre,"), ("56", "cinq"), ("78", "six, sept"), ("N°", "huit")),
+                ("12", "numéro douze"),
+            ],
+        ),
         ("hi", "₹500 दो", [("₹500", "पाँच सौ रुपए"), ("दो", "दो")]),
         (
             "zh",
