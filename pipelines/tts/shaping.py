@@ -60,19 +60,19 @@ class VoiceLevels:
     """The loudness of each voice, measured over its speech."""
 
     def __init__(self) -> None:
-        self._heard: dict[tuple[str, str], tuple[float, float]] = {}  # LUFS, and seconds of it
+        self._heard: dict[str, tuple[float, float]] = {}  # LUFS and seconds of it, by id
 
     def of(self, voice: AvailableVoice) -> float | None:
         """LUFS; None for a voice that has not spoken yet."""
-        heard = self._heard.get(_name(voice))
+        heard = self._heard.get(voice.voice.voice_id)
         return None if heard is None else heard[0]
 
     def learn(self, voice: AvailableVoice, lufs: float, duration_s: float) -> None:
         """Adds a measurement over `duration_s` > 0."""
-        before_lufs, before_s = self._heard.get(_name(voice), (0.0, 0.0))
+        before_lufs, before_s = self._heard.get(voice.voice.voice_id, (0.0, 0.0))
         total_s = before_s + duration_s
         level = (before_lufs * before_s + lufs * duration_s) / total_s
-        self._heard[_name(voice)] = (level, min(total_s, _MOST_REMEMBERED_S))
+        self._heard[voice.voice.voice_id] = (level, min(total_s, _MOST_REMEMBERED_S))
 
 
 class StreamEnhancer:
@@ -376,10 +376,6 @@ class WordMatcher:
 def _time_at(word: WordTime, position: int) -> float:
     share = (position - word.text_start) / max(1, word.text_end - word.text_start)
     return word.start_s + share * (word.end_s - word.start_s)
-
-
-def _name(voice: AvailableVoice) -> tuple[str, str]:
-    return voice.model.id, voice.voice.key
 
 
 def _pause_s(text_chunk: TextChunk) -> float:
