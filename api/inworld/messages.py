@@ -10,7 +10,6 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AliasChoices,
     BaseModel,
     ConfigDict,
     Field,
@@ -31,7 +30,7 @@ from api.sockets.tts.events import (
     clamped,
     pitch_ratio,
 )
-from pipelines.audio.encode.encoder import AudioEncoder, wav_header
+from pipelines.audio.encode.encoder import wav_header
 from pipelines.audio.encode.formats import EncoderFormat, open_encoder
 from pipelines.billing.operation import Operation
 from pipelines.temporary_files import TemporaryFile
@@ -42,7 +41,8 @@ from pipelines.tts.shaping import TimedWord
 
 InworldEncoding = Literal["LINEAR16", "PCM", "WAV", "MP3", "OGG_OPUS", "FLAC", "MULAW"]
 
-_FORMATS: Mapping[InworldEncoding, EncoderFormat] = {
+# LINEAR16 messages have a WAV header each, those of WAV only the first after a flush.
+FORMATS: Mapping[InworldEncoding, EncoderFormat] = {
     "LINEAR16": "wav_messages",
     "PCM": "pcm",
     "WAV": "wav_stream",
@@ -76,17 +76,14 @@ class InworldAudio(InworldModel):
     speaking_rate: Annotated[float, clamped(SPEAKING_RATES)] = 1.0
     pitch: Annotated[float, clamped(PITCHES)] = Field(default=0.0, description="Semitones.")
 
-    @field_validator("audio_encoding", mode="before")
-    @classmethod
-    def _unspecified(cls, value: Any) -> Any:
-        return "MP3" if value == "AUDIO_ENCODING_UNSPECIFIED" else value
-
-    @field_validator("sample_rate_hertz", "speaking_rate", mode="before")
+    @field_validator("audio_encoding", "sample_rate_hertz", "speaking_rate", mode="before")
     @classmethod
     def _zero_is_absent(cls, value: Any, info: ValidationInfo) -> Any:
-        # Protocol buffers cannot tell zero from a field left out.
-        default = cls.model_fields[info.field_name or ""].default
-        return default if value == 0 and not isinstance(value, bool) else value
+        # Protocol buffers cannot tell zero, or the first of an enumeration, from a field left out.
+        is_zero = value == 0 and not isinstance(value, bool)
+        if is_zero or value == "AUDIO_ENCODING_UNSPECIFIED":
+            return cls.model_fields[info.field_name or ""].default
+        return value
 
 
 class Voicing(InworldModel):
@@ -148,9 +145,7 @@ class SendTextRequest(InworldModel):
     """Appends to the buffer, and may flush it at once."""
 
     text: str
-    flush_context: Empty | None = Field(
-        default=None, validation_alias=AliasChoices("flush_context", "flushContext")
-    )
+    flush_context: Empty | None = None
 
 
 class ClientMessage(InworldModel):
@@ -335,11 +330,6 @@ def audio_body(data: bytes, timing: dict[str, Any] | None) -> dict[str, Any]:
     return body if timing is None else body | {"timestampInfo": timing}
 
 
-def open_inworld_encoder(encoding: InworldEncoding, sample_rate_hz: int) -> AudioEncoder:
-    """LINEAR16 messages have a WAV header each, those of WAV only the first after a flush."""
-    return open_encoder(_FORMATS[encoding], sample_rate_hz)
-
-
 async def open_voice(
     voicing: Voicing,
     synthesis: PaidSynthesis,
@@ -362,7 +352,7 @@ async def open_voice(
         workspace_id,
         voice,
         voicing.style,
-        partial(open_inworld_encoder, encoding, audio.sample_rate_hertz),
+        partial(open_encoder, FORMATS[encoding], audio.sample_rate_hertz),
         slow_encoder=encoding in SLOW,
         is_whole=whole,
         operation=operation,

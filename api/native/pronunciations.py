@@ -27,11 +27,9 @@ def _as_object(value: Any) -> Any:
     return {"id": value} if isinstance(value, str) else value
 
 
-DictionaryName = Annotated[
-    DictionaryRef, BeforeValidator(_as_object, json_schema_input_type=str | DictionaryRef)
-]
+_Name = BeforeValidator(_as_object, json_schema_input_type=str | DictionaryRef)
 DictionaryNames = Annotated[
-    tuple[DictionaryName, ...],
+    tuple[Annotated[DictionaryRef, _Name], ...],
     Field(
         max_length=5,
         strict=False,
@@ -103,7 +101,8 @@ async def read_dictionary(
     row, entries = await speech.dictionaries.read(principal.workspace_id, which)
     if query.format == "pls":
         return Response(write_pls(entries), media_type="application/pls+xml")
-    return ShownDictionary(**row.model_dump(exclude={"content"}), entries=entries)
+    shown = {"version": query.version or row.version, "size": len(entries), "entries": entries}
+    return ShownDictionary(**row.model_dump(exclude={"content"}) | shown)
 
 
 @router.put("/pronunciations/{dictionary_id}", summary="Replace a pronunciation dictionary")

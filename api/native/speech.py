@@ -1,4 +1,4 @@
-"""Text to files and streams of speech."""
+"""Text to files and streams of speech, and what would be spoken, free of charge."""
 
 from base64 import b64encode
 from collections.abc import AsyncGenerator
@@ -16,7 +16,9 @@ from api.native.pronunciations import DictionaryNames
 from models.errors import UnknownVoice
 from pipelines.audio.encode.encoder import AudioEncoder, FileWriter, OutputFormat
 from pipelines.audio.encode.formats import StreamFormat, open_encoder
+from pipelines.billing.billing import to_usd
 from pipelines.errors import VoiceNotFound
+from pipelines.text.spoken_length import LETTERS_PER_S, spoken_length
 from pipelines.tts.reading import ScriptTurn, SpeechRequest
 from pipelines.tts.shaping import SpokenChunk, TimedWord, timings_json
 
@@ -236,7 +238,7 @@ async def synthesize(
     plan = await synthesis.plan(body.to_request(workspace_id), workspace_id)
     writer = FileWriter(body.output_format)
     async with synthesis.pay(workspace_id, operation, plan) as paid:
-        spoken = await synthesis.pipeline.speak(plan, writer.add, paid.count_made)
+        words = await synthesis.pipeline.speak(plan, writer.add, paid.count_made)
         file = await to_thread.run_sync(writer.finish)
         await paid.complete(file)
     answer: dict[str, Any] = {
@@ -248,7 +250,7 @@ async def synthesize(
         "output_format": file.output_format,
     }
     if body.timestamps:
-        answer |= timings_json(spoken.words)
+        answer |= timings_json(words)
     return Base64Json("audio_base64", file.file, answer)
 
 
@@ -281,3 +283,54 @@ async def stream(
 async def _only(line: bytes) -> AsyncGenerator[bytes, None]:
     """A stream that failed before it began."""
     yield line
+
+
+class ExplainBody(SpeechBody):
+    """A request for speech; nothing of it is synthesised."""
+
+    language: str | None = Field(default=None, max_length=3, description="Where no voice is named.")
+
+
+class SpokenSentence(BaseModel):
+    text: str = Field(description="As it is spoken: numbers, dates and signs are words.")
+    language: str
+    voice_id: str
+    phonemes: str | None = Field(description="The symbols of the engine; null where it has none.")
+
+
+class Explanation(BaseModel):
+    sentences: list[SpokenSentence] = Field(description="A long one is in parts.")
+    voice_id: str
+    language: str = Field(description="Of the voice.")
+    characters: int = Field(description="Those that would be charged.")
+    price: float = Field(description="USD.")
+    estimated_seconds: float
+
+
+@router.post("/tts/explain", summary="Show what would be spoken, free of charge")
+async def explain(body: ExplainBody, principal: PrincipalDep, speech: SpeechDep) -> Explanation:
+    pipeline = speech.synthesis.pipeline
+    plan = await pipeline.plan(body.to_request(principal.workspace_id))
+    explained = await pipeline.explain(plan)
+    passages, characters = plan.passages, speech.synthesis.characters(plan)
+    sentences = [
+        SpokenSentence(
+            text=chunk.text,
+            language=chunk.language,
+            voice_id=passages[chunk.passage].voice.voice.voice_id,
+            phonemes=phonemes or None,
+        )
+        for chunk, phonemes in explained
+    ]
+    seconds = sum(one.pause_s or one.gap_s / one.speed for one in passages) + sum(
+        spoken_length(chunk.text) / LETTERS_PER_S / passages[chunk.passage].speed
+        for chunk, _ in explained
+    )
+    return Explanation(
+        sentences=sentences,
+        voice_id=plan.voice.voice.voice_id,
+        language=plan.voice.voice.language,
+        characters=characters,
+        price=to_usd(speech.billing.cost("tts", characters)),
+        estimated_seconds=round(seconds, 1),
+    )

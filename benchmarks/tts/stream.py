@@ -20,7 +20,7 @@ from models.base import VoiceInfo
 from models.registry import TTS, load_model
 from models.tts.base import SynthesisRequest, TTSEngine
 from models.weights.store import WeightStore
-from pipelines.text.chunking import FirstChunkPolicy, read_chunks
+from pipelines.text.chunking import Chunker, FirstChunkPolicy, read_chunks
 
 SENTENCE = "The quick brown fox jumps over the lazy dog today. "
 SIZES = (50, 5000)
@@ -59,7 +59,7 @@ def compare(
     text = (SENTENCE * (characters // len(SENTENCE) + 1))[:characters]
     piece = next(
         read_chunks(
-            text, languages=frozenset({"en"}), language="en", first_chunk_policy=FirstChunkPolicy()
+            text, languages=frozenset({"en"}), language="en", chunker=Chunker(FirstChunkPolicy())
         )
     )
     request = SynthesisRequest(piece.text, voice.key, "en")

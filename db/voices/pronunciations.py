@@ -4,11 +4,11 @@ from datetime import datetime
 from uuid import UUID, uuid4
 
 from sqlalchemy import LargeBinary
-from sqlmodel import Field, Session, SQLModel, col, delete, select
+from sqlmodel import Field, SQLModel, col, select
 from sqlmodel.sql.expression import SelectOfScalar
 
 from db.accounts import workspace_reference
-from db.database import UtcDateTime, change_rows, utc_now
+from db.database import UtcDateTime, utc_now
 
 
 class PronunciationDictionary(SQLModel, table=True):
@@ -30,10 +30,3 @@ def dictionaries_of(workspace_id: int) -> SelectOfScalar[PronunciationDictionary
     table = PronunciationDictionary
     query = select(table).where(col(table.workspace_id) == workspace_id)
     return query.order_by(col(table.name), col(table.id))
-
-
-def delete_dictionary(session: Session, workspace_id: int, dictionary_id: UUID) -> bool:
-    """False when there is no such dictionary."""
-    table = PronunciationDictionary
-    ours = (col(table.workspace_id) == workspace_id, col(table.id) == dictionary_id)
-    return change_rows(session, delete(table).where(*ours)) > 0

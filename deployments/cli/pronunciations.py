@@ -32,9 +32,9 @@ def takes_text(command: Callable[..., None]) -> Callable[..., None]:
             text = (file or sys.stdin).read()
         if not text.strip():
             raise click.UsageError("there is no text to speak")
-        if ssml and not SSML.match(text):
-            text = f"<speak>{text}</speak>"
         service = click.get_current_context().ensure_object(ServiceClient)
+        if ssml and not SSML.match(text):
+            text, service.added = f"<speak>{text}</speak>", len("<speak>")
         options["pronunciations"] = [find(service, one) for one in options["pronunciations"]]
         command(text=text, **options)
 
@@ -70,16 +70,6 @@ def explain(service: ServiceClient, /, **asked: Any) -> None:
 @click.group()
 def pronunciations() -> None:
     """Dictionaries of how words are spoken."""
-
-
-@pronunciations.command("list")
-@pass_service
-def list_dictionaries(service: ServiceClient) -> None:
-    """List the dictionaries."""
-    found = service.ask("GET", PATH)
-    cells = ("name", "size", "version", "id")
-    rows = (tuple(str(one[cell]) for cell in cells) for one in found["data"])
-    service.show_rows(found, "NAME, ENTRIES, VERSION, ID", rows)
 
 
 @pronunciations.command("create")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
@@ -49,6 +50,8 @@ def store(url: str, key: str) -> None:
 class ServiceClient:
     """Requests with the user's key. Their failures end the program with one sentence."""
 
+    added = 0  # characters before the user's text in its first line: places in it are without them
+
     def __init__(self, url: str | None, key: str | None, as_json: bool) -> None:
         known = stored() if url is None or key is None else {}
         self.url = (url or known.get("url") or DEFAULT_URL).rstrip("/")
@@ -64,7 +67,9 @@ class ServiceClient:
         try:
             yield
         except ServiceError as error:
-            message = str(error)
+            message = re.sub(
+                r"(?<=: line 1, column )\d+", lambda at: str(int(at[0]) - self.added), str(error)
+            )
             if error.retry_after_s is not None:
                 message += f"; try again in {error.retry_after_s:g} s"
             if error.status == 401:

@@ -74,7 +74,7 @@ class CorrectionRules:
         if known < _ENGLISH_SHARE * len(words):
             return False
         # With an expected language lingua needs its small models only.
-        return paragraph_language(text, _ALL_LANGUAGES, "en", None) == "en"
+        return paragraph_language(text, _ALL_LANGUAGES, "en") == "en"
 
     def _is_known(self, word: str) -> bool:
         plain = word.replace("’", "'").split("'")[0]

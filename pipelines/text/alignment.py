@@ -5,14 +5,16 @@ span between those that do.
 """
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
+from difflib import Match, SequenceMatcher
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
 from pipelines.text.normalisation.normaliser import normalise
 from pipelines.text.segmentation import LONGEST_RUN, Unit, is_speakable, spans
+
+FAR_WORDS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ def _groups(heard: Sequence[Unit], keys: Sequence[str], language: str) -> list[_
         alone += said
         unit_of += [index] * len(said)
     owners: list[int | None] = [None] * len(keys)  # the unit that each token belongs to; in order
-    for block in SequenceMatcher(None, alone, keys, autojunk=False).get_matching_blocks():
+    for block in _anchors(alone, keys):
         owners[block.b : block.b + block.size] = unit_of[block.a : block.a + block.size]
     as_written.add(len(heard))  # the end
     groups: list[_Group] = []
@@ -127,6 +129,19 @@ def _groups(heard: Sequence[Unit], keys: Sequence[str], language: str) -> list[_
         elif owner < len(heard):
             groups.append(_Group([*between.units, owner], [*between.tokens, token]))
     return groups
+
+
+def _anchors(alone: Sequence[str], keys: Sequence[str]) -> Iterator[Match]:
+    """What is the same in both, less a single word that belongs elsewhere: one that leaves
+    FAR_WORDS more of one on its one side, and of the other on its other side."""
+    blocks = SequenceMatcher(None, alone, keys, autojunk=False).get_matching_blocks()
+    around = zip([Match(0, 0, 0), *blocks[:-1]], blocks, [*blocks[1:], blocks[-1]], strict=True)
+    for before, block, after in around:
+        missing_before = (block.b - before.b) - (block.a - before.a)
+        missing_after = (after.b - block.b) - (after.a - block.a)
+        is_far = min(abs(missing_before), abs(missing_after)) >= FAR_WORDS
+        if block.size != 1 or not is_far or missing_before * missing_after > 0:
+            yield block
 
 
 def _share(weights: Sequence[int], said: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

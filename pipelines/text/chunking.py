@@ -107,38 +107,28 @@ class FirstChunkPolicy:
     # How much longer than that the rest of a sentence may be before it is cut between words.
     sentence_slack: float = 2.0
 
-    @property
-    def unsplit_limit(self) -> int:
-        """The length up to which a first sentence is only cut at clauses."""
-        return self.max_length * 3 // 2
-
 
 def read_chunks(
     text: str,
     *,
     languages: frozenset[str],
-    language: str | None,
+    language: str,
     words: bool = False,
-    first_chunk_policy: FirstChunkPolicy | None = None,
     chunker: "Chunker | None" = None,
     read: ReadText | None = None,
 ) -> Iterator[TextChunk]:
     """The chunks of `text`, each computed when it is requested; blocking.
 
     `language` is that of the voice: a paragraph that is clearly in another one of `languages` is
-    spoken in that. Without it the language of each paragraph is detected. `words` aligns every
-    chunk with the caller's words; `first_chunk_policy` makes the first chunks short. Yields nothing
-    for a text without anything to speak. Passages of one text share a `chunker`; what is `read` of
-    one knows the places of its words.
+    spoken in that. `words` aligns every chunk with the caller's words. Yields nothing for a text
+    without anything to speak. Passages of one text share a `chunker`, whose policy makes the first
+    chunks short; what is `read` of one knows the places of its words.
     """
-    chunker = chunker or Chunker(first_chunk_policy)
-    before = language
+    chunker = chunker or Chunker()
     for paragraph in paragraphs(text, words=words, read=read):
-        spoken_in = paragraph_language(paragraph.text, languages, language, before)
+        spoken_in = paragraph_language(paragraph.text, languages, language)
         chunks = chunker.chunks(paragraph, spoken_in)
-        for chunk in _mark_last(chunks, ends_paragraph=True):
-            yield chunk
-            before = spoken_in
+        yield from _mark_last(chunks, ends_paragraph=True)
 
 
 def _mark_last(chunks: Iterable[TextChunk], *, ends_paragraph: bool) -> Iterator[TextChunk]:
@@ -155,7 +145,7 @@ def _mark_last(chunks: Iterable[TextChunk], *, ends_paragraph: bool) -> Iterator
 class Chunker:
     """Cuts paragraphs into chunks, short ones first under a policy."""
 
-    def __init__(self, policy: FirstChunkPolicy | None) -> None:
+    def __init__(self, policy: FirstChunkPolicy | None = None) -> None:
         self._policy = policy  # None once chunks may be whole sentences
         self._last_length = 0  # of the last chunk under the policy
 
@@ -236,9 +226,9 @@ class Chunker:
         if self._policy and (target := self._target_length()):
             if is_rest and length <= target.most:
                 return len(window)
-            limit = self._policy.unsplit_limit
-            if self._last_length:
-                limit = int(self._policy.sentence_slack * target.most)
+            # Up to here a sentence is only cut at clauses.
+            slack = self._policy.sentence_slack if self._last_length else 1.5
+            limit = int(slack * target.most)
             careful = is_rest and length <= limit
             worst = Rank.CONJUNCTION if careful or not language_words(language).bound else Rank.WORD
             cut = best_cut(window, target, language, worst)

@@ -57,19 +57,14 @@ def detect_language(text: str, offered: Set[str]) -> str:
     return _by_ngrams(sample, candidates, candidates[0])
 
 
-def paragraph_language(text: str, offered: Set[str], usual: str | None, before: str | None) -> str:
+def paragraph_language(text: str, offered: Set[str], expected: str) -> str:
     """The language that one paragraph is spoken in.
 
-    `usual` is that of the voice: it stands unless the paragraph is clearly in another one of
-    `offered`, by its script or by enough letters that leave no doubt. Without it the language is
-    detected, and a short paragraph is in that of the one before (`before`).
+    `expected` is that of the voice: it stands unless the paragraph is clearly in another one of
+    `offered`, by its script or by enough letters that leave no doubt.
     """
     sample = text[:PARAGRAPH_SAMPLE]
-    expected = usual or before
     script = _script_languages(sample)
-    letters = sum(map(str.isalpha, sample))
-    if expected is None or (usual is None and letters >= _LETTERS):
-        return detect_language(sample, offered)
     if script is None:
         return expected
     if expected in ("ja", "zh") and {"ja", "zh"} >= set(script):
@@ -81,7 +76,7 @@ def paragraph_language(text: str, offered: Set[str], usual: str | None, before: 
         return expected
     if script != _LATIN:
         return detect_language(sample, offered)
-    if letters < _LETTERS_OF_SCRIPT:
+    if sum(map(str.isalpha, sample)) < _LETTERS_OF_SCRIPT:
         return expected
     likely = FALLBACK if FALLBACK in candidates else detect_language(sample, frozenset(candidates))
     return _clear_latin(sample, offered, likely)

@@ -7,7 +7,6 @@ X-SAMPA: J. C. Wells, "Computer-coding the IPA" (1995). PLS: Pronunciation Lexic
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from functools import cache
 from typing import Any, Literal, Self
 from xml.etree import ElementTree
 
@@ -22,16 +21,10 @@ _TOKEN = re.compile(
     "(?:[^\\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"
     "|[\u0300-\u036f\u0900-\u0dff])+|\\S"
 )
-
-
 _LANGUAGE, _CASE = "{urn:antiphon}language", "{urn:antiphon}case-sensitive"
 _LANG = "{http://www.w3.org/XML/1998/namespace}lang"
-
-
-@cache
-def _x_sampa() -> tuple[dict[str, str], re.Pattern[str]]:
-    table = load_yaml(TypeAdapter(dict[str, str]), "x_sampa")
-    return table, re.compile("|".join(map(re.escape, sorted(table, key=len, reverse=True))))
+_X_SAMPA = load_yaml(TypeAdapter(dict[str, str]), "x_sampa")
+_X_SAMPA_SIGN = re.compile("|".join(map(re.escape, sorted(_X_SAMPA, key=len, reverse=True))))
 
 
 def to_ipa(phonemes: str, alphabet: str) -> str:
@@ -39,8 +32,7 @@ def to_ipa(phonemes: str, alphabet: str) -> str:
     if alphabet not in ("ipa", "x-sampa"):
         raise ValueError("alphabet: ipa or x-sampa")
     if alphabet == "x-sampa":
-        table, signs = _x_sampa()
-        phonemes = signs.sub(lambda sign: table[sign[0]], phonemes)
+        phonemes = _X_SAMPA_SIGN.sub(lambda sign: _X_SAMPA[sign[0]], phonemes)
     if not any(map(str.isalpha, phonemes.strip("ˈˌː"))):
         raise ValueError("the phonemes have no sound")
     return phonemes
@@ -77,9 +69,8 @@ class Lexicon:
 
     def __init__(self, entries: Iterable[Pronunciation]) -> None:
         """An entry comes before others of the same words that follow."""
-        self._entries: dict[
-            tuple[bool, tuple[str, ...], str | None], tuple[int, Pronunciation]
-        ] = {}
+        # By whether case counts, the words and the language.
+        self._entries: dict[tuple[object, ...], tuple[int, Pronunciation]] = {}
         self._lengths: defaultdict[str, set[int]] = defaultdict(set)  # by first word, folded
         for number, entry in enumerate(entries):
             words = _TOKEN.findall(entry.grapheme)

@@ -25,7 +25,7 @@ _NAMED = "ʽ-˿ᴀ-ᶿ⁰-₟℀-ℕ℘-⅏∀-⋿\u0d58-\u0d5e\u0d70-\u0d78"
 _WS = ("ww", "WW", "Ww", "wW")  # in a row; in a word it is a sound, and alone a word of Polish
 _SPELLED = re.compile("[Ww]{2,}")
 _SAID_LONGER = re.compile(rf"(\d)|([{_NAMED}])|[$€£¥₹%&@/=#+]|{_WIDE.pattern}")
-_MAY_BE_LONG = re.compile(rf"[\d$€£¥₹₩₽৳₺₴¢%٪&@/=+_#<>×÷±§°²³ºª¼-¾⅐-⅞Ⅰ-ↈ①-⓿{_NAMED}]")
+_MAY_BE_LONG = re.compile(rf"[\d$€£¥₹₩₽৳₺₴₪₱₫¢%٪&@/=+_#<>×÷±§°²³ºª¼-¾⅐-⅞Ⅰ-ↈ①-⓿{_NAMED}]")
 _SIGNS = frozenset("$€£¥₹%&@/=#+")
 _ENDS = "!?…։؟۔।॥။។።፧‼‽⁇⁈⁉。！？｡"  # of sentences, beside the full stop
 _SENTENCE_END = re.compile(rf"""[.{_ENDS}]+["'”’»」』)\]]*\s|[。！？]+""")

@@ -8,7 +8,7 @@ from sqlmodel import Session, col
 
 from db.accounts import lock_workspace
 from db.database import Database, page_of, utc_now
-from db.voices.pronunciations import PronunciationDictionary, delete_dictionary, dictionaries_of
+from db.voices.pronunciations import PronunciationDictionary, dictionaries_of
 from pipelines.errors import InvalidRequest, NotFound
 from pipelines.storage.encryption import Encryption
 from pipelines.tasks import TtlCache
@@ -95,9 +95,11 @@ class Dictionaries:
         return saved
 
     async def delete(self, workspace_id: int, dictionary_id: str) -> None:
-        identity = parse_id(dictionary_id)
-        if not identity or not await self._database.run(delete_dictionary, workspace_id, identity):
-            raise NotFound(_NO_DICTIONARY)
+        def drop(session: Session) -> None:
+            row, _ = self._open(session, workspace_id, dictionary_id)
+            session.delete(row)
+
+        await self._database.run(drop)
         self._lexicons.forget_if(lambda key, _: key[0] == workspace_id)
 
     async def lexicon(self, workspace_id: int, which: tuple[DictionaryRef, ...]) -> Lexicon:

@@ -33,15 +33,12 @@ class SpeechPayment(Protocol):
     @property
     def has_sounded(self) -> bool:
         """Whether any chunk was counted."""
-        ...
 
     async def count(self, chunk: SpokenChunk, *, is_sent: bool = True) -> None:
         """Call it before the chunk is sent."""
-        ...
 
     async def complete(self) -> None:
         """The whole text was spoken."""
-        ...
 
 
 class ChargedSynthesis(Protocol):
@@ -56,13 +53,11 @@ class ChargedSynthesis(Protocol):
 
     def characters(self, plan: SpeechPlan) -> int:
         """How many are charged."""
-        ...
 
     def pay(
         self, workspace_id: int, operation: Operation, plan: SpeechPlan
     ) -> AbstractAsyncContextManager[SpeechPayment]:
         """Raises InsufficientCredit or DatabaseUnavailable."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +186,14 @@ class PaidSpeech:
                 with self._copying():
                     file = await asyncio.to_thread(self.copy.finish)
             url = None if file is None else await self._store(file)
-            events.append(self._completed(file.duration_s if file else self.spoken_s, url))
+            data: dict[str, Any] = {
+                "id": self.charge.operation,
+                "text": self.text,
+                "voice_id": self.voice_id,
+                "audio_url": url,
+                "duration": round(file.duration_s if file else self.spoken_s, 6),
+            }
+            events.append(NewEvent("tts.completed", data))
         await capture(self.charge.units, *events)
 
     @contextmanager
@@ -217,13 +219,3 @@ class PaidSpeech:
             logger.warning("speech_not_kept", exc_info=True)
             return None
         return self.files.url(file_id, workspace_id, URL_LASTS_S)
-
-    def _completed(self, duration_s: float, url: str | None) -> NewEvent:
-        data: dict[str, Any] = {
-            "id": self.charge.operation,
-            "text": self.text,
-            "voice_id": self.voice_id,
-            "audio_url": url,
-            "duration": round(duration_s, 6),
-        }
-        return NewEvent("tts.completed", data)

@@ -23,6 +23,7 @@ from pipelines.tasks import iterate_in_thread
 from pipelines.text.chunking import FirstChunkPolicy, TextChunk
 from pipelines.text.language_detection import detect_language
 from pipelines.text.lexicon import Lexicon
+from pipelines.text.markup import Token
 from pipelines.text.segmentation import clean
 from pipelines.text.spoken_length import COUNTED, LETTERS_PER_S, most_spoken, spoken_lengths
 from pipelines.tts.dictionaries import Dictionaries
@@ -52,14 +53,6 @@ SWAPS = 3  # of a model, that one request survives
 _DETECTED_CHARACTERS = 1000
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Speech:
-    """What is known of the synthesised speech of a text."""
-
-    voice: AvailableVoice
-    words: tuple[TimedWord, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +99,24 @@ class SpeechPipeline:
         Raises VoiceNotFound, VoiceNotReady, NothingToSpeak, InvalidRequest (the speech would be too
         long), EngineLost or DatabaseUnavailable.
         """
-        asked_at = time.monotonic()
+        asked_at, directory = time.monotonic(), self.directory
+        tokens = [Token(0, text=request.text)]
+        language = ""
+        if not request.is_plain:
+            tokens, language = await asyncio.to_thread(parse, request)
+        named = await directory.find(request.voice_id, request.voice, request.workspace_id)
+        voice = named
+        if voice is None:
+            offered = await directory.voices()
+            text = "".join(token.text for token in tokens)
+            language = request.language or language or await language_of(text, offered)
+            voice = directory.default(language, offered)
         passages: tuple[SpokenPassage, ...]
         if request.is_plain:
-            voice = await self.directory.find(request.voice_id, request.voice, request.workspace_id)
-            if voice is None:
-                offered = await self.directory.voices()
-                language = request.language or await language_of(request.text, offered)
-                voice = self.directory.default(language, offered)
             passages = (SpokenPassage(voice, request.text, request.speed, request.pitch),)
         else:
-            voice, passages = await self._read(request)
+            passages = await self._read(request, tokens, voice)
+            voice = named or (passages[0].voice if passages else voice)
         letters = await self._count(request, passages)
         policy = self._first_chunk_policy(voice) if early_start else None
         rest = chunks_of(passages, words=request.timings, policy=policy)
@@ -126,25 +126,18 @@ class SpeechPipeline:
         return SpeechPlan(request, voice, early_start, first, rest, letters, asked_at, passages)
 
     async def _read(
-        self, request: SpeechRequest
-    ) -> tuple[AvailableVoice, tuple[SpokenPassage, ...]]:
-        """The passages of a text that is not plain, and the voice of what names none."""
+        self, request: SpeechRequest, tokens: Sequence[Token], usual: AvailableVoice
+    ) -> tuple[SpokenPassage, ...]:
+        """The passages of a text that is not plain; `usual` is the voice of what names none."""
         directory, workspace_id = self.directory, request.workspace_id
-        tokens, language = await asyncio.to_thread(parse, request)
         names = {token.attributes.get("name") for token in tokens if token.name == "voice"}
         voices = {name: await directory.find_named(name, workspace_id) for name in names if name}
-        voice = await directory.find(request.voice_id, request.voice, workspace_id)
-        offered = await directory.voices()
-        text = "".join(token.text for token in tokens)
-        language = request.language or language or await language_of(text, offered)
-        usual = voice or directory.default(language, offered)
         lexicon: Lexicon | None = None
         if request.pronunciations and self._dictionaries and workspace_id is not None:
             lexicon = await self._dictionaries.lexicon(workspace_id, request.pronunciations)
-        default = partial(directory.default, offered=offered)
+        default = partial(directory.default, offered=await directory.voices())
         reader = PassageReader(request, usual, voices, default, lexicon)
-        passages = await asyncio.to_thread(reader.read, tokens)
-        return voice or (passages[0].voice if passages else usual), passages
+        return await asyncio.to_thread(reader.read, tokens)
 
     async def _count(self, request: SpeechRequest, passages: Sequence[SpokenPassage]) -> int:
         """The letters that the text is spoken with, as `SpeechPlan.letters`, and those that could
@@ -208,10 +201,10 @@ class SpeechPipeline:
         plan: SpeechPlan,
         write: Callable[[AudioChunk], object],
         heard: Callable[[SpokenChunk], object] = lambda chunk: None,
-    ) -> Speech:
-        """The whole text at once, its loudness measured over all of it; memory does not grow with
-        its length. `write` takes it in blocks, in a thread; `heard` gets each chunk before, as the
-        engine returns it. Raises as `stream`."""
+    ) -> tuple[TimedWord, ...]:
+        """Speaks the whole text at once, its loudness measured over all of it; memory does not grow
+        with its length. `write` takes it in blocks, in a thread; `heard` gets each chunk before, as
+        the engine returns it. Returns the words. Raises as `stream`."""
         return await self._replan_after_swap(plan, lambda one: self._speak(one, write, heard))
 
     async def _replan_after_swap(
@@ -236,7 +229,7 @@ class SpeechPipeline:
         plan: SpeechPlan,
         write: Callable[[AudioChunk], object],
         heard: Callable[[SpokenChunk], object],
-    ) -> Speech:
+    ) -> tuple[TimedWord, ...]:
         words: list[TimedWord] = []
         loop, threads = asyncio.get_running_loop(), self._threads.executor(owner=plan.request.owner)
         watermark = self.choose_watermark(*(one.voice for one in plan.passages))
@@ -250,7 +243,7 @@ class SpeechPipeline:
                 raise InvalidRequest(_NO_SOUND)
             async for _ in iterate_in_thread(spool.write_all(write), threads):
                 pass  # a client that has left stops it here
-        return Speech(plan.voice, tuple(words))
+        return tuple(words)
 
     async def stream(self, plan: SpeechPlan) -> AsyncGenerator[SpokenChunk, None]:
         """Yields speech as soon as the engine returns it; closing it stops the work.
@@ -276,13 +269,15 @@ class SpeechPipeline:
             raise
 
     def _open(self, plan: SpeechPlan, *, is_file: bool = False) -> "SynthesisRun":
-        """Opens the run; the spool enhances and watermarks the speech of a file as a whole."""
+        """Opens the run; the spool enhances and watermarks the speech of a file as a whole, several
+        voices after each: those of one script differ by 5.3 LU, and then by 1.2 LU."""
         request, voice = plan.request, plan.voice
         scheduler = self._schedulers[voice.model_name]
         clock = PlaybackClock(scheduler, is_played=not is_file, asked_at=plan.asked_at)
         passages = plan.passages
         voices = [passage.voice for passage in passages]
-        is_enhanced = request.enhance and not is_file
+        is_alone = len({one.voice.voice_id for one in voices}) == 1
+        is_enhanced = request.enhance and not (is_file and is_alone)
         processor = SpeechProcessor(
             passages,
             enhance=partial(StreamEnhancer, self.levels) if is_enhanced else None,
@@ -305,7 +300,7 @@ class SpeechPipeline:
         custom = None if chunk is None else plan.passages[chunk.passage].voice.custom
         if custom is not None and self._custom is not None:
             mine, voice_id = plan.request.workspace_id or 0, custom.info.voice_id
-            if await self._custom.find(mine, voice_id=voice_id) is None:
+            if await self._custom.find(mine, voice_id) is None:
                 raise VoiceNotFound("the voice was deleted, or is no longer shared")
         return chunk
 

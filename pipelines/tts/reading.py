@@ -29,7 +29,13 @@ SPEEDS, PITCHES, VOLUMES_DB = (0.25, 4.0), (0.5, 2.0), (-60.0, 12.0)
 ENGINE_SPEEDS = (0.5, 2.0)  # of engines that change the tempo; beyond it the audio is stretched
 
 _DOCUMENT = re.compile(r"\s*(?:<\?xml[^>]*\?>\s*)?<speak[\s/>]")
-_BREAK = re.compile(r"""<break\s+time\s*=\s*(["'])(\d{1,5}(?:\.\d{1,3})?m?s)\1\s*/>""")
+_BREAK = re.compile(
+    r"""<break\s+time\s*=\s*(?P<quote>["'])(?P<time>\d{1,5}(?:\.\d{1,3})?m?s)(?P=quote)\s*/>"""
+    # In brackets, unless it is quoted, a link or part of a word.
+    r"""|(?<![^\s.,;:!?…。，、；：！？—–-])\[(?:(?:(?P<kind>(?i:short|medium|long)) )?"""
+    r"""(?i:pause)|(?i:pause)[ :](?P<length>\d{1,5}(?:\.\d{1,3})?m?s))\](?![(\[:\]"'`’”*_])"""
+)
+_STRENGTHS = {"short": "weak", "medium": "medium", "long": "x-strong"}  # of those in brackets
 _VALUE = re.compile(r"([+-]?)(\d{1,4}(?:\.\d{1,4})?)(%|st|dB|ms|s|)")
 _LETTER = re.compile(r"\s+|&[^;]*;|.")
 _MANNERS = {"p": PARAGRAPH_PAUSE_S, "s": SENTENCE_PAUSE_S, "prosody": 0.0, "emphasis": 0.0}
@@ -87,7 +93,7 @@ class SpeechRequest:
     @property
     def is_plain(self) -> bool:
         """Whether it is read as it is."""
-        is_marked = "<break" in self.text or (self.takes_ssml and is_ssml(self.text))
+        is_marked = any(_breaks(self.text)) or (self.takes_ssml and is_ssml(self.text))
         return not (is_marked or self.script or self.pronunciations)
 
 
@@ -153,11 +159,24 @@ def _tokens(text: str, *, takes_ssml: bool) -> tuple[list[Token], str]:
             raise fault("text", text, speak[1].start, "there is another <speak> around it")
         return [one for one in tokens if one not in speak], _language(speak[0].attributes) or ""
     tokens, position = [], 0
-    for found in _BREAK.finditer(text):
+    for found in _breaks(text):
         tokens.append(Token(position, text=text[position : found.start()]))
-        tokens.append(Token(found.start(), "break", {"time": found[2]}))
+        time = found["time"] or found["length"]
+        kind = (found["kind"] or "medium").lower()
+        given = {"time": time} if time else {"strength": _STRENGTHS[kind]}
+        tokens.append(Token(found.start(), "break", given))
         position = found.end()
     return [*tokens, Token(position, text=text[position:])], ""
+
+
+def _breaks(text: str) -> Iterator[re.Match[str]]:
+    """Those of a plain text: elements, and pauses in brackets outside of code."""
+    in_code, position = 0, 0
+    for found in _BREAK.finditer(text):
+        in_code += text.count("`", position, found.start())
+        position = found.start()
+        if found["time"] or in_code % 2 == 0:
+            yield found
 
 
 class PassageReader:

@@ -182,26 +182,21 @@ class ContextWire(Protocol):
 
     def audio(self, chunk: EncodedChunk) -> str:
         """A chunk of speech."""
-        ...
 
     def rest(self, spoken_s: float) -> str | None:
         """The words held back until the end of a flush, which may have failed.
 
         `spoken_s` is the length of all audio of the context's voice.
         """
-        ...
 
     def flushed(self) -> str:
         """A flush succeeded."""
-        ...
 
     def closed(self) -> str:
         """The last event of the context."""
-        ...
 
     def error(self, error: Exception) -> str:
         """A flush failed; the context stays open."""
-        ...
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,26 +33,18 @@ class TimedWord:
     text_end: int
     mark: str = ""  # the name of a mark of SSML, which is no word
 
-    def as_json(self) -> dict[str, Any]:
-        """The word as responses list it, to the millisecond."""
-        return {
-            "word": self.word,
-            "start": round(self.start_s, 3),
-            "end": round(self.end_s, 3),
-            "text_start": self.text_start,
-            "text_end": self.text_end,
-        }
-
 
 def timings_json(words: Sequence[TimedWord]) -> dict[str, Any]:
-    """`words`, and `marks` where there are some."""
-    marks = [
-        {"mark": one.mark, "time": round(one.start_s, 3), "text_start": one.text_start}
-        for one in words
-        if one.mark
-    ]
-    shown = {"words": [word.as_json() for word in words if not word.mark]}
-    return shown | {"marks": marks} if marks else shown
+    """`words`, and `marks` where there are some, as responses list them, to the millisecond."""
+    shown: dict[str, list[dict[str, Any]]] = {"words": []}
+    for one in words:
+        start, place = round(one.start_s, 3), {"text_start": one.text_start}
+        if one.mark:
+            shown.setdefault("marks", []).append({"mark": one.mark, "time": start, **place})
+        else:
+            times = {"word": one.word, "start": start, "end": round(one.end_s, 3)}
+            shown["words"].append({**times, **place, "text_end": one.text_end})
+    return shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +60,19 @@ class VoiceLevels:
     """The loudness of each voice, measured over its speech."""
 
     def __init__(self) -> None:
-        self._heard: dict[tuple[str, str], tuple[float, float]] = {}  # LUFS, and seconds of it
+        self._heard: dict[str, tuple[float, float]] = {}  # LUFS and seconds of it, by id
 
     def of(self, voice: AvailableVoice) -> float | None:
         """LUFS; None for a voice that has not spoken yet."""
-        heard = self._heard.get(_name(voice))
+        heard = self._heard.get(voice.voice.voice_id)
         return None if heard is None else heard[0]
 
     def learn(self, voice: AvailableVoice, lufs: float, duration_s: float) -> None:
         """Adds a measurement over `duration_s` > 0."""
-        before_lufs, before_s = self._heard.get(_name(voice), (0.0, 0.0))
+        before_lufs, before_s = self._heard.get(voice.voice.voice_id, (0.0, 0.0))
         total_s = before_s + duration_s
         level = (before_lufs * before_s + lufs * duration_s) / total_s
-        self._heard[_name(voice)] = (level, min(total_s, _MOST_REMEMBERED_S))
+        self._heard[voice.voice.voice_id] = (level, min(total_s, _MOST_REMEMBERED_S))
 
 
 class StreamEnhancer:
@@ -249,7 +241,7 @@ class ChunkShaper:
         self._matcher = WordMatcher(text_chunk.words)
         self._trimmer: effects.SeamTrimmer | None = None
         self._unstretched: list[Pcm] = []
-        self._words: list[ChunkWord] = []  # matched, and not returned yet
+        self._words: list[TimedWord] = []  # matched, and not returned yet
         self._heard = 0  # samples from the engine
         self._given = 0  # samples returned
         self._ended = False
@@ -274,7 +266,7 @@ class ChunkShaper:
     def words(self, begins_s: float) -> tuple[TimedWord, ...]:
         """Words that begin in the audio returned so far, each once; the chunk begins at `begins_s`.
 
-        After its end all words are returned.
+        The last waits for its end, from which silence may be trimmed. Then all are returned.
         """
         if self._trimmer is None:
             return ()
@@ -286,19 +278,9 @@ class ChunkShaper:
             end_s = max(0.0, word.end_s - trimmed_s) / self._tempo
             if self._ended:  # silence was trimmed off the end
                 start_s, end_s = min(start_s, given_s), min(end_s, given_s)
-            elif start_s >= given_s:
+            elif start_s >= given_s or (end_s > given_s and not self._matcher.waiting):
                 break
-            source = word.source
-            begun.append(
-                TimedWord(
-                    source.word,
-                    begins_s + start_s,
-                    begins_s + end_s,
-                    source.start,
-                    source.end,
-                    source.mark,
-                )
-            )
+            begun.append(replace(word, start_s=begins_s + start_s, end_s=begins_s + end_s))
         del self._words[: len(begun)]
         return tuple(begun)
 
@@ -328,24 +310,16 @@ class ChunkShaper:
         return effects.stretch(whole, self.sample_rate, tempo=self._tempo, pitch=self._pitch)
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkWord:
-    """A word of the caller and its times, from the start of the engine's audio of the chunk."""
-
-    source: SourceWord
-    start_s: float
-    end_s: float
-
-
 class WordMatcher:
     """Matches the words of one text chunk; one written word may be spoken as several.
 
-    A word without times from the engine is placed by its share of the letters.
+    Times count from the start of the engine's audio of the chunk. A word without times from the
+    engine is placed by its share of the letters.
     """
 
     def __init__(self, words: Sequence[SourceWord]) -> None:
-        self._waiting = deque(words)
-        self._spoken: list[WordTime] = []  # seconds from the start of the chunk
+        self.waiting = deque(words)  # whose times are not known yet
+        self._spoken: list[WordTime] = []
         self._placed_to = 0  # offset into the text of the chunk, and its time
         self._placed_s = 0.0
 
@@ -356,69 +330,52 @@ class WordMatcher:
             for one in words
         ]
 
-    def matched(self) -> list[ChunkWord]:
+    def matched(self) -> list[TimedWord]:
         """Words whose times are now known, in order, each once."""
-        known: list[ChunkWord] = []
-        while self._waiting and self._spoken:
-            if self._spoken[-1].text_end < self._waiting[0].spoken_end:
+        known: list[TimedWord] = []
+        while self.waiting and self._spoken:
+            if self._spoken[-1].text_end < self.waiting[0].spoken_end:
                 break
-            source = self._waiting.popleft()
             # A word that is not spoken, for instance since a later one already is, has no duration.
-            nowhere = ChunkWord(source, self._placed_s, self._placed_s)
-            known.append(self._keep(self._match(source) or nowhere))
+            known.append(self._take(self._placed_s, self._placed_s))
         return known
 
-    def finish(self, start_s: float, end_s: float) -> list[ChunkWord]:
+    def finish(self, start_s: float, end_s: float) -> list[TimedWord]:
         """All other words of a chunk whose speech lasts from `start_s` to `end_s`."""
-        known: list[ChunkWord] = []
-        end = max([self._placed_to, *(word.spoken_end for word in self._waiting)])
+        known: list[TimedWord] = []
+        end = max([self._placed_to, *(word.spoken_end for word in self.waiting)])
         begin, begin_s = self._placed_to, max(self._placed_s, start_s)
-        rest_s = max(0.0, end_s - begin_s)
-        per_character = rest_s / (end - begin) if end > begin else 0.0
-        while self._waiting:
-            source = self._waiting.popleft()
-            found = self._match(source)
-            if found is None:
-                found = ChunkWord(
-                    source,
-                    begin_s + max(0, source.spoken_start - begin) * per_character,
-                    begin_s + max(0, source.spoken_end - begin) * per_character,
-                )
-            known.append(self._keep(found))
+        per_character = max(0.0, end_s - begin_s) / max(1, end - begin)
+        while self.waiting:
+            places = self.waiting[0].spoken_start, self.waiting[0].spoken_end
+            known.append(
+                self._take(*(begin_s + max(0, place - begin) * per_character for place in places))
+            )
         return known
 
-    def _match(self, source: SourceWord) -> ChunkWord | None:
-        """The time from the start of its first spoken word to the end of its last."""
+    def _take(self, start_s: float, end_s: float) -> TimedWord:
+        """The next word, from the start of its first spoken word to the end of its last; at the
+        given times without those. Times are monotonic, even if an engine's are not."""
+        source = self.waiting.popleft()
         spoken = [
             one
             for one in self._spoken
             if one.text_start < source.spoken_end and one.text_end > source.spoken_start
         ]
-        if not spoken:
-            return None
-        return ChunkWord(
-            source,
-            _time_at(spoken[0], max(source.spoken_start, spoken[0].text_start)),
-            _time_at(spoken[-1], min(source.spoken_end, spoken[-1].text_end)),
-        )
-
-    def _keep(self, word: ChunkWord) -> ChunkWord:
-        """Makes times monotonic, even if an engine's are not."""
-        start_s = max(word.start_s, 0.0)
-        word = ChunkWord(word.source, start_s, max(word.end_s, start_s))
-        self._placed_to = max(self._placed_to, word.source.spoken_end)
-        self._placed_s = max(self._placed_s, word.end_s)
-        self._spoken = [one for one in self._spoken if one.text_end > word.source.spoken_end]
-        return word
+        if spoken:
+            start_s = _time_at(spoken[0], max(source.spoken_start, spoken[0].text_start))
+            end_s = _time_at(spoken[-1], min(source.spoken_end, spoken[-1].text_end))
+        start_s = max(start_s, 0.0)
+        end_s = max(end_s, start_s)
+        self._placed_to = max(self._placed_to, source.spoken_end)
+        self._placed_s = max(self._placed_s, end_s)
+        self._spoken = [one for one in self._spoken if one.text_end > source.spoken_end]
+        return TimedWord(source.word, start_s, end_s, source.start, source.end, source.mark)
 
 
 def _time_at(word: WordTime, position: int) -> float:
     share = (position - word.text_start) / max(1, word.text_end - word.text_start)
     return word.start_s + share * (word.end_s - word.start_s)
-
-
-def _name(voice: AvailableVoice) -> tuple[str, str]:
-    return voice.model.id, voice.voice.key
 
 
 def _pause_s(text_chunk: TextChunk) -> float:

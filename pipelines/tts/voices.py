@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn, get_args
 from uuid import UUID
@@ -50,28 +49,22 @@ class ReadyCustomVoices:
         self._files = files
         self._speakers = speakers or {}
         self._tasks = TaskSet()
-        self._voices: TtlCache[tuple[int, str | None, str | None], ReadyCustomVoice | None] = (
-            TtlCache(lambda voice: REMEMBERED_S if voice else 0.0, MAX_REMEMBERED)
+        self._voices: TtlCache[tuple[int, str], ReadyCustomVoice | None] = TtlCache(
+            lambda voice: REMEMBERED_S if voice else 0.0, MAX_REMEMBERED
         )
         # Engines cache packs themselves; here the packs of deleted voices have to expire soon.
         self._packs: TtlCache[str, bytes] = TtlCache(lambda _: REMEMBERED_S, KEPT_PACKS)
 
-    async def find(
-        self, workspace_id: int, *, voice_id: str | None = None, name: str | None = None
-    ) -> ReadyCustomVoice | None:
-        """The voice of that id, or else of that name without regard to case.
+    async def find(self, workspace_id: int, wanted: str) -> ReadyCustomVoice | None:
+        """The voice of that id, or of that name without regard to case.
 
         Raises VoiceNotReady or DatabaseUnavailable.
         """
-        key = (workspace_id, voice_id, None if name is None else key_of(name))
+        key = (workspace_id, key_of(wanted))
         return await self._voices.get(key, lambda: self._look_up(*key))
 
-    async def _look_up(
-        self, workspace_id: int, voice_id: str | None, name_key: str | None
-    ) -> ReadyCustomVoice | None:
-        which = name_key if voice_id is None else parse_id(voice_id)
-        if which is None:
-            return None
+    async def _look_up(self, workspace_id: int, key: str) -> ReadyCustomVoice | None:
+        which = parse_id(key) or key
         found = await self._database.read(visible_voice, workspace_id, which)
         if found is None:
             return None
@@ -194,30 +187,35 @@ class VoiceDirectory:
         A custom voice of the workspace comes before others of the same name.
         Raises VoiceNotFound, VoiceNotReady, EngineLost or DatabaseUnavailable.
         """
-        voice_id = voice_id or (name if name and parse_id(name) else None)
-        if voice_id is not None:
-            return await self._find_id(voice_id, workspace_id)
-        return None if name is None else await self._find_name(name, workspace_id)
+        if voice_id is None:
+            return None if name is None else await self.find_named(name, workspace_id, "voice")
+        if parse_id(voice_id) is None:
+            await self.voices()
+            self._not_found("voice_id")
+        return await self.find_named(voice_id, workspace_id)
 
-    async def find_named(self, wanted: str, workspace_id: int | None) -> AvailableVoice:
-        """The voice of that id, or else of that name. Raises as `find`."""
-        try:
-            return await self._find_id(wanted, workspace_id)
-        except VoiceNotFound as error:
-            with suppress(VoiceNotFound):
-                return await self._find_name(wanted, workspace_id)
-            raise error from None
+    async def find_named(
+        self, wanted: str, workspace_id: int | None, field: str = "voice_id"
+    ) -> AvailableVoice:
+        """The voice of that id or name, which the request has in `field`. Raises as `find`."""
+        key, is_id = key_of(wanted), parse_id(wanted) is not None
+        found = None
+        for one in await self.voices():
+            if key == (one.voice.voice_id if is_id else key_of(one.voice.name)):
+                found = one
+                break
+        if not (found and is_id):
+            found = await self.find_custom(workspace_id, wanted) or found
+        return found or self._not_found(field)
 
-    async def find_custom(
-        self, workspace_id: int | None, *, voice_id: str | None = None, name: str | None = None
-    ) -> AvailableVoice | None:
+    async def find_custom(self, workspace_id: int | None, wanted: str) -> AvailableVoice | None:
         """The custom voice of that id or name.
 
         Raises VoiceNotReady, EngineLost or DatabaseUnavailable.
         """
         if self._custom is None or workspace_id is None:
             return None
-        found = await self._custom.find(workspace_id, voice_id=voice_id, name=name)
+        found = await self._custom.find(workspace_id, wanted)
         if found is None:
             return None
         await self._ask()
@@ -225,22 +223,6 @@ class VoiceDirectory:
         if voice is None:
             raise EngineLost("the model of the voice is not up")
         return voice
-
-    async def _find_id(self, voice_id: str, workspace_id: int | None) -> AvailableVoice:
-        wanted = voice_id.strip().lower()
-        for one in await self.voices():
-            if one.voice.voice_id == wanted:
-                return one
-        found = await self.find_custom(workspace_id, voice_id=voice_id)
-        return found or self._not_found("voice_id")
-
-    async def _find_name(self, name: str, workspace_id: int | None) -> AvailableVoice:
-        offered = await self.voices()
-        if custom := await self.find_custom(workspace_id, name=name):
-            return custom
-        wanted = name.strip().casefold()
-        found = (one for one in offered if one.voice.name.casefold() == wanted)
-        return next(found, None) or self._not_found("voice")
 
     def _not_found(self, field: str) -> NoReturn:
         if any(name not in self._seen for name in self._models):

@@ -285,6 +285,8 @@ def test_a_login_stores_a_key_that_only_the_user_can_read_and_only_that_service_
         (("--url", "127.0.0.1:9", "usage"), 2, "has to begin with http"),
         (("talk",), 2, "is installed to record"),
         (("explain", "<speak>a<brake/></speak>"), 1, "column 9: <brake> is not supported"),
+        (("explain", "--ssml", "a <brake/>"), 1, "line 1, column 3: <brake> is"),
+        (("speak", "--ssml", "a\nb <brake/>", "-o", "a.mp3"), 1, "line 2, column 3: <brake> is"),
         (("speak", "x", "-o", "a.mp3", "-p", "None"), 1, "there is no dictionary None"),
         (("pronunciations", "create", "a", "b"), 1, "entries.0"),
         (("fly",), 2, "No such command"),

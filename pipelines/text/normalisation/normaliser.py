@@ -7,42 +7,23 @@ in the length of the text, whatever the text.
 import re
 import unicodedata
 
+from babel import Locale
+
 from pipelines.text.normalisation.number_words import NumberWords, words_for
 from pipelines.text.normalisation.rewriting import rewriter
 
-_CURRENCIES = {
-    "R$": "BRL",
-    "US$": "USD",
-    "C$": "CAD",
-    "CA$": "CAD",
-    "A$": "AUD",
-    "AU$": "AUD",
-    "NZ$": "NZD",
-    "HK$": "HKD",
-    "MX$": "MXN",
-    "zł": "PLN",
-    "$": "USD",
-    "€": "EUR",
-    "£": "GBP",
-    "¥": "JPY",
-    "₹": "INR",
-    "₩": "KRW",
-    "₽": "RUB",
-    "৳": "BDT",
-    "₺": "TRY",
-    "₴": "UAH",
+# By symbol; those of the CLDR, and others that are written.
+_CURRENCIES: dict[str, str] = {
+    symbol: code
+    for code, symbol in Locale("en").currency_symbols.items()
+    if code != "XXX" and (len(symbol) == 1 or symbol.endswith(("$", "¥")))
 }
+_CURRENCIES |= {"US$": "USD", "C$": "CAD", "AU$": "AUD", "zł": "PLN"}
+_CURRENCIES |= {"₽": "RUB", "৳": "BDT", "₺": "TRY", "₴": "UAH"}
 _CODES = "USD|EUR|GBP|JPY|INR|CHF|CNY|PLN|BRL|AUD|CAD|KRW|RUB|SAR|AED|MXN|NZD|SEK|NOK|DKK"
 _SYMBOLS = "".join(symbol for symbol in _CURRENCIES if len(symbol) == 1)
-_DOLLARS = "|".join(re.escape(symbol) for symbol in _CURRENCIES if symbol.endswith("$"))
-_SCALES = {
-    "k": "thousand",
-    "m": "million",
-    "mn": "million",
-    "b": "billion",
-    "bn": "billion",
-    "tn": "trillion",
-}
+_LONGER = "|".join(re.escape(one) for one in _CURRENCIES if len(one) > 1 and not one.isalpha())
+_SCALES = {"k": "thousand", "m": "million", "b": "billion", "t": "trillion"}
 
 _TOKEN = re.compile(
     rf"""
@@ -57,15 +38,8 @@ _TOKEN = re.compile(
   | (?P<time>(?<![\w.,:])(?P<hour>\d{{1,2}})[:h](?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d))?
       (?:[ ]?(?P<half>[AaPp])(?:[Mm]\b|\.[Mm]\b\.?)|(?![\w:])))
   | (?P<clock>(?<![\w.,:])(?P<clock_hour>1[0-2]|[1-9])\ ?(?P<clock_ap>[AaPp])(?:[Mm]\b|\.[Mm]\b\.?))
-  | (?P<phone>(?<![\w.,])(?:\+\d{{1,3}}[ .-]?)?(?:\(\d{{2,4}}\)[ .-]?)
-      \d{{2,5}}(?:[ .-]\d{{2,4}}){{1,4}}(?!\w)
-      | (?<![\w.,])\+\d{{1,3}}(?:[ .-]?\d{{1,8}}){{1,6}}(?!\w)
-      | (?<![\w.,-])\d{{3}}[.-]\d{{3}}[.-]\d{{4}}(?![\w-])
-      | (?<![\w.,-])\d{{3}}-\d{{4}}(?![\w-])
-      | (?<![\w.,-])0\d{{1,4}}(?:[ /-]\d{{3,8}}){{1,3}}(?![\w-])
-      | (?<![\w.,])0\d(?:[ ]\d{{2}}){{4}}(?!\w))
   | (?P<number>(?P<sign>(?<![\w)\]])[-−+](?=[\d{_SYMBOLS}]))?
-      (?P<symbol>(?:(?<!\w)(?:{_DOLLARS}|{_CODES})|[{_SYMBOLS}])[ \u00a0\u202f]?(?=\d))?
+      (?P<symbol>(?:(?<!\w)(?:{_LONGER}|{_CODES})|[{_SYMBOLS}])[ \u00a0\u202f]?(?=\d))?
       (?P<digits>\d++(?:[.,'’\u00a0\u202f]\d++)*+)))
     """,
     re.VERBOSE,
@@ -151,8 +125,6 @@ def _say(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
     end = match.end()
     if kind in ("iso", "date"):
         return _say_date(match, words) or words.telephone(match[0]), end
-    if kind == "phone":
-        return words.telephone(match[0]), end
     again = f" {words.own.after_hour}"  # as in "15:30 Uhr"
     if words.own.after_hour and match.string.startswith(again, end):
         end += len(again)
@@ -239,7 +211,7 @@ def _say_counted(
     """A number with its suffix: money, a unit, an ordinal or decade mark, or nothing."""
     if currency:
         if scale := _MONEY_SCALE.match(text, end):
-            word = scale[1] or _SCALES[scale[2].lower()]
+            word = scale[1] or _SCALES[scale[2][0].lower()]
             name = words.money("2", currency).partition(" ")[2]
             return f"{words.decimal(number)} {word} {name}", scale.end()
         return words.money(number, currency), end

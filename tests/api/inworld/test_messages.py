@@ -6,9 +6,10 @@ import av
 import numpy as np
 import pytest
 
-from api.inworld.messages import InworldEncoding, WholeFile, open_inworld_encoder
+from api.inworld.messages import FORMATS, InworldEncoding, WholeFile
 from models.audio import AudioChunk, Pcm
 from pipelines.audio.encode.encoder import AudioEncoder, wav_header
+from pipelines.audio.encode.formats import open_encoder
 
 TIME_S = np.arange(24_000) / 24_000
 TONE: Pcm = (0.3 * np.sin(2 * np.pi * 440 * TIME_S)).astype(np.float32)
@@ -32,7 +33,7 @@ def seconds(data: bytes) -> float:
 
 @pytest.mark.parametrize("encoding", ["MP3", "OGG_OPUS", "FLAC", "WAV"])
 def test_each_flush_is_encoded_as_a_complete_file(encoding: InworldEncoding) -> None:
-    encoder = open_inworld_encoder(encoding, 16_000)
+    encoder = open_encoder(FORMATS[encoding], 16_000)
     for _ in range(2):
         parts = encoded(encoder)
         assert len(parts) > 2
@@ -42,20 +43,22 @@ def test_each_flush_is_encoded_as_a_complete_file(encoding: InworldEncoding) -> 
 
 @pytest.mark.parametrize("rate", [8000, 16_000, 22_050, 24_000, 44_100, 48_000])
 def test_pcm_and_mulaw_have_the_requested_sample_rate(rate: int) -> None:
-    assert len(b"".join(encoded(open_inworld_encoder("PCM", rate)))) == pytest.approx(
+    assert len(b"".join(encoded(open_encoder(FORMATS["PCM"], rate)))) == pytest.approx(
         2 * rate, abs=4
     )
-    assert len(b"".join(encoded(open_inworld_encoder("MULAW", rate)))) == pytest.approx(rate, abs=2)
+    assert len(b"".join(encoded(open_encoder(FORMATS["MULAW"], rate)))) == pytest.approx(
+        rate, abs=2
+    )
 
 
 def test_every_linear16_chunk_has_its_own_wav_header() -> None:
-    parts = encoded(open_inworld_encoder("LINEAR16", 16_000))
+    parts = encoded(open_encoder(FORMATS["LINEAR16"], 16_000))
     assert all(seconds(part) == pytest.approx((len(part) - 44) / 32_000) for part in parts)
     assert sum(len(part) - 44 for part in parts) == pytest.approx(32_000, abs=4)
 
 
 def test_a_joined_wav_file_has_one_header_with_its_length() -> None:
-    samples = encoded(open_inworld_encoder("PCM", 16_000))
+    samples = encoded(open_encoder(FORMATS["PCM"], 16_000))
     length = sum(map(len, samples))
 
     def joined(encoding: InworldEncoding) -> bytes:

@@ -52,7 +52,7 @@ async def test_a_dictionary_is_made_read_listed_replaced_and_deleted(
     replaced = (await client.put(path, json=body, headers=auth)).json()
     assert (replaced["id"], replaced["version"], replaced["size"]) == (made["id"], 2, 1)
     first = (await client.get(f"{path}?version=1", headers=auth)).json()
-    assert len(first["entries"]) == 3
+    assert (first["version"], first["size"], len(first["entries"])) == (1, 3, 3)
     assert (await client.delete(path, headers=auth)).json()["success"] is True
     for method in ("GET", "DELETE", "PUT"):
         gone = await client.request(method, path, json=body if method == "PUT" else None,

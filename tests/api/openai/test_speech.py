@@ -385,7 +385,7 @@ async def test_a_ready_custom_voice_overrides_the_openai_voice_of_its_name(
     own = (await stock.voices.catalogue.voices())[3]
     made = False
 
-    async def find_custom(workspace_id: int, *, name: str) -> AvailableVoice | None:
+    async def find_custom(workspace_id: int, name: str) -> AvailableVoice | None:
         if name == "alloy" and not made:
             raise VoiceNotReady("not yet")
         return own if name == "alloy" else None

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,8 +10,9 @@ from models.audio import AudioChunk, Pcm, WordTime
 from models.base import ModelInfo, VoiceInfo
 from models.tts.base import SynthesisRequest
 from pipelines.ports import TTSModel
-from pipelines.tts.pipeline import Speech, SpeechPipeline
+from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.tts.reading import SpeechRequest
+from pipelines.tts.shaping import TimedWord
 
 SAMPLE_RATE = 24_000
 VOICE = VoiceInfo("fake", "v", "Vera", "en", "female", "American")
@@ -27,14 +28,14 @@ class SpokenFile:
     """The speech of a file, before it is encoded."""
 
     audio: AudioChunk
-    speech: Speech
+    words: tuple[TimedWord, ...]
 
 
 async def speak(pipeline: SpeechPipeline, request: SpeechRequest) -> SpokenFile:
     blocks: list[AudioChunk] = []
-    speech = await pipeline.speak(await pipeline.plan(request), blocks.append)
+    words = await pipeline.speak(await pipeline.plan(request), blocks.append)
     pcm = np.concatenate([block.pcm for block in blocks])
-    return SpokenFile(AudioChunk(pcm, blocks[0].sample_rate), speech)
+    return SpokenFile(AudioChunk(pcm, blocks[0].sample_rate), words)
 
 
 def voiced(duration_s: float, level: float = 0.1, sample_rate: int = SAMPLE_RATE) -> Pcm:
@@ -112,4 +113,5 @@ def _words(text: str) -> list[WordTime]:
             begins_s, ends_s = PADDING_S + start * CHARACTER_S, PADDING_S + end * CHARACTER_S
             words.append(WordTime(start, end, begins_s, ends_s))
         start = end + 1
-    return words
+    # As the times of engines, the last has a part of the silence after it.
+    return [*words[:-1], *(replace(one, end_s=one.end_s + 0.15) for one in words[-1:])]

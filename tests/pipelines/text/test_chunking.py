@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pipelines.text import segmentation
 from pipelines.text.chunking import (
     MAX_CHUNK_LENGTH,
+    Chunker,
     FirstChunkPolicy,
     TextChunk,
     read_chunks,
@@ -29,12 +30,12 @@ FRENCH = "Bonjour tout le monde, je suis très content de vous voir ici aujourd'
 
 
 def chunks(
-    text: str, language: str | None = "en", *, words: bool = False, early: bool = False
+    text: str, language: str = "en", *, words: bool = False, early: bool = False
 ) -> list[TextChunk]:
     policy = FirstChunkPolicy() if early else None
     return list(
         read_chunks(
-            text, languages=LANGUAGES, language=language, words=words, first_chunk_policy=policy
+            text, languages=LANGUAGES, language=language, words=words, chunker=Chunker(policy)
         )
     )
 
@@ -74,8 +75,8 @@ def test_chunks_hold_every_letter_once_in_order_within_the_limit(text: str, earl
     )
 
 
-@given(st.text(max_size=300), st.sampled_from([*sorted(LANGUAGES), "xx", None]))
-def test_any_text_is_chunked_without_errors(text: str, language: str | None) -> None:
+@given(st.text(max_size=300), st.sampled_from([*sorted(LANGUAGES), "xx"]))
+def test_any_text_is_chunked_without_errors(text: str, language: str) -> None:
     for chunk in chunks(text, language, early=True):
         assert chunk.text == chunk.text.strip() != ""
 
@@ -101,7 +102,6 @@ def test_only_the_last_chunk_of_a_very_long_paragraph_ends_it() -> None:
 def test_each_paragraph_is_chunked_in_its_detected_language() -> None:
     text = f"Hello there, this is the first line.\n{FRENCH}\nOK.\nनमस्ते दुनिया\n12\nParis"
     assert [chunk.language for chunk in chunks(text, "en")] == ["en", "fr", "en", "hi", "en", "en"]
-    assert [chunk.language for chunk in chunks(text, None)] == ["en", "fr", "fr", "hi", "hi", "hi"]
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_the_first_chunks_of_an_early_start_grow_in_length() -> None:
 
 def test_a_policy_for_a_slow_engine_starts_with_shorter_chunks_that_grow_less() -> None:
     policy = FirstChunkPolicy(max_length=22, ramp_up=lambda: 1.2)
-    read_out = read_chunks(LONG * 3, languages=LANGUAGES, language="en", first_chunk_policy=policy)
+    read_out = read_chunks(LONG * 3, languages=LANGUAGES, language="en", chunker=Chunker(policy))
     found = [spoken_length(chunk.text) for chunk in read_out]
     assert found[0] == len("The old city of New York")  # no better place within 22 letters
     for chunk, following in itertools.pairwise(found[:6]):
@@ -236,7 +236,7 @@ def test_a_policy_for_a_slow_engine_starts_with_shorter_chunks_that_grow_less() 
 def test_a_first_sentence_without_clauses_is_cut_between_words() -> None:
     text = "The train to the coast leaves at nine this morning"
     policy = FirstChunkPolicy(max_length=22)
-    first = next(read_chunks(text, languages=LANGUAGES, language="en", first_chunk_policy=policy))
+    first = next(read_chunks(text, languages=LANGUAGES, language="en", chunker=Chunker(policy)))
     assert 8 <= len(first.text) <= 22 and text.startswith(first.text)
 
 
@@ -248,9 +248,7 @@ def test_the_sentence_slack_limits_the_second_chunk_of_the_first_sentence(
     policy = FirstChunkPolicy(max_length=21, sentence_slack=slack)
     found = [
         chunk.text
-        for chunk in read_chunks(
-            text, languages=LANGUAGES, language="en", first_chunk_policy=policy
-        )
+        for chunk in read_chunks(text, languages=LANGUAGES, language="en", chunker=Chunker(policy))
     ]
     assert found[0] == "The train"
     assert spoken_length(found[1]) <= second
@@ -291,7 +289,7 @@ def test_the_first_chunk_costs_the_same_cpu_time_for_long_and_short_texts(unit: 
                     languages=LANGUAGES,
                     language="en",
                     words=True,
-                    first_chunk_policy=FirstChunkPolicy(),
+                    chunker=Chunker(FirstChunkPolicy()),
                 )
                 next(reading, None)
 

@@ -68,9 +68,4 @@ def test_only_offered_languages_are_detected() -> None:
 def test_a_paragraph_keeps_the_language_of_the_voice_unless_it_is_clearly_another(
     text: str, voice: str, language: str
 ) -> None:
-    assert paragraph_language(text, OFFERED, voice, voice) == language
-
-
-def test_a_short_paragraph_without_a_voice_keeps_the_language_of_the_previous_one() -> None:
-    assert paragraph_language("Paris", OFFERED, None, "fr") == "fr"
-    assert paragraph_language("12", OFFERED, None, None) == "en"
+    assert paragraph_language(text, OFFERED, voice) == language

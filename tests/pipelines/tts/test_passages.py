@@ -16,6 +16,7 @@ from pipelines.tts.dictionaries import Dictionaries, DictionaryRef
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.tts.reading import ScriptTurn, SpeechRequest
 from pipelines.tts.shaping import SpokenChunk, timings_json
+from tests.pipelines.audio.reference_loudness import measure_lufs
 from tests.pipelines.stt.voiced import INFO, SAMPLE_RATE, VOICE, VoicedSpeaker, speak
 from tests.pipelines.tts.test_stream import joined, spoken
 
@@ -140,6 +141,19 @@ async def test_the_turns_of_a_script_have_their_voices_and_pauses() -> None:
     assert [text[one.text_start : one.text_end] for one in words] == [
         *("Hello", "there.", "Hi", "Vera.", "Bye."),
     ]
+
+
+async def test_the_voices_of_a_file_are_equally_loud() -> None:
+    models = {"one": VoicedSpeaker(level=0.05), "two": VoicedSpeaker(level=0.2, info=OTHER)}
+    speech = SpeechPipeline(models, VoicesConfig(defaults={"en": VoiceRef(engine="fake", key="v")}))
+    line = "We speak for long enough that our loudness can be measured well. " * 2
+    turns = (ScriptTurn(text=line, voice="Vera"), ScriptTurn(text=line, voice="Ann"))
+    request = SpeechRequest(f"{line}\n{line}", script=turns, timings=True)
+    file = await speak(speech, request)
+    second = round(file.words[len(file.words) // 2].start_s * SAMPLE_RATE)
+    levels = [measure_lufs(one, SAMPLE_RATE) for one in np.split(file.audio.pcm, [second])]
+    assert levels == pytest.approx([-16.0, -16.0], abs=1.5)
+    assert measure_lufs(file.audio.pcm, SAMPLE_RATE) == pytest.approx(-16.0, abs=0.5)
 
 
 async def test_the_language_of_a_document_chooses_a_voice_only_where_none_is_named() -> None:

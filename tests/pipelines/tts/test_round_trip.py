@@ -61,4 +61,4 @@ async def test_streamed_speech_is_transcribed_back_to_its_text(engine: str) -> N
 async def test_speech_synthesised_as_a_whole_is_transcribed_back_to_its_text() -> None:
     speech, request = pipeline("hibari")
     whole = await speak(speech, request)
-    check(whole.audio, whole.speech.words)
+    check(whole.audio, whole.words)

@@ -271,17 +271,42 @@ def test_signs_of_the_caller_are_none_of_ours() -> None:
     assert chunk.phonemes == ((4, 5, "x"),)
 
 
-@pytest.mark.parametrize("tag", ['<break time="1.5s"/>', "<break  time='1500ms' />"])
-def test_a_break_in_a_plain_text_is_a_pause(tag: str) -> None:
+@pytest.mark.parametrize(
+    ("tag", "pause_s"),
+    [
+        ('<break time="1.5s"/>', 1.5),
+        ("<break  time='1500ms' />", 1.5),
+        ("[pause 2s]", 2.0),
+        ("[pause:1.5s]", 1.5),
+        ("[Pause:700ms],", 0.7),
+        ("[pause 99s]", 10.0),
+        ("[pause]", 0.5),
+        ("[short pause]", 0.25),
+        ("[medium pause]", 0.5),
+        ("[Long Pause].", 1.2),
+    ],
+)
+def test_a_break_in_a_plain_text_is_a_pause(tag: str, pause_s: float) -> None:
     text = f"One. {tag} Two 3."
     first, second = passages_of(text)
-    assert (first.pause_s, second.pause_s) == (None, 1.5)
+    assert (first.pause_s, second.pause_s) == (None, pause_s)
     words = [word for chunk in read(text) for word in chunk.words]
     assert [text[one.start : one.end] for one in words] == ["One.", "Two", "3."]
 
 
 @pytest.mark.parametrize(
-    "text", ["a <break> b", "a <break/> b", '<break time="x"/>', '<break time="1"/>', "<break"]
+    "text",
+    [
+        *("a <break> b", "a <break/> b", '<break time="x"/>', '<break time="1"/>', "<break"),
+        *("[pause](https://a.b)", "See [pause][1].", "[pause]: https://a.b", "![pause](a.png)"),
+        *('Say "[pause]" now.', "Say “[pause]” now.", "list[pause] = x", "[[pause]]", "[pauses]"),
+        *("`a [pause] b`", "```\nsay [pause]\n``` b", "[pause 2]", "[pause 2 min]", "[a pause]"),
+    ],
 )
 def test_another_break_in_a_plain_text_is_text(text: str) -> None:
     assert [one.text for one in passages_of(text)] == [text]
+
+
+def test_a_pause_after_code_is_one() -> None:
+    first, second = passages_of("Write `[pause]` for it. [long pause] Then go on.")
+    assert (first.text, second.pause_s) == ("Write `[pause]` for it. ", 1.2)

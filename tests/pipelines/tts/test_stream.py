@@ -241,7 +241,7 @@ def matched(words: Sequence[SourceWord], times: Sequence[WordTime]) -> list[tupl
     matcher = WordMatcher(words)
     matcher.add_times(times, 0.0)
     found = [*matcher.matched(), *matcher.finish(0.0, 2.0)]
-    return [(one.source.word, round(one.end_s, 2)) for one in found]
+    return [(one.word, round(one.end_s, 2)) for one in found]
 
 
 def test_a_word_spoken_as_several_ends_with_the_last_of_them() -> None:

@@ -93,7 +93,7 @@ async def test_a_voice_pack_is_sent_once_to_each_engine(
     request = SpeechRequest("Hello there.", voice_id=str(voice_id), workspace_id=workspace_id)
     for _ in range(2):
         spoken = await speak(speech, request)
-        assert spoken.speech.voice.voice.voice_id == str(voice_id) and len(spoken.audio.pcm)
+        assert len(spoken.audio.pcm)
     assert speaker.carried == [False, True, False]
     another = Watched(*load_model(TTS, TONE, WeightStore(Path("/nowhere"))))  # its replica is new
     again = pipeline(another, own)
@@ -105,7 +105,7 @@ async def test_concurrent_requests_read_the_voice_pack_once(
     database: Database, files: Files, own: ReadyCustomVoices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace_id, voice_id = await ready_voice(database, files)
-    voice = await own.find(workspace_id, voice_id=str(voice_id))
+    voice = await own.find(workspace_id, str(voice_id))
     assert voice is not None
     reads = 0
     read = files.read
@@ -124,7 +124,7 @@ async def test_a_custom_voice_whose_pack_is_deleted_is_not_found(
     database: Database, files: Files, own: ReadyCustomVoices, speaker: Watched
 ) -> None:
     workspace_id, voice_id = await ready_voice(database, files)
-    voice = await own.find(workspace_id, voice_id=str(voice_id))
+    voice = await own.find(workspace_id, str(voice_id))
     assert voice is not None
     await files.delete(workspace_id, voice.pack_file)
     speech = pipeline(speaker, own)
@@ -143,7 +143,7 @@ async def test_the_pack_of_a_deleted_voice_is_removed_from_every_cache_and_engin
     for known in (own, elsewhere):
         speech = pipeline(speaker, known)
         await speak(speech, request)
-        voice = await known.find(workspace_id, voice_id=str(voice_id))
+        voice = await known.find(workspace_id, str(voice_id))
         assert voice is not None and await known.pack(voice) == PACK
     own.forget(voice_id, pack_digest(PACK))
     await asyncio.sleep(0.3)
@@ -157,14 +157,14 @@ async def test_forget_clears_the_voice_cache_of_this_process_only(
     database: Database, files: Files, own: ReadyCustomVoices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace_id, voice_id = await ready_voice(database, files)
-    assert await own.find(workspace_id, name="ANN ") is not None
+    assert await own.find(workspace_id, "ANN ") is not None
     elsewhere = ReadyCustomVoices(database, files)
-    assert await elsewhere.find(workspace_id, name="ann") is not None
+    assert await elsewhere.find(workspace_id, "ann") is not None
     own.forget(voice_id, pack_digest(PACK))
     assert not len(own._voices) and len(elsewhere._voices)
     monkeypatch.setattr("pipelines.tasks.time.monotonic", lambda: 1e12)
-    assert await elsewhere.find(workspace_id + 1, name="ann") is None
-    assert await elsewhere.find(workspace_id, name="ann") is not None
+    assert await elsewhere.find(workspace_id + 1, "ann") is None
+    assert await elsewhere.find(workspace_id, "ann") is not None
 
 
 async def test_a_custom_voice_without_its_model_is_unavailable_and_not_listed(
@@ -210,5 +210,9 @@ async def test_a_custom_voice_takes_precedence_over_a_stock_voice_of_the_same_na
     elsewhere = await speech.directory.find(None, "Alto", workspace_id + 1)
     assert elsewhere is not None and elsewhere.custom is None
     assert (await speech.directory.find(None, "Alto")) is not None  # of no workspace
-    with pytest.raises(VoiceNotFound):
-        await speech.directory.find(str(uuid4()), None, workspace_id)
+    for no_id in (str(uuid4()), "Alto", "Ann"):  # names are no ids
+        with pytest.raises(VoiceNotFound):
+            await speech.directory.find(no_id, None, workspace_id)
+    for wanted in (str(voice_id).upper(), "ANN"):
+        ann = await speech.directory.find_named(wanted, workspace_id)
+        assert ann.voice.voice_id == str(voice_id)

@@ -88,11 +88,18 @@ async def test_hostile_documents_are_refused_at_once(
     assert_fault(await speak(client, auth, text=text), ["text"])
 
 
-async def test_a_break_in_a_plain_text_is_a_pause(client: httpx.AsyncClient, auth: Headers) -> None:
+@pytest.mark.parametrize("tag", ['<break time="1.5s"/>', "[pause 1.5s]", "[pause:1500ms]"])
+async def test_a_break_in_a_plain_text_is_a_pause(
+    client: httpx.AsyncClient, auth: Headers, tag: str
+) -> None:
     plain = (await speak(client, auth, text="Hello there. And bye.")).json()
-    paused = (await speak(client, auth, text='Hello there. <break time="1.5s"/> And bye.')).json()
+    paused = (await speak(client, auth, text=f"Hello there. {tag} And bye.")).json()
     longer_s = paused["duration_seconds"] - plain["duration_seconds"]
     assert longer_s == pytest.approx(1.5 - 0.18, abs=0.1)
+    body = {"text": f"Hello there. {tag} And bye [pause](/y)."}
+    shown = (await client.post("/tts/explain", json=body, headers=auth)).json()
+    assert [one["text"] for one in shown["sentences"]] == ["Hello there.", "And bye pause (/y)."]
+    assert 1.5 < shown["estimated_seconds"] < 4.5
 
 
 async def test_openais_voices_are_chosen_by_the_language_of_a_document(

@@ -4,6 +4,9 @@ import { button, h } from "../../ui.js";
 
 const DOCUMENT = /^\s*(<\?xml[^>]*\?>\s*)?<speak[\s/>]/;
 const BREAK = /(<break\s+time\s*=\s*(["'])\d+(?:\.\d+)?m?s\2\s*\/>)/;
+// Pauses of a plain text in brackets, as `_BREAK` of pipelines/tts/reading.py has them.
+const BRACKETS = /(?<![^\s.,;:!?…。，、；：！？—–-])\[(?:(?:(short|medium|long) )?pause|pause[ :](\d{1,5}(?:\.\d{1,3})?m?s))\](?![([:\]"'`’”*_])/gi;
+const SECONDS = { short: 0.25, medium: 0.5, long: 1.2 };
 const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'" };
 // What a button puts around what is chosen; the first `…` of it is for the user to fill.
 const MARKUP = {
@@ -18,9 +21,11 @@ const PAUSE = '<break time="0.7s"/>';
 export const isMarkup = (text) => DOCUMENT.test(text);
 export const escaped = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/"/g, "&quot;");
 
+const parts = (text) => text.replace(BRACKETS, (_, kind, time) => `<break time="${(time || `${SECONDS[(kind || "medium").toLowerCase()]}s`).toLowerCase()}"/>`).split(BREAK);
+
 // The text without tags, as it is read and counted; of a part between two words too.
 export function plain(text, isWhole = isMarkup(text)) {
-  if (!isWhole) return text.split(BREAK).filter((_, at) => at % 3 === 0).join("");
+  if (!isWhole) return parts(text).filter((_, at) => at % 3 === 0).join("");
   return text.replace(/<[^>]*>/g, "").replace(/&(?:#(x?)([\da-f]{1,6})|(\w+));/gi, (whole, hex, number, name) =>
     (name ? ENTITIES[name] : String.fromCodePoint(Math.min(parseInt(number, hex ? 16 : 10) || 32, 0x10ffff))) ?? whole);
 }
@@ -57,7 +62,7 @@ function insert(field, name) {
   const { value, selectionStart: from, selectionEnd: to } = field;
   if (name === "pause") return write(field, value.slice(0, from) + PAUSE + value.slice(to), from + PAUSE.length, from + PAUSE.length);
   const isDocument = isMarkup(value);
-  const own = (text) => (isDocument ? text : text.split(BREAK).filter((_, at) => at % 3 < 2).map((one, at) => (at % 2 ? one : escaped(one))).join(""));
+  const own = (text) => (isDocument ? text : parts(text).filter((_, at) => at % 3 < 2).map((one, at) => (at % 2 ? one : escaped(one))).join(""));
   const [open, close] = MARKUP[name];
   const chosen = own(value.slice(from, to)) || t("markup.word");
   const head = (isDocument ? "" : "<speak>") + own(value.slice(0, from));
