@@ -3,7 +3,7 @@
 import asyncio
 import mmap
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from db.jobs.jobs import Job
 from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE, Segment
 from pipelines.jobs.jobs import Jobs
-from pipelines.stt.diarization import HeardSpeakers, SpeakerUtterance, link_speakers
+from pipelines.stt.diarization import SpeakerLabels, SpeakerUtterance, SpeakerVoice
 from pipelines.stt.file import (
     FileRequest,
     FileTranscript,
@@ -32,13 +32,14 @@ STEP = STT_SAMPLE_RATE // 50
 class TranscriptionTask:
     """What a job is to transcribe: its parts, or what is at a URL."""
 
-    # Of `known` speakers, whose voices are arrays: a task has none, since it is stored as JSON.
+    # `known` speakers are arrays: a task, which is stored as JSON, has their ids in their place.
     __pydantic_config__ = ConfigDict(arbitrary_types_allowed=True)
 
     request: FileRequest
     url: str
     most_s: float  # of the recording
     window_s: float
+    known_speakers: bool | list[str] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class TranscribedWindow:
     language: str  # "" while it is not known
     segments: tuple[Segment, ...]
     utterances: tuple[SpeakerUtterance, ...] | None
-    speakers: HeardSpeakers = field(default_factory=dict)  # up to here
+    speakers: tuple[tuple[str, list[float], float], ...] = ()  # what was heard of them up to here
 
 
 TASK = TypeAdapter(TranscriptionTask)
@@ -84,8 +85,12 @@ async def transcribe(
     await jobs.hold(job, _ms(whole.transcribed_s))
     kept = await jobs.files(job, "result")
     last = _WINDOW.validate_json(await jobs.read(job, kept[-1])) if kept else None
-    speakers, language = (last.speakers, last.language) if last else ({}, "")
-    request, number = whole.request, len(kept)
+    heard_before = [
+        SpeakerVoice(np.array(total), seconds, label)
+        for label, total, seconds in (last.speakers if last else ())
+    ]
+    speakers = SpeakerLabels(task.request.known, heard=heard_before)
+    request, number, language = whole.request, len(kept), last.language if last else ""
     at = round((last.end_s if last else 0) * STT_SAMPLE_RATE)
     while at < len(whole.pcm):
         if request.language is None and language:
@@ -94,19 +99,18 @@ async def transcribe(
         pcm = await asyncio.to_thread(_copy, whole.pcm, at, end)
         second = whole.second if whole.second is None else _copy(whole.second, at, end)
         seconds = len(pcm) / STT_SAMPLE_RATE
-        window = replace(whole, request=request, pcm=pcm, second=second, duration_s=seconds)
+        part = replace(whole, request=request, pcm=pcm, second=second, duration_s=seconds)
+        window = replace(part, speakers=speakers)
         heard = await pipeline.transcribe(window)
         language = language or (heard.language if heard.segments else "")
         turns = heard.utterances
-        if turns is not None and heard.voices is not None:
-            turns = link_speakers(turns, heard.voices, speakers)
         result = TranscribedWindow(
             end / STT_SAMPLE_RATE,
             heard.text,
             language,
             tuple(one.shifted(offset) for one in heard.segments),
             None if turns is None else tuple(one.shifted(offset) for one in turns),
-            speakers,
+            tuple((one.label, one.total.tolist(), one.seconds) for one in speakers.heard),
         )
         at, number = end, number + 1
         data, progress = _WINDOW.dump_json(result), end / len(whole.pcm)

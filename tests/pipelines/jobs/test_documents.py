@@ -92,15 +92,28 @@ def test_an_encrypted_member_is_refused() -> None:
         read(bytes(data))
 
 
-@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_an_archive_that_unpacks_to_too_much_is_refused_without_unpacking_it(
-    method: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(zipfile, "ZIP_DEFLATED", method)
+def test_an_archive_that_unpacks_to_too_much_is_refused_without_unpacking_it() -> None:
     bomb = epub(one=f"<html><p>{'a' * 40_000_000}</p></html>")
     assert len(bomb) < 200_000
     with pytest.raises(FileTooLarge, match="unpacks"):
         read(bomb)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_only_the_compression_of_epubs_is_unpacked(
+    method: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zipfile, "ZIP_DEFLATED", method)
+    with pytest.raises(InvalidRequest, match="cannot be read"):
+        read(epub())
+
+
+@pytest.mark.parametrize(
+    "cover", [b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n", b"<svg/>", b"", PNG + bytes(5 << 20)]
+)
+def test_a_cover_that_is_no_image_is_left_out(cover: bytes) -> None:
+    book = read(epub(cover=cover), most=2 * MOST)
+    assert (book.cover, len(book.chapters)) == ("", 2)
 
 
 @pytest.mark.parametrize("text", ["<b/>", "<i> </i>", "<br/>", "&nbsp;", "\n \n", "<h1/>"])
