@@ -226,6 +226,31 @@ async def keep_lease(renew: Callable[[], Awaitable[bool]], every_s: float, error
             logger.warning("lease_not_renewed", extra={"reason": str(error)})
 
 
+async def while_leased(
+    work: Coroutine[Any, Any, T],
+    renew: Callable[[], Awaitable[bool]],
+    every_s: float,
+    errors: Errors,
+    grace_s: float,
+) -> T | None:
+    """The result of `work` under a lease that is renewed as in `keep_lease`.
+
+    None when the lease is lost: the work is then cancelled after `grace_s`, in which it can end if
+    that loss is its own success.
+    """
+    tasks = TaskSet()
+    lease, working = tasks.start(keep_lease(renew, every_s, errors)), tasks.start(work)
+    try:
+        await asyncio.wait((lease, working), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((working,), timeout=grace_s)
+        if working.done():
+            return working.result()
+        lease.result()
+        return None
+    finally:
+        await tasks.close()
+
+
 async def iterate_in_thread(
     generator: Generator[T, None, None], executor: Executor | None = None
 ) -> AsyncGenerator[T, None]:

@@ -15,7 +15,7 @@ from pipelines.jobs import speech, transcription
 from pipelines.jobs.jobs import Jobs, LeaseLost
 from pipelines.stt.diarization import SpeakerVoice
 from pipelines.stt.file import TranscriptionPipeline
-from pipelines.tasks import TaskSet, keep_lease, retry
+from pipelines.tasks import retry, while_leased
 from pipelines.temporary_directories import RECORDINGS, temporary_directory_in_thread
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.webhooks.sender import FetchFailed, Sender
@@ -41,16 +41,8 @@ class JobRunner:
     async def run(self, claimed: Job) -> None:
         """Returns when the job has ended, or its lease is lost. Raises failures of the service;
         another attempt can follow."""
-        tasks = TaskSet()
-        renew = keep_lease(lambda: self.jobs.renew(claimed), RENEW_S, DatabaseUnavailable)
-        lease, work = tasks.start(renew), tasks.start(self._work(claimed))
-        try:
-            await asyncio.wait((lease, work), return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait((work,), timeout=GRACE_S)
-            if work.done():
-                work.result()
-        finally:
-            await tasks.close()
+        renew = partial(self.jobs.renew, claimed)
+        await while_leased(self._work(claimed), renew, RENEW_S, DatabaseUnavailable, GRACE_S)
 
     async def _work(self, claimed: Job) -> None:
         try:

@@ -12,6 +12,7 @@ from pipelines.tasks import (
     TtlCache,
     keep_lease,
     retry,
+    while_leased,
     within_deadline,
 )
 
@@ -217,6 +218,38 @@ async def test_a_lease_is_renewed_despite_errors_until_another_process_holds_it(
 
     await asyncio.wait_for(keep_lease(renew, 0.001, OSError), 1)
     assert answers == [True]
+
+
+@pytest.mark.parametrize(("takes_s", "grace_s", "result"), [(0.1, 5, "answer"), (60, 0.1, None)])
+async def test_work_whose_lease_is_lost_may_still_end_in_a_time_of_grace(
+    takes_s: float, grace_s: float, result: str | None
+) -> None:
+    async def renew() -> bool:
+        return False
+
+    async with asyncio.timeout(30):
+        assert await while_leased(answer(takes_s), renew, 0.01, OSError, grace_s) == result
+
+
+async def test_work_under_a_lease_raises_its_errors_and_is_cancelled_with_its_caller() -> None:
+    async def renew() -> bool:
+        return True
+
+    with pytest.raises(OSError, match="away"):
+        await while_leased(failing(1, OSError("away"))(), renew, 0.01, OSError, 5)
+    ended = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    caller = asyncio.create_task(while_leased(work(), renew, 0.01, OSError, 5))
+    await asyncio.sleep(0.05)
+    caller.cancel()
+    await asyncio.gather(caller, return_exceptions=True)
+    assert caller.cancelled() and ended.is_set()
 
 
 async def test_a_call_beyond_its_deadline_raises_timeout_error() -> None:
