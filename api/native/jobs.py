@@ -202,8 +202,8 @@ async def speak_long(
     )
     task = speech_jobs.SpeechTask(book, asked, fields.output_format, CONFIG.block_characters)
     # The voice of the first block with words, whose language may be detected, speaks all.
-    texts = [text for _, text in task.blocks()]
-    first = next(filter(is_speakable, texts), texts[0])
+    blocks = await to_thread.run_sync(list, task.blocks())
+    first = next((text for _, text in blocks if is_speakable(text)), blocks[0][1])
     plan = await speech.synthesis.pipeline.plan(replace(asked, text=first))
     task = replace(task, request=replace(asked, voice_id=plan.voice.voice.voice_id))
     options = speech_jobs.TASK.dump_json(task)

@@ -18,6 +18,8 @@ from pipelines.errors import FileTooLarge, InvalidRequest
 from pipelines.text.markup import Token, tokens_of
 
 MAX_MEMBERS = 10_000
+MAX_CHAPTERS = 5000
+MAX_TITLE = 200  # characters
 MAX_COVER_BYTES = 4 << 20
 MOST_BYTES = 4  # unpacked, for a character
 MAX_TOKENS = 1_000_000
@@ -77,9 +79,13 @@ def read_document(data: bytes, name: str, most_characters: int) -> Book:
         book = Book(title, tuple(chapters))
     if sum(len(one.text) for one in book.chapters) > most_characters:
         raise FileTooLarge(f"document: a text has at most {most_characters} characters")
-    chapters = tuple(one for one in book.chapters if one.text.strip())
+    chapters = tuple(
+        replace(one, title=one.title[:MAX_TITLE]) for one in book.chapters if one.text.strip()
+    )
     if not chapters:
         raise InvalidRequest("document: has no text")
+    if len(chapters) > MAX_CHAPTERS:
+        raise FileTooLarge(f"document: a text has at most {MAX_CHAPTERS} chapters")
     return replace(book, chapters=chapters)
 
 
@@ -116,7 +122,8 @@ class _Epub:
         for token in self._tokens(package):
             tag, of = _local(token), token.attributes
             if tag == "item" and not token.closes:
-                items[of.get("id", "")] = join(dirname(package), unquote(of.get("href", "")))
+                href = join(dirname(package), unquote(of.get("href", "")))
+                items[of.get("id", "")] = normpath(href)
                 if "cover-image" in of.get("properties", "").split():
                     cover = of.get("id", "")
             elif tag == "itemref" and of.get("linear") != "no":
@@ -125,9 +132,9 @@ class _Epub:
                 cover = cover or of.get("content", "")
             elif token.text:
                 if inside in said and not said[inside]:
-                    said[inside] = " ".join(unescape(token.text).split())
+                    said[inside] = " ".join(unescape(token.text).split())[:MAX_TITLE]
             inside = "" if token.closes else tag or inside
-        pages = [items[one] for one in spine if one in items]
+        pages = dict.fromkeys(items[one] for one in spine if one in items)  # each once
         title = said["title"] or UNTITLED
         chapters = tuple(self._chapters(pages, title))
         image = self._read(items[cover]) if cover in items else b""

@@ -264,7 +264,8 @@ class Jobs(LeasedQueue[Job]):
         self._settle(session, row, charges=status == "completed")
         row.status, row.finished_at = status, utc_now()
         row.lease = row.lease_until = row.estimated_completion = None
-        jobs.drop_files(session, row.id, "options", "part")
+        useless = ("result",) if (row.kind, status) == ("speech", "failed") else ()
+        jobs.drop_files(session, row.id, "options", "part", *useless)
         session.add(row)
         session.flush()
         kind: EventKind = "job.completed" if status == "completed" else "job.failed"

@@ -39,7 +39,7 @@ def epub(
     two: str = TWO,
     href: str = "text/two.xhtml",
     package: str = "OEBPS/content.opf",
-    cover: bytes = PNG,
+    cover: str | bytes = PNG,
     **more: str | bytes,
 ) -> bytes:
     target = io.BytesIO()

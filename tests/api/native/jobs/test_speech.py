@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+from pathlib import Path
 from typing import Any
 
 import av
@@ -10,11 +11,13 @@ import pytest
 
 from api.native import jobs as jobs_api
 from api.services import Services
+from pipelines.errors import VoiceNotFound
 from pipelines.jobs import speech as speech_jobs
 from pipelines.jobs.documents import Book, Chapter
 from pipelines.tts.reading import SpeechRequest
 from tests.api.money import Books
 from tests.api.native.jobs.doing import CONFIG, Headers, claim, do, do_next, job
+from tests.api.native.voices.test_custom import stored_files
 from tests.pipelines.jobs.epubs import epub
 
 BOOK = b"# One\n\nThis is a sentence.\n\n" + b"And another one of it.\n\n" * 4 + b"# Two\n\nEnd.\n"
@@ -173,6 +176,18 @@ async def test_a_first_block_without_words_is_passed_over(
 async def test_ssml_of_many_characters_is_refused(client: httpx.AsyncClient, auth: Headers) -> None:
     text = f"<speak>{'One. ' * 25_000}</speak>".encode()
     assert (await speak(client, auth, text)).json()["error"] == "file_too_large"
+
+
+async def test_nothing_is_left_of_speech_that_failed(
+    client: httpx.AsyncClient, auth: Headers, services: Services, books: Books, tmp_path: Path
+) -> None:
+    await speak(client, auth)
+    claimed = await claim(services)
+    await services.speech.jobs.hold(claimed, 1000)
+    await services.speech.jobs.keep(claimed, "result", 1, b"audio", 1.0, 10, 0.5)
+    await services.speech.jobs.fail(claimed, VoiceNotFound("voice: it was deleted"))
+    await services.infrastructure.files.delete_expired()
+    assert stored_files(tmp_path) == [] and await books.kinds() == ["hold", "release"]
 
 
 async def test_speech_has_no_transcript(
