@@ -28,7 +28,6 @@ CHECKPOINT_S = 10.0
 UNDECODABLE_AFTER = 3  # attempts, after which undecodable recordings fail the voice
 UNAVAILABLE = DatabaseUnavailable, StorageUnavailable
 UNAVAILABLE_S = 600.0  # how long calls are retried
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 15.0  # between retries
 PRIOR_WEIGHT = 0.1  # of the estimate from the configuration, as a share of a voice
 STALL_S = 3600.0  # timeout of one step of trials; longer than on a busy service
 
@@ -181,16 +180,4 @@ def _observe(fit: AnyFit, outcomes: Sequence[Any]) -> tuple[bytes, Preview | Non
 
 
 async def _until_available(call: Callable[[], Awaitable[T]]) -> T:
-    """Retries while the database or the store is unavailable, for at most UNAVAILABLE_S."""
-
-    def log(error: Exception) -> None:
-        logger.warning("store_unavailable", extra={"reason": str(error)})
-
-    return await retry(
-        call,
-        UNAVAILABLE,
-        within_s=UNAVAILABLE_S,
-        first_pause_s=FIRST_PAUSE_S,
-        longest_pause_s=LONGEST_PAUSE_S,
-        on_error=log,
-    )
+    return await retry(call, UNAVAILABLE, within_s=UNAVAILABLE_S)
