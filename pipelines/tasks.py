@@ -28,6 +28,7 @@ V = TypeVar("V")
 T = TypeVar("T")
 Errors = type[Exception] | tuple[type[Exception], ...]
 
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0  # between tries of a call
 LATE_ROUNDS = 4  # repeated timeouts of one call while this event loop was late itself
 LOOP_STEPS = 10  # of the event loop between the bytes of an answer and the task that reads it
 
@@ -188,28 +189,19 @@ async def wait_within(event: asyncio.Event, timeout_s: float | None) -> None:
             await event.wait()
 
 
-async def retry(
-    call: Callable[[], Awaitable[T]],
-    errors: Errors,
-    *,
-    within_s: float,
-    first_pause_s: float = 0.1,
-    longest_pause_s: float = 5.0,
-    on_error: Callable[[Exception], None] | None = None,
-) -> T:
+async def retry(call: Callable[[], Awaitable[T]], errors: Errors, *, within_s: float) -> T:
     """Calls until it succeeds, with exponential backoff; exceptions other than `errors` end it at
     once. Raises the last error when the next pause would end later than `within_s`."""
-    until, pause_s = time.monotonic() + within_s, first_pause_s
+    until, pause_s = time.monotonic() + within_s, FIRST_PAUSE_S
     while True:
         try:
             return await call()
         except errors as error:
             if time.monotonic() + pause_s > until:
                 raise
-            if on_error is not None:
-                on_error(error)
+            logger.warning("call_retried", extra={"reason": str(error)})
         await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, longest_pause_s)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
 async def keep_lease(renew: Callable[[], Awaitable[bool]], every_s: float, errors: Errors) -> None:
@@ -224,6 +216,31 @@ async def keep_lease(renew: Callable[[], Awaitable[bool]], every_s: float, error
                 return
         except errors as error:
             logger.warning("lease_not_renewed", extra={"reason": str(error)})
+
+
+async def while_leased(
+    work: Coroutine[Any, Any, T],
+    renew: Callable[[], Awaitable[bool]],
+    every_s: float,
+    errors: Errors,
+    grace_s: float,
+) -> T | None:
+    """The result of `work` under a lease that is renewed as in `keep_lease`.
+
+    None when the lease is lost: the work is then cancelled after `grace_s`, in which it can end if
+    that loss is its own success.
+    """
+    tasks = TaskSet()
+    lease, working = tasks.start(keep_lease(renew, every_s, errors)), tasks.start(work)
+    try:
+        await asyncio.wait((lease, working), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((working,), timeout=grace_s)
+        if working.done():
+            return working.result()
+        lease.result()
+        return None
+    finally:
+        await tasks.close()
 
 
 async def iterate_in_thread(

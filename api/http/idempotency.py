@@ -33,7 +33,7 @@ from telemetry import metrics
 
 MAX_KEY_LENGTH = 255
 MAX_PATH_LENGTH = 200
-MAX_FORM_BYTES = 300 * 2**20  # more than any route reads
+MAX_FORM_BYTES = 600 * 2**20  # more than any route reads
 
 _KEY = re.compile(r"[\x21-\x7e][\x20-\x7e]*")
 # A stream that ends with an error is not stored: like any failed request, it may be repeated.

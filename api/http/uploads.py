@@ -78,6 +78,7 @@ class UploadLimits:
     max_files: int = 1
     max_fields: int = 20
     max_file_bytes: int = MAX_FILE_BYTES
+    file_fields: frozenset[str] = frozenset()  # whose values are large, and received as files
 
     @property
     def max_body_bytes(self) -> int:
@@ -192,11 +193,14 @@ async def receive_form(
         form = receiver.form
         if (known := form_fields(request)) is not None:
             sent = [name for name, _ in form.values] + [file.field for file in form.files]
-            # `languages[]` and `languages[0]` are items of the field `languages`.
-            names = (name.partition("[")[0] for name in sent)
-            note_ignored(request, (name for name in names if name not in known))
+            note_ignored(request, (name for name in map(plain_name, sent) if name not in known))
         take_place(request)
         yield form
+
+
+def plain_name(name: str) -> str:
+    """`languages[]` and `languages[0]` are items of the field `languages`."""
+    return name.partition("[")[0]
 
 
 class _Receiver:
@@ -254,14 +258,15 @@ class _Receiver:
         self._name = options[b"name"].decode()
         if b"\0" in self._disposition:
             raise _invalid("a part of the multipart body has U+0000 in its head")
-        if b"filename" not in options:
+        is_file = b"filename" in options or plain_name(self._name) in self._limits.file_fields
+        if not is_file:
             if len(self.form.values) >= self._limits.max_fields:
                 raise _invalid(f"the form has more than {self._limits.max_fields} fields")
             return
         if len(self.form.files) >= self._limits.max_files:
             message = f"at most {self._limits.max_files} file(s) can be sent"
             raise ApiError("invalid_file_count", message, headers=CLOSE)
-        self._filename = options[b"filename"].decode(errors="replace")
+        self._filename = options.get(b"filename", b"").decode(errors="replace")
         self._file = self._folder / str(len(self.form.files))
         self._writes.append((self._file, b""))  # it may be empty
 

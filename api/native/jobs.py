@@ -16,13 +16,14 @@ from api.http.errors import ApiError
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.uploads import BINARY, UploadLimits, form_schema, receive_form, validated
 from api.native.speech import Ratio
-from api.native.transcription import LIMITS, RecordingFields, ResponseFormat, answer
+from api.native.transcription import LIMITS, LISTS, RecordingFields, ResponseFormat, answer
 from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
 from pipelines.jobs import speech as speech_jobs
 from pipelines.jobs import transcription as transcription_jobs
 from pipelines.jobs.documents import read_document
 from pipelines.jobs.docx import MEDIA_TYPE, to_docx
+from pipelines.text.segmentation import is_speakable
 from pipelines.tts.dictionaries import DictionaryRef
 from pipelines.tts.reading import SpeechRequest
 
@@ -105,15 +106,16 @@ async def transcribe_long(
     """
     check = partial(speech.jobs.check_room, principal, "transcription", LEAST_MS, operation)
     async with receive_form(request, UPLOAD, check) as form:
-        fields = validated(TranscriptionJobFields, form.with_lists({"keyterms", "redact"}))
+        fields = validated(TranscriptionJobFields, form.with_lists(LISTS))
         upload = form.file("audio") if form.files else None
         if fields.url:
             if upload:
                 raise ApiError("validation_error", "url: send audio or url", param="url")
             speech.check_url(fields.url)
         asked = await speech.transcription.pipeline.resolve(fields.to_request())
-        limits = CONFIG.most_hours * 3600, CONFIG.window_s
-        task = transcription_jobs.TranscriptionTask(asked, fields.url, *limits)
+        known, limits = fields.known_speakers, (CONFIG.most_hours * 3600, CONFIG.window_s)
+        await speech.speakers.known(principal.workspace_id, known)  # that they are there
+        task = transcription_jobs.TranscriptionTask(asked, fields.url, *limits, known)
         name = fields.name or (upload.filename[:200] if upload else "") or "recording"
         await check()
         parts = 0 if upload or fields.url else fields.parts
@@ -139,7 +141,7 @@ async def send_part(
 ) -> ShownJob:
     """Bytes of one file, from number 1 on, in any order; the same number again replaces a part.
     When none is missing the job begins."""
-    await speech.jobs.get(principal, job_id)
+    await speech.jobs.check_part(principal, job_id, number)
     async with receive_form(request, PART) as form:
         path = form.file("audio").path
         return ShownJob.model_validate(await speech.jobs.keep_part(principal, job_id, number, path))
@@ -199,8 +201,9 @@ async def speak_long(
         pronunciations=tuple(DictionaryRef(id=one) for one in fields.pronunciations),
     )
     task = speech_jobs.SpeechTask(book, asked, fields.output_format, CONFIG.block_characters)
-    # The voice of the first block, whose language may be detected, speaks all.
-    _, first = next(task.blocks())
+    # The voice of the first block with words, whose language may be detected, speaks all.
+    blocks = await to_thread.run_sync(list, task.blocks())
+    first = next((text for _, text in blocks if is_speakable(text)), blocks[0][1])
     plan = await speech.synthesis.pipeline.plan(replace(asked, text=first))
     task = replace(task, request=replace(asked, voice_id=plan.voice.voice.voice_id))
     options = speech_jobs.TASK.dump_json(task)

@@ -23,6 +23,7 @@ from pipelines.text.redaction import Entity, Redaction, timed_entities
 router = make_router("speech to text", scope="stt")
 
 LIMITS = UploadLimits(max_fields=200)  # each key term is a field
+LISTS = frozenset({"keyterms", "redact", "known_speakers"})
 
 ResponseFormat = Literal["json", "srt", "vtt", "text"]
 
@@ -71,6 +72,12 @@ class LanguageList(BaseModel):
     languages: list[LanguageItem]
 
 
+def _all_or_ids(value: object) -> object:
+    """Of a form: true or false, as a list of one text, or ids."""
+    only = value[0].strip().lower() if isinstance(value, list) and len(value) == 1 else value
+    return only if only in ("true", "false") else value
+
+
 class RecordingFields(RedactFields):
     """How a recording is transcribed; a form has only strings. Unknown fields are ignored."""
 
@@ -90,13 +97,14 @@ class RecordingFields(RedactFields):
     profanity_filter: Switch = Field(default=False, description="Masks swear words: `s***`.")
     numerals: Switch = Field(default=False, description="Writes numbers in digits.")
     punctuate: Switch = Field(default=True, description="False: no marks and no capitals.")
+    known_speakers: Annotated[KnownSpeakers, BeforeValidator(_all_or_ids)] = False
 
     def to_request(self, *, words: bool = False) -> FileRequest:
         return FileRequest(
             language=self.language or None,
             profile=self.model,
             words=self.timestamps or words,
-            speakers=self.speaker_labels,
+            speakers=self.speaker_labels or bool(self.known_speakers),
             multichannel=self.multichannel,
             keyterms=tuple(self.keyterms),
             form=TranscriptStyle(self.numerals, self.profanity_filter, self.punctuate),
@@ -104,18 +112,10 @@ class RecordingFields(RedactFields):
         )
 
 
-def _all_or_ids(value: object) -> object:
-    """Of a form: true or false, as a list of one text, or ids."""
-    only = value[0].strip().lower() if isinstance(value, list) and len(value) == 1 else value
-    return only if only in ("true", "false") else value
-
-
 class TranscriptionFields(RecordingFields):
     """The plain fields of the form."""
 
     response_format: ResponseFormat = "json"
-
-    known_speakers: Annotated[KnownSpeakers, BeforeValidator(_all_or_ids)] = False
 
 
 @router.post(
@@ -146,14 +146,10 @@ async def transcribe(
     check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
     async with receive_form(request, LIMITS, check) as received:
         audio = received.file("audio")
-        lists = {"keyterms", "redact", "known_speakers"}
-        fields = validated(TranscriptionFields, received.with_lists(lists))
-        form, wanted = fields.response_format, fields.known_speakers
-        asked = replace(
-            fields.to_request(words=form in ("srt", "vtt")),
-            speakers=fields.speaker_labels or bool(wanted),
-            known=await speech.speakers.known(principal.workspace_id, wanted),
-        )
+        fields = validated(TranscriptionFields, received.with_lists(LISTS))
+        form = fields.response_format
+        known = await speech.speakers.known(principal.workspace_id, fields.known_speakers)
+        asked = replace(fields.to_request(words=form in ("srt", "vtt")), known=known)
         to_answer = partial(answer, form, fields.timestamps, marks=fields.redaction("mark"))
         work = speech.transcription.transcribe(
             principal.workspace_id, operation, audio.path, asked, to_answer

@@ -1,38 +1,49 @@
 """POST /openai/v1/audio/transcriptions: its form, and transcripts in OpenAI's formats."""
 
 import zlib
+from base64 import b64decode
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args
 
+from anyio import to_thread
 from fastapi import Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 from starlette.responses import Response
 
-from api.http.bodies import KeyTerms, RedactFields, Switch
+from api.http.bodies import KeyTerms, OneLine, RedactFields, Switch
+from api.http.errors import ApiError
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import EventStream, encode_frames, error_frame, event_frame, while_connected
-from api.http.uploads import UploadLimits, form_schema, receive_form, validated
+from api.http.uploads import UploadLimits, form_schema, plain_name, receive_form, validated
 from api.openai.names import OpenAINames
 from configs.schema.transcription import ProfileName
 from models.stt.base import Segment
 from pipelines.billing.operation import Operation
-from pipelines.stt.file import FileRequest, FileTranscript, HeardText
+from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio
+from pipelines.stt.diarization import SpeakerVoice
+from pipelines.stt.file import FileRequest, FileTranscript, HeardText, TranscriptionPipeline
 from pipelines.stt.formatting import separator_of
 from pipelines.stt.paid import PaidTranscription
 from pipelines.stt.subtitles import to_srt, to_vtt
 from pipelines.text.language_names import name_language
+from pipelines.voices.speakers import Speakers
 
 router = make_router("speech to text", scope="stt")
 
-LIMITS = UploadLimits(max_fields=200)  # each item of a list is a field
+REFERENCES = "known_speaker_references"
+MOST_SPEAKERS = 4
+LIMITS = UploadLimits(  # each item of a list is a field
+    max_files=1 + MOST_SPEAKERS, max_fields=200, file_fields=frozenset({REFERENCES})
+)
 
 TranscriptFormat = Literal["json", "text", "srt", "verbose_json", "vtt", "diarized_json"]
 STREAMED: frozenset[TranscriptFormat] = frozenset({"json", "text", "diarized_json"})
 
 _LISTS = frozenset({"timestamp_granularities", "languages", "keywords", "keyterms", "redact"})
-
+_LISTS |= {"known_speaker_names"}
 
 Code = Annotated[str, StringConstraints(strip_whitespace=True, max_length=35)]
 
@@ -56,6 +67,14 @@ class OpenAITranscriptionFields(RedactFields):
         default=False, description="Streams events; not for verbose_json, srt and vtt."
     )
     temperature: float = Field(default=0.0, ge=0.0, le=1.0, description="Has no effect.")
+    known_speaker_names: list[OneLine] = Field(
+        default=[], max_length=MOST_SPEAKERS, description="For `diarized_json`."
+    )
+    known_speaker_references: list[str] = Field(
+        default=[],
+        max_length=MOST_SPEAKERS,
+        description="A `data:` URL of 2 to 10 seconds of the speech of each, in base64.",
+    )
 
     @model_validator(mode="after")
     def _can_stream(self) -> "OpenAITranscriptionFields":
@@ -130,6 +149,8 @@ async def _receive(
     check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
     async with receive_form(request, LIMITS, check) as form:
         path = form.file("file").path
+        if sum(one.field == "file" for one in form.files) > 1:
+            raise ApiError("invalid_file_count", "at most 1 file can be sent", param="file")
         if translate:
             given = validated(OpenAITranslationFields, form.fields)
             fields = OpenAITranscriptionFields(**given.model_dump())
@@ -146,10 +167,48 @@ async def _receive(
             keyterms=(*fields.keywords, *fields.keyterms),
             redaction=fields.redaction(),
         )
+        if asked.speakers:
+            await check()
+            clips = [one.path for one in form.files if plain_name(one.field) == REFERENCES]
+            voices = speech.transcription.pipeline, speech.speakers, principal.workspace_id
+            asked = replace(asked, known=await _known(*voices, fields.known_speaker_names, clips))
         work = _transcribe(
             speech.transcription, principal.workspace_id, operation, path, fields, asked
         )
         return await while_connected(request.receive, work)
+
+
+async def _known(
+    pipeline: TranscriptionPipeline,
+    speakers: Speakers,
+    workspace_id: int,
+    names: list[str],
+    clips: list[Path],
+) -> tuple[SpeakerVoice, ...]:
+    """The speakers of the clips, of whom nothing is stored. Raises ApiError that names the field,
+    Overloaded or EngineError."""
+    if len(clips) != len(names) or len(set(map(str.casefold, names))) != len(names):
+        message = f"known_speaker_names: give a name of its own for each of {REFERENCES}"
+        raise ApiError("validation_error", message, param="known_speaker_names")
+    if not clips:
+        return ()
+    encoder, known = (await speakers.options(workspace_id, False)).encoder, []
+    for name, path in zip(names, clips, strict=True):
+        try:
+            await to_thread.run_sync(_decode_url, path)
+            known.append(await pipeline.known_speaker(name, path, encoder, workspace_id))
+        except (ValueError, InvalidAudio, AudioTooLong, FileTooLarge) as error:
+            message = f"{REFERENCES}: {error}"
+            raise ApiError("validation_error", message, param=REFERENCES) from None
+    return tuple(known)
+
+
+def _decode_url(path: Path) -> None:
+    """Writes what a `data:` URL holds in its place; blocking. Raises ValueError."""
+    head, _, data = path.read_bytes().partition(b",")
+    if not (head.startswith(b"data:") and head.endswith(b";base64")):
+        raise ValueError("send data: URLs in base64")
+    path.write_bytes(b64decode(data, validate=True))
 
 
 async def _profile(model: str, names: OpenAINames) -> ProfileName:

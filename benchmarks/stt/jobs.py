@@ -99,7 +99,8 @@ async def do_job(
         assert claimed is not None
         async with aclosing(Sender(settings.webhooks)) as sender, services.speech.decoder:
             config = load_yaml(JobsConfig, "jobs")
-            runner = JobRunner(jobs, config, pipeline, services.speech.synthesis, sender)
+            known = services.speech.speakers.known
+            runner = JobRunner(jobs, config, pipeline, services.speech.synthesis, sender, known)
             with Taken() as took:
                 running = asyncio.create_task(runner.run(claimed))
                 while not running.done():

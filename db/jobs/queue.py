@@ -119,13 +119,11 @@ def row_under(
 
 def leased_row(session: Session, claimed: W) -> W | None:
     """The row, locked; None when deleted, finished, or claimed under another lease."""
+    assert claimed.lease, "what is claimed has one"
     lock_workspace(session, claimed.workspace_id, shared=True)
     of = type(claimed)
-    query = select(of).where(of.id == claimed.id, of.workspace_id == claimed.workspace_id)
-    row = session.exec(query.with_for_update()).one_or_none()
-    if row is None or row.status != "processing":
-        return None
-    return row if row.lease is not None and row.lease == claimed.lease else None
+    query = select(of).where(of.id == claimed.id, of.lease == claimed.lease)
+    return session.exec(query.where(of.status == "processing").with_for_update()).one_or_none()
 
 
 def hopeless_rows(

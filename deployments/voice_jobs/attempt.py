@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -14,7 +14,7 @@ from db.errors import DatabaseUnavailable
 from db.voices.voices import Voice
 from deployments.voice_jobs.makers import AnyFit
 from pipelines.errors import InvalidAudio, NotFound, StorageUnavailable
-from pipelines.tasks import TaskSet, keep_lease, retry
+from pipelines.tasks import retry, while_leased
 from pipelines.voices.queue import VoiceQueue
 from pipelines.voices.report import FailedFit, FittedVoice, Preview
 
@@ -23,11 +23,11 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RENEW_S = 2.0  # also the delay until a deletion of the voice is noticed
+GRACE_S = 5.0  # for an attempt that has just finished its voice, and so its lease
 CHECKPOINT_S = 10.0
 UNDECODABLE_AFTER = 3  # attempts, after which undecodable recordings fail the voice
 UNAVAILABLE = DatabaseUnavailable, StorageUnavailable
 UNAVAILABLE_S = 600.0  # how long calls are retried
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 15.0  # between retries
 PRIOR_WEIGHT = 0.1  # of the estimate from the configuration, as a share of a voice
 STALL_S = 3600.0  # timeout of one step of trials; longer than on a busy service
 
@@ -81,26 +81,14 @@ class FitAttempt:
     _progress: float | None = None  # None: not known yet
     _state: tuple[bytes, Preview | None] | None = None  # the newest that is not stored yet
     _stored_at: float = float("-inf")  # so that the first checkpoint is stored at once
-    # Prevents renewals: a finished voice has no lease.
-    _finishing: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _is_finished: bool = False
 
     def __post_init__(self) -> None:
         self._forecast = Forecast(self.work.seconds_per_voice, 0.0)
 
     async def run(self) -> AttemptResult:
         """Raises the errors of the fit, its trials or the stores; another attempt can follow."""
-        tasks = TaskSet()
-        lease = tasks.start(keep_lease(self._keeps_lease, RENEW_S, DatabaseUnavailable))
-        making = tasks.start(self._make())
-        try:
-            await asyncio.wait((lease, making), return_when=asyncio.FIRST_COMPLETED)
-            if making.done():
-                return making.result()
-            lease.result()
-            return "gone"
-        finally:
-            await tasks.close()
+        made = while_leased(self._make(), self._renew, RENEW_S, DatabaseUnavailable, GRACE_S)
+        return await made or "gone"
 
     async def give_back(self) -> None:
         """After `run` was cancelled: stores a checkpoint, and releases the lease."""
@@ -109,10 +97,6 @@ class FitAttempt:
         if self._state:
             await self.queue.keep_checkpoint(self.claimed, *self._state)
         await self.queue.give_back(self.claimed)
-
-    async def _keeps_lease(self) -> bool:
-        async with self._finishing:
-            return self._is_finished or await self._renew()
 
     async def _renew(self) -> bool:
         if self._progress is None:
@@ -170,16 +154,12 @@ class FitAttempt:
         report = None if result.report is None else result.report.model_dump_json().encode()
 
         async def finish() -> bool:
-            async with self._finishing:
-                if isinstance(result, FailedFit):
-                    done = await self.queue.fail(self.claimed, result.code, result.reason, report)
-                else:
-                    judged = None if result.report is None else result.report.judged
-                    before = None if judged is None else judged.replaced_similarity
-                    made = (result.pack, result.similarity, report, before)
-                    done = await self.queue.publish(self.claimed, self.engine, *made)
-                self._is_finished = True
-                return done
+            if isinstance(result, FailedFit):
+                return await self.queue.fail(self.claimed, result.code, result.reason, report)
+            judged = None if result.report is None else result.report.judged
+            before = None if judged is None else judged.replaced_similarity
+            made = (result.pack, result.similarity, report, before)
+            return await self.queue.publish(self.claimed, self.engine, *made)
 
         if not await _until_available(finish):
             return "gone"
@@ -200,16 +180,4 @@ def _observe(fit: AnyFit, outcomes: Sequence[Any]) -> tuple[bytes, Preview | Non
 
 
 async def _until_available(call: Callable[[], Awaitable[T]]) -> T:
-    """Retries while the database or the store is unavailable, for at most UNAVAILABLE_S."""
-
-    def log(error: Exception) -> None:
-        logger.warning("store_unavailable", extra={"reason": str(error)})
-
-    return await retry(
-        call,
-        UNAVAILABLE,
-        within_s=UNAVAILABLE_S,
-        first_pause_s=FIRST_PAUSE_S,
-        longest_pause_s=LONGEST_PAUSE_S,
-        on_error=log,
-    )
+    return await retry(call, UNAVAILABLE, within_s=UNAVAILABLE_S)

@@ -39,8 +39,9 @@ Work = Callable[[UUID, str], Coroutine[Any, Any, int]]
 """One attempt at a row under a lease; returns the exit status."""
 
 
-def main(work: Work) -> int:
-    """Returns the exit status: 0, or 1 when another attempt should follow."""
+def run(work: Work) -> None:
+    """Exits with the status, without waiting for threads that compute: 0, or 1 when another attempt
+    should follow."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("id", type=UUID)
     parser.add_argument("lease")
@@ -50,10 +51,14 @@ def main(work: Work) -> int:
     # Not "auto" or the RAY_ADDRESS of the job: both may be another cluster on this machine.
     ray.init(arguments.cluster, log_to_driver=False, logging_level=logging.WARNING)
     try:
-        return asyncio.run(work(arguments.id, arguments.lease))
+        status = asyncio.run(work(arguments.id, arguments.lease))
     except Exception:  # whatever the error, another attempt follows
         logger.exception("attempt_failed", extra={"id": str(arguments.id)})
-        return 1
+        status = 1
+    ray.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 async def work(maker: Maker, voice_id: UUID, lease: str) -> int:
@@ -108,15 +113,6 @@ async def until_stopped(
         return 1
     logger.info("attempt_ended", extra={"id": str(row_id), "outcome": end})
     return 0
-
-
-def run(work: Work) -> None:
-    """Runs `main` and exits without waiting for threads that compute."""
-    status = main(work)
-    ray.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ async def work(job_id: UUID, lease: str) -> int:
         return 0
     async with aclosing(Sender(settings.webhooks)) as sender, speech.decoder:
         config = load_yaml(JobsConfig, "jobs")
-        runner = JobRunner(jobs, config, stt, speech.synthesis, sender)
+        runner = JobRunner(jobs, config, stt, speech.synthesis, sender, speech.speakers.known)
         return await until_stopped(job_id, runner.run(claimed), partial(jobs.give_back, claimed))
 
 

@@ -20,41 +20,27 @@ async def coalesce(
     Nothing is held back once `items` has ended. Closing it closes `items`; its errors are raised
     after the items that precede them.
     """
-    loop = asyncio.get_running_loop()
-    waiting: list[T] = []
-    arrived, hurries = asyncio.Event(), asyncio.Event()
+    loop, arrived = asyncio.get_running_loop(), asyncio.Queue[T | None]()  # None: the end
 
     async def pull() -> None:
         async with aclosing(items):
             async for item in items:
-                waiting[:] = [merge(waiting[0], item)] if waiting else [item]
-                arrived.set()
-                if is_urgent(item):
-                    hurries.set()
-
-    def end(_: asyncio.Task[None]) -> None:
-        arrived.set()
-        hurries.set()
+                arrived.put_nowait(item)
 
     pulling = asyncio.create_task(pull())
-    pulling.add_done_callback(end)
+    pulling.add_done_callback(lambda _: arrived.put_nowait(None))
+    due, ended = loop.time(), False
     try:
-        while True:
-            await arrived.wait()
-            arrived.clear()
-            if waiting:
-                due = loop.time() + interval_s
-                hurries.clear()
-                yield waiting.pop()
-                if not pulling.done():
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout_at(due):
-                            await hurries.wait()
-            elif pulling.done():
-                await pulling
-                return
-            if waiting or pulling.done():
-                arrived.set()
+        while not ended and (piece := await arrived.get()) is not None:
+            hurries = is_urgent(piece)
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(due):
+                    while not hurries and (item := await arrived.get()) is not None:
+                        piece, hurries = merge(piece, item), is_urgent(item)
+                    ended = not hurries
+            yield piece
+            due = loop.time() + interval_s
+        await pulling
     finally:
         pulling.cancel()
         await asyncio.gather(pulling, return_exceptions=True)

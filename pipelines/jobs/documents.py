@@ -3,7 +3,6 @@
 """
 
 import io
-import lzma
 import re
 import zlib
 from base64 import b64encode
@@ -13,16 +12,18 @@ from html import unescape
 from itertools import chain
 from posixpath import dirname, join, normpath
 from urllib.parse import unquote
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 from pipelines.errors import FileTooLarge, InvalidRequest
 from pipelines.text.markup import Token, tokens_of
 
 MAX_MEMBERS = 10_000
+MAX_CHAPTERS = 5000
+MAX_TITLE = 200  # characters
 MAX_COVER_BYTES = 4 << 20
 MOST_BYTES = 4  # unpacked, for a character
 MAX_TOKENS = 1_000_000
-COVERS = ("image/jpeg", "image/png")
+COVERS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")  # how JPEG and PNG begin
 UNTITLED = "Untitled"
 
 # Bounded, and without their own marks inside, so that no text takes them long.
@@ -78,9 +79,13 @@ def read_document(data: bytes, name: str, most_characters: int) -> Book:
         book = Book(title, tuple(chapters))
     if sum(len(one.text) for one in book.chapters) > most_characters:
         raise FileTooLarge(f"document: a text has at most {most_characters} characters")
-    chapters = tuple(one for one in book.chapters if one.text.strip())
+    chapters = tuple(
+        replace(one, title=one.title[:MAX_TITLE]) for one in book.chapters if one.text.strip()
+    )
     if not chapters:
         raise InvalidRequest("document: has no text")
+    if len(chapters) > MAX_CHAPTERS:
+        raise FileTooLarge(f"document: a text has at most {MAX_CHAPTERS} chapters")
     return replace(book, chapters=chapters)
 
 
@@ -112,13 +117,13 @@ class _Epub:
     def book(self) -> Book:
         roots = (token.attributes for token in self._tokens("META-INF/container.xml"))
         package = next((one["full-path"] for one in roots if "full-path" in one), "")
-        items: dict[str, tuple[str, str]] = {}
+        items: dict[str, str] = {}
         spine, said, cover, inside = [], {"title": "", "creator": ""}, "", ""
         for token in self._tokens(package):
             tag, of = _local(token), token.attributes
             if tag == "item" and not token.closes:
                 href = join(dirname(package), unquote(of.get("href", "")))
-                items[of.get("id", "")] = href, of.get("media-type", "")
+                items[of.get("id", "")] = normpath(href)
                 if "cover-image" in of.get("properties", "").split():
                     cover = of.get("id", "")
             elif tag == "itemref" and of.get("linear") != "no":
@@ -127,14 +132,14 @@ class _Epub:
                 cover = cover or of.get("content", "")
             elif token.text:
                 if inside in said and not said[inside]:
-                    said[inside] = " ".join(unescape(token.text).split())
+                    said[inside] = " ".join(unescape(token.text).split())[:MAX_TITLE]
             inside = "" if token.closes else tag or inside
-        pages = [items[one][0] for one in spine if one in items]
+        pages = dict.fromkeys(items[one] for one in spine if one in items)  # each once
         title = said["title"] or UNTITLED
         chapters = tuple(self._chapters(pages, title))
-        path, media_type = items.get(cover, ("", ""))
-        image = self._read(path) if media_type in COVERS else b""
-        image = image if len(image) <= MAX_COVER_BYTES else b""
+        image = self._read(items[cover]) if cover in items else b""
+        if not image.startswith(COVERS) or len(image) > MAX_COVER_BYTES:
+            image = b""
         return Book(title, chapters, said["creator"], b64encode(image).decode())
 
     def _chapters(self, pages: Iterable[str], title: str) -> Iterator[Chapter]:
@@ -176,9 +181,12 @@ class _Epub:
         if path.startswith(("/", "..")) or "\\" in path:
             raise InvalidRequest(f"document: {name[:100]} leads out of the EPUB")
         try:
+            # OCF allows no other methods; those have dictionaries of gigabytes.
+            if self._zip.getinfo(path).compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+                raise BadZipFile
             with self._zip.open(path) as member:
                 data = member.read(self._left + 1)
-        except (KeyError, BadZipFile, RuntimeError, OSError, EOFError, zlib.error, lzma.LZMAError):
+        except (KeyError, BadZipFile, RuntimeError, OSError, EOFError, zlib.error):
             raise InvalidRequest(f"document: {name[:100]} cannot be read") from None
         self._left -= len(data)
         if self._left < 0:

@@ -8,6 +8,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 from configs.load import load_yaml
 from pipelines.stt.file import FileTranscript
+from pipelines.stt.subtitles import clock_time
 
 MEDIA_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 _MEMBERS = load_yaml(dict[str, str], str(Path(__file__).with_name("docx.yaml")))
@@ -21,8 +22,8 @@ def to_docx(transcript: FileTranscript) -> bytes:
     else:
         said = [(one.start, f"{one.speaker}: {one.text}") for one in transcript.utterances]
     paragraphs = "".join(
-        f'<w:p><w:r><w:t xml:space="preserve">{_time(start)} {escape(_NOT_XML.sub("", text))}'
-        "</w:t></w:r></w:p>"
+        f'<w:p><w:r><w:t xml:space="preserve">[{clock_time(int(start), ".")[:8]}] '
+        f"{escape(_NOT_XML.sub('', text))}</w:t></w:r></w:p>"
         for start, text in said
     )
     target = io.BytesIO()
@@ -30,8 +31,3 @@ def to_docx(transcript: FileTranscript) -> bytes:
         for name, content in _MEMBERS.items():
             archive.writestr(name, content.replace("{paragraphs}", paragraphs))
     return target.getvalue()
-
-
-def _time(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    return f"[{minutes // 60:02}:{minutes % 60:02}:{rest:02}]"

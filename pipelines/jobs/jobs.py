@@ -118,14 +118,17 @@ class Jobs(LeasedQueue[Job]):
 
         return await self._database.run(add)
 
+    async def check_part(self, principal: Principal, job_id: UUID, number: int) -> None:
+        """To be called before a part is received. Raises NotFound or InvalidRequest."""
+        _check_waits((await self._find(principal, job_id))[0], number)
+
     async def keep_part(self, principal: Principal, job_id: UUID, number: int, path: Path) -> Job:
         """Stores a part of a recording, or replaces it; the last one that was missing queues the
         job. Raises NotFound, InvalidRequest or StorageUnavailable."""
         stored = await self._store(principal.workspace_id, {"part": path})
 
         def keep(session: Session, job: Job) -> None:
-            if job.status != "uploading" or number > job.parts:
-                raise InvalidRequest("the job does not wait for that part")
+            _check_waits(job, number)
             self._keep(session, job, stored, number)
             if len(jobs.files_of(session, job.id, "part")) == job.parts:
                 job.status = "processing"
@@ -147,8 +150,11 @@ class Jobs(LeasedQueue[Job]):
         return job, [one.number for one in files if one.kind == "part"], url
 
     async def results(self, principal: Principal, job_id: UUID) -> list[bytes]:
-        """As far as the job is done. Raises NotFound or StorageUnavailable."""
+        """Of a transcription, as far as it is done. Raises NotFound, InvalidRequest or
+        StorageUnavailable."""
         job, files = await self._find(principal, job_id, "result")
+        if job.kind != "transcription":
+            raise InvalidRequest("the job has no transcript, it speaks a text")
         return [await self.read(job, one) for one in files]
 
     async def delete(self, principal: Principal, job_id: UUID) -> None:
@@ -172,6 +178,10 @@ class Jobs(LeasedQueue[Job]):
     async def read(self, job: Job, file: JobFile) -> bytes:
         """Raises NotFound when it was deleted, or StorageUnavailable."""
         return await self._files.read(job.workspace_id, file.file_id)
+
+    async def drop_parts(self, claimed: Job) -> None:
+        """Of an attempt that has not fetched all of them."""
+        await self._change(claimed, lambda session, row: jobs.drop_files(session, row.id, "part"))
 
     async def recording(self, claimed: Job) -> AsyncGenerator[bytes, None]:
         """The parts of the recording, joined, in pieces."""
@@ -213,7 +223,8 @@ class Jobs(LeasedQueue[Job]):
             self._keep(session, row, stored, number, seconds)
             row.seconds += seconds
             row.units = min(row.units + units, row.held or 0)
-            row.progress, row.attempt = max(row.progress, progress), 1
+            if progress > row.progress:
+                row.progress, row.attempt = progress, 1
             row.estimated_completion = utc_now() + left if progress else None
 
         _require(await self._with_files(claimed, {kind: data}, keep))
@@ -253,7 +264,8 @@ class Jobs(LeasedQueue[Job]):
         self._settle(session, row, charges=status == "completed")
         row.status, row.finished_at = status, utc_now()
         row.lease = row.lease_until = row.estimated_completion = None
-        jobs.drop_files(session, row.id, "options", "part")
+        useless = ("result",) if (row.kind, status) == ("speech", "failed") else ()
+        jobs.drop_files(session, row.id, "options", "part", *useless)
         session.add(row)
         session.flush()
         kind: EventKind = "job.completed" if status == "completed" else "job.failed"
@@ -335,6 +347,11 @@ def _own(session: Session, principal: Principal, job_id: UUID, *, lock: bool = F
     if job is None:
         raise NotFound("the workspace has no job of that id; GET /jobs lists them")
     return job
+
+
+def _check_waits(job: Job, number: int) -> None:
+    if job.status != "uploading" or number > job.parts:
+        raise InvalidRequest("the job does not wait for that part")
 
 
 def _require(done: bool) -> None:

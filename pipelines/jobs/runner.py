@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from db.jobs.jobs import Job
 from pipelines.errors import SERVICE_FAULTS, public_error
 from pipelines.jobs import speech, transcription
 from pipelines.jobs.jobs import Jobs, LeaseLost
+from pipelines.stt.diarization import SpeakerVoice
 from pipelines.stt.file import TranscriptionPipeline
-from pipelines.tasks import TaskSet, keep_lease, retry
+from pipelines.tasks import retry, while_leased
 from pipelines.temporary_directories import RECORDINGS, temporary_directory_in_thread
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.webhooks.sender import FetchFailed, Sender
@@ -34,20 +36,13 @@ class JobRunner:
     stt: TranscriptionPipeline
     synthesis: PaidSynthesis
     sender: Sender
+    known_speakers: Callable[[int, bool | list[str]], Awaitable[tuple[SpeakerVoice, ...]]]
 
     async def run(self, claimed: Job) -> None:
         """Returns when the job has ended, or its lease is lost. Raises failures of the service;
         another attempt can follow."""
-        tasks = TaskSet()
-        renew = keep_lease(lambda: self.jobs.renew(claimed), RENEW_S, DatabaseUnavailable)
-        lease, work = tasks.start(renew), tasks.start(self._work(claimed))
-        try:
-            await asyncio.wait((lease, work), return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait((work,), timeout=GRACE_S)
-            if work.done():
-                work.result()
-        finally:
-            await tasks.close()
+        renew = partial(self.jobs.renew, claimed)
+        await while_leased(self._work(claimed), renew, RENEW_S, DatabaseUnavailable, GRACE_S)
 
     async def _work(self, claimed: Job) -> None:
         try:
@@ -73,6 +68,8 @@ class JobRunner:
         if task.url and claimed.held is None:
             fetch = partial(self._fetch, claimed, task.url, folder / "part")
             await retry(fetch, FetchFailed, within_s=FETCH_WITHIN_S)
+        known = await self.known_speakers(claimed.workspace_id, task.known_speakers)
+        task = replace(task, request=replace(task.request, known=known))
         path = folder / "recording"
         with path.open("wb") as file:
             async for piece in self.jobs.recording(claimed):
@@ -82,6 +79,7 @@ class JobRunner:
     async def _fetch(self, claimed: Job, url: str, path: Path) -> None:
         """Stores what is at the address in parts. Raises FetchFailed or FileTooLarge."""
         number, most = 1, self.config.part_mb << 20
+        await self.jobs.drop_parts(claimed)
         with path.open("wb") as part:
             async for piece in self.sender.fetch(url, self.config.most_parts * most):
                 if part.tell() + len(piece) > most:

@@ -6,6 +6,7 @@ https://id3.org/id3v2-chapters-1.0); the packets of the blocks are copied, not e
 
 import asyncio
 import io
+import re
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
@@ -21,7 +22,7 @@ from pydantic import TypeAdapter
 
 from db.jobs.jobs import Job
 from pipelines.audio.encode.encoder import TAGS, FileWriter, OutputFormat
-from pipelines.errors import NothingToSpeak
+from pipelines.errors import FileTooLarge, NothingToSpeak
 from pipelines.jobs.documents import Book
 from pipelines.jobs.jobs import Jobs
 from pipelines.text.spoken_length import most_spoken
@@ -30,6 +31,9 @@ from pipelines.tts.reading import SpeechRequest, is_ssml
 
 BookFormat = Literal["m4b", "mp3"]
 MEDIA_TYPES = {"m4b": "audio/mp4", "mp3": "audio/mpeg"}
+MAX_SSML = 100_000  # characters: two hours, which are spoken and kept at once
+# A paragraph, or parts of a longer one: up to the end of a sentence, a space, or anywhere.
+_PARTS = r".{1,N}\Z|.{1,N}(?<=[.!?…])\s|.{1,N}(?<=[。！？।])|.{1,N}\s|.{1,N}"
 _CODECS = {"m4b": "aac", "mp3": "mp3"}
 _CONTAINERS = {"m4b": "mp4", "mp3": "mp3"}
 
@@ -44,17 +48,22 @@ class SpeechTask:
     block_characters: int
 
     def blocks(self) -> Iterator[tuple[int, str]]:
-        """The number of a chapter and some of its paragraphs."""
+        """The number of a chapter and some of its paragraphs. Raises FileTooLarge."""
+        most = self.block_characters
+        parts = re.compile(_PARTS.replace("N", str(most)), re.DOTALL)
         for number, chapter in enumerate(self.book.chapters):
-            if is_ssml(chapter.text):
+            if is_ssml(chapter.text):  # a whole
+                if len(chapter.text) > MAX_SSML:
+                    raise FileTooLarge(f"document: SSML has at most {MAX_SSML} characters")
                 yield number, chapter.text
                 continue
             block = ""
             for paragraph in chapter.text.split("\n\n"):
-                if block and len(block) + len(paragraph) > self.block_characters:
-                    yield number, block
-                    block = ""
-                block += f"\n\n{paragraph}" if block else paragraph
+                for part in parts.findall(paragraph):
+                    if block and len(block) + len(part) > most:
+                        yield number, block
+                        block = ""
+                    block += f"\n\n{part}" if block else part
             yield number, block
 
 
@@ -112,7 +121,8 @@ def _book(path: Path, task: SpeechTask, lengths: Mapping[int, int]) -> Generator
                 source = block.streams.audio[0]
                 if audio is None:
                     audio = file.add_stream_from_template(source)
-                    _add_cover(file, b64decode(book.cover))
+                    if book.cover:
+                        _add_cover(file, b64decode(book.cover))
                 for packet in block.demux(source):
                     if packet.size:  # the last one is empty
                         packet.stream, packet.pts, packet.dts = audio, at, at
@@ -121,13 +131,13 @@ def _book(path: Path, task: SpeechTask, lengths: Mapping[int, int]) -> Generator
 
 
 def _add_cover(file: Any, data: bytes) -> None:
-    with suppress(av.error.FFmpegError, ValueError), av.open(io.BytesIO(data), "r") as image:
-        stream = file.add_stream_from_template(image.streams.video[0])
-        stream.disposition = av.stream.Disposition.attached_pic
-        for packet in image.demux(video=0):
-            if packet.size:
-                packet.stream = stream
-                file.mux(packet)
+    """As it is: no library reads the image."""
+    codec = "png" if data.startswith(b"\x89PNG") else "mjpeg"
+    stream = file.add_mux_stream(codec, width=1, height=1)  # which the file does not say
+    stream.disposition = av.stream.Disposition.attached_pic
+    packet: Any = av.Packet(data)
+    packet.stream = stream
+    file.mux(packet)
 
 
 def _seconds_of(data: bytes) -> float:

@@ -3,18 +3,19 @@
 import asyncio
 import mmap
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter
 
 from db.jobs.jobs import Job
 from models.audio import Pcm
-from models.stt.base import STT_SAMPLE_RATE, Segment
+from models.stt.base import STT_SAMPLE_RATE
 from pipelines.jobs.jobs import Jobs
-from pipelines.stt.diarization import HeardSpeakers, SpeakerUtterance, link_speakers
+from pipelines.stt.diarization import SpeakerLabels, SpeakerVoice
 from pipelines.stt.file import (
     FileRequest,
     FileTranscript,
@@ -32,34 +33,28 @@ STEP = STT_SAMPLE_RATE // 50
 class TranscriptionTask:
     """What a job is to transcribe: its parts, or what is at a URL."""
 
-    # Of `known` speakers, whose voices are arrays: a task has none, since it is stored as JSON.
+    # `known` speakers are arrays: a task, which is stored as JSON, has their ids in their place.
     __pydantic_config__ = ConfigDict(arbitrary_types_allowed=True)
 
     request: FileRequest
     url: str
     most_s: float  # of the recording
     window_s: float
+    known_speakers: bool | list[str] = False
 
 
-@dataclass(frozen=True, slots=True)
-class TranscribedWindow:
-    """The transcript of a window; times are seconds of the recording."""
-
-    end_s: float
-    text: str
-    language: str  # "" while it is not known
-    segments: tuple[Segment, ...]
-    utterances: tuple[SpeakerUtterance, ...] | None
-    speakers: HeardSpeakers = field(default_factory=dict)  # up to here
-
+HeardSpeaker: TypeAlias = tuple[str, list[float], float]
+"""The fields of a SpeakerVoice: its label, total and seconds."""
 
 TASK = TypeAdapter(TranscriptionTask)
-_WINDOW = TypeAdapter(TranscribedWindow)
+# The transcript of a window, with times in the recording, which ends with it, and the language ""
+# while that is not known; and the speakers up to there.
+_WINDOW = TypeAdapter(tuple[FileTranscript, list[HeardSpeaker]])
 
 
 def joined(kept: Sequence[bytes]) -> FileTranscript:
     """The transcript of the windows that are kept so far; blocking."""
-    windows = [_WINDOW.validate_json(one) for one in kept]
+    windows = [_WINDOW.validate_json(one)[0] for one in kept]
     language = next((one.language for one in windows if one.language), "en")
     segments = tuple(chain.from_iterable(one.segments for one in windows))
     utterances = [one.utterances for one in windows if one.utterances is not None]
@@ -67,7 +62,7 @@ def joined(kept: Sequence[bytes]) -> FileTranscript:
         text=separator_of(language).join(one.text for one in windows if one.text),
         language=language,
         confidence=confidence_of(segments),
-        duration_s=windows[-1].end_s if windows else 0.0,
+        duration_s=windows[-1].duration_s if windows else 0.0,
         segments=segments,
         utterances=tuple(chain.from_iterable(utterances)) if utterances else None,
     )
@@ -83,10 +78,13 @@ async def transcribe(
     whole = await pipeline.open(path, task.request, job.workspace_id, most_s=task.most_s)
     await jobs.hold(job, _ms(whole.transcribed_s))
     kept = await jobs.files(job, "result")
-    last = _WINDOW.validate_json(await jobs.read(job, kept[-1])) if kept else None
-    speakers, language = (last.speakers, last.language) if last else ({}, "")
-    request, number = whole.request, len(kept)
-    at = round((last.end_s if last else 0) * STT_SAMPLE_RATE)
+    done_s, language, before = 0.0, "", list[HeardSpeaker]()
+    if kept:
+        last, before = _WINDOW.validate_json(await jobs.read(job, kept[-1]))
+        done_s, language = last.duration_s, last.language
+    voices = [SpeakerVoice(np.array(total), seconds, label) for label, total, seconds in before]
+    speakers = SpeakerLabels(task.request.known, heard=voices)
+    request, number, at = whole.request, len(kept), round(done_s * STT_SAMPLE_RATE)
     while at < len(whole.pcm):
         if request.language is None and language:
             request = await pipeline.resolve(replace(request, language=language))
@@ -94,22 +92,22 @@ async def transcribe(
         pcm = await asyncio.to_thread(_copy, whole.pcm, at, end)
         second = whole.second if whole.second is None else _copy(whole.second, at, end)
         seconds = len(pcm) / STT_SAMPLE_RATE
-        window = replace(whole, request=request, pcm=pcm, second=second, duration_s=seconds)
+        window = replace(
+            whole, request=request, pcm=pcm, second=second, duration_s=seconds, speakers=speakers
+        )
         heard = await pipeline.transcribe(window)
         language = language or (heard.language if heard.segments else "")
         turns = heard.utterances
-        if turns is not None and heard.voices is not None:
-            turns = link_speakers(turns, heard.voices, speakers)
-        result = TranscribedWindow(
-            end / STT_SAMPLE_RATE,
-            heard.text,
-            language,
-            tuple(one.shifted(offset) for one in heard.segments),
-            None if turns is None else tuple(one.shifted(offset) for one in turns),
-            speakers,
+        result = replace(
+            heard,
+            duration_s=end / STT_SAMPLE_RATE,
+            language=language,
+            segments=tuple(one.shifted(offset) for one in heard.segments),
+            utterances=None if turns is None else tuple(one.shifted(offset) for one in turns),
         )
+        known = [(one.label, one.total.tolist(), one.seconds) for one in speakers.heard]
         at, number = end, number + 1
-        data, progress = _WINDOW.dump_json(result), end / len(whole.pcm)
+        data, progress = _WINDOW.dump_json((result, known)), end / len(whole.pcm)
         done = seconds, _ms(window.transcribed_s), progress
         await jobs.keep(job, "result", number, data, *done)
     await jobs.complete(job)

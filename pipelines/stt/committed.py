@@ -9,6 +9,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from rapidfuzz.distance import Levenshtein
+
 from pipelines.stt.events import LiveTranscript
 from pipelines.stt.formatting import separator_of
 
@@ -53,12 +55,6 @@ def _place(kept: Sequence[str], said: Sequence[str]) -> int:
     """How many of the words that were said are those that are committed, heard again."""
     if list(said[: len(kept)]) == kept:
         return len(kept)
-    words = [_NO_WORD.sub("", word).casefold() for word in said]
-    distances = list(range(len(words) + 1))  # of no word to each beginning
-    for row, word in enumerate(kept, 1):
-        plain = _NO_WORD.sub("", word).casefold()
-        above, distances[0] = distances[0], row
-        for column, other in enumerate(words, 1):
-            least = min(above + (plain != other), distances[column] + 1, distances[column - 1] + 1)
-            above, distances[column] = distances[column], least
+    before, now = ([_NO_WORD.sub("", word).casefold() for word in one] for one in (kept, said))
+    distances = [Levenshtein.distance(before, now[:at]) for at in range(len(now) + 1)]
     return min(range(len(distances)), key=lambda at: (distances[at], abs(at - len(kept))))

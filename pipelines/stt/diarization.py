@@ -9,16 +9,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain, count, groupby, pairwise, product
 from string import ascii_uppercase
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 
-from models.speaker.base import Embeddings
+from models.audio import Pcm
+from models.speaker.base import Embedding, Embeddings, SpeakerEncoder, mean_embedding
 from models.stt.base import Segment, Word, shifted
-from models.vad.base import VAD_SAMPLE_RATE
-from pipelines.audio.segments import Spans
+from models.vad.base import VAD_SAMPLE_RATE, VADEngine
+from pipelines.audio.segments import Spans, SpeechSegment, spans_of
 
 WINDOW_S = 1.6  # the length that the encoder was trained on
 HOP_S = 0.4
@@ -30,6 +30,7 @@ SAME_SIMILARITY = 0.8
 DOUBT = 0.15
 KNOWN_SIMILARITY = 0.75  # to a known speaker
 MIN_SPEAKER_S = 2.0  # of speech; a group with less joins another speaker
+MIN_NEW_S = 0.8  # the same where little is heard yet
 CHANGE_COST = 0.12  # of another speaker within speech, in seconds of full dissimilarity
 PAUSE_CHANGE_COST = 0.02  # the same after a pause
 FULL_PAUSE_S = 0.3  # a longer pause makes a change no likelier
@@ -89,37 +90,15 @@ class SpeakerUtterance:
         return replace(self, start=start, end=end, words=shifted(self.words, seconds))
 
 
-HeardSpeakers: TypeAlias = dict[str, tuple[list[float], float]]
-"""By name what was heard of the speakers so far, as `total` and `seconds` of a SpeakerVoice."""
-
-
-def link_speakers(
-    utterances: Sequence[SpeakerUtterance], voices: WindowEmbeddings, before: HeardSpeakers
-) -> tuple[SpeakerUtterance, ...]:
-    """The utterances of the next part of a recording under the names of the speakers `before` it,
-    to whom it adds what it heard."""
-    middles = voices.windows.mean(axis=1)
-    heard: dict[str, SpeakerVoice] = {}
-    for name in sorted({one.speaker for one in utterances}):
-        mine = [one for one in utterances if one.speaker == name]
-        inside = np.any([(one.start <= middles) & (middles <= one.end) for one in mine], axis=0)
-        if inside.any():
-            heard[name] = _part(voices, inside)
-    known = {name: SpeakerVoice(np.array(total), s) for name, (total, s) in before.items()}
-    pairs = sorted((-heard[a].likeness(known[b]), a, b) for a, b in product(heard, known))
-    names: dict[str, str] = {}
-    for unlikeness, name, other in pairs:
-        if unlikeness <= 0 and name not in names and other not in names.values():
-            names[name] = other
-    letters = (letter for letter in speaker_letters() if letter not in known)
-    for name, voice in heard.items():
-        if name in names:
-            voice.add(known[names[name]])
-        else:
-            names[name] = next(letters)
-        before[names[name]] = voice.total.tolist(), voice.seconds
-    first = next(speaker_letters())
-    return tuple(replace(one, speaker=names.get(one.speaker, first)) for one in utterances)
+def voice_of(pcm: Pcm, vad: VADEngine, encoder: SpeakerEncoder) -> Embedding | None:
+    """The mean of what diarization compares, of float32 [n] at 16 kHz; None unless one person
+    speaks. Blocking."""
+    segment, frame = SpeechSegment(0, len(pcm)), vad.capabilities.frame_samples
+    windows = voice_windows(spans_of(vad.probabilities(pcm), frame, segment))
+    embeddings = encoder.embed_pieces(pcm, windows)
+    places = np.array(windows).reshape(-1, 2) / VAD_SAMPLE_RATE
+    voices = joined((), WindowEmbeddings(places, embeddings), MIN_NEW_S)
+    return mean_embedding(embeddings) if len(voices) == 1 else None
 
 
 def voice_windows(spans: Spans) -> Spans:
@@ -140,13 +119,13 @@ def cluster_speakers(
     segments: Sequence[Segment],
     voices: WindowEmbeddings,
     separator: str,
-    known: Sequence[SpeakerVoice] = (),
+    speakers: "SpeakerLabels",
 ) -> tuple[SpeakerUtterance, ...]:
-    """The utterances of a file, in order. Without embeddings there is one speaker."""
+    """The utterances of a file, or of its next part, in order. Without embeddings there is one
+    speaker."""
     # The segment itself where the engine gave no words.
     units = [unit for segment in segments for unit in units_of(segment.words) or [segment]]
-    labels = SpeakerLabels(known).label(units, voices)
-    return utterances_of(labels, units, separator)
+    return utterances_of(speakers.label(units, voices), units, separator)
 
 
 def utterances_of(
@@ -187,16 +166,22 @@ def units_of(words: Sequence[Word]) -> list[Segment]:
 
 
 class SpeakerLabels:
-    """The speakers of one file, or of one session, whose utterances are labelled one by one."""
+    """The speakers of one recording, or of one session, whose speech is labelled part by part."""
 
-    def __init__(self, known: Sequence[SpeakerVoice] = (), least_s: float = MIN_SPEAKER_S) -> None:
-        """`known` speakers have their own labels; a new speaker has `least_s` of speech."""
-        self._known, self._least_s = known, least_s
+    def __init__(
+        self,
+        known: Sequence[SpeakerVoice] = (),
+        least_s: float = MIN_SPEAKER_S,
+        heard: Sequence[SpeakerVoice] = (),
+    ) -> None:
+        """`known` speakers have their own labels, and those `heard` before keep theirs; a new
+        speaker has `least_s` of speech."""
+        self._known, self._least_s, self.heard = known, least_s, list(heard)
         self._names = {one.label for one in known}
-        letters = (label for label in speaker_letters() if label not in self._names)
-        self._last = next(letters)
-        self._letters = chain((self._last,), letters)
-        self._speakers: list[SpeakerVoice] = []
+        taken = self._names | {one.label for one in heard}
+        letters = (label for label in speaker_letters() if label not in taken)
+        self._first = next(letters)
+        self._letters = chain((self._first,), letters)
 
     def label(self, units: Sequence[Segment], voices: WindowEmbeddings) -> list[str]:
         """The label of each unit, which stays; blocking.
@@ -204,25 +189,25 @@ class SpeakerLabels:
         Speech without windows, as there is so little of it, is the last speaker's.
         """
         if not units or not len(voices.windows):
-            return [self._last] * len(units)
-        before, found = len(self._speakers), joined(self._speakers, voices, self._least_s)
+            return [self.heard[-1].label if self.heard else self._first] * len(units)
+        before, found = len(self.heard), joined(self.heard, voices, self._least_s)
         means = np.stack([one.mean for one in found])
         chosen = _choose(units, voices, means)
         nearest = np.argmax(voices.embeddings @ means.T, axis=1)
         for number in np.unique(nearest):
             part = _part(voices, nearest == number)
             if number < before:
-                self._speakers[number].add(part)
+                self.heard[number].add(part)
             else:
                 found[number] = part
-        self._speakers += found[before:]
-        told = [self._speakers[number] for number in chosen]
+        self.heard += found[before:]
+        told = [self.heard[number] for number in chosen]
         for speaker in told:
             if speaker.label not in self._names:
                 name = speaker.name_of(self._known)
                 speaker.label = name or speaker.label or next(self._letters)
-        self._speakers = [one for one in self._speakers if one.label]
-        self._last = told[-1].label
+        labelled = (one for one in self.heard if one.label)
+        self.heard = sorted(labelled, key=lambda one: one is told[-1])  # who speaks last
         return [speaker.label for speaker in told]
 
 

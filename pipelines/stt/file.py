@@ -15,7 +15,7 @@ from scipy.signal import butter, sosfilt, sosfilt_zi
 from configs.environment import cores
 from configs.schema.transcription import DecodingProfile, ProfileName
 from models.audio import Pcm
-from models.speaker.base import EMBEDDING_SIZE
+from models.speaker.base import EMBEDDING_SIZE, SpeakerEncoder
 from models.stt.base import (
     FILE,
     FINAL,
@@ -30,23 +30,26 @@ from models.stt.base import (
 from models.vad.base import VADEngine
 from pipelines.audio.decode.decoder import MAX_DURATION_S, AudioDecoder
 from pipelines.audio.segments import Spans, SpeechSegment, find_speech_segments, spans_of
-from pipelines.errors import InvalidRequest
+from pipelines.errors import InvalidAudio, InvalidRequest
 from pipelines.fair_queuing import Owner
 from pipelines.ports import STTModel
 from pipelines.scheduling import DeadlineScheduler
 from pipelines.stt.diarization import (
+    SpeakerLabels,
     SpeakerUtterance,
     SpeakerVoice,
     WindowEmbeddings,
     cluster_speakers,
     speaker_letters,
     turns_of,
+    voice_of,
     voice_windows,
 )
 from pipelines.stt.formatting import TranscriptStyle, formatted, separator_of
 from pipelines.text.language_names import LanguageNames, engine_codes, iso_code, name_language
 from pipelines.text.redaction import Redaction, Redactor
 
+CLIP_S = 2.0, 10.05  # of a known speaker: the least, and the most with the padding of encoders
 IN_FLIGHT = 2  # concurrent calls of one file to the engine; other segments wait here
 MIN_FILTER_SAMPLES = 64  # a filter needs some signal to settle in
 FILTER_BLOCK = 1 << 18  # samples
@@ -83,7 +86,6 @@ class FileTranscript:
     duration_s: float
     segments: tuple[Segment, ...]
     utterances: tuple[SpeakerUtterance, ...] | None = None  # when speakers were asked for
-    voices: WindowEmbeddings | None = None  # the same
 
     @property
     def words(self) -> tuple[Word, ...]:
@@ -115,6 +117,7 @@ class DecodedRecording:
     profile: DecodingProfile
     owner: str = ""  # the tenant
     second: Pcm | None = None  # the other channel
+    speakers: SpeakerLabels | None = None  # of the parts before this one, which adds to them
 
     @property
     def transcribed_s(self) -> float:
@@ -172,6 +175,19 @@ class TranscriptionPipeline:
             str(owner),
             second,
         )
+
+    async def known_speaker(
+        self, name: str, path: Path, encoder: SpeakerEncoder, owner: Owner
+    ) -> SpeakerVoice:
+        """The voice of a clip of one person, to be told by `name`. Raises InvalidAudio,
+        AudioTooLong, FileTooLarge or Overloaded."""
+        audio = await self._decoder.decode(path, owner=owner, max_duration_s=CLIP_S[1])
+        if audio.duration_s < CLIP_S[0]:
+            raise InvalidAudio(f"the clip of {name!r} is shorter than {CLIP_S[0]:.0f} seconds")
+        voice = await asyncio.to_thread(voice_of, audio.pcm, self._vad, encoder)
+        if voice is None:
+            raise InvalidAudio(f"the clip of {name!r} is not speech of one person")
+        return SpeakerVoice(voice.astype(np.float64), math.inf, name)
 
     async def resolve(self, request: FileRequest) -> FileRequest:
         """With the model's codes of languages. Raises InvalidRequest or EngineError."""
@@ -234,11 +250,12 @@ class TranscriptionPipeline:
         redactor = None if redaction is None else Redactor(redaction)
         written = await loop.run_in_executor(threads, formatted, whole, form, redactor, SPECULATIVE)
         segments = written.segments
-        utterances = voices = None
+        utterances = None
         if request.speakers:
+            labels = recording.speakers or SpeakerLabels(request.known)
             voices = WindowEmbeddings(np.concatenate(places), np.concatenate(embeddings))
             utterances = await loop.run_in_executor(
-                threads, cluster_speakers, segments, voices, separator_of(language), request.known
+                threads, cluster_speakers, segments, voices, separator_of(language), labels
             )
         yield FileTranscript(
             text=separator_of(language).join(segment.text for segment in segments),
@@ -247,7 +264,6 @@ class TranscriptionPipeline:
             duration_s=recording.duration_s,
             segments=segments,
             utterances=utterances,
-            voices=voices,
         )
 
     def _prepare(self, recording: DecodedRecording) -> "_FileDecoding":

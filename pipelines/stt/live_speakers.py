@@ -15,6 +15,7 @@ from models.speaker.base import EMBEDDING_SIZE, Embedding, SpeakerEncoder
 from models.stt.base import STT_SAMPLE_RATE, Segment
 from pipelines.audio.segments import Spans
 from pipelines.stt.diarization import (
+    MIN_NEW_S,
     SpeakerLabels,
     SpeakerUtterance,
     SpeakerVoice,
@@ -30,7 +31,6 @@ from pipelines.tasks import TaskSet
 from telemetry import metrics
 
 LISTEN_SAMPLES = round(0.8 * STT_SAMPLE_RATE)  # of an utterance, until windows are looked for
-MIN_NEW_S = 0.8  # of speech of a new speaker
 
 
 @dataclass(frozen=True, slots=True)

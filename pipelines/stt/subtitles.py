@@ -29,7 +29,7 @@ Turns = Iterable[tuple[str | None, Sequence[Word]]]
 def to_srt(turns: Turns, separator: str = " ") -> str:
     """SubRip. `separator` stands between words: nothing in languages without spaces."""
     return "".join(
-        f"{number}\n{_time(cue.start, ',')} --> {_time(cue.end, ',')}\n"
+        f"{number}\n{clock_time(cue.start, ',')} --> {clock_time(cue.end, ',')}\n"
         f"{f'{cue.speaker}: ' if cue.speaker else ''}{cue.text}\n\n"
         for number, cue in enumerate(_cues(turns, separator), start=1)
     )
@@ -38,7 +38,7 @@ def to_srt(turns: Turns, separator: str = " ") -> str:
 def to_vtt(turns: Turns, separator: str = " ") -> str:
     """WebVTT, with the speakers as voices."""
     cues = (
-        f"{_time(cue.start, '.')} --> {_time(cue.end, '.')}\n"
+        f"{clock_time(cue.start, '.')} --> {clock_time(cue.end, '.')}\n"
         f"{f'<v {escape(cue.speaker)}>' if cue.speaker else ''}{escape(cue.text, quote=False)}\n\n"
         for cue in _cues(turns, separator)
     )
@@ -66,7 +66,8 @@ def _full(line: list[Word], word: Word, separator: str) -> bool:
     )
 
 
-def _time(seconds: float, mark: str) -> str:
+def clock_time(seconds: float, mark: str) -> str:
+    """As in 01:02:03.456, with the mark of the format."""
     milliseconds = round(seconds * 1000)
     minutes, rest = divmod(milliseconds, 60_000)
     return f"{minutes // 60:02}:{minutes % 60:02}:{rest // 1000:02}{mark}{rest % 1000:03}"

@@ -26,12 +26,13 @@ from pipelines.billing.operation import Operation
 from pipelines.errors import InvalidAudio, InvalidRequest, NotFound, Unauthorized
 from pipelines.storage.encryption import Encryption
 from pipelines.stt.diarization import (
+    MIN_NEW_S,
     SpeakerVoice,
     WindowEmbeddings,
     joined,
     voice_windows,
 )
-from pipelines.stt.live_speakers import MIN_NEW_S, SpeakerOptions
+from pipelines.stt.live_speakers import SpeakerOptions
 from pipelines.tts.voices import parse_id
 from pipelines.voices.checks import SampleChecker, SampleFile
 from pipelines.voices.consent import Consent

@@ -3,7 +3,8 @@
 import asyncio
 import contextvars
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from pipelines.tasks import (
     TtlCache,
     keep_lease,
     retry,
+    while_leased,
     within_deadline,
 )
 
@@ -173,7 +175,7 @@ async def test_the_time_to_live_may_depend_on_the_cached_value() -> None:
     assert [await cache.get("a", load) for _ in range(3)] == [1, 2, 2]
 
 
-def failing(times: int, error: Exception) -> Callable[[], Awaitable[str]]:
+def failing(times: int, error: Exception) -> Callable[[], Coroutine[Any, Any, str]]:
     left = times
 
     async def call() -> str:
@@ -186,17 +188,17 @@ def failing(times: int, error: Exception) -> Callable[[], Awaitable[str]]:
     return call
 
 
-async def test_a_failing_call_is_retried_until_it_succeeds() -> None:
-    errors: list[Exception] = []
-    call = failing(2, OSError("away"))
-    answered = await retry(call, OSError, within_s=5, first_pause_s=0.001, on_error=errors.append)
-    assert answered == "answer" and len(errors) == 2
+async def test_a_failing_call_is_retried_until_it_succeeds_and_each_failure_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert await retry(failing(2, OSError("away")), OSError, within_s=5) == "answer"
+    assert [vars(record)["reason"] for record in caplog.records] == ["away", "away"]
 
 
 async def test_a_retry_gives_up_at_its_deadline() -> None:
     async with asyncio.timeout(30):
         with pytest.raises(OSError, match="away"):
-            await retry(failing(10**6, OSError("away")), OSError, within_s=0.1, first_pause_s=0.01)
+            await retry(failing(10**6, OSError("away")), OSError, within_s=0.5)
 
 
 async def test_an_error_of_another_type_is_not_retried() -> None:
@@ -217,6 +219,38 @@ async def test_a_lease_is_renewed_despite_errors_until_another_process_holds_it(
 
     await asyncio.wait_for(keep_lease(renew, 0.001, OSError), 1)
     assert answers == [True]
+
+
+@pytest.mark.parametrize(("takes_s", "grace_s", "result"), [(0.1, 5, "answer"), (60, 0.1, None)])
+async def test_work_whose_lease_is_lost_may_still_end_in_a_time_of_grace(
+    takes_s: float, grace_s: float, result: str | None
+) -> None:
+    async def renew() -> bool:
+        return False
+
+    async with asyncio.timeout(30):
+        assert await while_leased(answer(takes_s), renew, 0.01, OSError, grace_s) == result
+
+
+async def test_work_under_a_lease_raises_its_errors_and_is_cancelled_with_its_caller() -> None:
+    async def renew() -> bool:
+        return True
+
+    with pytest.raises(OSError, match="away"):
+        await while_leased(failing(1, OSError("away"))(), renew, 0.01, OSError, 5)
+    ended = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    caller = asyncio.create_task(while_leased(work(), renew, 0.01, OSError, 5))
+    await asyncio.sleep(0.05)
+    caller.cancel()
+    await asyncio.gather(caller, return_exceptions=True)
+    assert caller.cancelled() and ended.is_set()
 
 
 async def test_a_call_beyond_its_deadline_raises_timeout_error() -> None:

@@ -78,6 +78,19 @@ async def refusal(sent: Upload, limits: UploadLimits = LIMITS) -> ApiError:
     return caught.value
 
 
+async def test_large_fields_are_received_as_files_and_count_as_such() -> None:
+    limits = UploadLimits(2, 1, 100_000, frozenset({"large"}))
+    large = b"x" * 50_000
+    sent = form(part("large[]", large), part("plain", b"y"), part("audio", b"z", "a.wav"))
+    received, files = await receive(Upload(sent), limits)
+    assert files == [large, b"z"] and received.fields == {"plain": "y"}
+    assert [one.field for one in received.files] == ["large[]", "audio"]
+    many = form(*[part("large", large)] * 3)
+    assert (await refusal(Upload(many), limits)).code == "invalid_file_count"
+    assert (await refusal(Upload(form(part("large", large * 3))), limits)).code == "file_too_large"
+    assert (await refusal(Upload(sent))).code == "validation_error"
+
+
 @pytest.mark.parametrize("chunk", [1, 7, 1000, 1_000_000])
 async def test_form_fields_and_files_are_complete_for_every_chunk_size(chunk: int) -> None:
     data = bytes(range(256)) * 20 + b"\r\n--edg"

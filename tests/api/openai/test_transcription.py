@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from base64 import b64encode
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,8 +19,10 @@ from models.vad.base import VADEngine
 from pipelines.stt.file import TranscriptionPipeline
 from tests.api.disconnects import send_and_disconnect
 from tests.api.money import Books
+from tests.api.native.voices.test_custom import stored_files
 from tests.api.replaced import with_transcription
 from tests.hostile.audio_files import wav
+from tests.pipelines.voices import recordings
 
 Headers = dict[str, str]
 PATH = "/openai/v1/audio/transcriptions"
@@ -167,6 +171,84 @@ async def test_diarized_json_labels_segments_with_speakers(
     events = events_of(await send(client, auth, speech_wav, stream="true", **fields))
     kinds = [event["type"] for event in events]
     assert kinds == ["transcript.text.delta", "transcript.text.segment", "transcript.text.done"]
+
+
+def clip(seconds: float, *, thin: bool = False) -> str:
+    pcm = recordings.recording(1, seconds)
+    if thin:  # without low tones: another voice to the encoder of these tests
+        pcm = np.diff(pcm, 2, append=pcm[-2:])
+    data = recordings.wav((pcm / np.abs(pcm).max() * 0.5).astype(np.float32))
+    return f"data:audio/wav;base64,{b64encode(data).decode()}"
+
+
+async def diarized(
+    client: httpx.AsyncClient, auth: Headers, data: bytes, names: list[str], clips: list[str]
+) -> httpx.Response:
+    fields = {"known_speaker_names__": names, "known_speaker_references__": clips}
+    return await send(client, auth, data, response_format="diarized_json", **fields)
+
+
+async def test_speakers_of_reference_clips_are_told_by_name_and_nothing_of_them_is_kept(
+    client: httpx.AsyncClient, auth: Headers, services: Services, tmp_path: Path
+) -> None:
+    data = recordings.wav(recordings.recording(1, 8))
+    thin = clip(4, thin=True)
+    for names, clips, told in (
+        (["Ann"], [clip(4)], "Ann"),
+        (["Ben"], [thin], "A"),
+        (["Ben", "Ann", "C", "D"], [thin, clip(10), thin, thin], "Ann"),
+    ):
+        body = (await diarized(client, auth, data, names, clips)).json()
+        assert {one["speaker"] for one in body["segments"]} == {told}, names
+    assert stored_files(tmp_path) == []
+    assert (await client.get("/speakers", headers=auth)).json()["data"] == []
+
+
+SILENCE = b64encode(wav(bytes(2 * 3 * STT_SAMPLE_RATE), rate=STT_SAMPLE_RATE)).decode()
+
+
+@pytest.mark.parametrize(
+    ("names", "clips", "param"),
+    [
+        (["Ann"], [], "names"),
+        ([], ["data:audio/wav;base64,"], "names"),
+        (["Ann", "ann"], ["data:audio/wav;base64,"] * 2, "names"),
+        (["Ann\n"], ["data:audio/wav;base64,"], "names"),
+        (["Ann"], ["https://example.com/a.wav"], "references"),
+        (["Ann"], ["data:audio/wav,RIFF"], "references"),
+        (["Ann"], ["data:audio/wav;base64,????"], "references"),
+        (["Ann"], ["data:audio/wav;base64,"], "references"),
+        (["Ann"], ["data:audio/wav;base64,AAAA"], "references"),
+        (["Ann"], ["data:audio/mpegurl;base64," + b64encode(b"#EXTM3U").decode()], "references"),
+        (["Ann"], [f"data:audio/wav;base64,{SILENCE}"], "references"),
+        (["Ann"], [1.5], "references"),
+        (["Ann"], [11.0], "references"),
+    ],
+)
+async def test_wrong_reference_clips_are_refused_by_their_field(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    speech_wav: bytes,
+    books: Books,
+    names: list[str],
+    clips: list[Any],
+    param: str,
+) -> None:
+    sent = [clip(one) if isinstance(one, float) else one for one in clips]
+    answer = await diarized(client, auth, speech_wav, names, sent)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, f"known_speaker_{param}"), answer.text
+    assert error["type"] == "invalid_request_error" and await books.kinds() == []
+
+
+async def test_a_form_has_one_file_and_four_reference_clips_at_most(
+    client: httpx.AsyncClient, auth: Headers, speech_wav: bytes
+) -> None:
+    answer = await diarized(client, auth, speech_wav, list("ABCDE"), ["data:,"] * 5)
+    assert answer.status_code == 400
+    files = [("file", ("a.wav", speech_wav)), ("file", ("b.wav", speech_wav))]
+    answer = await client.post(PATH, headers=auth, files=files, data={"model": "whisper-1"})
+    assert answer.status_code == 400 and answer.json()["error"]["code"] == "invalid_file_count"
 
 
 async def test_a_stream_sends_a_delta_for_each_utterance_and_then_the_whole_text(

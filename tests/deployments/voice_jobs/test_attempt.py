@@ -29,7 +29,6 @@ PRICE = PLANS.prices.custom_voice
 async def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[VoiceBackend]:
     monkeypatch.setattr(attempt_module, "RENEW_S", 0.02)
     monkeypatch.setattr(attempt_module, "CHECKPOINT_S", 0.0)
-    monkeypatch.setattr(attempt_module, "FIRST_PAUSE_S", 0.02)
     async with local_backend(tmp_path) as backend:
         yield backend
 

@@ -39,6 +39,7 @@ def epub(
     two: str = TWO,
     href: str = "text/two.xhtml",
     package: str = "OEBPS/content.opf",
+    cover: str | bytes = PNG,
     **more: str | bytes,
 ) -> bytes:
     target = io.BytesIO()
@@ -48,7 +49,7 @@ def epub(
         archive.writestr("OEBPS/content.opf", PACKAGE.format(href=href))
         archive.writestr("OEBPS/text/one.xhtml", one)
         archive.writestr("OEBPS/text/two.xhtml", two)
-        archive.writestr("OEBPS/cover.png", PNG)
+        archive.writestr("OEBPS/cover.png", cover)
         for name, content in more.items():
             archive.writestr(name, content)
     return target.getvalue()

@@ -127,6 +127,25 @@ async def test_a_job_whose_attempts_make_no_progress_fails_and_its_hold_is_relea
     assert await database.read(ledger.credit_of, principal.workspace_id) == CREDIT
 
 
+async def test_a_recording_that_is_fetched_again_and_again_uses_up_the_attempts(
+    database: Database, jobs: Jobs, tmp_path: Path
+) -> None:
+    principal = await owner(database)
+    await add(jobs, principal, tmp_path)
+    for _ in range(CONFIG.most_attempts):
+        claimed = await jobs.claim()
+        assert claimed is not None
+        claimed_id = claimed.id
+        await jobs.drop_parts(claimed)
+        for number in (1, 2):
+            await jobs.keep(claimed, "part", number, b"some")
+        await jobs.give_back(claimed, failed=True)
+    assert (await jobs.get(principal, claimed_id))[1] == [1, 2]
+    assert await jobs.claim() is None and await jobs.fail_hopeless() == 1
+    await jobs._files.delete_expired()
+    assert await count(database, StoredFile) == 0
+
+
 async def test_holds_of_unfinished_jobs_are_extended_and_old_jobs_deleted(
     database: Database, jobs: Jobs, tmp_path: Path
 ) -> None:

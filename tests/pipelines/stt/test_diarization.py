@@ -27,13 +27,11 @@ from pipelines.stt.diarization import (
     HOP_S,
     MIN_WINDOW_S,
     WINDOW_S,
-    HeardSpeakers,
     SpeakerLabels,
     SpeakerUtterance,
     SpeakerVoice,
     WindowEmbeddings,
     cluster_speakers,
-    link_speakers,
     speaker_letters,
     voice_windows,
 )
@@ -49,6 +47,7 @@ from tests.models.tts.loaded import loaded, speech
 FRAME = 512
 RULES = load_yaml(CustomVoicesConfig, "custom_voices").speakers
 WORD_S = 0.3
+NO_VOICES = np.zeros((0, 2)), np.zeros((0, EMBEDDING_SIZE), np.float32)
 
 Turns = Sequence[tuple[int, float, float]]  # speaker, from, to
 Spoken = tuple[list[Segment], WindowEmbeddings]
@@ -77,6 +76,12 @@ def conversation(
     return segment, WindowEmbeddings(np.array(windows), points.astype(np.float32))
 
 
+def clustered(
+    segments: Sequence[Segment], voices: WindowEmbeddings, known: Sequence[SpeakerVoice] = ()
+) -> tuple[SpeakerUtterance, ...]:
+    return cluster_speakers(segments, voices, " ", SpeakerLabels(known))
+
+
 def said(utterances: Sequence[SpeakerUtterance]) -> list[tuple[str, str]]:
     """Each speaker with the true speakers of the words given to it."""
     return [(one.speaker, "".join(sorted(set(one.text.split())))) for one in utterances]
@@ -98,12 +103,12 @@ def test_speakers_are_counted_and_named_in_order_of_appearance(
     turns: Turns, expected: list[tuple[str, str]]
 ) -> None:
     segment, voices = conversation(turns)
-    assert said(cluster_speakers([segment], voices, " ")) == expected
+    assert said(clustered([segment], voices)) == expected
 
 
 def test_an_utterance_has_the_words_text_and_times_of_its_speaker() -> None:
     segment, voices = conversation([(0, 0, 6), (1, 6.5, 12)])
-    first, second = cluster_speakers([segment], voices, " ")
+    first, second = clustered([segment], voices)
     times = [first.start, first.end, second.start, second.end]
     assert times == pytest.approx([0, 6, 6.5, 12], abs=WORD_S)
     assert first.words + second.words == segment.words
@@ -112,26 +117,29 @@ def test_an_utterance_has_the_words_text_and_times_of_its_speaker() -> None:
 
 def test_a_single_outlier_window_makes_no_new_speaker() -> None:
     segment, voices = conversation([(0, 0, 8), (1, 8.2, 9.2), (0, 9.4, 16)])
-    assert {one.speaker for one in cluster_speakers([segment], voices, " ")} == {"A"}
+    assert {one.speaker for one in clustered([segment], voices)} == {"A"}
 
 
 def test_without_speaker_embeddings_all_words_have_one_speaker() -> None:
     segment, _ = conversation([(0, 0, 3)])
-    no_voices = WindowEmbeddings(np.zeros((0, 2)), np.zeros((0, EMBEDDING_SIZE), np.float32))
-    assert said(cluster_speakers([segment], no_voices, " ")) == [("A", "0")]
-    assert cluster_speakers([], no_voices, " ") == ()
+    no_voices = WindowEmbeddings(*NO_VOICES)
+    assert said(clustered([segment], no_voices)) == [("A", "0")]
+    assert clustered([], no_voices) == ()
 
 
 def test_a_segment_without_word_times_stays_one_utterance() -> None:
     segment, voices = conversation([(0, 0, 6), (1, 6.5, 12)])
     whole = [Segment("one", 0, 6, -0.1, 0), Segment("two", 6.5, 12, -0.1, 0)]
-    assert [one.text for one in cluster_speakers(whole, voices, " ")] == ["one", "two"]
+    assert [one.text for one in clustered(whole, voices)] == [
+        "one",
+        "two",
+    ]
 
 
 def test_words_outside_of_all_windows_get_the_speaker_of_the_nearest() -> None:
     segment, voices = conversation([(0, 0, 6), (1, 8, 14)])
     late = Segment("late", 20, 21, -0.1, 0, (Word("late", 20, 21, 0.9),))
-    assert [one.speaker for one in cluster_speakers([segment, late], voices, " ")] == ["A", "B"]
+    assert [one.speaker for one in clustered([segment, late], voices)] == ["A", "B"]
 
 
 def test_speaker_names_continue_with_two_letters_after_z() -> None:
@@ -177,17 +185,21 @@ def test_the_speakers_of_a_session_keep_the_labels_that_were_told() -> None:
 
 
 def test_a_speaker_has_one_label_in_all_parts_of_a_recording() -> None:
-    before: HeardSpeakers = {}
+    heard: list[SpeakerVoice] = []
     told = []
     for order in ((0, 1), (1, 2, 0), (3, 2)):
         turns = [(speaker, 7.0 * at, 7.0 * at + 6) for at, speaker in enumerate(order)]
         segment, voices = conversation(turns)
-        utterances = cluster_speakers([segment], voices, " ")
-        told.append(said(link_speakers(utterances, voices, before)))
+        labels = SpeakerLabels(heard=heard)  # as after a restart
+        told.append(said(cluster_speakers([segment], voices, " ", labels)))
+        heard = labels.heard
     assert told[0] == [("A", "0"), ("B", "1")]
     assert told[1] == [("B", "1"), ("C", "2"), ("A", "0")]
     assert told[2] == [("D", "3"), ("C", "2")]
-    assert [round(before[name][1]) for name in "ABCD"] == [12, 12, 12, 6]
+    seconds = {one.label: round(one.seconds) for one in heard}
+    assert seconds == {"A": 12, "B": 12, "C": 12, "D": 6}
+    units, no_voices = [Segment("Yes.", 0, 0.3, -0.1, 0)], WindowEmbeddings(*NO_VOICES)
+    assert SpeakerLabels(heard=heard).label(units, no_voices) == ["C"]
 
 
 def test_an_utterance_of_two_speakers_has_both_labels() -> None:
@@ -216,7 +228,7 @@ def test_known_speakers_have_their_names_and_others_the_free_letters() -> None:
         )
         for name, start in (("A", 0), ("Ben", 10))
     ]
-    assert said(cluster_speakers([segment], voices, " ", known)) == [
+    assert said(clustered([segment], voices, known)) == [
         ("A", "0"),
         ("B", "1"),
         ("Ben", "2"),

@@ -53,8 +53,8 @@ async def do(services: Services, claimed: Job) -> None:
     speech = services.speech
     async with aclosing(Sender(services.infrastructure.settings.webhooks)) as sender:
         stt = speech.transcription.pipeline
-        runner = JobRunner(speech.jobs, CONFIG, stt, speech.synthesis, sender)
-        await runner.run(claimed)
+        known = speech.speakers.known
+        await JobRunner(speech.jobs, CONFIG, stt, speech.synthesis, sender, known).run(claimed)
 
 
 async def do_next(services: Services) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+from pathlib import Path
 from typing import Any
 
 import av
@@ -10,9 +11,13 @@ import pytest
 
 from api.native import jobs as jobs_api
 from api.services import Services
+from pipelines.errors import VoiceNotFound
 from pipelines.jobs import speech as speech_jobs
+from pipelines.jobs.documents import Book, Chapter
+from pipelines.tts.reading import SpeechRequest
 from tests.api.money import Books
 from tests.api.native.jobs.doing import CONFIG, Headers, claim, do, do_next, job
+from tests.api.native.voices.test_custom import stored_files
 from tests.pipelines.jobs.epubs import epub
 
 BOOK = b"# One\n\nThis is a sentence.\n\n" + b"And another one of it.\n\n" * 4 + b"# Two\n\nEnd.\n"
@@ -136,6 +141,64 @@ async def test_a_document_of_ssml_is_read_as_such(
     await do_next(services)
     done = await job(client, auth, made["id"])
     assert done["status"] == "completed" and done["name"] == "Marked" and done["duration"] > 3
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("One sentence of it.\n" * 20, "One sentence of it.\n" * 4 + "One sentence of it."),
+        ("word " * 80, ("word " * 20).strip()),
+        ("长句子。" * 100, "长句子。" * 25),
+        ("x" * 400, "x" * 100),
+        ("Short.\n\n" * 50, "\n\n".join(["Short."] * 13)),
+    ],
+)
+def test_a_text_without_paragraphs_is_cut_in_blocks(text: str, first: str) -> None:
+    book = Book("b", (Chapter("one", text), Chapter("two", text)))
+    task = speech_jobs.SpeechTask(book, SpeechRequest(text=""), "mp3", 100)
+    blocks = [*task.blocks()]
+    assert blocks[0][1].strip() == first and len(blocks) <= 10
+    assert all(len(block) <= 110 for _, block in blocks)
+    for number in (0, 1):
+        said = "".join(block for chapter, block in blocks if chapter == number)
+        assert "".join(said.split()) == "".join(text.split())
+
+
+async def test_a_first_block_without_words_is_passed_over(
+    client: httpx.AsyncClient, auth: Headers, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs_api, "CONFIG", CONFIG.model_copy(update={"block_characters": 100}))
+    made = (await speak(client, auth, ("* " * 100 + "\n\nWords.").encode(), "a.txt")).json()
+    await do_next(services)
+    assert (await job(client, auth, made["id"]))["status"] == "completed"
+
+
+async def test_ssml_of_many_characters_is_refused(client: httpx.AsyncClient, auth: Headers) -> None:
+    text = f"<speak>{'One. ' * 25_000}</speak>".encode()
+    assert (await speak(client, auth, text)).json()["error"] == "file_too_large"
+
+
+async def test_nothing_is_left_of_speech_that_failed(
+    client: httpx.AsyncClient, auth: Headers, services: Services, books: Books, tmp_path: Path
+) -> None:
+    await speak(client, auth)
+    claimed = await claim(services)
+    await services.speech.jobs.hold(claimed, 1000)
+    await services.speech.jobs.keep(claimed, "result", 1, b"audio", 1.0, 10, 0.5)
+    await services.speech.jobs.fail(claimed, VoiceNotFound("voice: it was deleted"))
+    await services.infrastructure.files.delete_expired()
+    assert stored_files(tmp_path) == [] and await books.kinds() == ["hold", "release"]
+
+
+async def test_speech_has_no_transcript(
+    client: httpx.AsyncClient, auth: Headers, services: Services
+) -> None:
+    made = (await speak(client, auth)).json()
+    claimed = await claim(services)
+    await services.speech.jobs.hold(claimed, 1000)
+    await services.speech.jobs.keep(claimed, "result", 1, b"audio")
+    answer = await client.get(f"/jobs/{made['id']}/transcript", headers=auth)
+    assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
 
 
 async def test_a_text_that_costs_more_than_the_credit_is_refused(

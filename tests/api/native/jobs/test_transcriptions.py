@@ -29,10 +29,16 @@ from tests.api.native.jobs.doing import (
     transcribe,
 )
 from tests.api.native.voices.test_custom import stored_files
+from tests.api.native.voices.voice_making import enrol
 from tests.patience import PATIENCE_S
+from tests.pipelines.voices import recordings
 from tests.pipelines.webhooks.receivers import Authority, receiver
 
 TEXT = "the quick brown fox"
+
+
+def speech(number: int, seconds: float) -> bytes:
+    return recordings.wav(recordings.recording(number, seconds))
 
 
 async def transcript(
@@ -148,7 +154,7 @@ async def test_a_job_deleted_while_it_runs_stops_and_costs_what_was_transcribed(
 
 
 async def test_parts_are_sent_in_any_order_and_again_and_the_last_one_starts_the_job(
-    client: httpx.AsyncClient, auth: Headers, services: Services
+    client: httpx.AsyncClient, auth: Headers, services: Services, tmp_path: Path
 ) -> None:
     audio = recording(20)
     made = await transcribe(client, auth, None, parts=3)
@@ -167,9 +173,13 @@ async def test_parts_are_sent_in_any_order_and_again_and_the_last_one_starts_the
     await send(1, b"wrong")
     assert (await job(client, auth, made["id"]))["received"] == [1, 3]
     assert (await send(1, cuts[0]))["status"] == "uploading"
+    stored = stored_files(tmp_path)
     assert (await send(4, b"too many"))["code"] == 400
+    assert stored_files(tmp_path) == stored
     assert (await send(2, cuts[1]))["status"] == "processing"
+    stored = stored_files(tmp_path)
     assert (await send(2, b"too late"))["code"] == 400
+    assert stored_files(tmp_path) == stored
     await do_next(services)
     assert (await job(client, auth, made["id"]))["duration"] == 20.0
 
@@ -236,6 +246,31 @@ async def test_a_speaker_has_one_name_in_all_windows(
     assert {one["speaker"] for one in read["utterances"]} == {"A"}
     assert read["utterances"][-1]["end"] > 80
     assert (await transcript(client, auth, made["id"], "text")).text.startswith(f"A: {TEXT}")
+
+
+@pytest.mark.usefixtures("short_windows")
+async def test_known_speakers_have_their_names_in_all_windows(
+    client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
+) -> None:
+    theirs = await enrol(client, other_auth)
+    refused = await client.post(
+        "/jobs/transcriptions",
+        headers=auth,
+        data={"known_speakers": theirs["id"]},
+        files={"audio": speech(1, 3)},
+    )
+    assert (refused.status_code, refused.json()["error"]) == (404, "not_found")
+    ann = await enrol(client, auth, (("me.wav", speech(1, 12)),))
+    made = await transcribe(client, auth, speech(1, 60), known_speakers=ann["id"])
+    await do_next(services)
+    read = (await transcript(client, auth, made["id"])).json()
+    assert {one["speaker"] for one in read["utterances"]} == {"Ann"}
+    assert read["utterances"][-1]["end"] > 45
+    made = await transcribe(client, auth, speech(1, 3), known_speakers="true")
+    await client.delete(f"/speakers/{ann['id']}", headers=auth)
+    await do_next(services)
+    read = (await transcript(client, auth, made["id"])).json()
+    assert {one["speaker"] for one in read["utterances"]} == {"A"}
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from api.services import Services
 from configs.settings import ConsentNeeded, Settings
 from db.audit import AuditEntry
 from db.voices.voices import EnrolledSpeaker
+from models.stt.base import Transcript, TranscriptionRequest, Word
 from pipelines.voices import speakers
 from tests.api.local_server import local_settings
 from tests.api.native.voices.test_consent import checked_sentences, new_sentence
@@ -199,3 +200,30 @@ async def test_files_name_known_speakers(
     for wrong in ("x" * 41, ["me"] * 101):
         answer = await transcribe(wrong)
         assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
+
+
+async def test_labels_of_known_speakers_stay_where_texts_are_masked(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    services: Services,
+    speech_wav: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await enrol(client, auth, (("me.wav", wav(recording(1, 12))),), name="Xanthe Quill")
+    transcriber = services.speech.transcription.pipeline._transcriber
+    hear = transcriber.transcribe
+
+    async def introduce(request: TranscriptionRequest) -> Transcript:
+        heard, said = await hear(request), "Hi, my name is Xanthe Quill."
+        words = [Word(one, at / 4, (at + 1) / 4, 0.9) for at, one in enumerate(said.split())]
+        (segment,) = heard.segments
+        return replace(heard, segments=(replace(segment, text=said, words=tuple(words)),))
+
+    monkeypatch.setattr(transcriber, "transcribe", introduce)
+    for form in ("json", "text", "srt", "vtt"):
+        data = {"known_speakers": "true", "redact": "name", "response_format": form}
+        answer = await client.post(
+            "/stt", headers=auth, data=data, files={"audio": speech_wav}, timeout=60
+        )
+        assert answer.text.count("[NAME]") == (2 if form == "json" else 1), answer.text
+        assert answer.text.count("Xanthe Quill") == 1  # the label
