@@ -127,6 +127,10 @@ class AvailableVoice:
     model_name: str  # the key of the model's port
     custom: ReadyCustomVoice | None = None  # None for a voice of the model
 
+    def is_of(self, workspace_id: int | None) -> bool:
+        """Whether it is a custom voice of that workspace, not one that is shared with it."""
+        return self.custom is not None and self.custom.workspace_id == workspace_id
+
     def speaks(self, language: str) -> bool:
         """Whether it speaks an ISO 639-1 code."""
         crosses = self.model.crosses_languages and language in self.model.languages
@@ -191,8 +195,8 @@ class VoiceDirectory:
         """The voice that the caller named; `voice_id` wins, and `name` may be an id. None when
         neither is given.
 
-        A custom voice of the workspace comes before others of the same name.
-        Raises VoiceNotFound, VoiceNotReady, EngineLost or DatabaseUnavailable.
+        Of the same name a custom voice of the workspace comes first, and one that is shared with it
+        last: its owner names it. Raises VoiceNotFound, VoiceNotReady, EngineLost or DatabaseUnavailable.
         """
         voice_id = voice_id or (name if name and parse_id(name) else None)
         if voice_id is not None:
@@ -236,11 +240,12 @@ class VoiceDirectory:
 
     async def _find_name(self, name: str, workspace_id: int | None) -> AvailableVoice:
         offered = await self.voices()
-        if custom := await self.find_custom(workspace_id, name=name):
+        custom = await self.find_custom(workspace_id, name=name)
+        if custom is not None and custom.is_of(workspace_id):
             return custom
         wanted = name.strip().casefold()
         found = (one for one in offered if one.voice.name.casefold() == wanted)
-        return next(found, None) or self._not_found("voice")
+        return next(found, None) or custom or self._not_found("voice")
 
     def _not_found(self, field: str) -> NoReturn:
         if any(name not in self._seen for name in self._models):
