@@ -85,17 +85,15 @@ async def workspace_of(client: httpx.AsyncClient, headers: Headers) -> int:
     return int((await client.get("/auth/workspace", headers=headers)).json()["id"])
 
 
-async def sealed(
-    client: httpx.AsyncClient,
-    headers: Headers,
+def sealed(
     services: Services,
+    workspace_id: int,
     changed: bytes | dict[str, Any],
     mark: bytes = MARK,
     passphrase: str | None = None,
 ) -> bytes:
     """A file of this content, sealed as the service itself would seal it."""
     data = changed if isinstance(changed, bytes) else json.dumps({**content(), **changed}).encode()
-    workspace_id = await workspace_of(client, headers)
     encryption, about = services.voices.library._sealing(workspace_id, passphrase, SALT)
     return mark + SALT + encryption.encrypt(data, about)
 
@@ -107,7 +105,8 @@ async def load_sealed(
     changed: bytes | dict[str, Any],
     mark: bytes = MARK,
 ) -> httpx.Response:
-    return await load(client, headers, await sealed(client, headers, services, changed, mark))
+    workspace_id = await workspace_of(client, headers)
+    return await load(client, headers, sealed(services, workspace_id, changed, mark))
 
 
 @pytest.mark.parametrize("passphrase", [None, PASSPHRASE])
@@ -375,7 +374,7 @@ async def test_an_import_needs_the_consent_that_a_voice_needs(
     refused = await load_sealed(client, auth, services, nothing)
     assert refused.json()["message"].startswith("file: it has no consent")
     services.voices.consent.needed = "spoken"
-    made = await sealed(client, auth, services, {}, passphrase=PASSPHRASE)
+    made = sealed(services, 0, {}, passphrase=PASSPHRASE)
     # Who knows the passphrase may have written the consent into the file.
     refused = await load(client, auth, made, passphrase=PASSPHRASE)
     assert refused.json()["message"].startswith("passphrase: ")
@@ -386,7 +385,7 @@ async def test_an_import_obeys_the_plan_and_is_done_once(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     keyed = {**auth, "Idempotency-Key": "once"}
-    file = await sealed(client, auth, services, {})
+    file = sealed(services, await workspace_of(client, auth), {})
     first, again = [await load(client, keyed, file) for _ in range(2)]
     assert (first.status_code, again.json()) == (201, first.json())
     refused = await load(client, auth, file)
