@@ -84,9 +84,9 @@ def _parser() -> argparse.ArgumentParser:
     _, known = load_yaml(list[dict[str, Any]], str(COMMANDS))
     made = {}
     for name, (purpose, example) in {**known, "new-key": NEW_KEY}.items():
-        made[name] = commands.add_parser(
-            name, parents=[chosen] * (name in OF_ONE), help=purpose, description=f"{purpose.capitalize()}."
-        )
+        parents = [chosen] if name in OF_ONE else []
+        made[name] = commands.add_parser(name, parents=parents, help=purpose)
+        made[name].description = f"{purpose.capitalize()}."
         made[name].epilog = f"Example: {made[name].prog} {example}".rstrip()
     made["credit"].add_argument("usd", type=_micro_usd, help="USD; a negative amount removes it")
     made["credit"].add_argument(

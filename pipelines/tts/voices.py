@@ -196,7 +196,8 @@ class VoiceDirectory:
         neither is given.
 
         Of the same name a custom voice of the workspace comes first, and one that is shared with it
-        last: its owner names it. Raises VoiceNotFound, VoiceNotReady, EngineLost or DatabaseUnavailable.
+        last: its owner names it. Raises VoiceNotFound, VoiceNotReady, EngineLost or
+        DatabaseUnavailable.
         """
         voice_id = voice_id or (name if name and parse_id(name) else None)
         if voice_id is not None:

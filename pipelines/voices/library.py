@@ -108,7 +108,8 @@ class VoiceLibrary:
     async def offer(self, principal: Principal, voice_id: str, email: str) -> Any:
         """Offers a ready voice whose speaker allows it; a row of `shares_of`, the same if again.
 
-        Who has no account yet is asked by an offer after the sign-up. It does not show whether the address has an account. Raises VoiceNotReady or InvalidRequest.
+        Who has no account yet is asked by an offer after the sign-up. It does not show whether the
+        address has an account. Raises VoiceNotReady or InvalidRequest.
         """
         voice = await self._custom.ready(principal, voice_id)
         if voice.consent_at is None:
