@@ -370,10 +370,10 @@ async def test_an_import_needs_the_consent_that_a_voice_needs(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     nothing = {"consent": None, "consent_at": None}
-    services.voices.consent.needed = "attest"
+    services.voices.custom.consent.needed = "attest"
     refused = await load_sealed(client, auth, services, nothing)
     assert refused.json()["message"].startswith("file: it has no consent")
-    services.voices.consent.needed = "spoken"
+    services.voices.custom.consent.needed = "spoken"
     made = sealed(services, 0, {}, passphrase=PASSPHRASE)
     # Who knows the passphrase may have written the consent into the file.
     refused = await load(client, auth, made, passphrase=PASSPHRASE)

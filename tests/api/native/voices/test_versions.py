@@ -233,7 +233,7 @@ async def test_a_version_needs_the_consent_that_a_voice_needs(
 ) -> None:
     voice = await create(client, auth)
     await finish(services)
-    services.voices.consent.needed = "attest"
+    services.voices.custom.consent.needed = "attest"
     refused = await improve(client, auth, voice["id"])
     assert refused.json()["message"].startswith("consent: ")
     assert (await improve(client, auth, voice["id"], consent="Yes.")).status_code == 201
