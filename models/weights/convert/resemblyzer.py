@@ -41,9 +41,9 @@ def convert(published: Path) -> dict[str, bytes]:
     linear = graph.add("Gemm", graph.add("Squeeze", "last", zero), weight, bias)
     positive = graph.add("Relu", linear)
     graph.add("LpNormalization", positive, result="embeddings", axis=1, p=2)
-    given = [value("mels", ["k", "n", MEL_BANDS]), value("frames", ["k"], TensorProto.INT32)]
+    mels, frames = value("mels", ["k", "n", MEL_BANDS]), value("frames", ["k"], TensorProto.INT32)
     outputs = [value("embeddings", ["k", EMBEDDING_SIZE])]
-    return {"encoder.onnx": graph.file("speaker encoder", given, outputs)}
+    return {"encoder.onnx": graph.file("speaker encoder", [mels, frames], outputs)}
 
 
 def _gates(tensors: dict[str, Array], name: str, inputs: tuple[int, ...]) -> Array:
