@@ -49,7 +49,7 @@ from pipelines.tasks import TtlCache
 from pipelines.tts.dictionaries import Dictionaries
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import SpeechPipeline
-from pipelines.tts.voices import ReadyCustomVoices, VoiceDirectory
+from pipelines.tts.voices import ReadyCustomVoices
 from pipelines.voices.checks import SampleChecker
 from pipelines.voices.consent import Consent
 from pipelines.voices.library import VoiceLibrary
@@ -90,10 +90,8 @@ class ChatServices:
 class VoiceServices:
     """The voices that a workspace can use, and those that it makes."""
 
-    catalogue: VoiceDirectory
     custom: CustomVoices
     library: VoiceLibrary
-    consent: Consent
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,12 +266,7 @@ def build_services(
             ),
             history=history,
         ),
-        voices=VoiceServices(
-            catalogue=synthesis.directory,
-            custom=custom,
-            library=VoiceLibrary(custom, encryption),
-            consent=consent,
-        ),
+        voices=VoiceServices(custom=custom, library=VoiceLibrary(custom, encryption)),
         platform=PlatformServices(
             accounts=accounts,
             client_secrets=ClientSecrets(

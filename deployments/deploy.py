@@ -102,14 +102,18 @@ def models_of(config: Config) -> dict[str, tuple[EngineKind[Any], Config]]:
 
 
 def model_problems(config: Config) -> list[str]:
-    """Models whose configuration cannot be read, or whose weights are missing."""
-    found = []
+    """Models whose configuration cannot be read, whose weights are missing, or that are named
+    twice, which one deployment with more replicas is for."""
+    found, known = [], dict[str, str]()
     for name, (kind, entry) in models_of(config).items():
         model = "user_config"
         try:
             model = ModelUserConfig.model_validate(entry.get("user_config") or {}).model
-            for artefact in artefacts_of(kind.read(model)):
+            shape = kind.read(model)
+            for artefact in artefacts_of(shape):
                 WeightStore(weights_dir()).converted(artefact)
+            if (other := known.setdefault(shape.id, name)) != name:
+                found.append(f"{name} and {other} have the same model, {shape.id!r}")
         except (EngineError, OSError, ValueError, YAMLError) as error:
             found.append(f"{name}: {model}: {explain(error)}")
     return found

@@ -2,18 +2,16 @@
 
 import argparse
 import asyncio
-import json
 import os
 import signal
 import sys
 import time
-import urllib.request
 from contextlib import suppress
-from http.client import HTTPException
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
-from urllib.error import HTTPError
+
+import httpx
 
 from configs.environment import (
     address_on_this_machine,
@@ -164,15 +162,11 @@ def readyz(url: str) -> dict[str, Any] | None:
 def ask(url: str) -> tuple[int, dict[str, Any]] | None:
     """The gateway's status and body, also of an error; None without an answer in JSON."""
     try:
-        try:
-            response = urllib.request.urlopen(url, timeout=5)
-        except HTTPError as error:  # is the response, too
-            response = error
-        with response:
-            body = json.load(response)
-            return (response.status, body) if isinstance(body, dict) else None
-    except (OSError, HTTPException, ValueError):
+        response = httpx.get(url, timeout=5)
+        body = response.json()
+    except (httpx.HTTPError, ValueError):
         return None
+    return (response.status_code, body) if isinstance(body, dict) else None
 
 
 def local_url(settings: Settings) -> str:

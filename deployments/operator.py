@@ -19,6 +19,7 @@ from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
 from getpass import getpass
 from pathlib import Path
+from typing import Any
 
 from email_validator import validate_email
 from sqlalchemy.exc import SQLAlchemyError
@@ -48,6 +49,9 @@ from pipelines.storage.files import Files, storage_problem
 from telemetry.logs import redact
 
 ACCOUNTS_AT_ONCE = 1000
+COMMANDS = Path(__file__).with_name("cli") / "commands.yaml"
+NEW_KEY = ("make a key when all are lost", "--email ann@example.com")
+OF_ONE = ("credit", "plan", "new-key", "set-password")  # workspace
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -77,38 +81,34 @@ def _parser() -> argparse.ArgumentParser:
     which = chosen.add_mutually_exclusive_group()
     which.add_argument("--email", help="e-mail of the owner; the first workspace by default")
     which.add_argument("--workspace", type=int, help="id of the workspace")
-    credit = commands.add_parser("credit", parents=[chosen], help="add or remove credit")
-    credit.add_argument("usd", type=_micro_usd, help="USD; a negative amount removes credit")
-    credit.add_argument(
+    _, known = load_yaml(list[dict[str, Any]], str(COMMANDS))
+    made = {}
+    for name, (purpose, example) in {**known, "new-key": NEW_KEY}.items():
+        parents = [chosen] if name in OF_ONE else []
+        made[name] = commands.add_parser(name, parents=parents, help=purpose)
+        made[name].description = f"{purpose.capitalize()}."
+        made[name].epilog = f"Example: {made[name].prog} {example}".rstrip()
+    made["credit"].add_argument("usd", type=_micro_usd, help="USD; a negative amount removes it")
+    made["credit"].add_argument(
         "--reference", type=_reference, help="id of a payment: it is credited only once"
     )
-    plan = commands.add_parser("plan", parents=[chosen], help="put a workspace on a plan")
-    plan.add_argument("plan", help="id of the plan")
-    plan.add_argument("--cycle", choices=tuple(MONTHS), default="monthly")
-    invite = commands.add_parser("invite", help="make a code for one sign-up, shown once")
+    made["plan"].add_argument("plan", help="id of the plan")
+    made["plan"].add_argument("--cycle", choices=tuple(MONTHS), default="monthly")
+    invite = made["invite"]
     invite.add_argument("--email", help="the only address that can sign up with it")
     invite.add_argument("--credit", type=_micro_usd, help="USD, in place of signup_credit")
     invite.add_argument(
         "--days", type=int, choices=range(1, 366), default=7, metavar="1..365", help="7 by default"
     )
-    deploy = commands.add_parser("deploy", help="check a configuration of models and deploy it")
+    deploy = made["deploy"]
     deploy.add_argument("file", type=Path, help="such as serve_config.yaml")
     deploy.add_argument("--check", action="store_true", help="check it and show the changes only")
     deploy.add_argument("--dashboard", help="URL of Ray's dashboard, if not of the settings")
-    commands.add_parser("first-key", help="make the first workspace, and show its key once")
-    commands.add_parser("users", help="list users with their workspace, plan and credit")
-    commands.add_parser("new-key", parents=[chosen], help="make a key when all are lost")
-    password = commands.add_parser(
-        "set-password", parents=[chosen], help="let an owner log in; reads the password"
+    made["set-password"].add_argument(
+        "--new-email", help="of an owner that has none, as that of `first-key`"
     )
-    password.add_argument("--new-email", help="of an owner that has none, as that of `first-key`")
-    commands.add_parser("reconcile", help="compare every balance with its ledger")
-    commands.add_parser("check-audit", help="detect changed or removed audit entries")
-    commands.add_parser("check-storage", help="write, read and delete a small file")
-    for name, purpose in (("backup", "copy database and files"), ("restore", "put them back")):
-        commands.add_parser(name, help=purpose).add_argument("folder", type=Path)
-    commands.add_parser("rotate-keys", help="encrypt all stored data under the first data key")
-    commands.add_parser("accept-secrets", help="accept the secrets of this environment as new")
+    for name in ("backup", "restore"):
+        made[name].add_argument("folder", type=Path)
     return parser
 
 

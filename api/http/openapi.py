@@ -7,12 +7,11 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
-from api.http.routing import StrictRoute
+from api.http.routing import TEXTS, StrictRoute
 from api.http.streaming import NdjsonStream
 from configs.load import load_yaml
 
 EXAMPLES = str(Path(__file__).with_name("request_examples.yaml"))
-TEXTS = load_yaml(dict[str, Any], str(Path(__file__).with_name("openapi.yaml")))
 
 
 def truthful_openapi(app: FastAPI) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Coroutine
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
@@ -28,22 +29,15 @@ from api.services import (
     SpeechServices,
     VoiceServices,
 )
+from configs.load import load_yaml
 from pipelines.accounts.authentication import Authenticator, Principal, Scope
 from pipelines.billing.operation import Operation
 
 BEARER = ("bearer",)
 BEARER_OR_BASIC = ("bearer", "basic")  # for clients that send an unencoded API key after `Basic`
 
-_ERRORS = {
-    400: "The request is wrong; the message names the field and its limit",
-    401: "The API key or token is missing, wrong, revoked or expired",
-    403: "The key does not permit this request",
-    404: "There is no such object",
-    408: "The body did not arrive in time",
-    429: "Too many requests",
-    500: "The service failed",
-    503: "The service is busy or a part of it is down; try again after Retry-After seconds",
-}
+TEXTS = load_yaml(dict[str, Any], str(Path(__file__).with_name("openapi.yaml")))
+_ERRORS: dict[int, str] = TEXTS["errors"]
 _PUBLIC_ERRORS = {status: text for status, text in _ERRORS.items() if status not in (401, 403, 404)}
 
 

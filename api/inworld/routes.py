@@ -105,7 +105,7 @@ async def list_voices(
     wanted = language.strip().strip('"').lower().replace("_", "-").partition("-")[0]
     listed = [
         _listed(one)
-        for one in await voices.catalogue.voices(principal.workspace_id)
+        for one in await voices.custom.directory.voices(principal.workspace_id)
         if wanted in ("", one.voice.language)
     ]
     return InworldVoices(voices=sorted(listed, key=lambda one: (one.languages, one.display_name)))

@@ -194,9 +194,10 @@ async def end_other_sessions(principal: PrincipalDep, platform: PlatformDep) -> 
 async def end_session(session_id: str, principal: PrincipalDep, platform: PlatformDep) -> Done:
     """Ends its token within 5 seconds on every server, with its live sockets."""
     try:
-        await platform.accounts.end_session(principal, UUID(session_id))
+        identity = UUID(session_id)
     except ValueError:
         raise NotFound("no session has that id") from None
+    await platform.accounts.end_session(principal, identity)
     return Done(message="the session has ended")
 
 

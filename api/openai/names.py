@@ -73,7 +73,8 @@ class OpenAINames:
             return (await self._find_voice(wanted, workspace_id, field)).voice.voice_id
         # Some clients accept only OpenAI's names, so a workspace may give a voice such a name.
         with suppress(VoiceNotReady):
-            if own := await self.voices.find_custom(workspace_id, wanted):
+            own = await self.voices.find_custom(workspace_id, wanted)
+            if own is not None and own.is_of(workspace_id):
                 return own.voice.voice_id
         offered = await self.voices.voices()
         language = language or await language_of(text, offered)

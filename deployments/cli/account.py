@@ -4,6 +4,7 @@ import os
 import re
 import time
 from base64 import b64encode
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import click
 import httpx
 
+from antiphon import ServiceError
 from antiphon.client import Request, given
 from deployments.cli.service import ServiceClient, end, pass_service, store, table
 
@@ -142,13 +144,21 @@ def usage(
     days = {"from": since, "to": until}
     asked = {name: f"{moment:%Y-%m-%d}" for name, moment in days.items() if moment}
     found = service.ask("GET", "/billing/usage", params=asked | ({"by": "key"} if by_key else {}))
-    rows = [("DAY", "WORK", "AMOUNT", "REQUESTS", "USD", *["KEY"] * by_key)]
+    names = key_names(service) if by_key else {}
+    rows = [("DAY", "WORK", "AMOUNT", "REQUESTS", "USD", *("KEY", "NAME") * by_key)]
     for one in found["usage"]:
         what = (one["date"], one["kind"], f"{one['units']:g} {one['unit']}")
-        key = [one["key_id"] or "none"] * by_key
+        key = (one["key_id"] or "none", names.get(one["key_id"], "")) * by_key
         rows.append((*what, str(one["requests"]), f"{one['cost']:.6f}", *key))
     total = f"{found['total_cost']:.6f} USD; {found['credit_balance']:.6f} USD of credit are left"
     service.show(found, table(rows), total)
+
+
+def key_names(service: ServiceClient) -> dict[str, str]:
+    """By id; none where this key may not list them."""
+    with service.client() as client, suppress(ServiceError):
+        return {one["id"]: one["name"] for one in client.request("GET", "/developer/api")["keys"]}
+    return {}
 
 
 @click.group()
@@ -175,7 +185,7 @@ def add_webhook(
 def _cell(value: Any) -> str:
     """A list as words, a moment as its day."""
     if isinstance(value, list):
-        return ",".join(value)
+        return ", ".join(value)
     text = f"{value:g}" if isinstance(value, float) else str(value or "never")
     return text[:10] if text[10:11] == "T" else text
 

@@ -78,7 +78,7 @@ for path, (source, purpose, *first) in OPERATORS.items():
     where, _, each = path.rpartition(" ")
     group = {"keys": account.keys, "models": account.models}.get(where, antiphon)
     _forward(group, each, source, purpose, tuple(first))
-for each, purpose in COMMANDS.items():
+for each, (purpose, _) in COMMANDS.items():
     _forward(antiphon, each, "deployments.operator", purpose, (each,))
 
 

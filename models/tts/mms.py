@@ -39,7 +39,10 @@ class MmsEngine(TTSEngine):
         if len(rates) != 1:
             raise WeightsCorrupt(f"the voices differ in sample rate: {sorted(rates)}")
         self.capabilities = TTSCapabilities(
-            sample_rate=rates.pop(), languages=self._voices.languages, native_speed=True
+            sample_rate=rates.pop(),
+            languages=self._voices.languages,
+            native_speed=True,
+            device=next(network.device for network in self._networks.values()),
         )
 
     def __del__(self) -> None:
@@ -83,6 +86,7 @@ class _Network:
         if self._tokenizer.is_uroman or self._tokenizer.phonemize:
             raise EngineError(f"the voice in {folder.name} needs a package that is not installed")
         self.sample_rate: int = self._model.config.sampling_rate
+        self.device: str = self._model.device.type
         self._lock = threading.Lock()  # the options of a request are attributes of the network
 
     def symbols(self, text: str) -> list[int]:

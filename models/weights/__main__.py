@@ -2,66 +2,17 @@
 
 import argparse
 import sys
+from contextlib import closing
 from typing import get_args
-
-from tqdm import tqdm
 
 from configs.environment import SettingsError, program_name
 from configs.schema.catalogue import Profile
 from configs.settings import watermark_of, weights_dir
 from models.errors import EngineError
-from models.weights.fetch import discard_corrupt, fetch, missing
+from models.weights.fetch import FetchProgress, discard_corrupt, fetch, missing
 from models.weights.store import WeightStore
 
 WATERMARK = "perth"  # fetched unless the setting WATERMARK is off
-
-
-class TerminalProgress:
-    """A progress bar on a terminal, else one line per artefact."""
-
-    def __init__(self, total_bytes: int) -> None:
-        self._bar = tqdm(
-            total=total_bytes,
-            unit="B",
-            unit_scale=True,
-            unit_divisor=1024,
-            desc="weights",
-            disable=not sys.stderr.isatty(),
-        )
-        self._total_bytes = total_bytes
-        self._shown_bytes = 0
-        self._stored_bytes = 0
-        self._got_bytes: dict[str, int] = {}  # by download, since the last stored file
-
-    def waiting(self) -> None:
-        self._say("waiting for another run that is filling the cache")
-
-    def downloading(self, name: str, got_bytes: int) -> None:
-        self._got_bytes[name] = got_bytes
-        self._bar.set_postfix_str(f"{name} {got_bytes / 2**20:.1f} MiB", refresh=False)
-        self._advance(self._stored_bytes + sum(self._got_bytes.values()))
-
-    def stored(self, artefact: str, file: str, size_bytes: int) -> None:
-        self._stored_bytes += size_bytes
-        self._got_bytes.clear()
-        self._advance(self._stored_bytes)
-
-    def completed(self, artefact: str) -> None:
-        if self._bar.disable:
-            done = f"{self._stored_bytes / 2**20:.0f} MiB of {self._total_bytes / 2**20:.0f}"
-            self._say(f"stored {artefact} ({done})")
-
-    def _advance(self, to_bytes: int) -> None:
-        # Archives are shorter than their content, and the bar must not move backwards.
-        shown = max(self._shown_bytes, min(to_bytes, self._total_bytes))
-        self._bar.update(shown - self._shown_bytes)
-        self._shown_bytes = shown
-
-    def close(self) -> None:
-        self._bar.close()
-
-    def _say(self, line: str) -> None:
-        tqdm.write(line, file=sys.stderr)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -109,11 +60,9 @@ def _fetch(store: WeightStore, names: list[str], *, repair: bool) -> None:
     absent = missing(store, names)
     if not absent:
         return
-    progress = TerminalProgress(sum(store.artefact(name).size_bytes for name in absent))
-    try:
+    size_bytes = sum(store.artefact(name).size_bytes for name in absent)
+    with closing(FetchProgress(size_bytes)) as progress:
         fetch(store, absent, progress)
-    finally:
-        progress.close()
 
 
 def _list(store: WeightStore) -> None:

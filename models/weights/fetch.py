@@ -6,12 +6,14 @@ Files are written atomically.
 import fcntl
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+
+from tqdm import tqdm
 
 from configs.schema.catalogue import Artefact
 from models.errors import WeightsCorrupt, WeightsMissing
@@ -19,20 +21,50 @@ from models.weights.sources import Downloads, SourceFailed, list_files
 from models.weights.store import LISTING, WeightStore, delete_outdated, mismatch, write_whole
 
 
-class FetchProgress(Protocol):
-    """Receives the progress of a fetch."""
+class FetchProgress:
+    """A bar on a terminal, else a line for each artefact."""
+
+    def __init__(self, total_bytes: int = 0) -> None:
+        self._bar = tqdm(
+            total=total_bytes,
+            unit="B",
+            unit_scale=True,
+            unit_divisor=1024,
+            desc="weights",
+            disable=not sys.stderr.isatty(),
+        )
+        self._total_bytes, self._stored_bytes = total_bytes, 0
+        self._got_bytes: dict[str, int] = {}  # by download, since the last stored file
 
     def waiting(self) -> None:
         """Another process is filling the same cache."""
+        tqdm.write("waiting for another run that is filling the cache", sys.stderr)
 
     def downloading(self, name: str, got_bytes: int) -> None:
         """`name` is a package or a remote file; `got_bytes` are downloaded so far."""
+        self._got_bytes[name] = got_bytes
+        self._bar.set_postfix_str(f"{name} {got_bytes / 2**20:.1f} MiB", refresh=False)
+        self._advance()
 
     def stored(self, artefact: str, file: str, size_bytes: int) -> None:
         """A file is verified and in the cache, also if it was there before."""
+        self._stored_bytes += size_bytes
+        self._got_bytes.clear()
+        self._advance()
 
     def completed(self, artefact: str) -> None:
         """All its files are, and converted."""
+        if self._bar.disable:
+            done = f"{self._stored_bytes / 2**20:.0f} MiB of {self._total_bytes / 2**20:.0f}"
+            tqdm.write(f"stored {artefact} ({done})", sys.stderr)
+
+    def close(self) -> None:
+        self._bar.close()
+
+    def _advance(self) -> None:
+        # Archives are shorter than their content, and the bar must not move backwards.
+        got_bytes = self._stored_bytes + sum(self._got_bytes.values())
+        self._bar.update(max(0, min(got_bytes, self._total_bytes) - self._bar.n))
 
 
 def missing(store: WeightStore, names: Iterable[str]) -> list[str]:

@@ -120,6 +120,10 @@ class AvailableVoice:
     model_name: str  # the key of the model's port
     custom: ReadyCustomVoice | None = None  # None for a voice of the model
 
+    def is_of(self, workspace_id: int | None) -> bool:
+        """Whether it is a custom voice of that workspace, not one that is shared with it."""
+        return self.custom is not None and self.custom.workspace_id == workspace_id
+
     def speaks(self, language: str) -> bool:
         """Whether it speaks an ISO 639-1 code."""
         crosses = self.model.crosses_languages and language in self.model.languages
@@ -184,8 +188,9 @@ class VoiceDirectory:
         """The voice that the caller named; `voice_id` wins, and `name` may be an id. None when
         neither is given.
 
-        A custom voice of the workspace comes before others of the same name.
-        Raises VoiceNotFound, VoiceNotReady, EngineLost or DatabaseUnavailable.
+        Of the same name a custom voice of the workspace comes first, and one that is shared with it
+        last: its owner names it. Raises VoiceNotFound, VoiceNotReady, EngineLost or
+        DatabaseUnavailable.
         """
         if voice_id is None:
             return None if name is None else await self.find_named(name, workspace_id, "voice")
@@ -205,7 +210,9 @@ class VoiceDirectory:
                 found = one
                 break
         if not (found and is_id):
-            found = await self.find_custom(workspace_id, wanted) or found
+            custom = await self.find_custom(workspace_id, wanted)
+            if found is None or (custom and custom.is_of(workspace_id)):
+                found = custom
         return found or self._not_found(field)
 
     async def find_custom(self, workspace_id: int | None, wanted: str) -> AvailableVoice | None:

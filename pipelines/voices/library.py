@@ -1,8 +1,9 @@
 """Custom voices after they were made: names, previews, shares, and sealed files of voices.
 
-A file is encrypted and authenticated by AES-256-GCM, under the service's own keys or under that of
-a passphrase (scrypt, RFC 7914, with those parameters of OWASP that take little memory). Its bytes
-are a mark with the version, a salt, and JSON as Encryption encrypts it.
+A file is encrypted and authenticated by AES-256-GCM, under the service's own keys and for the
+workspace, or under the key of a passphrase (scrypt, RFC 7914, with those parameters of OWASP that
+take little memory). Its bytes are a mark with the version, a salt, and JSON as Encryption encrypts
+it.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from uuid import UUID
 
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat
-from sqlmodel import Session, col, delete, update
+from sqlmodel import Session, col, delete, select, update
 
 from db.accounts import find_workspace, lock_workspace
 from db.audit import SERVICE, audit
@@ -107,7 +108,8 @@ class VoiceLibrary:
     async def offer(self, principal: Principal, voice_id: str, email: str) -> Any:
         """Offers a ready voice whose speaker allows it; a row of `shares_of`, the same if again.
 
-        It does not show whether the address has an account. Raises VoiceNotReady or InvalidRequest.
+        Who has no account yet is asked by an offer after the sign-up. It does not show whether the
+        address has an account. Raises VoiceNotReady or InvalidRequest.
         """
         voice = await self._custom.ready(principal, voice_id)
         if voice.consent_at is None:
@@ -117,16 +119,17 @@ class VoiceLibrary:
             if voice_of(session, voice.workspace_id, voice.id, lock=True) is None:
                 raise VoiceNotFound(NOT_FOUND)
             same = (VoiceShare.voice_id == voice.id, VoiceShare.email == email)
-            query = shares_of(voice.workspace_id).where(*same)
-            if session.execute(query).first() is None:
-                other = found.id if (found := find_workspace(session, email)) else None
-                share = VoiceShare(voice_id=voice.id, email=email, workspace_id=other)
-                session.add(share)
-                session.flush()
+            share = session.exec(select(VoiceShare).where(*same)).first()
+            if share is None:
+                share = VoiceShare(voice_id=voice.id, email=email)
                 details = {"share": str(share.id), "speaker_allows_sharing": True}
                 what = ("voice.shared", principal.actor, str(voice.id), details)
                 audit(session, voice.workspace_id, *what)
-            return session.execute(query).one()
+            if share.workspace_id is None and (other := find_workspace(session, email)):
+                share.workspace_id = other.id
+            session.add(share)
+            session.flush()
+            return session.execute(shares_of(voice.workspace_id).where(*same)).one()
 
         return await self._custom.database.run(offer)
 
@@ -160,8 +163,8 @@ class VoiceLibrary:
         return changed
 
     async def save(self, principal: Principal, voice_id: str, passphrase: str | None) -> bytes:
-        """The file of a ready voice, without its recordings; only this service opens one without a
-        passphrase. Raises VoiceNotReady or StorageUnavailable."""
+        """The file of a ready voice, without its recordings; only the workspace itself opens one
+        without a passphrase. Raises VoiceNotReady or StorageUnavailable."""
         voice = await self._custom.ready(principal, voice_id)
         parts = voice.model_dump() | {"exported_at": utc_now(), "report": None}
         parts["pack"] = await self._custom.files.read(voice.workspace_id, voice.pack_file or "")
@@ -172,8 +175,9 @@ class VoiceLibrary:
         what = ("voice.exported", principal.actor, str(voice.id), {"passphrase": bool(passphrase)})
         await self._custom.database.run(audit, voice.workspace_id, *what)
         salt = os.urandom(SALT_BYTES)
-        sealing = await asyncio.to_thread(self._sealing, passphrase, salt)
-        return MARK + salt + sealing.encrypt(content, ABOUT + salt.hex())
+        sealing = (voice.workspace_id, passphrase, salt)
+        encryption, about = await asyncio.to_thread(self._sealing, *sealing)
+        return MARK + salt + encryption.encrypt(content, about)
 
     async def load(
         self, principal: Principal, data: bytes, passphrase: str | None, operation: Operation
@@ -181,7 +185,7 @@ class VoiceLibrary:
         """A new voice of a file. Raises InvalidRequest for one that was changed or does not fit
         this service; PlanRequired, EngineLost or StorageUnavailable."""
         custom, workspace_id, now = self._custom, principal.workspace_id, utc_now()
-        file = await asyncio.to_thread(self._open, data, passphrase)
+        file = await asyncio.to_thread(self._open, workspace_id, data, passphrase)
         model = await custom.directory.custom_voice_model(file.engine)
         if model.engine != file.engine or file.language not in model.languages:
             raise InvalidRequest("file: no model of this service speaks the voice in its language")
@@ -214,13 +218,14 @@ class VoiceLibrary:
 
         return await custom.database.run(add)
 
-    def _open(self, data: bytes, passphrase: str | None) -> VoiceFile:
+    def _open(self, workspace_id: int, data: bytes, passphrase: str | None) -> VoiceFile:
         """Blocking. Raises InvalidRequest."""
         salt, rest = data[len(MARK) :][:SALT_BYTES], data[len(MARK) + SALT_BYTES :]
         try:
             if not data.startswith(MARK):
                 raise ValueError("another format")
-            content = self._sealing(passphrase, salt).decrypt(rest, ABOUT + salt.hex())
+            encryption, about = self._sealing(workspace_id, passphrase, salt)
+            content = encryption.decrypt(rest, about)
             file = VoiceFile.model_validate_json(content)
             (read_prompt if file.engine == "csm" else read_pack)(file.pack)
             (file.consent_at or file.created_at).astimezone(UTC)  # of the year 1 it overflows
@@ -233,9 +238,11 @@ class VoiceLibrary:
             raise InvalidRequest(NO_VOICE) from None
         return file
 
-    def _sealing(self, passphrase: str | None, salt: bytes) -> Encryption:
-        """Blocking: for a passphrase a tenth of a second and 32 MiB."""
+    def _sealing(
+        self, workspace_id: int, passphrase: str | None, salt: bytes
+    ) -> tuple[Encryption, str]:
+        """With the associated data. Blocking: for a passphrase a tenth of a second and 32 MiB."""
         if not passphrase:
-            return self._encryption
+            return self._encryption, f"{ABOUT}{salt.hex()} of {workspace_id}"
         key = Scrypt(salt, length=32, n=2**15, r=8, p=3).derive(passphrase.encode())
-        return Encryption([b64encode(key).decode()])
+        return Encryption([b64encode(key).decode()]), ABOUT + salt.hex()

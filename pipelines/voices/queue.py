@@ -126,6 +126,8 @@ class VoiceQueue(LeasedQueue[Voice]):
             expire_these_files(session, [found.pack_file or ""], utc_now() + STILL_SPOKEN)
             expire_these_files(session, [found.report_file or ""], utc_now())
             voice.status, voice.similarity = "ready", similarity
+            # Of a version: what it replaces, which is deleted with the voice if that is sooner.
+            voice.pack_file, voice.pack_digest = found.pack_file, found.pack_digest
             found.engine, found.similarity, found.pitch_hz = engine, similarity, voice.pitch_hz
             found.pack_file, found.pack_digest = stored["voice"], pack_digest(pack)
             found.report_file = stored.get("report")

@@ -107,6 +107,8 @@ class CustomVoices:
         mine, earlier, owner = principal.workspace_id, new.earlier, str(principal.workspace_id)
         async with self.billing.counted_failure(mine, "stt", least_ms, operation):
             async with self._recordings(mine, earlier) as before:
+                if earlier is not None and not before:
+                    raise InvalidRequest("version_of: it has no recordings to compare these with")
                 if (count := len(before)) + len(files) > MOST_RECORDINGS:
                     raise InvalidRequest(f"files: a voice has at most {MOST_RECORDINGS} recordings")
                 checked = await self._checker.check([*before, *files], mine)
@@ -237,8 +239,9 @@ class CustomVoices:
         Raises VoiceNotFound.
         """
         identity, price = parse_voice_id(voice_id), self.billing.cost("voice", 1)
-        digest, files = await self.database.run(_delete, principal, identity, price)
-        self.ready_voices.forget(identity, digest)
+        digests, files = await self.database.run(_delete, principal, identity, price)
+        for digest in digests:
+            self.ready_voices.forget(identity, digest)
         await self._delete_files(principal.workspace_id, identity, files)
 
     async def _delete_files(self, workspace_id: int, voice_id: UUID, file_ids: list[str]) -> None:
@@ -377,8 +380,8 @@ def new_id(operation: Operation) -> UUID:
 
 def _delete(
     session: Session, principal: Principal, voice_id: UUID, price: int
-) -> tuple[str | None, list[str]]:
-    """The digest of its pack, and all files. Settles the holds of it and its versions."""
+) -> tuple[set[str | None], list[str]]:
+    """The digests of its packs, and all files. Settles the holds of it and its versions."""
     workspace_id = principal.workspace_id
     # Locked before its voices, as in the erasure: no deadlocks.
     lock_workspace(session, workspace_id, shared=True)
@@ -398,4 +401,4 @@ def _delete(
     session.flush()
     details = {"status": found[-1].status}
     audit(session, workspace_id, "voice.deleted", principal.actor, str(voice_id), details)
-    return found[-1].pack_digest, files
+    return {one.pack_digest for one in found}, files

@@ -35,7 +35,8 @@ def with_synthesis(services: Services, pipeline: SpeechPipeline) -> Services:
         synthesis=replace(speech.synthesis, pipeline=pipeline),
         openai=replace(speech.openai, voices=pipeline.directory),
     )
-    return replace(changed, voices=replace(services.voices, catalogue=pipeline.directory))
+    custom = replace(services.voices.custom, directory=pipeline.directory)
+    return replace(changed, voices=replace(services.voices, custom=custom))
 
 
 def with_transcription(services: Services, pipeline: TranscriptionPipeline) -> Services:

@@ -198,6 +198,9 @@ def misspell(config: dict[str, Any], case: str) -> None:
             chat["user_config"] = {"model": TONE}
         case "weights":
             chat["user_config"] = {"model": "llm/smollm2"}
+        case "one model twice":
+            models["args"]["chat"].append("Other")
+            models["deployments"].append({**copy.deepcopy(chat), "name": "Other"})
 
 
 @pytest.mark.parametrize(
@@ -216,6 +219,7 @@ def misspell(config: dict[str, Any], case: str) -> None:
         ("args name", "application 'models': args name no deployment 'Chat', only ModelIndex"),
         ("entry name", "application 'models': 'Chat' of args has no entry"),
         ("twice", "application 'models': 'Chat' is listed 2 times"),
+        ("one model twice", "Other and Chat have the same model, "),
         ("import path", "application 'models': import_path 'serve_confg.yaml' names no module"),
         ("gateway removed", "no application has the gateway"),
         (

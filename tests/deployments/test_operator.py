@@ -237,9 +237,8 @@ def test_check_storage_writes_a_file_and_reports_an_unusable_store(
 
 
 def test_rotate_keys_reports_the_re_encrypted_items(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "0 webhook(s), 0 dictionar(ies), 0 speaker(s), 0 event(s)" in output_of(
-        capsys, "rotate-keys"
-    )
+    said = output_of(capsys, "rotate-keys")
+    assert "0 webhook(s), 0 dictionar(ies), 0 speaker(s), 0 event(s)" in said
 
 
 @pytest.mark.parametrize(

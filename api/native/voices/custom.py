@@ -79,7 +79,7 @@ class DefaultVoices(BaseModel):
 @router.get("/default-voices", summary="List the available voices")
 async def list_default_voices(principal: PrincipalDep, voices: VoicesDep) -> DefaultVoices:
     """Every voice of the deployed models, and the workspace's own, by language and name."""
-    listed = [_item(one) for one in await voices.catalogue.voices(principal.workspace_id)]
+    listed = [_item(one) for one in await voices.custom.directory.voices(principal.workspace_id)]
     listed.sort(key=lambda voice: (voice.labels.language_name, voice.name, voice.voice_id))
     return DefaultVoices(message=f"{len(listed)} voices", data=listed)
 
@@ -216,7 +216,7 @@ async def issue_consent_sentence(
     The recognised words may differ slightly; the speaker must be that of the other files.
     """
     language = body.language or "en"
-    sentence, token = voices.consent.issue(principal.workspace_id, language, body.purpose)
+    sentence, token = voices.custom.consent.issue(principal.workspace_id, language, body.purpose)
     return ConsentAnswer(
         sentence=sentence.text,
         language=sentence.language,

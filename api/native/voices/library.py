@@ -94,7 +94,7 @@ async def end_share(share_id: str, principal: PrincipalDep, voices: VoicesDep) -
 
 class Sealing(RequestModel):
     passphrase: str | None = Field(
-        default=None, min_length=12, max_length=1000, description="Null: for this service only."
+        default=None, min_length=12, max_length=1000, description="Null: for this workspace only."
     )
 
 

@@ -43,6 +43,7 @@ class CsmEngine(TTSEngine):
             languages=config.languages,
             streaming=True,
             takes_voice_packs=True,
+            device=self._model.device,
         )
         self._temperature = config.temperature
         self._top_k = config.top_k

@@ -43,6 +43,7 @@ class CsmModel:
         self.sample_rate: int = config.codec_config.sampling_rate
         self.frame_rate: float = config.codec_config.frame_rate
         self.context: int = config.max_position_embeddings
+        self.device: str = self._model.device.type
         self._codebooks: int = config.num_codebooks
         self._end: int = config.codebook_eos_token_id
         self._looks_back = CONVOLUTION_FRAMES + math.ceil(

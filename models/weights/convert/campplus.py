@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto, TensorProto, helper
+from onnx import TensorProto
 
 from models.errors import WeightsCorrupt
 from models.speaker.base import EMBEDDING_SIZE
-from models.weights.convert.torch_file import Array, graph_file, read_tensors, value
+from models.weights.convert.torch_file import Array, Graph, read_tensors, value
 
 BANDS, UNITS = 80, 192
 CHANNELS = 320  # of the head's output, for each frame
@@ -31,35 +31,17 @@ def convert(published: Path) -> dict[str, bytes]:
         _network(graph)
     except KeyError as error:
         raise WeightsCorrupt(f"the published file has no {error}") from error
-    content = graph_file(
-        "CAM++",
-        graph.nodes,
-        [value("features", [1, "n", BANDS]), value("context", ["m", "m"])],
-        [value("embeddings", [1, EMBEDDING_SIZE])],
-        graph.constants,
-    )
-    return {"encoder.onnx": content}
+    inputs = [value("features", [1, "n", BANDS]), value("context", ["m", "m"])]
+    outputs = [value("embeddings", [1, EMBEDDING_SIZE])]
+    return {"encoder.onnx": graph.file("CAM++", inputs, outputs)}
 
 
-class _Graph:
-    """The nodes so far; each method adds some, and returns the name of their result."""
+class _Graph(Graph):
+    """With layers that have the published weights."""
 
     def __init__(self, tensors: dict[str, Array]) -> None:
+        super().__init__()
         self._tensors = tensors
-        self.nodes: list[NodeProto] = []
-        self.constants: dict[str, Array] = {}
-
-    def add(self, kind: str, *inputs: str | Array, result: str = "", **attributes: Any) -> str:
-        """Arrays become constants."""
-        names = []
-        for one in inputs:
-            name = one if isinstance(one, str) else f"constant{len(self.constants)}"
-            if not isinstance(one, str):
-                self.constants[name] = one
-            names.append(name)
-        result = result or f"value{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, names, [result], **attributes))
-        return result
 
     def conv(self, of: str, name: str, **attributes: Any) -> str:
         parts = [self._tensors[f"{name}.weight"], self._tensors.get(f"{name}.bias")]

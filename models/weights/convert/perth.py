@@ -3,15 +3,12 @@
 The networks are those of https://github.com/resemble-ai/Perth (`perth_net`, implicit).
 """
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import onnx
-from onnx import helper
+from onnx import ValueInfoProto
 
 from models.watermark.perth import BINS, LAYERS, SPEEDS
-from models.weights.convert.torch_file import Array, graph_file, read_tensors, tensor_of, value
+from models.weights.convert.torch_file import Array, Graph, read_tensors, tensor_of, value
 
 UNITS = 256
 SLOPE = 0.01
@@ -24,48 +21,34 @@ def convert(published: Path) -> dict[str, bytes]:
     [1, 2, frames]: the weight of the branch, and the watermark. Raises WeightsCorrupt.
     """
     tensors = read_tensors(published / "perth_net_250000.pth.tar", "model")
-    encoder = _Convolutions(tensors, "encoder.layers", "magnitudes", BINS)
-    decoders = [_Convolutions(tensors, f"decoder.{speed}_layers", speed, 2) for speed in SPEEDS]
+    encoder, decoder = Graph(), Graph()
+    change = _stack(encoder, tensors, "encoder.layers", ("magnitudes", "change"), BINS)
+    heard = [
+        _stack(decoder, tensors, f"decoder.{speed}_layers", (speed, f"{speed}_heard"), 2)
+        for speed in SPEEDS
+    ]
+    sources, results = zip(*heard, strict=True)
     return {
-        "encoder.onnx": _graph("watermark encoder", [encoder], ["change"]),
-        "decoder.onnx": _graph(
-            "watermark decoder", decoders, [f"{speed}_heard" for speed in SPEEDS]
-        ),
+        "encoder.onnx": encoder.file("watermark encoder", change[:1], change[1:]),
+        "decoder.onnx": decoder.file("watermark decoder", sources, results),
     }
 
 
-class _Convolutions:
-    """The nodes and weights of one stack."""
-
-    def __init__(self, tensors: dict[str, Array], prefix: str, source: str, outputs: int) -> None:
-        self.source, self.outputs = source, outputs
-        self.nodes: list[onnx.NodeProto] = []
-        self.weights: dict[str, Array] = {}
-        self.result = source
-        for number, frames in enumerate(LAYERS):
-            inputs = BINS if number == 0 else UNITS
-            units = outputs if number == len(LAYERS) - 1 else UNITS
-            weight, bias = f"{source}_w{number}", f"{source}_b{number}"
-            name = f"{prefix}.{number}.conv"
-            self.weights[weight] = tensor_of(tensors, f"{name}.weight", (units, inputs, frames))
-            self.weights[bias] = tensor_of(tensors, f"{name}.bias", (units,))
-            sides = [frames // 2, frames // 2]
-            self._add("Conv", [self.result, weight, bias], kernel_shape=[frames], pads=sides)
-            if number < len(LAYERS) - 1:
-                self._add("LeakyRelu", [self.result], alpha=SLOPE)
-
-    def _add(self, kind: str, inputs: Sequence[str], **attributes: Any) -> None:
-        self.result = f"{self.source}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, inputs, [self.result], **attributes))
-
-
-def _graph(name: str, parts: Sequence[_Convolutions], results: Sequence[str]) -> bytes:
-    nodes = [node for part in parts for node in part.nodes]
-    inputs, outputs = [], []
-    for part, result in zip(parts, results, strict=True):
-        nodes.append(helper.make_node("Identity", [part.result], [result]))
-        frames = f"{part.source}_frames"
-        inputs.append(value(part.source, [1, BINS, frames]))
-        outputs.append(value(result, [1, part.outputs, frames]))
-    weights = {key: array for part in parts for key, array in part.weights.items()}
-    return graph_file(name, nodes, inputs, outputs, weights)
+def _stack(
+    graph: Graph, tensors: dict[str, Array], prefix: str, ends: tuple[str, str], outputs: int
+) -> tuple[ValueInfoProto, ValueInfoProto]:
+    """Adds convolutions between two values of these names; describes both."""
+    source, result = ends
+    sound, last = source, len(LAYERS) - 1
+    for number, frames in enumerate(LAYERS):
+        shape = outputs if number == last else UNITS, UNITS if number else BINS, frames
+        name, sides = f"{prefix}.{number}.conv", [frames // 2, frames // 2]
+        weight = tensor_of(tensors, f"{name}.weight", shape)
+        bias = tensor_of(tensors, f"{name}.bias", shape[:1])
+        made = result if number == last else ""
+        window = {"kernel_shape": [frames], "pads": sides}
+        sound = graph.add("Conv", sound, weight, bias, result=made, **window)
+        if number < last:
+            sound = graph.add("LeakyRelu", sound, alpha=SLOPE)
+    length = f"{source}_frames"
+    return value(source, [1, BINS, length]), value(result, [1, outputs, length])

@@ -162,17 +162,35 @@ def value(
     return helper.make_tensor_value_info(name, element, shape)
 
 
-def graph_file(
-    name: str,
-    nodes: Sequence[onnx.NodeProto],
-    inputs: Sequence[onnx.ValueInfoProto],
-    outputs: Sequence[onnx.ValueInfoProto],
-    constants: Mapping[str, Array],
-) -> bytes:
-    """A checked graph, serialised."""
-    tensors = [numpy_helper.from_array(array, key) for key, array in constants.items()]
-    graph = helper.make_graph(nodes, name, inputs, outputs, tensors)
-    opsets = [helper.make_opsetid("", OPSET)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
-    onnx.checker.check_model(model)
-    return bytes(model.SerializeToString())
+class Graph:
+    """A graph that is being built."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: dict[str, Array] = {}
+
+    def add(self, kind: str, *inputs: str | Array, result: str = "", **attributes: Any) -> str:
+        """The name of the result of a node. Arrays become constants."""
+        names = []
+        for one in inputs:
+            name = one if isinstance(one, str) else f"constant{len(self.constants)}"
+            if not isinstance(one, str):
+                self.constants[name] = one
+            names.append(name)
+        result = result or f"value{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, names, [result], **attributes))
+        return result
+
+    def file(
+        self,
+        name: str,
+        inputs: Sequence[onnx.ValueInfoProto],
+        outputs: Sequence[onnx.ValueInfoProto],
+    ) -> bytes:
+        """The whole graph, checked and serialised."""
+        tensors = [numpy_helper.from_array(array, key) for key, array in self.constants.items()]
+        graph = helper.make_graph(self.nodes, name, inputs, outputs, tensors)
+        opsets = [helper.make_opsetid("", OPSET)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+        onnx.checker.check_model(model)
+        return bytes(model.SerializeToString())

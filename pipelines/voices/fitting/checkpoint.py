@@ -1,7 +1,6 @@
 """Checkpoints: the state of a fit as bytes, with the search and the progress."""
 
 import io
-import json
 from typing import Any, TypeVar
 
 import numpy as np
@@ -10,8 +9,13 @@ from pydantic import TypeAdapter
 from pipelines.voices.fitting.equaliser import BANDS
 from pipelines.voices.fitting.search.search import MEASUREMENTS, SearchState
 
-VERSION = 2
+VERSION = 3
 EVOLUTION = "evolution "  # prefix of the numbers of CMA-ES
+LISTS = ("points", "sounds", "filters", "centres")  # of arrays of one shape
+SHORTER = {  # than float64, which costs measured numbers some precision
+    **dict.fromkeys(("points", "sounds", "filters"), np.float16),
+    **dict.fromkeys(("centres", "squares", "products"), np.float32),
+}
 
 T = TypeVar("T")
 
@@ -22,58 +26,33 @@ class CheckpointError(ValueError):
 
 def write_checkpoint(searched: SearchState, progress: object) -> bytes:
     """`progress` is a dataclass of plain values. Measured numbers lose some precision."""
-    target = io.BytesIO()
-    # In full precision, so that the same candidates are drawn again.
-    evolution: dict[str, Any] = {
-        EVOLUTION + name: value for name, value in searched.evolution.items()
+    plain = {name: value for name, value in vars(searched).items() if name != "evolution"}
+    parts: dict[str, Any] = {
+        name: np.array(value, SHORTER.get(name)) for name, value in plain.items()
     }
-    np.savez_compressed(
-        target,
-        version=np.array(VERSION),
-        progress=np.frombuffer(TypeAdapter(type(progress)).dump_json(progress), np.uint8),
-        curve=np.frombuffer(json.dumps(searched.curve).encode(), np.uint8),
-        generation=np.array(searched.generation),
-        centre=searched.centre,
-        bands=searched.bands,
-        spectrum=searched.spectrum,
-        points=np.array(searched.points, np.float16),
-        heard=np.array(searched.sounds, np.float16),
-        through=np.array(searched.filters, np.float16),
-        sentences=np.array(searched.sentences, np.int32),
-        centres=np.array(searched.centres, np.float32),
-        squares=searched.squares.astype(np.float32),
-        products=searched.products.astype(np.float32),
-        **evolution,
-    )
+    # In full precision, so that the same candidates are drawn again.
+    parts |= {EVOLUTION + name: value for name, value in searched.evolution.items()}
+    parts["progress"] = np.frombuffer(TypeAdapter(type(progress)).dump_json(progress), np.uint8)
+    target = io.BytesIO()
+    np.savez_compressed(target, version=np.array(VERSION), **parts)
     return target.getvalue()
 
 
 def read_checkpoint(data: bytes, kind: type[T], size: int) -> tuple[SearchState, T]:
     """`size` is that of the space. Raises CheckpointError."""
     try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as parts:
-            if int(parts["version"]) != VERSION:
-                raise CheckpointError("it is of another version")
-            searched = SearchState(
-                centre=parts["centre"],
-                bands=parts["bands"],
-                spectrum=parts["spectrum"],
-                generation=int(parts["generation"]),
-                points=list(parts["points"].astype(np.float64)),
-                sounds=list(parts["heard"].astype(np.float64)),
-                filters=list(parts["through"].astype(np.float64)),
-                sentences=parts["sentences"].tolist(),
-                curve=[(int(n), float(v)) for n, v in json.loads(parts["curve"].tobytes())],
-                centres=list(parts["centres"].astype(np.float64)),
-                squares=parts["squares"].astype(np.float64),
-                products=parts["products"].astype(np.float64),
-                evolution={
-                    name.removeprefix(EVOLUTION): parts[name]
-                    for name in parts.files
-                    if name.startswith(EVOLUTION)
-                },
-            )
-            progress = TypeAdapter(kind).validate_json(parts["progress"].tobytes())
+        with np.load(io.BytesIO(data), allow_pickle=False) as stored:
+            parts: dict[str, Any] = dict(stored)
+        if int(parts.pop("version")) != VERSION:
+            raise CheckpointError("it is of another version")
+        progress = TypeAdapter(kind).validate_json(parts.pop("progress").tobytes())
+        parts |= {name: parts[name].astype(np.float64) for name in SHORTER}
+        parts |= {name: list(parts[name]) for name in LISTS}
+        parts |= {name: parts[name].tolist() for name in ("generation", "sentences")}
+        parts["curve"] = [(int(count), value) for count, value in parts["curve"].tolist()]
+        evolution = {name: parts.pop(name) for name in [*parts] if name.startswith(EVOLUTION)}
+        evolution = {name.removeprefix(EVOLUTION): value for name, value in evolution.items()}
+        searched = SearchState(**parts, evolution=evolution)
     except CheckpointError:
         raise
     except Exception as error:  # of NumPy, zip, zlib or even the tokenizer, for corrupt bytes

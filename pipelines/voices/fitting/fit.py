@@ -84,7 +84,6 @@ class Fit:
         language: str,
         gender: str,
         config: FitConfig,
-        *,
         prior: FittingPrior,
         british: bool = False,
         searched: SearchState | None = None,
@@ -140,17 +139,7 @@ class Fit:
                 state = read_checkpoint(checkpoint, FitProgress, prior.space.size)
             except CheckpointError as error:
                 logger.warning("voice_fit_begun_anew", extra={"reason": str(error)})
-        searched, progress = state
-        return cls(
-            speaker,
-            language,
-            gender,
-            config,
-            prior=prior,
-            british=british,
-            searched=searched,
-            progress=progress,
-        )
+        return cls(speaker, language, gender, config, prior, british, *state)
 
     @property
     def progress(self) -> float:

@@ -26,7 +26,7 @@ from models.errors import EngineLost, EngineOverloaded
 from models.tts.base import SynthesisRequest
 from pipelines.errors import VoiceNotReady
 from pipelines.tts.pipeline import SpeechPipeline
-from pipelines.tts.voices import AvailableVoice
+from pipelines.tts.voices import AvailableVoice, ReadyCustomVoice
 from tests.api.disconnects import send_and_disconnect
 from tests.api.local_server import serve_app
 from tests.api.local_services import local_services
@@ -382,7 +382,8 @@ async def test_choose_voice_returns_none_without_a_name(stock: Services) -> None
 async def test_a_ready_custom_voice_overrides_the_openai_voice_of_its_name(
     stock: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = (await stock.voices.catalogue.voices())[3]
+    voice = (await stock.voices.custom.directory.voices())[3]
+    own = replace(voice, custom=ReadyCustomVoice(voice.voice, 1, "file", "digest"))
     made = False
 
     async def find_custom(workspace_id: int, name: str) -> AvailableVoice | None:
@@ -390,7 +391,7 @@ async def test_a_ready_custom_voice_overrides_the_openai_voice_of_its_name(
             raise VoiceNotReady("not yet")
         return own if name == "alloy" else None
 
-    monkeypatch.setattr(stock.voices.catalogue, "find_custom", find_custom)
+    monkeypatch.setattr(stock.voices.custom.directory, "find_custom", find_custom)
     assert await chosen(stock, "alloy", "quality") == "kokoro/af_alloy"
     made = True
     assert await stock.speech.openai.choose_voice("alloy", None, TEXT, 1) == own.voice.voice_id

@@ -97,6 +97,17 @@ def test_speech_is_mono_in_range_with_a_time_for_each_word(engine: MmsEngine) ->
     assert said == TEXT.split()
 
 
+def test_the_engine_declares_where_it_computes(
+    config: MmsConfig, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs load models of the CPU again, for a lower priority, and share those of a GPU."""
+    network = mms._Network(folder, config)
+    assert network.device == "cpu"
+    monkeypatch.setattr(network, "device", "cuda")
+    monkeypatch.setattr(mms, "_Network", lambda *_: network)
+    assert MmsEngine(config, OneFolder(folder)).capabilities.device == "cuda"
+
+
 def test_speed_and_stability_apply_to_their_request_only(engine: MmsEngine) -> None:
     settings = engine._networks["eng"]._model.config  # type: ignore[index]
     slow, fast = (len(speech(engine, replace(asked(), speed=s))) for s in (0.5, 2.0))

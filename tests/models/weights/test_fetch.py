@@ -17,31 +17,27 @@ from configs.schema.catalogue import Catalogue
 from configs.settings import PROJECT_DIR
 from models.errors import WeightsCorrupt, WeightsMissing
 from models.weights import sources
-from models.weights.fetch import discard_corrupt, fetch, missing
+from models.weights.fetch import FetchProgress, discard_corrupt, fetch, missing
 from models.weights.store import WeightStore
 
 MODEL = bytes(range(256)) * 2000
 VOCABULARY = b"one two three"
 
 
-class Recorder:
+class Recorder(FetchProgress):
     """A progress that records the stored files and a wait for the lock."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.files: list[str] = []
         self.waited = threading.Event()
 
     def waiting(self) -> None:
         self.waited.set()
 
-    def downloading(self, name: str, got_bytes: int) -> None:
-        pass
-
     def stored(self, artefact: str, file: str, size_bytes: int) -> None:
+        super().stored(artefact, file, size_bytes)
         self.files.append(f"{artefact}/{file}")
-
-    def completed(self, artefact: str) -> None:
-        pass
 
 
 def make_wheel(folder: Path, name: str, files: dict[str, bytes]) -> None:

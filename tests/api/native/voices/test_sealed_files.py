@@ -15,12 +15,14 @@ import pytest
 from api.services import Services
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, write_pack
 from pipelines.storage.encryption import Encryption
-from pipelines.voices.library import ABOUT, MARK, MAX_BYTES, SALT_BYTES, VoiceFile, VoiceLibrary
+from pipelines.voices.library import MARK, MAX_BYTES, SALT_BYTES, VoiceFile, VoiceLibrary
 from tests.api.money import books_of
 from tests.api.native.voices.sample_reports import full_report
 from tests.api.native.voices.test_custom import audit_actions, stored_files, synthesize
+from tests.api.native.voices.test_versions import improve
 from tests.api.native.voices.voice_making import PACK, create, finish
 from tests.engines import TONE_ENGINE
+from tests.pipelines.voices.recordings import good_files
 
 Headers = dict[str, str]
 PASSPHRASE = "a passphrase that is long"
@@ -79,10 +81,32 @@ def content() -> dict[str, Any]:
     return cast(dict[str, Any], json.loads(file.model_dump_json()))
 
 
-def sealed(services: Services, changed: bytes | dict[str, Any], mark: bytes = MARK) -> bytes:
+async def workspace_of(client: httpx.AsyncClient, headers: Headers) -> int:
+    return int((await client.get("/auth/workspace", headers=headers)).json()["id"])
+
+
+def sealed(
+    services: Services,
+    workspace_id: int,
+    changed: bytes | dict[str, Any],
+    mark: bytes = MARK,
+    passphrase: str | None = None,
+) -> bytes:
+    """A file of this content, sealed as the service itself would seal it."""
     data = changed if isinstance(changed, bytes) else json.dumps({**content(), **changed}).encode()
-    keys = services.infrastructure.settings.secrets.data_keys
-    return mark + SALT + Encryption(keys).encrypt(data, ABOUT + SALT.hex())
+    encryption, about = services.voices.library._sealing(workspace_id, passphrase, SALT)
+    return mark + SALT + encryption.encrypt(data, about)
+
+
+async def load_sealed(
+    client: httpx.AsyncClient,
+    headers: Headers,
+    services: Services,
+    changed: bytes | dict[str, Any],
+    mark: bytes = MARK,
+) -> httpx.Response:
+    workspace_id = await workspace_of(client, headers)
+    return await load(client, headers, sealed(services, workspace_id, changed, mark))
 
 
 @pytest.mark.parametrize("passphrase", [None, PASSPHRASE])
@@ -139,11 +163,12 @@ async def test_a_file_with_a_passphrase_opens_in_another_installation(
     file = await exported(client, auth, services, passphrase=PASSPHRASE)
     own = await exported(client, auth, services)
     elsewhere = VoiceLibrary(services.voices.custom, Encryption(["A" * 43 + "="]))
-    assert elsewhere._open(file, PASSPHRASE).name == "Ann"
+    workspace_id = await workspace_of(client, auth)
+    assert elsewhere._open(workspace_id + 1, file, PASSPHRASE).name == "Ann"
     from pipelines.errors import InvalidRequest
 
     with pytest.raises(InvalidRequest, match="elsewhere"):
-        elsewhere._open(own, None)
+        elsewhere._open(workspace_id, own, None)
 
 
 async def test_a_rotated_key_still_opens_earlier_files(
@@ -152,7 +177,28 @@ async def test_a_rotated_key_still_opens_earlier_files(
     file = await exported(client, auth, services)
     old = services.infrastructure.settings.secrets.data_keys
     rotated = VoiceLibrary(services.voices.custom, Encryption(["B" * 43 + "=", *old]))
-    assert rotated._open(file, None).name == "Ann"
+    assert rotated._open(await workspace_of(client, auth), file, None).name == "Ann"
+
+
+async def test_another_workspace_opens_a_file_only_with_its_passphrase(
+    client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
+) -> None:
+    own = await exported(client, auth, services)
+    refused = await load(client, other_auth, own)
+    assert (refused.status_code, refused.json()["error"]) == (400, "validation_error")
+    assert refused.json()["message"].startswith("passphrase: ")
+    given = await exported(client, auth, services, passphrase=PASSPHRASE)
+    assert (await load(client, other_auth, given, passphrase=PASSPHRASE)).status_code == 201
+
+
+async def test_an_imported_voice_has_no_recordings_by_which_it_could_be_improved(
+    client: httpx.AsyncClient, auth: Headers, services: Services
+) -> None:
+    """Else anyone's recordings could take the place of its speaker, under their consent."""
+    made = (await load_sealed(client, auth, services, {})).json()
+    refused = await improve(client, auth, made["id"], good_files())
+    assert (refused.status_code, refused.json()["error"]) == (400, "validation_error")
+    assert refused.json()["message"].startswith("version_of: ")
 
 
 @pytest.mark.parametrize("passphrase", [None, PASSPHRASE])
@@ -246,11 +292,11 @@ async def test_a_hostile_pack_in_a_well_sealed_file_is_refused(
 ) -> None:
     from base64 import urlsafe_b64encode
 
-    assert (await load(client, auth, sealed(services, {}))).status_code == 201
+    assert (await load_sealed(client, auth, services, {})).status_code == 201
     await client.post("/billing/subscribe", headers=auth, json={"plan_id": "starter"})
     count = len(stored_files(tmp_path))
     pack = urlsafe_b64encode(HOSTILE[name]()).decode()
-    refused = await load(client, auth, sealed(services, {"pack": pack}))
+    refused = await load_sealed(client, auth, services, {"pack": pack})
     assert (refused.status_code, refused.json()["error"]) == (400, "validation_error")
     assert refused.json()["message"].startswith("file: ")
     assert len(stored_files(tmp_path)) == count
@@ -298,10 +344,10 @@ async def test_a_hostile_content_in_a_well_sealed_file_is_refused(
     tmp_path: Path,
     changed: bytes | dict[str, Any],
 ) -> None:
-    assert (await load(client, auth, sealed(services, {}))).status_code == 201
+    assert (await load_sealed(client, auth, services, {})).status_code == 201
     await client.post("/billing/subscribe", headers=auth, json={"plan_id": "starter"})
     count = len(stored_files(tmp_path))
-    refused = await load(client, auth, sealed(services, changed))
+    refused = await load_sealed(client, auth, services, changed)
     assert (refused.status_code, refused.json()["error"]) == (400, "validation_error"), refused.text
     assert len(stored_files(tmp_path)) == count
     assert (await client.get("/voices", headers=auth)).json()["pagination"]["total"] == 1
@@ -310,7 +356,7 @@ async def test_a_hostile_content_in_a_well_sealed_file_is_refused(
 async def test_a_file_of_another_version_or_size_is_refused(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
-    refused = await load(client, auth, sealed(services, {}, b"antiphon voice 2\n"))
+    refused = await load_sealed(client, auth, services, {}, b"antiphon voice 2\n")
     assert refused.json()["message"].startswith("file: it is no voice that this version")
     refused = await load(client, auth, bytes(MAX_BYTES + 1))
     assert (refused.status_code, refused.json()["error"]) == (400, "file_too_large")
@@ -323,24 +369,23 @@ async def test_a_file_of_another_version_or_size_is_refused(
 async def test_an_import_needs_the_consent_that_a_voice_needs(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
-    without = sealed(services, {"consent": None, "consent_at": None})
-    services.voices.consent.needed = "attest"
-    refused = await load(client, auth, without)
+    nothing = {"consent": None, "consent_at": None}
+    services.voices.custom.consent.needed = "attest"
+    refused = await load_sealed(client, auth, services, nothing)
     assert refused.json()["message"].startswith("file: it has no consent")
-    services.voices.consent.needed = "spoken"
-    whole = json.dumps(content()).encode()
-    library = VoiceLibrary(services.voices.custom, services.voices.library._encryption)
-    made = MARK + SALT + library._sealing(PASSPHRASE, SALT).encrypt(whole, ABOUT + SALT.hex())
+    services.voices.custom.consent.needed = "spoken"
+    made = sealed(services, 0, {}, passphrase=PASSPHRASE)
     # Who knows the passphrase may have written the consent into the file.
     refused = await load(client, auth, made, passphrase=PASSPHRASE)
     assert refused.json()["message"].startswith("passphrase: ")
-    assert (await load(client, auth, sealed(services, {}))).status_code == 201
+    assert (await load_sealed(client, auth, services, {})).status_code == 201
 
 
 async def test_an_import_obeys_the_plan_and_is_done_once(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
-    keyed, file = {**auth, "Idempotency-Key": "once"}, sealed(services, {})
+    keyed = {**auth, "Idempotency-Key": "once"}
+    file = sealed(services, await workspace_of(client, auth), {})
     first, again = [await load(client, keyed, file) for _ in range(2)]
     assert (first.status_code, again.json()) == (201, first.json())
     refused = await load(client, auth, file)

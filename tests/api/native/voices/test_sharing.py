@@ -178,6 +178,24 @@ async def test_an_offer_does_not_show_whether_an_address_has_an_account(
     )
     headers = {"Authorization": f"Bearer {late.json()['token']}"}
     assert (await client.get("/voice-shares", headers=headers)).json()["data"] == []
+    again = await offer(client, auth, voice["id"], email="nobody@example.com")
+    assert again.json() == shown  # the same answer, also now that there is an account
+    (asked,) = (await client.get("/voice-shares", headers=headers)).json()["data"]
+    assert (asked["id"], asked["is_own"]) == (shown["id"], False)
+
+
+async def test_the_owner_of_a_shared_voice_cannot_take_the_place_of_stock_voices(
+    client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
+) -> None:
+    voice_id, _ = await shared(client, auth, other_auth, services)
+    stock = (await services.voices.custom.directory.voices())[0].voice.name
+    usual = (await synthesize(client, other_auth, voice=stock)).json()["audio_base64"]
+    theirs = int((await client.get("/auth/workspace", headers=other_auth)).json()["id"])
+    for name in (stock, "alloy"):
+        await client.patch(f"/voices/{voice_id}", headers=auth, json={"name": name})
+        said = await synthesize(client, other_auth, voice=stock)
+        assert said.json()["audio_base64"] == usual
+        assert await services.speech.openai.choose_voice("alloy", None, "Hi.", theirs) != voice_id
 
 
 async def test_a_third_workspace_finds_no_share(

@@ -94,6 +94,20 @@ def model(folder: Path) -> csm_network.CsmModel:
     return csm_network.CsmModel(folder, "cpu", "float32")
 
 
+def test_the_engine_declares_where_it_computes(
+    config: CsmConfig,
+    folder: Path,
+    model: csm_network.CsmModel,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Jobs load models of the CPU again, for a lower priority, and share those of a GPU."""
+    assert model.device == "cpu"
+    monkeypatch.setattr(model, "device", "cuda")
+    monkeypatch.setattr(csm_engine, "CsmModel", lambda *_: model)
+    monkeypatch.setattr(csm_engine.CsmEngine, "close", lambda _: None)
+    assert csm_engine.CsmEngine(config, OneFolder(folder)).capabilities.device == "cuda"
+
+
 def test_greedy_codes_match_the_transformers_library(
     model: csm_network.CsmModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,7 @@ import { upload, aborted } from "../../api.js";
 import { clock, number, t, usd } from "../../i18n.js";
 import { icon } from "../../icons.js";
 import { price } from "../../session.js";
-import { button, h, iconButton, status } from "../../ui.js";
+import { button, explained, h, iconButton, status } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
 
 export const MOST_MB = 25;
@@ -75,10 +75,9 @@ export function fileQueue({ options, path, onshow, onremove }) {
 
   const checked = async (file) => {
     const mb = file.size / 1e6;
-    const wrong = (text) => Object.assign(new Error(text), { isExplained: true });
-    if (file.size > MOST_MB * 1024 * 1024) throw wrong(t("listen.too_large", { name: file.name, mb: number(mb, 1), most: MOST_MB }));
+    if (file.size > MOST_MB * 1024 * 1024) throw explained(t("listen.too_large", { name: file.name, mb: number(mb, 1), most: MOST_MB }));
     const seconds = await lengthOf(file);
-    if (seconds > MOST_MINUTES * 60 + 1) throw wrong(t("listen.too_long", { name: file.name, length: clock(seconds), most: MOST_MINUTES }));
+    if (seconds > MOST_MINUTES * 60 + 1) throw explained(t("listen.too_long", { name: file.name, length: clock(seconds), most: MOST_MINUTES }));
   };
 
   const transcribe = async (item) => {

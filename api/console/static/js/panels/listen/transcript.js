@@ -8,7 +8,8 @@ const HUES = [190, 25, 265, 330, 95, 220, 50, 0];
 const CUE_S = 5; // the longest cue of subtitles
 const CUE_WORDS = 12;
 
-const hueOf = (speaker) => HUES[(speaker.charCodeAt(0) - 65 + HUES.length * 4) % HUES.length];
+// Letters are numbered speakers; others are enrolled, and have their own names.
+const usualName = (speaker) => (/^[A-Z]{1,2}$/.test(speaker) ? t("listen.speaker", { name: speaker }) : speaker);
 
 // Words by turns of speakers; without speakers, one turn.
 function turnsOf(words) {
@@ -78,7 +79,8 @@ export function transcriptCard() {
   const words = wordsView({ label: t("listen.words"), onseek: (seconds) => { playing.seek(seconds); playing.play(); } });
   const speakers = h("div.speakers");
   const names = new Map();
-  const nameOf = (speaker) => names.get(speaker) || t("listen.speaker", { name: speaker });
+  const nameOf = (speaker) => names.get(speaker) || usualName(speaker);
+  const hues = new Map(); // of the speakers, in the order in which they speak
   let shown = null;
   const exports = exportButtons(() => ({ ...shown, nameOf }));
   const made = card(t("listen.transcript"), none, facts, playing, speakers, words, exports);
@@ -93,21 +95,22 @@ export function transcriptCard() {
       const row = h("div.speech-turn",
         h("span.speaker-name", nameOf(turn.speaker), h("small", clock(turn.words[0].start))),
         h("p", turn.words.map((word) => [words.append_(word, word.word.trim()), " "])));
-      row.style.setProperty("--hue", String(hueOf(turn.speaker)));
+      row.style.setProperty("--hue", String(hues.get(turn.speaker)));
       row.dataset.speaker = turn.speaker;
       return row;
     }));
   };
   const drawSpeakers = () => {
     const all = [...new Set((shown.result.utterances || []).map((one) => one.speaker))];
-    speakers.replaceChildren(...all.map((speaker) => {
-      const input = h("input", { value: names.get(speaker) || "", placeholder: t("listen.speaker", { name: speaker }), maxLength: 60, autocomplete: "off" });
+    speakers.replaceChildren(...all.map((speaker, at) => {
+      hues.set(speaker, HUES[at % HUES.length]);
+      const input = h("input", { value: names.get(speaker) || "", placeholder: usualName(speaker), maxLength: 60, autocomplete: "off" });
       input.addEventListener("input", () => {
         names.set(speaker, input.value.trim());
         for (const row of words.querySelectorAll(`[data-speaker="${speaker}"] .speaker-name`)) row.firstChild.data = nameOf(speaker);
       });
-      const labelled = field(t("listen.speaker", { name: speaker }), input);
-      labelled.style.setProperty("--hue", String(hueOf(speaker)));
+      const labelled = field(usualName(speaker), input);
+      labelled.style.setProperty("--hue", String(hues.get(speaker)));
       return labelled;
     }));
   };
