@@ -1,4 +1,4 @@
-"""Whisper on the transformers library, decoded in batches. GPU profile."""
+"""Whisper on the transformers library, features by torchaudio, decoded in batches. GPU profile."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias

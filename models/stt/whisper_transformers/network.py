@@ -1,7 +1,7 @@
 """Whisper of the transformers library, with the interface of CTranslate2's that the engine calls.
 
-So both have one engine, one set of guards and one implementation of word times. `CrossAttention`
-records the decoder's attention for word times.
+So both have one engine, one set of guards and one implementation of word times. `LogMel` computes
+Whisper's input features; `CrossAttention` records the decoder's attention for word times.
 """
 
 import gc
@@ -10,15 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
+import torchaudio
 from faster_whisper.tokenizer import _LANGUAGE_CODES
 from tokenizers import Tokenizer
-from transformers import (
-    GenerationConfig,
-    GenerationMixin,
-    WhisperFeatureExtractor,
-    WhisperForConditionalGeneration,
-)
+from transformers import GenerationConfig, GenerationMixin, WhisperForConditionalGeneration
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.whisper.generation_whisper import _dynamic_time_warping, _median_filter
 
@@ -27,6 +24,35 @@ from models.errors import EngineError, EngineLost
 from models.stt.base import STT_SAMPLE_RATE
 
 Tensor: TypeAlias = Any  # torch.Tensor; the CPU profile does not install the library
+
+WINDOW_S = 30
+WINDOW, HOP = 400, 160  # samples
+QUIETEST = 1e-10  # the floor of power before the logarithm
+RANGE = 8.0  # powers of ten below the maximum; lower values are clipped
+
+
+class LogMel:
+    """float32 [n] of each signal to float32 [batch, mels, 3000], padded with silence."""
+
+    def __init__(self, mels: int, device: Any) -> None:
+        self._device = device
+        self._mel = torchaudio.transforms.MelSpectrogram(
+            sample_rate=STT_SAMPLE_RATE,
+            n_fft=WINDOW,
+            hop_length=HOP,
+            n_mels=mels,
+            norm="slaney",
+            mel_scale="slaney",
+        ).to(device)
+
+    def __call__(self, sounds: Sequence[Pcm]) -> Tensor:
+        padded = np.zeros((len(sounds), WINDOW_S * STT_SAMPLE_RATE), np.float32)
+        for row, sound in zip(padded, sounds, strict=True):
+            row[: len(sound)] = sound
+        power = self._mel(torch.from_numpy(padded).to(self._device))[..., :-1]
+        loud = power.clamp(min=QUIETEST).log10()
+        loudest = loud.amax(dim=(1, 2), keepdim=True)
+        return (torch.maximum(loud, loudest - RANGE) + 4.0) / 4.0
 
 
 class CrossAttention:
@@ -123,7 +149,7 @@ class TorchWhisper:
         except (OSError, ValueError, RuntimeError) as error:
             raise EngineError(f"the model in {folder.name} cannot be loaded: {error}") from error
         self.device: str = self._network.device.type
-        self._features: Any = WhisperFeatureExtractor(self._network.config.num_mel_bins)
+        self._features = LogMel(self._network.config.num_mel_bins, self._network.device)
         marks = tokenizer.get_vocab()
         self._sot, self._end = marks[SOT], marks[END]
         self._first_time = marks[NO_TIMESTAMPS] + 1  # timestamp tokens have the last ids
@@ -148,12 +174,7 @@ class TorchWhisper:
         """float32 [n] of at most 30 s each to [1500, width] each, for the window of 30 s."""
         network = self._loaded_network()
         with torch.inference_mode():
-            heard = self._features(
-                list(sounds),
-                sampling_rate=STT_SAMPLE_RATE,
-                return_tensors="pt",
-                device=str(network.device),
-            )["input_features"].to(network.device, network.dtype)
+            heard = self._features(sounds).to(network.dtype)
             return list(network.model.encoder(heard).last_hidden_state)
 
     def detect_language(self, states: Tensor) -> list[list[tuple[str, float]]]:

@@ -23,9 +23,11 @@ pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch", reason=LIBRARIES)
 transformers = pytest.importorskip("transformers", reason=LIBRARIES)
 pytest.importorskip("accelerate", reason=LIBRARIES)
+pytest.importorskip("torchaudio", reason=LIBRARIES, exc_type=ImportError)
 
 from models.stt.whisper.engine import DecodingJob  # noqa: E402
 from models.stt.whisper_transformers.engine import TransformersWhisperEngine  # noqa: E402
+from models.stt.whisper_transformers.network import LogMel  # noqa: E402 they import the libraries
 from tests.models.stt.whisper_transformers.published_whisper import convert  # noqa: E402
 from tests.models.stt.whisper_transformers.tiny_whisper import LANGUAGES, make_tiny_whisper  # noqa: E402
 
@@ -55,6 +57,17 @@ def engine(folder: Path) -> Iterator[TransformersWhisperEngine]:
     made = TransformersWhisperEngine(config(**NO_RETRIES), OneFolder(folder))
     yield made
     made.close()
+
+
+@pytest.mark.parametrize("mels", [80, 128])
+def test_log_mel_features_match_the_transformers_library(mels: int) -> None:
+    sounds = [noise(1.0), 0.001 * noise(2.5, 1), noise(30.0, 2)]
+    expected = transformers.WhisperFeatureExtractor(feature_size=mels)(
+        sounds, sampling_rate=STT_SAMPLE_RATE, return_tensors="np"
+    ).input_features
+    ours = LogMel(mels, "cpu")(sounds).numpy()
+    assert ours.shape == expected.shape == (3, mels, 3000)
+    assert np.abs(ours - expected).max() < 1e-4
 
 
 def test_decoded_tokens_and_their_log_probability_match_the_transformers_library(
