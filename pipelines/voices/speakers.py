@@ -17,21 +17,14 @@ from db.audit import audit
 from db.database import Database, page_of
 from db.voices.voices import EnrolledSpeaker, speakers_of
 from models.audio import Pcm
-from models.speaker.base import Embedding, mean_embedding
-from models.vad.base import VAD_SAMPLE_RATE
+from models.speaker.base import Embedding
 from pipelines.accounts.authentication import UNAUTHORIZED, Principal
-from pipelines.audio.segments import SpeechSegment, spans_of
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
 from pipelines.errors import InvalidAudio, InvalidRequest, NotFound, Unauthorized
 from pipelines.storage.encryption import Encryption
-from pipelines.stt.diarization import (
-    MIN_NEW_S,
-    SpeakerVoice,
-    WindowEmbeddings,
-    joined,
-    voice_windows,
-)
+from pipelines.stt import diarization
+from pipelines.stt.diarization import SpeakerVoice
 from pipelines.stt.live_speakers import SpeakerOptions
 from pipelines.tts.voices import parse_id
 from pipelines.voices.checks import SampleChecker, SampleFile
@@ -111,14 +104,10 @@ class Speakers:
 
 def voice_of(signals: Sequence[Pcm], checker: SampleChecker) -> Embedding:
     """The mean of what diarization compares; blocking. Raises InvalidAudio for two speakers."""
-    pcm = np.concatenate(signals)
-    segment, frame = SpeechSegment(0, len(pcm)), checker.vad.capabilities.frame_samples
-    windows = voice_windows(spans_of(checker.vad.probabilities(pcm), frame, segment))
-    embeddings = checker.encoder().embed_pieces(pcm, windows)
-    places = np.array(windows).reshape(-1, 2) / VAD_SAMPLE_RATE
-    if len(joined((), WindowEmbeddings(places, embeddings), MIN_NEW_S)) != 1:
+    voice = diarization.voice_of(np.concatenate(signals), checker.vad, checker.encoder())
+    if voice is None:
         raise InvalidAudio("files: they seem to hold more than one speaker")
-    return mean_embedding(embeddings)
+    return voice
 
 
 def embedding_about(speaker_id: UUID) -> str:

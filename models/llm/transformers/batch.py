@@ -150,8 +150,8 @@ class StreamBatch:
             torch.cuda.empty_cache()
 
     def _begin(self, config: TransformersChatConfig, samplers: BatchSampler, rows: int) -> Any:
-        # Measured with a model of 3 B in NF4 on an H100 (benchmarks/gpu.md): 1, 8 and 64 streams get
-        # 52, 352 and 1,355 tokens/s by CUDA graphs of padded steps, and else 23, 81 and 502.
+        # Measured with a model of 3 B in NF4 on an H100 (benchmarks/gpu.md): 1, 8 and 64 streams
+        # get 52, 352 and 1,355 tokens/s by CUDA graphs of padded steps, and else 23, 81 and 502.
         devices = set(getattr(self._model, "hf_device_map", {}).values())
         manager = self._model.init_continuous_batching(
             # Greedy, since the sampler leaves one token likelier than all others.

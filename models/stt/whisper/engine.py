@@ -61,6 +61,7 @@ INTERIM_SILENCE = 200  # decoded in 0.6 of the time; repeated texts are dropped
 LIVE_SILENCE = 400
 
 MEL_FRAMES_PER_S = 100
+UNSPACED = ("zh", "ja", "th", "lo", "my", "yue")  # else the tokenizer splits 8.30 and well-known
 PREPENDED = "\"'“¿([{-"  # marks that belong to the word after them
 APPENDED = "\"'.。,，!！?？:：”)]}、"
 
@@ -307,7 +308,7 @@ class WhisperEngine(STTEngine):
                 start = min(float(timing["start"]), duration_s)
                 end = min(max(float(timing["end"]), start), duration_s)
                 confidence = round(float(timing["probability"]), 4)
-                if words and _is_rest_of_number(words[-1].word, timing["word"]):
+                if words and job.language not in UNSPACED and timing["word"][0] != " ":
                     before = words.pop()
                     word, start = before.word + word, before.start
                     confidence = min(before.confidence, confidence)
@@ -411,11 +412,6 @@ class WhisperEngine(STTEngine):
                 language=language,
             )
         return self._tokenizers[key]
-
-
-def _is_rest_of_number(before: str, word: str) -> bool:
-    """Whether the tokenizer split a number at its point: "8" and ".30", without a space."""
-    return before[-1].isdigit() and word[0] in ".,:" and word[1:2].isdigit()
 
 
 def _is_audible(pcm: Pcm) -> bool:
