@@ -17,6 +17,7 @@ from db.audit import AuditEntry
 from db.voices.voices import EnrolledSpeaker
 from models.stt.base import Transcript, TranscriptionRequest, Word
 from pipelines.stt import diarization
+from pipelines.voices import speakers
 from tests.api.local_server import local_settings
 from tests.api.native.voices.test_consent import checked_sentences, new_sentence
 from tests.api.native.voices.voice_making import enrol
