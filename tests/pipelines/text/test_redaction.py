@@ -115,6 +115,11 @@ def test_only_what_is_asked_for_is_masked() -> None:
     assert mask(text, "phone", "name") == "I'm [NAME], susan@example.com, [PHONE]"
 
 
+def test_an_address_whose_at_was_not_recognised_is_masked_where_it_is_announced() -> None:
+    said = "My email is Anna.leeatexample.com, see example.com"
+    assert mask(said, "email") == "My email is [EMAIL], see example.com"
+
+
 def test_offsets_count_code_points_of_the_text_as_it_is() -> None:
     text = "é\u200b call four one five five five five zero one two three!"
     (found,) = find_entities(text, EVERYTHING)
