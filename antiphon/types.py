@@ -269,8 +269,8 @@ class TranscriptionFields(TypedDict):
                 "address",
                 "name",
                 "number",
+                "all",
             ]
-            | Literal["all"]
         ]
         | None
     ]

@@ -240,7 +240,7 @@ class Shown(BaseModel):
 class RedactFields(BaseModel):
     """Which personal data is masked, or with `mark` listed in `entities`."""
 
-    redact: Annotated[list[Kind | Literal["all"]], Field(max_length=20)] | None = None
+    redact: Annotated[list[Literal[Kind, "all"]], Field(max_length=20)] | None = None
     redact_mode: Literal["mask", "mark"] | None = None
 
     def redaction(self, mode: str = "mask", language: str = "") -> Redaction | None:
