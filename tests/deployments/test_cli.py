@@ -89,6 +89,7 @@ def test_a_text_is_spoken_into_a_file_whose_name_gives_the_format(
     assert piped.stdout.startswith(b"RIFF") and piped.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_book_becomes_one_file(shell: Shell, tmp_path: Path) -> None:
     book = tmp_path / "book.txt"
     book.write_text("This is a sentence of a book. " * 300)
@@ -312,6 +313,7 @@ def test_every_command_of_operators_can_be_called_by_its_name() -> None:
     assert {*COMMANDS, "new-key"} == set(known.choices)  # `keys recover`
 
 
+@pytest.mark.slow
 def test_commands_of_operators_take_their_own_arguments(tmp_path: Path) -> None:
     shell = Shell(tmp_path, ANTIPHON_DATA=str(tmp_path / "data"))
     about = shell.output("credit", "--help")

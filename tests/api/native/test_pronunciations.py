@@ -219,6 +219,7 @@ async def test_contents_are_encrypted_at_rest(
     assert b"internet protocol" not in stored
 
 
+@pytest.mark.slow
 async def test_a_dictionary_of_1000_entries_costs_a_request_little(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:

@@ -129,8 +129,9 @@ async def test_unusable_recordings_fail_the_voice_at_the_last_attempt(
 
 
 async def test_deleting_a_voice_ends_its_attempt_and_costs_its_progress(
-    backend: VoiceBackend,
+    backend: VoiceBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(attempt_module, "GRACE_S", 0.1)
     voice = await backend.add()
     gate = Gate(at=9)
     running = asyncio.create_task(attempt(backend, await claim(backend), gate).run())
@@ -143,7 +144,10 @@ async def test_deleting_a_voice_ends_its_attempt_and_costs_its_progress(
     assert LEAST_SHARE * PRICE <= await backend.spent() < PRICE
 
 
-async def test_an_attempt_ends_when_its_lease_is_taken_over(backend: VoiceBackend) -> None:
+async def test_an_attempt_ends_when_its_lease_is_taken_over(
+    backend: VoiceBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt_module, "GRACE_S", 0.1)
     await backend.add()
     gate = Gate(at=9)
     running = asyncio.create_task(attempt(backend, await claim(backend), gate).run())

@@ -89,6 +89,7 @@ def test_the_parts_have_the_audio_and_the_speech_of_the_whole() -> None:
     assert {part.language for part in parts} == {"en"}
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 def test_repeated_sentences_are_all_in_the_text(weights: WeightStore) -> None:
     try:

@@ -120,6 +120,7 @@ def test_words_have_no_times_unless_requested(model: Model, sentence: SynthesisR
     assert not any(chunk.words for chunk in model[0].synthesize(sentence))
 
 
+@pytest.mark.slow
 def test_concurrent_requests_do_not_mix(model: Model, sentence: SynthesisRequest) -> None:
     longer = replace(sentence, text=" ".join([sentence.text] * 3))
     alone = [len(speech(model[0], request)) for request in (sentence, longer)]

@@ -146,7 +146,9 @@ def test_any_number_is_normalised_without_errors(text: str) -> None:
         "M",
     ],
 )
-@pytest.mark.parametrize("language", ["en", "fr", "hi"])
+@pytest.mark.parametrize(
+    "language", ["en", *(pytest.param(one, marks=pytest.mark.slow) for one in ("fr", "hi"))]
+)
 def test_normalisation_takes_linear_time(unit: str, language: str) -> None:
     text = (unit * 50_000)[:50_000]
     # The slowest takes about 10; quadratic is thousands.

@@ -148,6 +148,7 @@ def test_an_interim_shows_nothing_that_the_final_masks() -> None:
                 assert not leaked, (text, shown)
 
 
+@pytest.mark.slow
 def test_little_is_held_back_of_plain_text_and_never_much() -> None:
     plain = (
         "this sentence has nothing in it that could be personal so that it is shown as it comes "

@@ -247,6 +247,7 @@ def test_a_body_over_a_megabyte_is_refused(server: ChatServer) -> None:
     assert response.status_code == 400 and json.loads(response.text)["success"] is False
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 def test_a_small_model_keeps_names_numbers_and_urls(tmp_path: Path, weights: WeightStore) -> None:
     try:

@@ -78,7 +78,11 @@ def slow_reader(port: int, path: str, auth: dict[str, str]) -> socket.socket:
 
 @pytest.mark.parametrize(
     ("path", "is_free"),
-    [("/tts-synthesize", True), ("/tts/v1/voice", True), ("/tts/v1/voice:stream", False)],
+    [
+        ("/tts-synthesize", True),
+        pytest.param("/tts/v1/voice", True, marks=pytest.mark.slow),
+        ("/tts/v1/voice:stream", False),
+    ],
 )
 async def test_slow_readers_of_whole_answers_leave_their_places_to_others(
     path: str,

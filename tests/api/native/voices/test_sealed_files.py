@@ -201,7 +201,7 @@ async def test_an_imported_voice_has_no_recordings_by_which_it_could_be_improved
     assert refused.json()["message"].startswith("version_of: ")
 
 
-@pytest.mark.parametrize("passphrase", [None, PASSPHRASE])
+@pytest.mark.parametrize("passphrase", [None, pytest.param(PASSPHRASE, marks=pytest.mark.slow)])
 async def test_every_change_of_a_file_is_noticed(
     client: httpx.AsyncClient,
     auth: Headers,

@@ -108,6 +108,7 @@ async def test_auto_gives_text_or_calls_and_reads_tool_results(engine: LlamaCppE
     assert usage.prompt_tokens > 100  # the tools and the result are in it
 
 
+@pytest.mark.slow
 async def test_a_call_at_max_tokens_is_whole_and_ends_with_length(engine: LlamaCppEngine) -> None:
     story = record({"story": strings(minLength=20)}, "story")
     tools = ({"type": "function", "function": {"name": "tell", "parameters": story}},)

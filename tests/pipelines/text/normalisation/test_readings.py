@@ -154,7 +154,10 @@ def test_a_rule_with_an_unknown_kind_is_refused() -> None:
         Readings.model_validate({"rules": {"small": [rule]}})
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize(
+    "language",
+    [pytest.param(one, marks=() if one == "en" else pytest.mark.slow) for one in LANGUAGES],
+)
 @pytest.mark.parametrize(
     "unit",
     ["1.", "1-", "1 ", "12 Main ", "Louis X", "IVX", "Jan ", "Mon-", "v1.", "O-", "#a", "R$ 1",

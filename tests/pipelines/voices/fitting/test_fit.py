@@ -69,6 +69,7 @@ def test_the_report_of_a_fit_has_all_that_the_report_page_shows() -> None:
     assert len(report.model_dump_json().encode()) < 200_000
 
 
+@pytest.mark.slow
 def test_the_order_of_outcomes_does_not_change_the_trials() -> None:
     plain, shuffled = fit(SHORT), fit(SHORT)
     for one, other in zip(run_fit(plain), run_fit(shuffled, shuffle=True), strict=True):
@@ -214,6 +215,7 @@ def test_a_generation_whose_first_sentence_is_silent_keeps_the_preview_of_the_on
     assert one.preview is before is not None
 
 
+@pytest.mark.slow
 def test_the_voice_to_be_replaced_is_rated_with_the_same_sentences_and_recordings() -> None:
     first = fit(SHORT)
     run_fit(first)

@@ -99,6 +99,7 @@ def test_each_trial_of_a_generation_has_a_different_sentence() -> None:
     assert len({trial.text for trial in fit(SHORT).next_trials()}) == SHORT.generation
 
 
+@pytest.mark.slow
 def test_the_search_moves_away_from_styles_without_speech(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
