@@ -54,6 +54,7 @@ def test_a_wrong_token_is_refused_and_not_kept(page: Page) -> None:
     assert kept(page)[0] == 0
 
 
+@pytest.mark.slow
 def test_the_overview_has_models_gateways_and_rates(operator: Page) -> None:
     assert wait_until(operator, "rows('[aria-label=Deployments]').length") >= 3
     models = run(operator, "rows('[aria-label=Deployments]').join()")

@@ -12,6 +12,7 @@ import wave
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -270,7 +271,8 @@ def test_a_client_that_leaves_ends_its_work(site: Site, gate: Gate) -> None:
 def test_a_websocket_passes_in_both_directions(site: Site) -> None:
     url = f"wss://{site.address}/ws/tts"
     headers = {"Authorization": f"Bearer {site.key}"}
-    with connect(url, ssl=site.trust, additional_headers=headers, proxy=None) as socket:
+    patient = partial(connect, open_timeout=PATIENCE_S, proxy=None)
+    with patient(url, ssl=site.trust, additional_headers=headers) as socket:
         hello = [json.loads(socket.recv(PATIENCE_S)) for _ in range(2)]
         assert "connection_established" in hello[1]
         socket.send("no message of the protocol")

@@ -329,6 +329,7 @@ def test_completion_of_the_shell_knows_the_commands(tmp_path: Path) -> None:
     assert "speak" in shell.output()
 
 
+@pytest.mark.slow
 def test_the_doctor_finds_what_is_wrong_and_says_what_mends_it(tmp_path: Path) -> None:
     shell = Shell(tmp_path, ANTIPHON_DATA=str(tmp_path / "data"))
     fresh = shell.run("doctor").stdout.decode()

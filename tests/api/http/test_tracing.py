@@ -222,6 +222,7 @@ async def test_latencies_name_a_trace_where_the_scraper_takes_exemplars(
     assert "# TYPE antiphon_http_requests_total counter\n" in plain.text
 
 
+@pytest.mark.slow
 async def test_a_collector_that_is_down_fails_no_request(
     client: httpx.AsyncClient, auth: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

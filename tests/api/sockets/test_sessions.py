@@ -228,6 +228,7 @@ async def test_a_stalled_reader_causes_backpressure_and_then_loses_its_session(
         await wait_until(lambda: not shared_server.listener._server.server_state.connections)
 
 
+@pytest.mark.slow
 async def test_100_lost_clients_leak_no_tasks_or_open_files(shared_server: SocketServer) -> None:
     async with shared_server.tts() as client:
         await client.create()

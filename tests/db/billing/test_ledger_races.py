@@ -5,6 +5,7 @@ import multiprocessing
 from collections import Counter
 from datetime import timedelta
 
+import pytest
 from sqlmodel import select
 
 from db.billing import ledger
@@ -64,6 +65,7 @@ async def test_4_processes_never_overspend_credit(database: Database, database_u
     await check_balance(database, captured)
 
 
+@pytest.mark.slow
 async def test_a_process_killed_between_hold_and_capture_charges_once_or_never(
     database: Database, database_url: str
 ) -> None:

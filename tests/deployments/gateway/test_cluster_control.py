@@ -23,6 +23,7 @@ def control(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> ServeControl:
     return made
 
 
+@pytest.mark.slow
 async def test_the_running_configuration_is_shown_checked_and_deployed(
     control: ServeControl, cluster: Cluster
 ) -> None:

@@ -58,6 +58,7 @@ def test_a_hundred_long_terms_take_little_time() -> None:
     assert time.process_time() - began < 2
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 def test_whisper_writes_the_terms_that_were_said(weights: WeightStore) -> None:
     try:

@@ -112,6 +112,7 @@ async def read(socket: Any, seen: Counter[str]) -> None:
     pytest.fail(f"the session ended with {socket.close_code}")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_5000_events_in_any_order_break_no_session(
     plain: Services, monkeypatch: pytest.MonkeyPatch

@@ -61,6 +61,7 @@ def json_format(schema: Any) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
 
 
+@pytest.mark.slow
 async def test_structured_output_obeys_its_schema(engine: LlamaCppEngine) -> None:
     async def check(name: str) -> None:
         request = ask("An example.", max_tokens=100, response_format=json_format(GOOD[name]))
