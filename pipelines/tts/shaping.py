@@ -278,7 +278,7 @@ class ChunkShaper:
             end_s = max(0.0, word.end_s - trimmed_s) / self._tempo
             if self._ended:  # silence was trimmed off the end
                 start_s, end_s = min(start_s, given_s), min(end_s, given_s)
-            elif start_s >= given_s or (end_s > given_s and not self._matcher.waiting):
+            elif start_s >= given_s or (end_s > given_s and self._matcher.is_last):
                 break
             begun.append(replace(word, start_s=begins_s + start_s, end_s=begins_s + end_s))
         del self._words[: len(begun)]
@@ -329,6 +329,11 @@ class WordMatcher:
             WordTime(one.text_start, one.text_end, one.start_s + offset_s, one.end_s + offset_s)
             for one in words
         ]
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no word follows those that are matched, but marks."""
+        return all(one.mark for one in self.waiting)
 
     def matched(self) -> list[TimedWord]:
         """Words whose times are now known, in order, each once."""

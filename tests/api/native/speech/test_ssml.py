@@ -1,6 +1,7 @@
 """SSML and breaks in the requests of every speech endpoint."""
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -31,6 +32,15 @@ async def test_a_file_of_a_document_has_its_words_and_marks(
     spoken = len("Hello there. The World Wide Web Consortium met.")
     units, _ = await books.charged("tts")
     assert units == pytest.approx(spoken, abs=2)
+
+
+async def test_a_word_before_a_mark_and_another_rate_ends_before_the_next(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    text = '<speak>One two <mark name="m"/><prosody rate="slow">three four</prosody></speak>'
+    words = (await speak(client, auth, text=text, timestamps=True)).json()["words"]
+    assert [one["word"] for one in words] == ["One", "two", "three", "four"]
+    assert all(one["end"] <= other["start"] for one, other in pairwise(words))
 
 
 async def test_a_stream_of_a_document_has_the_same(
