@@ -136,5 +136,6 @@ async def test_a_stalled_stream_is_not_busy_then_ends_and_costs_what_was_sent(
             await until(lambda: not scheduler.streams)
     assert speaker.in_flight == 0
     units, _ = await books.charged("tts")
-    assert len(pipeline.given) <= app.sent <= len(pipeline.given) + 1  # perhaps with a header
+    # Perhaps with a header, and on a busy machine with the line that tells why the stream ended.
+    assert len(pipeline.given) <= app.sent <= len(pipeline.given) + 2
     assert 0 < units == pipeline.given[-1] < len(TEXT)
