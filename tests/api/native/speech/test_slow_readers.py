@@ -118,6 +118,7 @@ async def test_slow_readers_of_whole_answers_leave_their_places_to_others(
     assert places._count == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/tts-stream", "/openai/v1/audio/speech", "/tts/v1/voice:stream"])
 async def test_a_stalled_stream_is_not_busy_then_ends_and_costs_what_was_sent(
     path: str, services: Services, auth: dict[str, str], books: Books
