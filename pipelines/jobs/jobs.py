@@ -112,6 +112,7 @@ class Jobs(LeasedQueue[Job]):
             self._check_plan(session, owner)
             session.add(job)
             session.flush()
+            keep_files(session, owner, stored.values())
             self._keep(session, job, stored)
             audit(session, owner, "job.created", principal.actor, str(job.id))
             return job
@@ -129,6 +130,7 @@ class Jobs(LeasedQueue[Job]):
 
         def keep(session: Session, job: Job) -> None:
             _check_waits(job, number)
+            keep_files(session, job.workspace_id, stored.values())
             self._keep(session, job, stored, number)
             if len(jobs.files_of(session, job.id, "part")) == job.parts:
                 job.status = "processing"
@@ -294,8 +296,8 @@ class Jobs(LeasedQueue[Job]):
         number: int = 1,
         seconds: float = 0.0,
     ) -> None:
-        """Makes stored files those of the job, in place of others of their number."""
-        keep_files(session, job.workspace_id, stored.values())
+        """Makes stored files, which are kept, those of the job, in place of others of their
+        number."""
         for kind, file_id in stored.items():
             new = JobFile(job_id=job.id, kind=kind, number=number, file_id=file_id, seconds=seconds)
             jobs.keep_job_file(session, new)

@@ -50,7 +50,7 @@ class CsmModel:
             config.codec_config.sliding_window / TRANSFORMER_STEPS
         )
         self._graph: _CapturedStep | None = None
-        if self._model.device.type == "cuda":
+        if self.device == "cuda":
             with torch.inference_mode():
                 speech = _Speech(self._model.backbone_model, self._text(""), self.context)
                 noise = torch.zeros(self._noise_shape(), device=self._model.device)
