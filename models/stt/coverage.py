@@ -11,6 +11,7 @@ from dataclasses import replace
 from models.stt.base import STT_SAMPLE_RATE, Transcript, TranscriptionRequest, Word
 
 MISSED_S = 0.8  # of speech without a word
+WHOLE_S = 0.5  # the same between two pauses, where no word beside it may be longer than it seems
 NEAR_S = 0.3  # a pause that is no farther is one of the missed speech
 SHORTEST_S = 0.5  # of a part
 # The longest that a word is said, with the pause before it.
@@ -24,8 +25,9 @@ def cut_at(request: TranscriptionRequest, words: Sequence[Word]) -> int | None:
     covers: at its pause nearest to the middle, or where it begins or ends. None without one."""
     seconds = len(request.pcm) / STT_SAMPLE_RATE
     spans = [(start / STT_SAMPLE_RATE, end / STT_SAMPLE_RATE) for start, end in request.speech]
-    missed = max(_uncovered(words, seconds), key=lambda gap: _speech_s(gap, spans))
-    if _speech_s(missed, spans) < MISSED_S:
+    gaps = [gap for gap in _uncovered(words, seconds) if _is_missed(gap, spans)]
+    missed = max(gaps, key=lambda gap: _speech_s(gap, spans), default=None)
+    if missed is None:
         return None
     pauses = [(before[1] + after[0]) / 2 for before, after in zip(spans, spans[1:], strict=False)]
     near = [at for at in pauses if missed[0] - NEAR_S < at < missed[1] + NEAR_S] or missed
@@ -67,6 +69,11 @@ def _uncovered(words: Sequence[Word], duration_s: float) -> list[Span]:
             gaps.append((end, word.start))
         end = word.end
     return [*gaps, (end, duration_s)]
+
+
+def _is_missed(gap: Span, spans: Sequence[Span]) -> bool:
+    inside = (end - start for start, end in spans if gap[0] <= start and end <= gap[1])
+    return _speech_s(gap, spans) >= MISSED_S or max(inside, default=0.0) >= WHOLE_S
 
 
 def _speech_s(gap: Span, spans: Sequence[Span]) -> float:

@@ -157,7 +157,14 @@ class WhisperEngine(STTEngine):
         if (at := coverage.cut_at(request, words)) is None:
             return whole
         parts = coverage.cut(request, at, whole.language)
-        heard = self._transcribe(parts)
+        at_s = at / STT_SAMPLE_RATE
+        if words and words[-1].end <= at_s:
+            heard = [whole, *self._transcribe(parts[1:])]
+        elif words and words[0].start >= at_s:
+            shifted = tuple(one.shifted(-at_s) for one in whole.segments)
+            heard = [*self._transcribe(parts[:1]), replace(whole, segments=shifted)]
+        else:
+            heard = self._transcribe(parts)
         if len(coverage.words_of(heard)) <= len(words):
             return whole
         return coverage.join(whole, list(map(self._with_missed, parts, heard)), at)
