@@ -144,7 +144,8 @@ async def send_part(
     await speech.jobs.check_part(principal, job_id, number)
     async with receive_form(request, PART) as form:
         path = form.file("audio").path
-        return ShownJob.model_validate(await speech.jobs.keep_part(principal, job_id, number, path))
+        await speech.jobs.keep_part(principal, job_id, number, path)
+    return await read_job(job_id, principal, speech)
 
 
 @stt.get(

@@ -203,7 +203,8 @@ def add_request(group: Any, name: str, spec: dict[str, Any]) -> None:
         if target := told.get("target"):
             asked = Request(method, path.format(**told), {"json": sent}, httpx.Response.read)
             with service.client() as client:
-                target.write(client.send(asked))
+                answer = client.send(asked)
+            target.write(answer)  # which opens it: a failure leaves the file that is there
             return
         found = service.ask(method, path.format(**told), **parts)
         if columns := spec.get("columns"):

@@ -6,6 +6,7 @@ Measured on 2 cores: the small n-gram models take 14 MB and load in 0.1 s; the f
 200 MB and 1 to 3 s, so they are loaded by the first text that needs them.
 """
 
+import re
 from collections import Counter
 from collections.abc import Set
 from functools import lru_cache
@@ -31,9 +32,15 @@ _LETTERS_OF_SCRIPT = 12  # fewer Latin ones are a name or "OK" within another sc
 _KANA = 3  # fewer are ornamental
 _CLEARLY = 0.9  # share for which the small models' answer replaces the expected language
 
-_SURE = 0.85  # from this share on the small models' answer is final
+_SURE = 0.85  # from this share on the small models' answer is final, for enough letters
+_ENOUGH = 60  # with fewer they are sure of "Your code is" in German
 _LEAST = 0.25  # under this share no language is likelier than English
-_MARGIN = 3.0  # where the models disagree, a language must be this much likelier than the usual
+# A language must be so much likelier than the usual where the models agree, and where they do not.
+_AGREED, _MARGIN = 2.0, 3.0
+# Of 300 pieces of English pages with 2, 3, 4 and 6 words 29, 37, 19 and 19 were taken for another
+# language without these rules, and 6, 9, 4 and 3 are with them; three words of 56 sentences in
+# seven other languages were right in 48 cases, and are in 50.
+_NO_EVIDENCE = re.compile(r"\S*(?:\d|://|www\.|@)\S*|\b[A-Z]{2,}\b")
 
 
 def detect_language(text: str, offered: Set[str]) -> str:
@@ -141,14 +148,16 @@ def _by_ngrams(text: str, candidates: tuple[str, ...], usual: str) -> str:
     """The likeliest of `candidates`; `usual` where the evidence is thin."""
     if len(candidates) < 2:
         return candidates[0] if candidates else usual
-    quick, share, _ = _likeliest(text, candidates, usual, small=True)
-    if share >= _SURE and (usual == FALLBACK or quick == usual):
-        return quick
-    if text.isascii() and sum(map(str.isalpha, text)) < 4:
+    text = text if text.isupper() else _NO_EVIDENCE.sub(" ", text)
+    letters = sum(map(str.isalpha, text))
+    if text.isascii() and letters < 4:
         return usual
+    quick, share, _ = _likeliest(text, candidates, usual, small=True)
+    if share >= _SURE and letters >= _ENOUGH and (usual == FALLBACK or quick == usual):
+        return quick
     best, share, usual_share = _likeliest(text, candidates, usual, small=False)
     if best == quick and usual == FALLBACK:
-        return best
+        return best if share >= _AGREED * usual_share else usual
     return best if share >= max(_LEAST, _MARGIN * usual_share) else usual
 
 

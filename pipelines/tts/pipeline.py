@@ -28,7 +28,14 @@ from pipelines.text.segmentation import clean
 from pipelines.text.spoken_length import COUNTED, LETTERS_PER_S, most_spoken, spoken_lengths
 from pipelines.tts.dictionaries import Dictionaries
 from pipelines.tts.pacing import FairScheduler, InFlightChunk, PlaybackClock, PrefetchWindow
-from pipelines.tts.reading import PassageReader, SpeechRequest, SpokenPassage, chunks_of, parse
+from pipelines.tts.reading import (
+    PassageReader,
+    SpeechRequest,
+    SpokenPassage,
+    chunks_of,
+    own_text,
+    parse,
+)
 from pipelines.tts.shaping import (
     SpeechProcessor,
     SpokenChunk,
@@ -108,8 +115,8 @@ class SpeechPipeline:
         voice = named
         if voice is None:
             offered = await directory.voices()
-            text = "".join(token.text for token in tokens)
-            language = request.language or language or await language_of(text, offered)
+            language = request.language or language
+            language = language or await language_of(own_text(tokens), offered)
             voice = directory.default(language, offered)
         passages: tuple[SpokenPassage, ...]
         if request.is_plain:

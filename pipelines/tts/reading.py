@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from configs.load import load_yaml
 from configs.schema.base import StrictModel
 from pipelines.audio.effects import PARAGRAPH_PAUSE_S, SENTENCE_PAUSE_S
+from pipelines.errors import InvalidRequest
 from pipelines.text.chunking import Chunker, FirstChunkPolicy, TextChunk, read_chunks
 from pipelines.text.lexicon import Lexicon, to_ipa
 from pipelines.text.markup import Token, fault, tokens_of
@@ -28,7 +29,10 @@ LONGEST_BREAK_S = 10.0
 SPEEDS, PITCHES, VOLUMES_DB = (0.25, 4.0), (0.5, 2.0), (-60.0, 12.0)
 ENGINE_SPEEDS = (0.5, 2.0)  # of engines that change the tempo; beyond it the audio is stretched
 
-_DOCUMENT = re.compile(r"\s*(?:<\?xml[^>]*\?>\s*)?<speak[\s/>]")
+# One with a document type is refused as markup, and not read aloud.
+_DOCUMENT = re.compile(
+    r"(?>\s|<\?xml[^>]*\?>|<!--.*?-->)*+<(?:speak[\s/>]|!DOCTYPE\s+speak\b)", re.DOTALL
+)
 _BREAK = re.compile(
     r"""<break\s+time\s*=\s*(?P<quote>["'])(?P<time>\d{1,5}(?:\.\d{1,3})?m?s)(?P=quote)\s*/>"""
     # In brackets, unless it is quoted, a link or part of a word.
@@ -140,8 +144,8 @@ def parse(request: SpeechRequest) -> tuple[list[Token], str]:
     if not request.script:
         return _tokens(request.text, takes_ssml=request.takes_ssml)
     tokens, language, at = list[Token](), "", 0
-    for turn in request.script:
-        inner, named = _tokens(turn.text, takes_ssml=True)
+    for number, turn in enumerate(request.script):
+        inner, named = _tokens(turn.text, takes_ssml=True, name=f"script.{number}.text")
         if turn.pause is not None:
             tokens.append(Token(at, "break", {"time": f"{turn.pause:.3f}s"}))
         tokens += [Token(at, "p"), Token(at, "voice", {"name": turn.voice or ""})]
@@ -151,12 +155,33 @@ def parse(request: SpeechRequest) -> tuple[list[Token], str]:
     return tokens, language
 
 
-def _tokens(text: str, *, takes_ssml: bool) -> tuple[list[Token], str]:
+def own_text(tokens: Sequence[Token]) -> str:
+    """The text whose language is not given, or all where it is for all."""
+    depth, own = 0, list[str]()
+    for token in tokens:
+        if token.name in ("lang", "voice", "say-as", "phoneme"):
+            depth += -1 if token.closes else 1
+        elif not depth:
+            own.append(token.text)
+    text = "".join(own)
+    return text if text.strip() else "".join(token.text for token in tokens)
+
+
+def _fault_of(request: SpeechRequest, at: int, error: ValueError) -> InvalidRequest:
+    """The error at a place of the text, which is the lines of a script, if there is one."""
+    for number, turn in enumerate(request.script):
+        if at <= len(turn.text):
+            return fault(f"script.{number}.text", turn.text, at, error)
+        at -= len(turn.text) + 1
+    return fault("text", request.text, at, error)
+
+
+def _tokens(text: str, *, takes_ssml: bool, name: str = "text") -> tuple[list[Token], str]:
     if takes_ssml and is_ssml(text):
-        tokens = list(tokens_of(text, "text"))
+        tokens = list(tokens_of(text, name))
         speak = [token for token in tokens if token.name == "speak"]
         if len(speak) > 2:
-            raise fault("text", text, speak[1].start, "there is another <speak> around it")
+            raise fault(name, text, speak[1].start, "there is another <speak> around it")
         return [one for one in tokens if one not in speak], _language(speak[0].attributes) or ""
     tokens, position = [], 0
     for found in _breaks(text):
@@ -191,7 +216,7 @@ class PassageReader:
         lexicon: Lexicon | None = None,
     ) -> None:
         """`voices` has those that are named, `default` gives that of a language."""
-        self._source, self._voices, self._default = request.text, voices, default
+        self._request, self._voices, self._default = request, voices, default
         self._lexicon = lexicon
         self._style = SpokenPassage(usual, "", request.speed, request.pitch)
         self._open: list[SpokenPassage] = []  # the styles around the elements that are open
@@ -203,13 +228,13 @@ class PassageReader:
     def read(self, tokens: Sequence[Token]) -> tuple[SpokenPassage, ...]:
         """A pause at the end is a passage without text. Raises InvalidRequest."""
         self._is_markup = any(token.has_entities for token in tokens)
-        self._words = ReadText(self._source, is_markup=self._is_markup)
+        self._words = ReadText(self._request.text, is_markup=self._is_markup)
         for token in tokens:
             try:
                 self._take(token)
             except ValueError as error:
                 at = (self._inside or token).start
-                raise fault("text", self._source, at, error) from None
+                raise _fault_of(self._request, at, error) from None
         self._cut()
         if self._passages and (words := self._passages[-1].read):
             words.marks += [(len(words.text), *mark[1:]) for mark in self._words.marks]
@@ -311,7 +336,7 @@ class PassageReader:
         if written := words.text.rstrip():
             one = replace(self._style, gap_s=self._gap_s, pause_s=self._pause_s)
             self._passages.append(replace(one, text=words.text, read=words))
-            self._words = ReadText(self._source, is_markup=self._is_markup)
+            self._words = ReadText(self._request.text, is_markup=self._is_markup)
             self._gap_s = SENTENCE_PAUSE_S if SENTENCE_END.search(written[-20:]) else 0.0
             self._pause_s = None
         self._gap_s = max(self._gap_s, gap_s)

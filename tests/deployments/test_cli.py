@@ -143,6 +143,8 @@ def test_a_voice_is_imported_renamed_shared_exported_and_deleted(
     secret = ("--passphrase", "a long passphrase")
     shell.output("voices", "export", voice["id"], str(copy), *secret)
     assert copy.stat().st_size > 500_000
+    assert shell.run("voices", "export", "unknown", str(copy), *secret).returncode != 0
+    assert copy.stat().st_size > 500_000
     noise = tmp_path / "noise.wav"
     noise.write_bytes(b"no audio")
     refused = shell.run("voices", "improve", voice["id"], "Better", str(noise))

@@ -164,6 +164,14 @@ async def test_the_language_of_a_document_chooses_a_voice_only_where_none_is_nam
     assert (texts(two), texts(one)) == (["Eins."], ["Eins."])
 
 
+async def test_a_quotation_in_another_language_does_not_choose_that_of_the_rest() -> None:
+    quoted = "<lang xml:lang='de'>Ich möchte heute Abend einen Tisch reservieren, bitte.</lang>"
+    plan = await pipeline()[0].plan(
+        SpeechRequest(f"<speak>Please listen: {quoted} Thanks.</speak>")
+    )
+    assert [one.spoken_in for one in plan.passages] == ["en", "de", "en"]
+
+
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [

@@ -50,6 +50,9 @@ def spoken(document: str, language: str = "en") -> list[str]:
 def test_a_document_is_told_by_its_beginning() -> None:
     assert is_ssml("\n <speak>a</speak>")
     assert is_ssml('<?xml version="1.0" encoding="utf-16"?>\n<speak version="1.1">a</speak>')
+    assert is_ssml("<!-- a --> <!-- b --><speak>a</speak>")
+    assert is_ssml("<!DOCTYPE speak [<!ENTITY a 'b'>]><speak>a</speak>")  # which is refused
+    assert not is_ssml("<!----" * 5000 + "<!---->" * 5000)
     assert not is_ssml("<speaker> said hello")
     assert not is_ssml("He wrote <speak>.")
 

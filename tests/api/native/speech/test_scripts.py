@@ -52,7 +52,11 @@ async def test_a_script_is_streamed_and_explained(client: httpx.AsyncClient, aut
         ({"script": [{"text": " "}]}, ["text"]),
         ({"script": ["a"]}, ["text"]),
         ({"script": [{"text": "a", "pause": 11}]}, ["script.0.pause", "10"]),
-        ({"script": [{"text": "<speak>a"}]}, ["line 1, column 9"]),
+        ({"script": [{"text": "<speak>a"}]}, ["script.0.text: line 1, column 9"]),
+        (
+            {"script": [{"text": "ok"}, {"text": "<speak>a\n<brake/></speak>"}]},
+            ["script.1.text: line 2, column 1"],
+        ),
         ({}, ["text"]),
     ],
 )
