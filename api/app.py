@@ -35,6 +35,7 @@ from api.openai import speech as openai_speech
 from api.openai import transcription as openai_transcription
 from api.openai.realtime import client_secrets
 from api.openai.realtime import routes as realtime
+from api.openai.responses import routes as responses
 from api.reference import routes as reference
 from api.services import Services
 from api.sockets.kernel.routes import unknown_sockets
@@ -87,6 +88,7 @@ def routed_app() -> FastAPI:
         openai_speech.router,
         inworld.router,
         completions.router,
+        responses.router,
         transcription.router,
         openai_transcription.router,
         *billing.routers,
