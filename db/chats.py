@@ -1,7 +1,7 @@
 """Saved chats. Chats of other workspaces are treated as nonexistent.
 
 A turn, which is what a user sent and its answer, follows the one before it in the table, or an
-earlier one that it names: a chat then branches.
+earlier one that it names, and is then a branch.
 """
 
 from collections import Counter

@@ -53,6 +53,7 @@ RULES_BEYOND_SCHEMA = frozenset(
         "/openai/v1/audio/transcriptions",
         "/openai/v1/audio/translations",
         "/openai/v1/chat/completions",
+        "/openai/v1/responses",
         "/openai/v1/realtime/client_secrets",
     }
 )

@@ -45,17 +45,22 @@ UNKNOWN_IDS: Ids = {
         str(uuid4()),
     ),
     "voice.id": str(uuid4()),
+    **dict.fromkeys(("response_id", "previous_response_id"), f"resp_{'0' * 48}"),
+    "input[].id": f"msg_{'0' * 48}",
     "key_id": "1",
     "voice": "Unknown",
     "script[].voice": "Unknown",
 }
 NAMES = {"voice", "script[].voice"}  # which workspaces may have alike
 SPEECH = ["/tts-synthesize", "/tts-stream", "/tts/explain"]
+RESPONSES = "/openai/v1/responses"
 FORM = "/jobs/speech"
 FILES = {FORM: {"document": ("a.txt", b"Hi.")}}
 FILES["/jobs/{job_id}/parts/{number}"] = {"audio": ("a.wav", b"part")}
 IN_BODIES: dict[str, list[str]] = {
     "chat_id": [CHAT, f"/openai{CHAT}"],
+    "previous_response_id": [RESPONSES],
+    "input[].id": [RESPONSES],
     "voice_id": [*SPEECH, FORM],
     "voice": [*SPEECH, FORM, "/openai/v1/audio/speech"],
     "script[].voice": SPEECH,
@@ -71,6 +76,7 @@ FREE_FIELDS = {  # what looks like one in a body and is none
     "workspace",  # in what the operator's payment system signs
     "messages[].tool_call_id",  # the caller's own name, not looked up
     "messages[].tool_calls[].id",
+    "input[].call_id",
 }
 
 BODIES: dict[Operation, dict[str, Any]] = {
@@ -80,6 +86,7 @@ BODIES: dict[Operation, dict[str, Any]] = {
         for path in IN_BODIES["chat_id"]
     },
     **{("POST", path): {"text": "Hi."} for path in IN_BODIES["voice_id"] + IN_BODIES["voiceId"]},
+    ("POST", RESPONSES): {"input": "Hi."},
     ("POST", "/openai/v1/audio/speech"): {"model": "tts-1", "input": "Hi."},
     ("PUT", "/pronunciations/{dictionary_id}"): {"name": "n", "entries": []},
     ("PATCH", "/voices/{voice_id}"): {"name": "Ann"},
@@ -229,6 +236,7 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
 
     messages = [{"role": "user", "content": "mine"}]
     chat = await post(CHAT, {"messages": messages, "stream": False})
+    response = await post(RESPONSES, {"input": "mine"})
     key = await post("/developer/api", {"name": "mine"})
     new = {"url": "https://example.com/hook", "events": ["tts.completed"]}
     webhook = (await post("/webhooks", new))["id"]
@@ -249,6 +257,9 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
         "job_id": job["id"],
         "session_id": str(login.id),
         "chat_id": chat["chat_id"],
+        "response_id": response["id"],
+        "previous_response_id": response["id"],
+        "input[].id": response["output"][0]["id"],
         "voice_id": voice["id"],
         "voiceId": voice["id"],
         "voice.id": voice["id"],
