@@ -53,29 +53,12 @@ class OutputReasoning(BaseModel):
     content: list[ReasoningText] = []
 
 
-class InputTokenDetails(BaseModel):
-    cached_tokens: int
-
-
-class OutputTokenDetails(BaseModel):
-    reasoning_tokens: int = 0  # engines do not count them apart
-
-
 class ResponseUsage(BaseModel):
     input_tokens: int
-    input_tokens_details: InputTokenDetails
+    input_tokens_details: dict[Literal["cached_tokens"], int]
     output_tokens: int
-    output_tokens_details: OutputTokenDetails = OutputTokenDetails()
+    output_tokens_details: dict[Literal["reasoning_tokens"], int]
     total_tokens: int
-
-
-class ResponseFailure(BaseModel):
-    code: str
-    message: str
-
-
-class IncompleteDetails(BaseModel):
-    reason: Literal["max_output_tokens"] = "max_output_tokens"
 
 
 class ResponseObject(BaseModel):
@@ -88,8 +71,8 @@ class ResponseObject(BaseModel):
     model: str  # what really answers
     output: list[OutputMessage | OutputCall | OutputReasoning] = []
     usage: ResponseUsage | None = None
-    error: ResponseFailure | None = None
-    incomplete_details: IncompleteDetails | None = None
+    error: dict[Literal["code", "message"], str] | None = None
+    incomplete_details: dict[Literal["reason"], Literal["max_output_tokens"]] | None = None
     background: Literal[False] = False
     store: bool = Field(description="Whether it is stored.")
     # As in the request, with the defaults that apply.
@@ -129,11 +112,13 @@ class ResponseWriter:
         response = self.response
         status: ItemStatus = "incomplete" if reason in (None, "length") else "completed"
         response.status = status
-        response.incomplete_details = IncompleteDetails() if reason == "length" else None
+        if reason == "length":
+            response.incomplete_details = {"reason": "max_output_tokens"}
         response.usage = ResponseUsage(
             input_tokens=usage.prompt_tokens,
-            input_tokens_details=InputTokenDetails(cached_tokens=usage.cached_tokens),
+            input_tokens_details={"cached_tokens": usage.cached_tokens},
             output_tokens=usage.completion_tokens,
+            output_tokens_details={"reasoning_tokens": 0},  # engines do not count them apart
             total_tokens=usage.total_tokens,
         )
         events: list[bytes] = []
@@ -147,7 +132,7 @@ class ResponseWriter:
         shown = to_api_error(error)
         code = "server_error" if shown.status >= 500 else shown.code
         self.response.status = "failed"
-        self.response.error = ResponseFailure(code=code, message=shown.message)
+        self.response.error = {"code": code, "message": shown.message}
         return b"".join((*self._close("incomplete"), self._state("failed")))
 
     def _push(self, delta: GenerationDelta) -> Iterator[bytes]:

@@ -16,7 +16,7 @@ from api.native.chat.schemas import (
     Tool,
 )
 from api.openai.realtime.session_object import Metadata
-from api.openai.responses.items import CallItem, CallOutput, ItemReference, ResponseInput
+from api.openai.responses.items import ResponseInput
 from api.sockets.tts.events import shown
 
 THINKING = ("low", "medium", "high", "xhigh")  # efforts with which a model thinks
@@ -68,9 +68,7 @@ class AnswerText(RequestModel):
     """The form of the answer."""
 
     format: (
-        Annotated[
-            TextFormat | JsonObjectFormat | NamedSchemaFormat, Field(discriminator="type")
-        ]
+        Annotated[TextFormat | JsonObjectFormat | NamedSchemaFormat, Field(discriminator="type")]
         | None
     ) = None
 
@@ -124,8 +122,6 @@ class ResponsesBody(RequestModel):
     def _is_answerable(self) -> "ResponsesBody":
         if LOGPROBS in (self.include or ()):
             raise ValueError(f"include: {LOGPROBS} is not supported; omit it")
-        if self.previous_response_id is None:
-            self._check_outputs()
         try:
             self._answer = AnswerFields.model_validate(self._fields())
         except ValidationError as error:
@@ -157,17 +153,6 @@ class ResponsesBody(RequestModel):
             "top_p": sampling.top_p,
             "truncation": self.truncation or "disabled",
         }
-
-    def _check_outputs(self) -> None:
-        """Raises ValueError for the output of a call that is not before it."""
-        called: set[str] = set()
-        for index, item in enumerate(self.input):
-            if isinstance(item, ItemReference):
-                return  # which may be the call
-            if isinstance(item, CallItem):
-                called.add(item.call_id)
-            elif isinstance(item, CallOutput) and item.call_id not in called:
-                raise ValueError(f"input.{index}.call_id: no call of that id is before its output")
 
     def _fields(self) -> dict[str, Any]:
         choice: Any = self.tool_choice

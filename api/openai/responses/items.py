@@ -22,6 +22,8 @@ class ContentPart(RequestModel):
 
     type: Literal["input_text", "output_text"]
     text: str
+    annotations: list[Any] | None = None  # of an answer; without effect, as are its other details
+    logprobs: list[Any] | None = None
 
 
 PartList = Annotated[list[ContentPart], Field(min_length=1)]
@@ -31,13 +33,20 @@ ContentText = Annotated[
 ]
 
 
-class RoleMessage(RequestModel):
+class GivenItem(RequestModel):
+    """An item that is there as a whole: its id is not looked up."""
+
+    id: ItemId | None = None
+    status: Annotated[str, Field(max_length=40)] | None = None
+
+
+class RoleMessage(GivenItem):
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
     content: ContentText
 
 
-class CallItem(RequestModel):
+class CallItem(GivenItem):
     """A call that an earlier answer made."""
 
     type: Literal["function_call"]
@@ -46,7 +55,7 @@ class CallItem(RequestModel):
     arguments: str  # JSON
 
 
-class CallOutput(RequestModel):
+class CallOutput(GivenItem):
     """The result of a call."""
 
     type: Literal["function_call_output"]
@@ -54,10 +63,13 @@ class CallOutput(RequestModel):
     output: ContentText
 
 
-class ReasoningItem(RequestModel):
+class ReasoningItem(GivenItem):
     """Of an earlier answer; the model does not read it again."""
 
     type: Literal["reasoning"]
+    summary: list[Any] | None = None
+    content: list[Any] | None = None
+    encrypted_content: str | None = None
 
 
 class ItemReference(RequestModel):
@@ -68,9 +80,11 @@ class ItemReference(RequestModel):
 
 
 def _kind_of(item: Any) -> Any:
-    """An item without a type is a message, or has an id alone."""
-    kind = item.get("type") if isinstance(item, dict) else getattr(item, "type", None)
-    return kind or ("message" if isinstance(item, dict) and "role" in item else "item_reference")
+    """The type; an item without one is a message, or has an id alone."""
+    kind = item.get("type") if isinstance(item, dict) else None
+    if isinstance(item, dict) and kind is None:
+        return "message" if "role" in item else "item_reference"
+    return kind if isinstance(kind, str) else None
 
 
 ResponseItem: TypeAlias = Annotated[
@@ -92,9 +106,7 @@ def _listed(given: Any) -> Any:
     return [{"role": "user", "content": given}] if isinstance(given, str) else given
 
 
-ResponseInput = Annotated[
-    ItemList, BeforeValidator(_listed, json_schema_input_type=str | ItemList)
-]
+ResponseInput = Annotated[ItemList, BeforeValidator(_listed, json_schema_input_type=str | ItemList)]
 
 
 def referenced(items: Sequence[ResponseItem]) -> set[TurnName]:

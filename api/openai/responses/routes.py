@@ -87,9 +87,7 @@ async def respond(
 
 
 @router.get("/openai/v1/responses/{response_id}", summary="A stored response")
-async def read_response(
-    response_id: str, principal: PrincipalDep, chat: ChatDep
-) -> ResponseObject:
+async def read_response(response_id: str, principal: PrincipalDep, chat: ChatDep) -> ResponseObject:
     """As it ended. The reasoning of a model is not stored."""
     turn = _turn_of(response_id)
     saved = (await chat.history.answers(principal.workspace_id, {turn})).get(turn)

@@ -476,7 +476,7 @@ async def test_when_all_responses_are_deleted_the_chat_is(
         ({"input": [{"type": "function_call_output", "output": "a"}]}, "call_id"),
         (
             {"input": [{"type": "function_call_output", "call_id": "c", "output": "a"}]},
-            "input.0.call_id",
+            "call_id",
         ),
     ],
 )
