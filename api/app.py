@@ -33,6 +33,7 @@ from api.native.voices import custom, library, reports
 from api.openai import models as openai_models
 from api.openai import speech as openai_speech
 from api.openai import transcription as openai_transcription
+from api.openai.batches import routes as batches
 from api.openai.realtime import client_secrets
 from api.openai.realtime import routes as realtime
 from api.openai.responses import routes as responses
@@ -98,6 +99,7 @@ def routed_app() -> FastAPI:
         library.router,
         *reports.routers,
         *jobs.routers,
+        batches.router,
         files.router,
         saved_chats.router,
         pronunciations.router,

@@ -56,16 +56,18 @@ async def complete(
     # An error before the first piece still sets the HTTP status.
     completion: Completion
     if body.text is None:
-        completion = await chat.completions.start(_to_chat_request(body, principal, operation))
+        saves, workspace_id = _saves(body, principal), principal.workspace_id
+        asked = to_chat_request(body, workspace_id, operation, saves=saves)
+        completion = await chat.completions.start(asked)
     else:
-        asked = _to_correction(body, body.text, principal, operation)
-        completion = await chat.correction.start(asked)
+        correction = _to_correction(body, body.text, principal, operation)
+        completion = await chat.correction.start(correction)
     if stream:
         return EventStream(_frames(completion, began), completion)
-    return JSONResponse(await _collect(completion, began))
+    return JSONResponse(await collect(completion, began))
 
 
-async def _collect(completion: Completion, began: float) -> dict[str, Any]:
+async def collect(completion: Completion, began: float) -> dict[str, Any]:
     """The whole answer as a ChatCompletion."""
     async for _ in completion.deltas():
         pass
@@ -120,14 +122,19 @@ async def _frames(completion: Completion, began: float) -> AsyncGenerator[bytes,
     yield DONE
 
 
-def _to_chat_request(
-    body: ChatCompletionBody, principal: Principal, operation: Operation
+def _saves(body: ChatCompletionBody, principal: Principal) -> bool:
+    return body.save_chat is not False and principal.retention != "zero"
+
+
+def to_chat_request(
+    body: ChatCompletionBody, workspace_id: int, operation: Operation, *, saves: bool
 ) -> ChatRequest:
+    """The turn of a body with messages. Raises ChatNotFound for what is no id of a chat."""
     return ChatRequest(
-        principal.workspace_id,
+        workspace_id,
         body.generation([message.to_message() for message in body.messages or ()]),
         model=body.model or DEFAULT_MODEL,
-        save_chat=body.save_chat is not False and principal.retention != "zero",
+        save_chat=saves,
         chat_id=None if body.chat_id is None else to_chat_id(body.chat_id),
         operation=operation,
         redaction=body.redaction(),
@@ -148,7 +155,7 @@ def _to_correction(
         style=body.wished(),
         app_context=body.app_context,
         model=body.model,
-        save_chat=body.save_chat is not False and principal.retention != "zero",
+        save_chat=_saves(body, principal),
         chat_id=None if body.chat_id is None else to_chat_id(body.chat_id),
         operation=operation,
     )

@@ -15,7 +15,9 @@ from api.openai.responses.answer import ResponseObject, ResponseWriter
 from api.openai.responses.body import ResponsesBody
 from api.openai.responses.items import referenced, to_messages
 from api.openai.responses.names import digits_of, named_turn
+from api.services import ChatServices
 from models.llm.base import ChatMessage, GenerationDelta
+from pipelines.billing.operation import Operation
 from pipelines.chat.history import TurnName
 from pipelines.chat.pipeline import DEFAULT_MODEL, ChatRequest, Completion
 from pipelines.errors import ChatNotFound
@@ -45,20 +47,37 @@ async def respond(
 ) -> Response:
     """A turn of a chat, which is saved unless `store` is false; `previous_response_id` continues
     the chat after that response, also after one that was continued already."""
+    saves = body.store is not False and principal.retention != "zero"
+    completion, writer = await begin(body, chat, principal.workspace_id, operation, saves=saves)
+    if body.stream:
+        return EventStream(_frames(completion, writer), completion)
+    return JSONResponse(await whole(completion, writer))
+
+
+async def begin(
+    body: ResponsesBody,
+    chat: ChatServices,
+    workspace_id: int,
+    operation: Operation,
+    *,
+    saves: bool,
+) -> tuple[Completion, ResponseWriter]:
+    """The answer, which has begun, and what writes its response. Raises ApiError, or as
+    `ChatPipeline.start`."""
     previous: TurnName | tuple[None, None] = (None, None)
     if body.previous_response_id is not None:
         previous = _turn_of(body.previous_response_id, "previous_response_id")
-    answers = await chat.history.answers(principal.workspace_id, referenced(body.input))
+    answers = await chat.history.answers(workspace_id, referenced(body.input))
     messages = to_messages(body.input, answers)
     if not messages:
         raise ApiError("validation_error", "input: there is nothing to answer", param="input")
     own = [ChatMessage("system", body.instructions)] if body.instructions else []
-    stores, shown = body.store is not False and principal.retention != "zero", body.shown()
+    shown = body.shown()
     asked = ChatRequest(
-        principal.workspace_id,
+        workspace_id,
         body.answer.generation([*own, *messages]),
         model=body.model or DEFAULT_MODEL,
-        save_chat=stores,
+        save_chat=saves,
         chat_id=previous[0],
         after=previous[1],
         instructions=len(own),
@@ -74,16 +93,18 @@ async def respond(
         id=f"resp_{digits}",
         created_at=completion.created,
         model=completion.model,
-        store=stores,
+        store=saves,
         **shown,
     )
-    writer = ResponseWriter(response, digits)
-    if body.stream:
-        return EventStream(_frames(completion, writer), completion)
+    return completion, ResponseWriter(response, digits)
+
+
+async def whole(completion: Completion, writer: ResponseWriter) -> dict[str, Any]:
+    """The response when it has ended. Raises as `Completion.deltas`."""
     async for delta in completion.deltas():
         writer.push(delta)
     writer.end(completion.answer.finish_reason, completion.whole_usage)
-    return JSONResponse(response.model_dump())
+    return writer.response.model_dump()
 
 
 @router.get("/openai/v1/responses/{response_id}", summary="A stored response")
