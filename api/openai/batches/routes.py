@@ -22,7 +22,7 @@ from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
 from pipelines.accounts.authentication import Principal
 from pipelines.errors import NotFound
-from pipelines.jobs.batches import TASK, BatchTask, read_lines
+from pipelines.jobs.batches import TASK, BatchTask, count_lines
 from pipelines.jobs.jobs import Jobs
 
 router = make_router("batches", scope="chat")
@@ -131,9 +131,9 @@ async def upload_file(
     async with receive_form(request, UPLOAD, check) as form:
         validated(FileFields, form.fields)
         upload = form.file("file")
-        lines = len(await to_thread.run_sync(read_lines, upload.path))
+        lines = await to_thread.run_sync(count_lines, upload.path, CONFIG.batch_lines)
         if not 1 <= lines <= CONFIG.batch_lines:
-            message = f"file: has {lines} lines, and 1 to {CONFIG.batch_lines} are allowed"
+            message = f"file: 1 to {CONFIG.batch_lines} lines are allowed"
             raise ApiError("validation_error", message, param="file")
         await check()
         task = BatchTask(upload.size_bytes, datetime.now(UTC))
