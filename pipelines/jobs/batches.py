@@ -65,9 +65,11 @@ async def do_batch(
     ends = job.created_at + timedelta(hours=config.batch_hours)
     while block := lines[done : done + config.batch_block]:
         if utc_now() >= ends:
-            return await jobs.expire(job)
+            await jobs.expire(job)
+            return
         if time.monotonic() - began > config.batch_turn_s and await jobs.count_free():
-            return await jobs.give_back(job)
+            await jobs.give_back(job)
+            return
         payers = [
             Operation(job.key_id or None, f"{job.operation}-{number}")
             for number in range(done, done + len(block))

@@ -57,7 +57,7 @@ class Jobs(LeasedQueue[Job]):
     _plans: PlansConfig
 
     of_table = Job
-    given_up = "the job could not be done; nothing was charged, and it may be tried again"
+    given_up = "the job could not be done, and may be tried again; it costs no more than is kept"
 
     @classmethod
     def of(cls, settings: Settings, database: Database, encryption: Encryption) -> Self:
@@ -190,9 +190,10 @@ class Jobs(LeasedQueue[Job]):
             if job.status == "processing":
                 raise InvalidRequest("the batch of the file has not ended; cancel it first")
             if job.status == "uploading":
-                return jobs.delete_job(session, job)
-            stored = [one.file_id for one in jobs.files_of(session, job.id, kind)]
-            return expire_these_files(session, stored, utc_now())
+                jobs.delete_job(session, job)
+            else:  # their rows count the lines
+                stored = [one.file_id for one in jobs.files_of(session, job.id, kind)]
+                expire_these_files(session, stored, utc_now())
 
         await self._change_own(principal, job_id, drop)
         await self._delete_expired()

@@ -292,7 +292,7 @@ def _shown(job: Any, task: BatchTask, failed: int) -> ShownBatch:
     digits, ended = job.id.hex, job.finished_at
     status = "in_progress" if job.lease or job.units else "validating"
     status = status if job.status == "processing" else job.status
-    times = {f"{one}_at": None for one in ENDS} | {f"{status}_at": ended and _seconds(ended)}
+    times: Any = {f"{one}_at": None for one in ENDS} | {f"{status}_at": ended and _seconds(ended)}
     error = {"code": job.error, "message": job.reason, "param": None}
     return ShownBatch(
         id=f"batch_{digits}",
