@@ -6,12 +6,12 @@ again, because its process died before the answer was kept, is charged once.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pydantic import TypeAdapter
 
@@ -21,7 +21,9 @@ from db.jobs.jobs import Job
 from pipelines.billing.operation import Operation
 from pipelines.jobs.jobs import Jobs
 
-AnswerLine: TypeAlias = Callable[[str, bytes, int, Operation], Awaitable[tuple[bytes, bool]]]
+AnswerLine: TypeAlias = Callable[
+    [str, bytes, int, Operation], Coroutine[Any, Any, tuple[bytes, bool]]
+]
 """Of an endpoint, a line, its workspace and what pays: the line of the result, and whether it is
 one of an answer. Raises failures of the service that may end."""
 

@@ -64,7 +64,7 @@ class NamedSchemaFormat(NamedSchema):
     type: Literal["json_schema"]
 
 
-class AnswerText(RequestModel):
+class TextOptions(RequestModel):
     """The form of the answer."""
 
     format: (
@@ -102,7 +102,7 @@ class ResponsesBody(RequestModel):
         Literal["none", "auto", "required"] | ChosenFunction | None, BeforeValidator(_only_function)
     ] = None
     parallel_tool_calls: bool | None = None
-    text: AnswerText | None = None
+    text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None
     metadata: Metadata | None = None
     truncation: Literal["auto", "disabled"] | None = None

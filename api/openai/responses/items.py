@@ -17,7 +17,7 @@ _KINDS = "message, function_call, function_call_output, reasoning and item_refer
 ItemId = Annotated[str, Field(max_length=200)]
 
 
-class ContentPart(RequestModel):
+class TextContent(RequestModel):
     """A text. There are no images, files and audio."""
 
     type: Literal["input_text", "output_text"]
@@ -26,7 +26,7 @@ class ContentPart(RequestModel):
     logprobs: list[Any] | None = None
 
 
-PartList = Annotated[list[ContentPart], Field(min_length=1)]
+PartList = Annotated[list[TextContent], Field(min_length=1)]
 ContentText = Annotated[
     str,
     BeforeValidator(joins("input_text", "output_text"), json_schema_input_type=str | PartList),
@@ -72,7 +72,7 @@ class ReasoningItem(GivenItem):
     encrypted_content: str | None = None
 
 
-class ItemReference(RequestModel):
+class StoredItem(RequestModel):
     """An item of a response that is stored, by its id alone."""
 
     type: Literal["item_reference"] | None = None
@@ -92,7 +92,7 @@ ResponseItem: TypeAlias = Annotated[
     | Annotated[CallItem, Tag("function_call")]
     | Annotated[CallOutput, Tag("function_call_output")]
     | Annotated[ReasoningItem, Tag("reasoning")]
-    | Annotated[ItemReference, Tag("item_reference")],
+    | Annotated[StoredItem, Tag("item_reference")],
     Discriminator(
         _kind_of,
         custom_error_type="unknown_item",
@@ -111,7 +111,7 @@ ResponseInput = Annotated[ItemList, BeforeValidator(_listed, json_schema_input_t
 
 def referenced(items: Sequence[ResponseItem]) -> set[TurnName]:
     """The turns that have the items which are only named. Raises ApiError(not_found)."""
-    return {_reference(item)[1] for item in items if isinstance(item, ItemReference)}
+    return {_reference(item)[1] for item in items if isinstance(item, StoredItem)}
 
 
 def to_messages(
@@ -139,7 +139,7 @@ def to_messages(
             case CallOutput():
                 extra = {"tool_call_id": item.call_id}
                 messages.append(ChatMessage("tool", item.output, extra))
-            case ItemReference():
+            case StoredItem():
                 prefix, turn, number = _reference(item)
                 answer = answers.get(turn)
                 if answer is None or (prefix == "fc" and number >= len(answer.calls)):
@@ -151,7 +151,7 @@ def to_messages(
     return sorted(messages, key=lambda message: message.role != "system")
 
 
-def _reference(item: ItemReference) -> tuple[str, TurnName, int]:
+def _reference(item: StoredItem) -> tuple[str, TurnName, int]:
     if (named := named_turn(item.id)) is None:
         raise _unknown()
     return named

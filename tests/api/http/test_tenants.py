@@ -19,6 +19,7 @@ from pipelines.accounts.service import Origin, new_session
 from tests.api.ended_credentials import ended_credentials
 from tests.api.native.jobs.doing import transcribe
 from tests.api.native.voices import voice_making
+from tests.api.openai import owned
 from tests.api.replaced import with_request_limits
 from tests.plans import raise_plans
 
@@ -45,26 +46,19 @@ UNKNOWN_IDS: Ids = {
         str(uuid4()),
     ),
     "voice.id": str(uuid4()),
-    **dict.fromkeys(("response_id", "previous_response_id"), f"resp_{'0' * 48}"),
-    "input[].id": f"msg_{'0' * 48}",
-    "batch_id": f"batch_{'0' * 32}",
-    **dict.fromkeys(("batch_file_id", "input_file_id"), f"file-{'0' * 32}"),
+    **owned.UNKNOWN,
     "key_id": "1",
     "voice": "Unknown",
     "script[].voice": "Unknown",
 }
 NAMES = {"voice", "script[].voice"}  # which workspaces may have alike
 SPEECH = ["/tts-synthesize", "/tts-stream", "/tts/explain"]
-RESPONSES = "/openai/v1/responses"
-BATCHES = "/openai/v1/batches"
 FORM = "/jobs/speech"
 FILES = {FORM: {"document": ("a.txt", b"Hi.")}}
 FILES["/jobs/{job_id}/parts/{number}"] = {"audio": ("a.wav", b"part")}
 IN_BODIES: dict[str, list[str]] = {
+    **owned.IN_BODIES,
     "chat_id": [CHAT, f"/openai{CHAT}"],
-    "previous_response_id": [RESPONSES],
-    "input[].id": [RESPONSES],
-    "input_file_id": [BATCHES],
     "voice_id": [*SPEECH, FORM],
     "voice": [*SPEECH, FORM, "/openai/v1/audio/speech"],
     "script[].voice": SPEECH,
@@ -90,8 +84,7 @@ BODIES: dict[Operation, dict[str, Any]] = {
         for path in IN_BODIES["chat_id"]
     },
     **{("POST", path): {"text": "Hi."} for path in IN_BODIES["voice_id"] + IN_BODIES["voiceId"]},
-    ("POST", RESPONSES): {"input": "Hi."},
-    ("POST", BATCHES): {"endpoint": "/v1/responses", "completion_window": "24h"},
+    **owned.BODIES,
     ("POST", "/openai/v1/audio/speech"): {"model": "tts-1", "input": "Hi."},
     ("PUT", "/pronunciations/{dictionary_id}"): {"name": "n", "entries": []},
     ("PATCH", "/voices/{voice_id}"): {"name": "Ann"},
@@ -239,17 +232,8 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
         assert answer.status_code in (200, 201), answer.text
         return cast(dict[str, Any], answer.json())
 
-    raise_plans(services.infrastructure.settings.database_url)
     messages = [{"role": "user", "content": "mine"}]
     chat = await post(CHAT, {"messages": messages, "stream": False})
-    response = await post(RESPONSES, {"input": "mine"})
-    batches = []
-    for _ in range(3):
-        lines = {"file": ("lines.jsonl", b"{}")}
-        form = {"purpose": "batch"}
-        made = await client.post("/openai/v1/files", headers=headers, data=form, files=lines)
-        batches.append(made.json()["id"])
-    batch = await post(BATCHES, BODIES["POST", BATCHES] | {"input_file_id": batches[0]})
     key = await post("/developer/api", {"name": "mine"})
     new = {"url": "https://example.com/hook", "events": ["tts.completed"]}
     webhook = (await post("/webhooks", new))["id"]
@@ -267,15 +251,10 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
     login = new_session(principal.user_id, Origin())
     await services.infrastructure.database.run(begin_session, login)
     return {
+        **await owned.make(client, headers, services),
         "job_id": job["id"],
         "session_id": str(login.id),
         "chat_id": chat["chat_id"],
-        "response_id": response["id"],
-        "previous_response_id": response["id"],
-        "input[].id": response["output"][0]["id"],
-        "batch_id": batch["id"],
-        "batch_file_id": batches[1],
-        "input_file_id": batches[2],
         "voice_id": voice["id"],
         "voiceId": voice["id"],
         "voice.id": voice["id"],
@@ -446,12 +425,11 @@ async def test_list_routes_show_only_data_of_the_callers_workspace(
             assert not [one for one in foreign if one in text], path
             seen |= {path for one in own if one in text}
     assert seen == {
+        *owned.LISTS,
         "/auth/sessions",
         "/chats",
         "/developer/api",
         "/jobs",
-        "/openai/v1/batches",
-        "/openai/v1/files",
         "/pronunciations",
         "/speakers",
         "/webhooks",

@@ -42,7 +42,8 @@ async def api(client: httpx.AsyncClient, auth: Headers, services: Services) -> A
 def client_of(client: httpx.AsyncClient, headers: Headers) -> AsyncOpenAI:
     key = headers["Authorization"].removeprefix("Bearer ")
     at = "http://test/openai/v1"
-    return AsyncOpenAI(base_url=at, api_key=key, max_retries=0, http_client=client)
+    transport: Any = client  # which the client of OpenAI takes, though its types name another
+    return AsyncOpenAI(base_url=at, api_key=key, max_retries=0, http_client=transport)
 
 
 async def send(api: AsyncOpenAI, *lines: str, endpoint: str = CHAT) -> Batch:
@@ -131,6 +132,7 @@ async def test_wrong_lines_are_in_the_error_file_and_cost_nothing(
 async def test_a_batch_resumes_after_a_kill_and_charges_no_line_twice(
     api: AsyncOpenAI, services: Services, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(runner, "RENEW_S", 0.05)
     made = await send(api, *(line(number) for number in range(20)))
     keep, kept = services.speech.jobs.keep_lines, 0
 
