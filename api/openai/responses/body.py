@@ -34,7 +34,7 @@ def _refused(why: str) -> BeforeValidator:
     """Of a field that only has its default here."""
 
     def check(value: Any) -> None:
-        if value not in (None, False):
+        if value is not None and value is not False:
             raise ValueError(why)
 
     return BeforeValidator(check, json_schema_input_type=Literal[False] | None)

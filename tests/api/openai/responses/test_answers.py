@@ -241,6 +241,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"text": {"format": {"type": "grammar"}}}, "text.format"),
     ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "schema"),
     ({"background": True}, "background"),
+    ({"prompt": 0}, "prompt"),
     ({"conversation": "conv_1"}, "previous_response_id"),
     ({"prompt": {"id": "pmpt_1"}}, "prompt"),
     ({"include": ["message.output_text.logprobs"]}, "logprobs"),
