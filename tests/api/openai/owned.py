@@ -3,9 +3,10 @@
 from typing import Any
 
 import httpx
+from sqlmodel import col, update
 
 from api.services import Services
-from tests.plans import raise_plans
+from db.accounts import Workspace
 
 RESPONSES, BATCHES = "/openai/v1/responses", "/openai/v1/batches"
 LISTS = {BATCHES, "/openai/v1/files"}
@@ -30,7 +31,11 @@ async def make(
     client: httpx.AsyncClient, headers: dict[str, str], services: Services
 ) -> dict[str, str]:
     """One of each, by the name of its id."""
-    raise_plans(services.infrastructure.settings.database_url)
+    credential = headers["Authorization"].removeprefix("Bearer ")
+    principal = await services.platform.accounts.authenticator.authenticate(credential)
+    more = update(Workspace).where(col(Workspace.id) == principal.workspace_id)
+    plan = more.values(plan="enterprise")  # with room for the files
+    await services.infrastructure.database.run(lambda rows: rows.connection().execute(plan))
     response = (await client.post(RESPONSES, headers=headers, json={"input": "mine"})).json()
     files = []
     for _ in range(3):
