@@ -22,8 +22,8 @@ class TextContent(RequestModel):
 
     type: Literal["input_text", "output_text"]
     text: str
-    annotations: list[Any] | None = None  # of an answer; without effect, as are its other details
-    logprobs: list[Any] | None = None
+    annotations: Any = None  # of an answer; without effect, as are its other details
+    logprobs: Any = None
 
 
 PartList = Annotated[list[TextContent], Field(min_length=1)]
