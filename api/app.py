@@ -33,8 +33,10 @@ from api.native.voices import custom, library, reports
 from api.openai import models as openai_models
 from api.openai import speech as openai_speech
 from api.openai import transcription as openai_transcription
+from api.openai.batches import routes as batches
 from api.openai.realtime import client_secrets
 from api.openai.realtime import routes as realtime
+from api.openai.responses import routes as responses
 from api.reference import routes as reference
 from api.services import Services
 from api.sockets.kernel.routes import unknown_sockets
@@ -87,6 +89,7 @@ def routed_app() -> FastAPI:
         openai_speech.router,
         inworld.router,
         completions.router,
+        responses.router,
         transcription.router,
         openai_transcription.router,
         *billing.routers,
@@ -96,6 +99,7 @@ def routed_app() -> FastAPI:
         library.router,
         *reports.routers,
         *jobs.routers,
+        batches.router,
         files.router,
         saved_chats.router,
         pronunciations.router,

@@ -9,7 +9,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from secrets import token_hex
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from uuid import UUID, uuid4
 
 from configs.schema.languages import LANGUAGES
@@ -21,6 +21,7 @@ from pipelines.billing.billing import Billing, Charge
 from pipelines.billing.operation import Operation
 from pipelines.chat.history import (
     ALL_THAT_FITS,
+    KEPT,
     ChatHistory,
     Retention,
     check_results,
@@ -56,6 +57,9 @@ class ChatRequest:
     model: str = DEFAULT_MODEL  # id or alias
     save_chat: bool = True
     chat_id: UUID | None = None  # None begins a chat
+    after: str | None = None  # the turn of that chat that this one follows; None: the last
+    instructions: int = 0  # how many of the first messages are for this turn alone: are not saved
+    kept: dict[str, Any] | None = None  # saved with the answer, for `ChatHistory.answers`
     operation: Operation = field(default_factory=Operation)
     # Of a conversation that is not saved: as much of it is read as fits.
     history: tuple[ChatMessage, ...] = ()
@@ -89,6 +93,7 @@ class Completion:
         self.model = model  # id of the model that generates the answer
         self.is_new = request.chat_id is None and request.save_chat
         self.chat_id = uuid4() if self.is_new else request.chat_id  # None: nothing is saved
+        self.turn = token_hex(8)  # the name of the turn in its chat
         self.usage: TokenUsage | None = None  # so far
         self._request = request
         self._first = first
@@ -128,6 +133,13 @@ class Completion:
     def answer(self) -> GenerationDelta:
         """The answer so far."""
         return GenerationDelta.joined(self._pieces)
+
+    @property
+    def whole_usage(self) -> TokenUsage:
+        """That of an answer that has ended. Raises EngineLost for one that broke off."""
+        if self.usage is None:
+            raise EngineLost("the model ended without a finish reason")
+        return self.usage
 
     async def pause(self) -> bool:
         """Stops the model between two deltas, until the next is taken; returns whether it did.
@@ -192,15 +204,23 @@ class Completion:
         """Saves in a background task, which the cancellation of the caller does not reach."""
         self._saved = True
         assert self.chat_id is not None
+        request, answer = self._request, self.answer
+        message = answer.to_message()
+        if request.kept is not None:
+            cached = self.usage.cached_tokens if self.usage else 0
+            ended = {"created": self.created, "finish_reason": answer.finish_reason}
+            message.extra[KEPT] = {**request.kept, **ended, "cached_tokens": cached}
         return _saves.start(
             self._history.save(
-                self._request.workspace_id,
+                request.workspace_id,
                 self.chat_id,
-                self._request.generation.messages,
-                self.answer.to_message(),
+                request.generation.messages[request.instructions :],
+                message,
                 self.model,
                 self.usage,
                 is_new=self.is_new,
+                turn=self.turn,
+                after=request.after,
             ),
             name=str(self.chat_id),
         )
@@ -241,7 +261,9 @@ class ChatPipeline:
         earlier = request.history
         budget = _history_budget(info, request.generation.sampling.max_tokens)
         if request.chat_id is not None:
-            earlier = await self._history.load(workspace_id, request.chat_id, budget)
+            earlier = await self._history.load(
+                workspace_id, request.chat_id, budget, after=request.after
+            )
         if masks := request.redaction:
             request, earlier = await asyncio.to_thread(_redacted, request, masks, earlier)
         check_results(earlier, request.generation.messages)
