@@ -59,6 +59,7 @@ class ModelInfo:
     context_tokens: int | None = None  # chat only
     pausable: bool = False  # chat only: an answer may be paused while it is spoken
     is_asleep: bool = False  # scaled to zero: the next request loads it
+    fallback: str | None = None  # chat only: the model that answers while this one cannot
 
 
 class Engine:

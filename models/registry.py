@@ -149,6 +149,8 @@ def load_model(
             "real_time_factor": config.real_time_factor,
             "voices": tuple(engine.voices()),
         }
+    if isinstance(engine, ChatEngine):
+        declared["fallback"] = config.fallback
     return engine, ModelInfo(
         id=config.id,
         kind=kind.name,  # type: ignore[arg-type]  # chat, tts or stt
@@ -163,8 +165,17 @@ def load_model(
 
 def artefacts_of(config: Any) -> set[str]:
     """The names of the weights that an engine of this configuration needs, those of voices too."""
+    return {name for name in _weights_of(config) if not name.startswith("/")}
+
+
+def files_of(config: Any) -> set[Path]:
+    """The files that an engine of this configuration reads where they are, unverified."""
+    return {Path(name) for name in _weights_of(config) if name.startswith("/")}
+
+
+def _weights_of(config: Any) -> set[str]:
     found = {value for name, value in config if name in ("weights", "voice_weights", "artefact")}
-    return found.union(*(artefacts_of(voice) for voice in getattr(config, "voices", ())))
+    return found.union(*(_weights_of(voice) for voice in getattr(config, "voices", ())))
 
 
 def _build(kind: EngineKind[LoadedT], config: Any, weights: WeightStore) -> LoadedT:

@@ -86,6 +86,12 @@ class ListedModel:
     problem: str | None = None  # why the model that should have replaced it could not be loaded
 
 
+def named(name: str, models: Iterable[ModelInfo]) -> ModelInfo | None:
+    """The model with that id, else the first with that alias."""
+    known = [one for one in models if name in (one.id, *one.aliases)]
+    return min(known, key=lambda one: one.id != name, default=None)
+
+
 class ModelList:
     """Follows the ports of all kinds; the mappings may change while it lives."""
 
@@ -116,9 +122,11 @@ class ModelList:
 
     async def find(self, model: str) -> ListedModel:
         """The model with that id or alias. Raises ModelNotFound."""
-        for listed in await self.models():
-            if model == listed.info.id or model in listed.info.aliases:
-                return listed
+        models = await self.models()
+        found = named(model, [one.info for one in models])
+        for one in models:
+            if one.info is found:
+                return one
         raise ModelNotFound("no model has that id; GET /models lists them")
 
     async def missing(self, wanted: Collection[str] = ()) -> list[str]:
