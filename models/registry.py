@@ -6,7 +6,7 @@ subclass of the kind's base class, which names the type of its configurations in
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -149,9 +149,13 @@ def load_model(
             "real_time_factor": config.real_time_factor,
             "voices": tuple(engine.voices()),
         }
-    if isinstance(engine, ChatEngine):
-        declared["fallback"] = config.fallback
-    return engine, ModelInfo(
+    return engine, replace(names_of(kind, name, config), is_loaded=True, **declared)
+
+
+def names_of(kind: EngineKind[ModelT], name: str, config: Any = None) -> ModelInfo:
+    """What the configuration `name` says of its model, before that is loaded. Raises as `read`."""
+    config = config or kind.read(name)
+    return ModelInfo(
         id=config.id,
         kind=kind.name,  # type: ignore[arg-type]  # chat, tts or stt
         engine=config.engine,
@@ -159,7 +163,8 @@ def load_model(
         created=config.created,
         aliases=config.aliases,
         config=name,
-        **declared,
+        fallback=config.fallback if kind is CHAT else None,
+        is_loaded=False,
     )
 
 

@@ -96,10 +96,15 @@ class ModelList:
     """Follows the ports of all kinds; the mappings may change while it lives."""
 
     def __init__(
-        self, *ports: Mapping[str, Port], problems: Mapping[str, str] | None = None
+        self,
+        *ports: Mapping[str, Port],
+        problems: Mapping[str, str] | None = None,
+        infos: Mapping[str, ModelInfo] | None = None,
     ) -> None:
-        """`problems` are failed swaps: by port, why its model was not replaced."""
+        """`problems` are failed swaps: by port, why its model was not replaced. `infos` has the
+        models of ports that are down, as far as others know them."""
         self._ports = ports
+        self._infos = {} if infos is None else infos
         self.problems = {} if problems is None else problems
         self._seen: dict[str, ModelInfo] = {}  # by name of the port; outlives a lost replica
 
@@ -116,8 +121,8 @@ class ModelList:
                 self._seen[name] = answer
                 status: ModelStatus = "asleep" if answer.is_asleep else "ready"
                 listed[name] = ListedModel(answer, status, self.problems.get(name))
-            elif name in self._seen:
-                listed[name] = ListedModel(self._seen[name], "unavailable")
+            elif (known := self._seen.get(name) or self._infos.get(name)) is not None:
+                listed[name] = ListedModel(known, "unavailable")
         return listed
 
     async def find(self, model: str) -> ListedModel:

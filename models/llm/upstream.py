@@ -271,7 +271,7 @@ class UpstreamEngine(ChatEngine):
             most = self._config.context_tokens
             return ContextLengthExceeded(f"the messages do not fit the context of {most} tokens")
         if status in (400, 413, 422):
-            said = _message_of(body).replace(self._key or "\0", "")
+            said = _message_of(body.replace(self._key or "\0", "…"))
             return InvalidEngineRequest(f"the model refuses the request: {said}")
         if status in BUSY:
             return self._failed(f"is busy ({status})", EngineOverloaded).after(retry_after_s)
@@ -411,11 +411,12 @@ def _estimate(request: GenerationRequest) -> int:
 
 def _message_of(body: str) -> str:
     """The sentence of a refusal in any of the usual envelopes, short and in one line."""
-    found: Any = body
+    said: Any = None
     try:
         found = json.loads(body)
-        found = found.get("error", found)
-        found = found if isinstance(found, str) else found.get("message") or found.get("detail")
+        error = found.get("error")
+        found = error if isinstance(error, dict) else found
+        said = found.get("message") or found.get("detail") or error
     except (ValueError, AttributeError):
         pass
-    return " ".join(str(found).split())[:MOST_SHOWN] or "it does not say why"
+    return " ".join(str(said or body).split())[:MOST_SHOWN] or "it does not say why"

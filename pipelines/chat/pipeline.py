@@ -232,10 +232,15 @@ class ChatPipeline:
     """Chats over the models of `models`, a mapping that may change while it lives."""
 
     def __init__(
-        self, models: Mapping[str, ChatModel], history: ChatHistory, billing: Billing
+        self,
+        models: Mapping[str, ChatModel],
+        history: ChatHistory,
+        billing: Billing,
+        infos: Mapping[str, ModelInfo] | None = None,
     ) -> None:
+        """`infos` are those of `ModelList`, for the fallbacks of models that are down."""
         self._models = models
-        self._list = ModelList(models)  # it remembers the names of models that are down
+        self._list = ModelList(models, infos=infos)
         self._history = history
         self._billing = billing
 
