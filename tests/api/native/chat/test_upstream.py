@@ -97,12 +97,13 @@ def test_a_prompt_that_the_other_service_cannot_hold_is_our_own_error(near: Serv
 
 
 def test_the_list_of_models_shows_who_answers_to_a_name_and_who_instead(near: Server) -> None:
-    listed = {one["id"]: one for one in httpx.get(f"{near.url}/models").json()["data"]}
+    headers = {"Authorization": f"Bearer {near.key}"}
+    found = httpx.get(f"{near.url}/models", headers=headers).json()["data"]
+    listed = {one["id"]: one for one in found}
     assert listed["svc/far"]["aliases"] == ["gpt-4o-mini"]
     assert listed["svc/far"]["fallback"] == "svc/echo"
     assert listed["svc/echo"]["fallback"] is None
-    found = client(near).models.retrieve("gpt-4o-mini")
-    assert found.id == "svc/far"
+    assert client(near).models.retrieve("gpt-4o-mini").id == "svc/far"
 
 
 @pytest.mark.parametrize("key", ["", "sk_wrong"])
