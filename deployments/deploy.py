@@ -126,7 +126,9 @@ def model_problems(config: Config) -> list[str]:
     for name, alias in aliases:
         if (other := known.setdefault(alias, name)) != name:
             found.append(f"{name} and {other} both answer to {alias!r}")
-    found += [f"{name}: its fallback {one!r} is no model" for name, one in fallbacks if one not in known]
+    found += [
+        f"{name}: its fallback {one!r} is no model" for name, one in fallbacks if one not in known
+    ]
     return found
 
 

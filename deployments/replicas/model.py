@@ -73,6 +73,8 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 logger.info("model_loaded", extra={"model": self._loaded[1].id})
             except ModelNotLoaded as error:
                 if self._loaded is None:
+                    if self._reports is not None:  # so that its names and fallback are known
+                        await self._reports.send()
                     raise
                 problem = str(error)
                 # With the traceback of an error of a library or a bug, where it says more.

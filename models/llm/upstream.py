@@ -13,7 +13,7 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from hashlib import blake2b
 from secrets import token_hex
 from typing import Any
@@ -23,7 +23,7 @@ import httpx
 from pydantic import BaseModel, Field, ValidationError
 
 from configs import environment
-from configs.schema.models.llm import UpstreamConfig, UpstreamField
+from configs.schema.models.llm import UpstreamConfig
 from models.errors import (
     ContextLengthExceeded,
     EngineError,
@@ -181,7 +181,7 @@ class UpstreamEngine(ChatEngine):
                         said, finish = choice.delta or _Said(), choice.finish_reason or finish
                         piece = reader.feed(said.content or "") + GenerationDelta(
                             reasoning=said.reasoning_content or said.reasoning or "",
-                            tool_calls=tuple(self._calls_of(said, calls)),
+                            tool_calls=tuple(map(calls.take, said.tool_calls or ())),
                         )
                     if chunk.usage is not None:
                         usage, counted = self._usage(chunk.usage), True
@@ -202,12 +202,6 @@ class UpstreamEngine(ChatEngine):
         if finish == "length":
             reason = finish
         yield replace(reader.finish(reason), finish_reason=reason, usage=usage)
-
-    def _calls_of(self, said: _Said, calls: "_Calls") -> list[CallDelta]:
-        try:
-            return [calls.take(call) for call in said.tool_calls or ()]
-        except ValueError as error:
-            raise self._failed(str(error)) from None
 
     async def _events(self, request: GenerationRequest) -> AsyncGenerator[bytes, None]:
         """The data of each server-sent event; closing it closes the connection. Raises EngineError.
@@ -260,12 +254,12 @@ class UpstreamEngine(ChatEngine):
             text += piece
             if len(text) > MOST_ERROR:
                 break
-        shown = text[:MOST_ERROR].decode(errors="replace")
         wait = answer.headers.get("Retry-After", "")
         seconds = min(float(wait), MOST_WAIT_S) if re.fullmatch(r"\d{1,9}(\.\d+)?", wait) else None
-        return self._refused(answer.status_code, shown, seconds)
+        body = text[:MOST_ERROR].decode(errors="replace")
+        return self._refused(answer.status_code, body).after(seconds)
 
-    def _refused(self, status: int, body: str, retry_after_s: float | None = None) -> EngineError:
+    def _refused(self, status: int, body: str) -> EngineError:
         """The error for callers of this service. What concerns its operator is only logged."""
         if _TOO_LONG.search(body) and (status == 413 or status in (400, 422, 500)):
             most = self._config.context_tokens
@@ -274,10 +268,10 @@ class UpstreamEngine(ChatEngine):
             said = _message_of(body.replace(self._key or "\0", "…"))
             return InvalidEngineRequest(f"the model refuses the request: {said}")
         if status in BUSY:
-            return self._failed(f"is busy ({status})", EngineOverloaded).after(retry_after_s)
+            return self._failed(f"is busy ({status})", EngineOverloaded)
         if status in (401, 403, 404) or 300 <= status < 400:
-            return self._failed(f"does not admit this service ({status})").after(retry_after_s)
-        return self._failed(f"failed ({status})").after(retry_after_s)
+            return self._failed(f"does not admit this service ({status})")
+        return self._failed(f"failed ({status})")
 
     def _failed(self, what: str, kind: type[EngineError] = EngineLost) -> EngineError:
         logger.warning("upstream_failed", extra={"model": self._config.id, "reason": what})
@@ -292,11 +286,25 @@ class UpstreamEngine(ChatEngine):
         )
 
     def _body(self, request: GenerationRequest) -> dict[str, Any]:
-        given = {name: FIELDS[name](request) for name in self._config.fields}
-        for name in ("max_tokens", "max_completion_tokens"):
-            if most := given.get(name):  # some refuse more than fits beside the prompt
-                room = self._config.context_tokens - _estimate(request)
-                given[name] = min(most, max(room, TOKENS_PER_MESSAGE))
+        most = request.sampling.max_tokens
+        if most is not None:  # some refuse more than fits beside the prompt
+            most = min(most, max(self._config.context_tokens - _estimate(request), 1))
+        thinking = {"enable_thinking": request.enable_thinking}
+        offered = asdict(request.sampling) | {
+            "max_tokens": most,
+            "max_completion_tokens": most,
+            "tools": request.tools,
+            # Some refuse it without tools.
+            "parallel_tool_calls": None
+            if request.parallel_tool_calls or not request.tools
+            else False,
+            "response_format": request.response_format,
+            "stream_options": {"include_usage": True},
+            "chat_template_kwargs": request.template_kwargs | thinking,
+            # Of vLLM: prompt caches of two tenants are then never shared.
+            "cache_salt": blake2b(request.owner.encode(), digest_size=16).hexdigest(),
+        }
+        given = {name: offered[name] for name in self._config.fields}
         if request.tools:
             named = {"type": "function", "function": {"name": request.called_tool}}
             given["tool_choice"] = named if request.called_tool else request.tool_choice
@@ -306,7 +314,7 @@ class UpstreamEngine(ChatEngine):
                 {"role": one.role, "content": one.content, **one.extra} for one in request.messages
             ],
             "stream": True,
-            **{name: value for name, value in given.items() if value not in (None, [], ())},
+            **{name: value for name, value in given.items() if value not in (None, ())},
         }
 
     def _client(self) -> httpx.AsyncClient:
@@ -328,32 +336,6 @@ class UpstreamEngine(ChatEngine):
         return self._clients[loop]
 
 
-FIELDS: dict[UpstreamField, Callable[[GenerationRequest], Any]] = {
-    "temperature": lambda request: request.sampling.temperature,
-    "top_p": lambda request: request.sampling.top_p,
-    "top_k": lambda request: request.sampling.top_k,
-    "min_p": lambda request: request.sampling.min_p,
-    "max_tokens": lambda request: request.sampling.max_tokens,
-    "max_completion_tokens": lambda request: request.sampling.max_tokens,
-    "stop": lambda request: list(request.sampling.stop),
-    "seed": lambda request: request.sampling.seed,
-    "presence_penalty": lambda request: request.sampling.presence_penalty,
-    "frequency_penalty": lambda request: request.sampling.frequency_penalty,
-    "tools": lambda request: list(request.tools),
-    # Some refuse it without tools.
-    "parallel_tool_calls": lambda r: False if r.tools and not r.parallel_tool_calls else None,
-    "response_format": lambda request: request.response_format,
-    "stream_options": lambda request: {"include_usage": True},
-    # Of vLLM, SGLang and llama-server.
-    "chat_template_kwargs": lambda request: {
-        **request.template_kwargs,
-        "enable_thinking": request.enable_thinking,
-    },
-    # Of vLLM: prompt caches of two tenants are then never shared.
-    "cache_salt": lambda request: blake2b(request.owner.encode(), digest_size=16).hexdigest(),
-}
-
-
 class _Calls:
     """Numbers the tool calls of an answer: some services give all the same index, or no id."""
 
@@ -362,14 +344,14 @@ class _Calls:
         self._latest: dict[int | None, str] = {}  # by index
 
     def take(self, call: _Call) -> CallDelta:
-        """The delta for clients. Raises ValueError for the first of a call without a name."""
+        """The delta for clients. Raises EngineLost for a call without a name."""
         known = call.id or self._latest.get(call.index) or f"call_{token_hex(12)}"
         self._latest[call.index] = known
         arguments = {"arguments": call.function.arguments or ""}
         if known in self.ids:
             return {"index": self.ids.index(known), "function": arguments}
         if not call.function.name:
-            raise ValueError("calls a tool without a name")
+            raise EngineLost("the model calls a tool without a name")
         self.ids.append(known)
         function = {"name": call.function.name, **arguments}
         at = len(self.ids) - 1

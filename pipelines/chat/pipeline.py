@@ -47,9 +47,7 @@ UNKNOWN_CONTEXT_TOKENS = 8192  # charged at most when a model does not declare i
 Chain: TypeAlias = list[tuple[ChatModel | None, ModelInfo]]
 """A model and its fallbacks, in the order in which they are asked; None for one that is down."""
 
-Begun: TypeAlias = tuple[
-    GenerationDelta, AsyncGenerator[GenerationDelta, None], GenerationRequest
-]
+Begun: TypeAlias = tuple[GenerationDelta, AsyncGenerator[GenerationDelta, None], GenerationRequest]
 """The first piece of an answer, the rest, and the request that it answers."""
 
 Resume: TypeAlias = Callable[[str, int], AsyncGenerator[GenerationDelta, None]]

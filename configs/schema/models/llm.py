@@ -73,24 +73,12 @@ class TransformersChatConfig(LanguageModelConfig):
         return self
 
 
-UpstreamField = Literal[
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "max_tokens",
-    "max_completion_tokens",
-    "stop",
-    "seed",
-    "presence_penalty",
-    "frequency_penalty",
-    "tools",
-    "parallel_tool_calls",
-    "response_format",
-    "stream_options",
-    "chat_template_kwargs",
-    "cache_salt",
-]
+# What of a request a service may read beside the messages: OpenAI's, and others.
+OPENAI_FIELDS = tuple(
+    "temperature top_p max_tokens stop seed presence_penalty frequency_penalty tools"
+    " parallel_tool_calls response_format stream_options".split()
+)
+MORE_FIELDS = ("max_completion_tokens", "top_k", "min_p", "chat_template_kwargs", "cache_salt")
 
 
 class UpstreamConfig(LanguageModelConfig):
@@ -104,25 +92,19 @@ class UpstreamConfig(LanguageModelConfig):
     ca_file: str | None = None  # certificate authorities in addition to the system's
     context_tokens: int = Field(ge=64)  # per stream
     parallel: int = Field(default=32, ge=1)  # streams generated together; more streams wait
-    # What it reads of a request beside the messages; the rest is left out.
-    fields: tuple[UpstreamField, ...] = (
-        "temperature",
-        "top_p",
-        "max_tokens",
-        "stop",
-        "seed",
-        "presence_penalty",
-        "frequency_penalty",
-        "tools",
-        "parallel_tool_calls",
-        "response_format",
-        "stream_options",
-    )
+    fields: tuple[str, ...] = OPENAI_FIELDS  # those that it reads; the rest is not sent
     # Whether answers are begun before it is certain that they are wanted; an API charges them.
     drafts: bool = False
     connect_s: float = Field(default=5.0, gt=0)
     first_token_s: float = Field(default=60.0, gt=0)  # from a request to the first of its answer
     idle_s: float = Field(default=30.0, gt=0)  # between two pieces of it
+
+    @field_validator("fields")
+    @classmethod
+    def _are_known(cls, fields: tuple[str, ...]) -> tuple[str, ...]:
+        if unknown := set(fields).difference(OPENAI_FIELDS, MORE_FIELDS):
+            raise ValueError(f"there is no {sorted(unknown)}, but also {', '.join(MORE_FIELDS)}")
+        return fields
 
 
 ChatConfig = Annotated[

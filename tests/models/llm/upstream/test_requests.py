@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from configs.schema.models.llm import UpstreamField
+from configs.schema.models.llm import MORE_FIELDS, OPENAI_FIELDS
 from models.errors import EngineOverloaded, UnsupportedFeature
 from models.llm.base import ChatMessage, GenerationRequest, TokenUsage
 from models.llm.base import SamplingOptions as Sampling
@@ -72,7 +72,7 @@ async def test_a_request_has_the_fields_of_openai_and_no_others(weights: WeightS
 
 
 async def test_only_the_listed_fields_are_sent(weights: WeightStore) -> None:
-    fields: list[UpstreamField] = ["max_completion_tokens", "top_k", "chat_template_kwargs"]
+    fields = ["max_completion_tokens", "top_k", "chat_template_kwargs"]
     request = ask(sampling=Sampling(max_tokens=5), enable_thinking=True, owner="7")
     body = await sent(weights, request, fields=fields)
     assert body.keys() == {"model", "messages", "stream", *fields}
@@ -117,6 +117,12 @@ async def test_the_key_comes_from_its_variable_and_is_sent_as_a_bearer(
     monkeypatch.delenv("FAR_KEY")
     with pytest.raises(UnsupportedFeature, match="svc/far needs its key in the variable FAR_KEY"):
         engine_of("http://far", weights, key_env="FAR_KEY")
+
+
+async def test_a_configuration_may_name_known_fields_only(weights: WeightStore) -> None:
+    await sent(weights, ask(), fields=[*OPENAI_FIELDS, *MORE_FIELDS])
+    with pytest.raises(ValidationError, match=r"there is no \['best_of'\], but also"):
+        engine_of("http://far", weights, fields=["stop", "best_of"])
 
 
 @pytest.mark.parametrize(
@@ -211,7 +217,9 @@ async def test_calls_of_tools_have_the_form_of_openai(
     async with upstream(says(*events, event(finish="stop"), DONE)) as served:
         answer = await whole(engine_of(served.url, weights), ask(tools=(TOOL,)))
     assert answer.finish_reason == "tool_calls"
-    assert [(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in answer.calls()] == [
+    assert [
+        (c["id"], c["function"]["name"], c["function"]["arguments"]) for c in answer.calls()
+    ] == [
         ("a", "f", "{}"),
         ("b", "g", "[]"),
     ]
@@ -225,7 +233,9 @@ async def test_a_call_without_an_id_gets_one(weights: WeightStore) -> None:
 
 
 async def test_events_may_be_cut_anywhere_and_have_comments_between(weights: WeightStore) -> None:
-    text = b": alive\r\n\r\n" + b"".join(HELLO).replace(b"\n", b"\r\n") + b"event: x\nid: 3\n" + DONE
+    text = (
+        b": alive\r\n\r\n" + b"".join(HELLO).replace(b"\n", b"\r\n") + b"event: x\nid: 3\n" + DONE
+    )
     async with upstream(says(*(text[at : at + 7] for at in range(0, len(text), 7)))) as served:
         assert (await whole(engine_of(served.url, weights), ask())).text == "Hello"
 
