@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -14,7 +13,6 @@ from models.llm.upstream import UpstreamEngine
 from models.weights.store import WeightStore
 from tests.models.llm.llama_cpp.smollm import SMOLLM
 from tests.models.llm.upstream.raw_upstream import KEY, ask, collect, engine_of, whole
-from tests.processes import command_of, listeners
 
 pytestmark = pytest.mark.weights
 
@@ -29,8 +27,6 @@ FIELDS = ("temperature", "max_tokens", "stop", "seed", "response_format", "strea
 @pytest.fixture(scope="module")
 def url(weights: WeightStore) -> Iterator[str]:
     """The address of llama-server in this process, with a known key."""
-    mine = command_of(os.getpid())
-    before = listeners(os.getpid()).get(mine, set())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(llama_cpp.secrets, "token_urlsafe", lambda _: KEY)
         config = SMOLLM.model_copy(update={"parallel": 2, "context_tokens": 512})
@@ -39,8 +35,7 @@ def url(weights: WeightStore) -> Iterator[str]:
         except WeightsMissing as error:
             pytest.skip(str(error))
         server = llama_cpp.start_server(config, str(path))
-    [address] = listeners(os.getpid())[mine] - before
-    yield f"http://{address}/v1"
+    yield f"{server.listening_address}/v1"
     del server
 
 
