@@ -19,12 +19,13 @@ from tests.pipelines.chat.test_pipeline import (
     ScriptedModel,
     answer,
     billing_of,
+    database,
     history_of,
     pipeline_of,
     prompt,
 )
 
-__all__ = ["pipeline_of"]
+__all__ = ["database", "pipeline_of"]
 
 Make = Callable[[ScriptedModel], ChatPipeline]
 

@@ -39,7 +39,7 @@ from tests.models.llm.upstream.raw_upstream import (
 )
 from tests.pipelines.webhooks.receivers import Authority
 
-FLOOD = 6_000_000  # bytes, more than any answer of 1,000 tokens may have
+FLOOD = 300_000  # bytes, more than an answer may have here
 
 
 async def failure(
@@ -165,10 +165,10 @@ HOSTILE: dict[str, Answer] = {
     "garbage in an event": says(b"data: \xff\xfe{]\n\n"),
     "an event of another form": says(b'data: {"choices": [{"delta": "Hello"}]}\n\n'),
     "a usage below zero": says(HELLO[0], usage(-1, 5), DONE),
-    "an endless line": says(b"data: " + b"x" * 2_000_000 + b"\n\n"),
-    "an endless line without an end": says(*[b"x" * 100_000] * 20),
-    "endless comments": says(*[b": alive\n\n" * 10_000] * (FLOOD // 90_000)),
-    "endless empty pieces": says(*[event({"content": ""}) * 1000] * (FLOOD // 70_000)),
+    "an endless line": says(b"data: " + b"x" * (FLOOD // 2 - 10_000) + b"\n\n"),
+    "an endless line without an end": says(*[b"x" * 20_000] * 6),
+    "endless comments": says(*[b": alive\n\n" * 1000] * (FLOOD // 9000)),
+    "endless empty pieces": says(*[event({"content": ""}) * 100] * (FLOOD // 7000)),
     "a call without a name": says(event({"tool_calls": [{"function": {"arguments": "{}"}}]})),
     "an error in the stream": says(HELLO[0], error_event(message="CUDA out of memory")),
     "a broken chunk": raw(CHUNKED, b"5\r\ndata", b""),
@@ -178,8 +178,11 @@ HOSTILE: dict[str, Answer] = {
 
 @pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE.keys())
 async def test_a_service_that_makes_no_sense_is_unavailable(
-    weights: WeightStore, answer: Answer
+    weights: WeightStore, monkeypatch: pytest.MonkeyPatch, answer: Answer
 ) -> None:
+    monkeypatch.setattr(module, "MOST_ANSWER", FLOOD // 2)
+    monkeypatch.setattr(module, "MOST_PER_TOKEN", 0)
+    monkeypatch.setattr(module, "MOST_LINE", FLOOD // 3)
     error, times = await failure(weights, answer)
     assert isinstance(error, EngineLost) and times == 3
     assert str(error).startswith(("the service behind svc/far ", "the model calls a tool without"))

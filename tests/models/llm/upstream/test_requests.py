@@ -172,7 +172,7 @@ async def test_without_a_usage_the_tokens_are_estimated(weights: WeightStore) ->
     async with upstream(says(ROLE, long, event(finish="length"), DONE)) as served:
         answer = await whole(engine_of(served.url, weights), ask("word " * 30))
     assert answer.finish_reason == "length"
-    assert answer.usage == TokenUsage(58, 100)
+    assert answer.usage == TokenUsage(59, 100)
 
 
 async def test_a_usage_beyond_the_context_is_not_charged(weights: WeightStore) -> None:
