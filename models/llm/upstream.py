@@ -359,8 +359,8 @@ class _Calls:
 
 
 class CircuitBreaker:
-    """Refuses calls for a while after several failures in a row, then lets one of them try
-    (M. Nygard, Release It!, 2007)."""
+    """A circuit breaker (M. Nygard, Release It!, 2007): refuses calls for a while after several
+    failures in a row, then lets one of them try."""
 
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._name = name

@@ -156,15 +156,7 @@ def test_a_file_without_a_configuration_is_refused_and_nothing_is_deployed(
     assert len(cluster.deployed) == 1
 
 
-def chat_file(folder: Path, **options: Any) -> str:
-    """A configuration of a chat model outside of the tree."""
-    mine = {"id": "svc/mine", "owned_by": "me", "created": 0, "languages": ["en"]}
-    path = folder / "mine.yaml"
-    path.write_text(yaml.safe_dump({"engine": "tests.engines.echo:EchoEngine"} | mine | options))
-    return str(path)
-
-
-def misspell(config: dict[str, Any], case: str, folder: Path) -> None:
+def misspell(config: dict[str, Any], case: str) -> None:
     """Changes the configuration as one operator has or another could have."""
     models, chat = application(config, "models"), entry(config, "Chat")
     match case:
@@ -209,17 +201,6 @@ def misspell(config: dict[str, Any], case: str, folder: Path) -> None:
         case "one model twice":
             models["args"]["chat"].append("Other")
             models["deployments"].append({**copy.deepcopy(chat), "name": "Other"})
-        case "an alias twice":
-            models["args"]["chat"].append("Other")
-            other = chat_file(folder, aliases=["svc/echo"])
-            models["deployments"].append(
-                {**copy.deepcopy(chat), "name": "Other", "user_config": {"model": other}}
-            )
-        case "no fallback":
-            chat["user_config"] = {"model": chat_file(folder, fallback="svc/none")}
-        case "no file":
-            mine = {"engine": "llama_cpp", "weights": "/models/mine.gguf", "unverified": True}
-            chat["user_config"] = {"model": chat_file(folder, **mine)}
 
 
 @pytest.mark.parametrize(
@@ -239,9 +220,6 @@ def misspell(config: dict[str, Any], case: str, folder: Path) -> None:
         ("entry name", "application 'models': 'Chat' of args has no entry"),
         ("twice", "application 'models': 'Chat' is listed 2 times"),
         ("one model twice", "Other and Chat have the same model, "),
-        ("an alias twice", "Other and Chat both answer to 'svc/echo'"),
-        ("no fallback", "Chat: its fallback 'svc/none' is no model"),
-        ("no file", "mine.yaml: [Errno 2] No such file or directory: '/models/mine.gguf'"),
         ("import path", "application 'models': import_path 'serve_confg.yaml' names no module"),
         ("gateway removed", "no application has the gateway"),
         (
@@ -272,7 +250,7 @@ def test_a_mistake_is_named_and_nothing_is_deployed(
 ) -> None:
     monkeypatch.setenv("ANTIPHON_WEIGHTS", str(tmp_path / "no weights"))
     config = config_without_weights()
-    misspell(config, case, tmp_path)
+    misspell(config, case)
     assert message in refused(capsys, write(tmp_path, config))
     assert len(cluster.deployed) == 1
 
