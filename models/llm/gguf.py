@@ -102,7 +102,7 @@ def _model_of(read: Callable[[str], Any], path: str) -> GgufModel:
 
     heads = in_layers(of("attention.head_count", 1))
     cached = in_layers(of("attention.head_count_kv", heads))
-    size = of("embedding_length", 0) // max(heads, default=1)
+    size = of("embedding_length", 0) // max(1, *heads)
     return GgufModel(
         template=read("tokenizer.chat_template"),
         context_tokens=of("context_length", ENOUGH_CONTEXT),
