@@ -199,8 +199,7 @@ class UpstreamEngine(ChatEngine):
             made = max(usage.completion_tokens, characters // BYTES_PER_TOKEN)
             usage = replace(usage, completion_tokens=min(made, self._config.context_tokens))
         reason: FinishReason = "tool_calls" if calls.ids else "stop"
-        if finish == "length":
-            reason = finish
+        reason = "length" if finish == "length" else reason
         yield replace(reader.finish(reason), finish_reason=reason, usage=usage)
 
     async def _events(self, request: GenerationRequest) -> AsyncGenerator[bytes, None]:

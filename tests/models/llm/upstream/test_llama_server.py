@@ -28,7 +28,7 @@ FIELDS = ("temperature", "max_tokens", "stop", "seed", "response_format", "strea
 def url(weights: WeightStore) -> Iterator[str]:
     """The address of llama-server in this process, with a known key."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(llama_cpp.secrets, "token_urlsafe", lambda _: KEY)
+        patch.setattr("secrets.token_urlsafe", lambda _: KEY)
         config = SMOLLM.model_copy(update={"parallel": 2, "context_tokens": 512})
         try:
             path = weights.folder(config.weights) / "model.gguf"
