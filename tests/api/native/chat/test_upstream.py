@@ -18,6 +18,9 @@ from tests.api.local_services import local_services
 from tests.engines import ECHO
 from tests.local_ports import LocalChatModel
 
+# The loop of each server here ends before its process, with connections that are kept for reuse.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 YAML = """
 engine: openai_upstream
 id: svc/far
