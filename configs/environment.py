@@ -5,6 +5,7 @@ import os
 import re
 import socket
 import sys
+from contextlib import suppress
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import TypeVar
@@ -191,6 +192,16 @@ def cores() -> int:
         return max(1, min(number, math.ceil(int(quota) / int(period))))
     except (OSError, ValueError):  # not in such a group, or `max` in place of a quota
         return number
+
+
+def free_bytes() -> int:
+    """The memory that processes can still get: of the machine, and of a container with a limit."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    with suppress(OSError, ValueError):  # no cgroup of version 2, or "max"
+        limit, used = (Path("/sys/fs/cgroup", f"memory.{name}") for name in ("max", "current"))
+        free = min(free, int(limit.read_text()) - int(used.read_text()))
+    return free
 
 
 def listen_problem(host: str, number: int) -> str | None:

@@ -4,6 +4,7 @@ The dialects are the service's own and that of OpenAI's clients.
 """
 
 import logging
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,10 @@ def to_api_error(error: Exception) -> ApiError:
     code, message = public_error(error)
     if code == "internal_error":
         logger.error("request_failed", exc_info=error)
-    return ApiError(code, message)
+    headers = {}
+    if isinstance(error, EngineError) and error.retry_after_s is not None:
+        headers["Retry-After"] = str(max(RETRY_AFTER_S, math.ceil(error.retry_after_s)))
+    return ApiError(code, message, headers=headers)
 
 
 def is_openai(request: HTTPConnection) -> bool:

@@ -20,6 +20,9 @@ class Model(BaseModel):
     engine: str
     languages: list[str]
     aliases: list[str]  # other ids that this model answers to
+    fallback: str | None = Field(
+        default=None, description="The model that answers while this one is down or overloaded"
+    )
     status: ModelStatus = Field(description="`asleep`: the next request waits while it is loaded")
     problem: str | None = Field(
         default=None,
@@ -55,6 +58,7 @@ def shown_model(listed: ListedModel, *other_aliases: str) -> Model:
         engine=info.engine,
         languages=list(info.languages),
         aliases=[*info.aliases, *other_aliases],
+        fallback=info.fallback,
         status=listed.status,
         problem=listed.problem,
     )
