@@ -10,13 +10,13 @@ from typing import Any, get_args
 import click
 
 from configs.load import CONFIGS_DIR, explain, load_yaml
-from configs.schema.catalogue import Artefact, Catalogue
+from configs.schema.catalogue import Catalogue
 from configs.settings import load_settings, own_catalogue, weights_dir
 from deployments.cli.service import ServiceClient, pass_service
 from models.errors import EngineError
 from models.weights.__main__ import main as fetch_weights
 from models.weights.cleaning import delete, leftovers, size_bytes
-from models.weights.configurations import Gender, deployment_of
+from models.weights.configurations import DEPLOYMENTS, Gender
 from models.weights.fetch import missing, only_run
 from models.weights.mirror import fill_mirror
 from models.weights.pull import PullOptions, pull
@@ -30,7 +30,6 @@ CONFIG = click.option(
     help="The configuration that the service is started with; serve_config.yaml.",
 )
 DASHBOARD = click.option("--dashboard", help="URL of Ray's dashboard, if not of the settings.")
-_NAMES = ("weights", "voice_weights", "artefact")  # of artefacts, in configurations
 
 
 @click.group()
@@ -57,9 +56,9 @@ def list_models(service: ServiceClient, local: bool, config: Path, dashboard: st
         weights = local_weights(config, dashboard)
     for one in weights:
         state = "verified" if one["verified"] else "fetched" if one["fetched"] else "missing"
-        kind, size = one["kind"] or "", f"{one['disk_bytes'] / 2**20:,.0f} MiB"
-        used = ", ".join(one["used_by"])
-        rows.append((one["id"], kind, one["licence"], size, state, one["need"], used))
+        on_disk, used = f"{one['disk_bytes'] / 2**20:,.0f} MiB", ", ".join(one["used_by"])
+        about = (one["id"], one["kind"] or "", one["licence"])
+        rows.append((*about, on_disk, state, one["need"], used))
     service.show_rows({"data": weights}, "ID, KIND, LICENCE, ON DISK, STATE, NEED, USED BY", rows)
 
 
@@ -92,12 +91,12 @@ def pull_models(references: tuple[str, ...], **options: Any) -> None:
             if status := fetch_weights(["fetch", *entries]):
                 sys.exit(status)
         for reference in others:
-            pulled = pull(weights_dir(), reference, PullOptions(**options), click.echo)
-            click.echo(f"{pulled.name!r} is in {own_catalogue()}")
-            if pulled.engine is not None:
+            name, engine = pull(weights_dir(), reference, PullOptions(**options), click.echo)
+            click.echo(f"{name!r} is in {own_catalogue()}")
+            if engine is not None:
                 click.echo(
-                    f"To run it, give {deployment_of(pulled.engine)} in serve_config.yaml\n"
-                    f"    user_config: {{model: {pulled.configuration}}}\n"
+                    f"To run it, give {DEPLOYMENTS[engine]} in serve_config.yaml\n"
+                    f"    user_config: {{model: {own_model(name)}}}\n"
                     "and run: antiphon deploy --check serve_config.yaml"
                 )
 
@@ -151,7 +150,10 @@ def remove_models(
             gone = leftovers(store)
             if names:
                 for name in names:
-                    _check_is_free(name, store.artefact(name), used.get(name), force)
+                    needs = ["`make run`"] * store.artefact(name).required
+                    if (needs := [*needs, *sorted(used.get(name, ()))]) and not force:
+                        by = ", ".join(needs)
+                        raise ValueError(f"{name!r} is needed by {by}; --force deletes it anyway")
                 gone = leftovers(WeightStore(root, _without(store.catalogue, names))) - gone
                 own = load_own_catalogue()
                 if own.artefacts.keys() & {*names}:
@@ -195,40 +197,27 @@ def _without(catalogue: Catalogue, names: tuple[str, ...]) -> Catalogue:
     return Catalogue(artefacts=kept)
 
 
-def _check_is_free(name: str, artefact: Artefact, used: set[str] | None, force: bool) -> None:
-    if used:
-        raise ValueError(
-            f"{name!r} is used by {', '.join(sorted(used))}; --force deletes it anyway"
-        )
-    if artefact.required and not force:
-        raise ValueError(
-            f"{name!r} is required, so `make run` fetches it again; --force deletes it"
-        )
-
-
 def users(config: Path, dashboard: str | None) -> dict[str, set[str]]:
-    """The deployments that need each artefact, by its name: those of the running service and of
-    the configuration. Raises ValueError for one that cannot be read."""
+    """By artefact, the deployments that need it: of the running service and the configuration.
+    Raises ValueError for one that cannot be read."""
     from deployments import cluster
     from deployments.config_check import application_problems
     from deployments.deploy import models_of
     from models.registry import artefacts_of
 
-    written = cluster.read_config(config)
-    if problems := application_problems(written):
+    wanted, running = cluster.read_config(config), dict[str, Any]()
+    if problems := application_problems(wanted):
         raise ValueError(f"{config}: {'; '.join(problems)}")
     try:
         cluster.prepare_environment(load_settings(new=False))
         running = cluster.applications(dashboard or cluster.dashboard())
-    except ValueError as error:  # it does not run
+    except ValueError as error:
         click.echo(f"only {config} is considered: {error}", err=True)
-        running = {}
     deployed = {"applications": [one["deployed_app_config"] for one in running.values()]}
     found: dict[str, set[str]] = defaultdict(set)
-    for one in (deployed, written):
-        for name, (kind, entry) in models_of(one).items():
-            for artefact in artefacts_of(kind.read(entry["user_config"]["model"])):
-                found[artefact].add(name)
+    for name, (kind, entry) in [*models_of(deployed).items(), *models_of(wanted).items()]:
+        for artefact in artefacts_of(kind.read(entry["user_config"]["model"])):
+            found[artefact].add(name)
     return found
 
 
@@ -239,20 +228,19 @@ def local_weights(config: Path, dashboard: str | None) -> list[dict[str, Any]]:
     found = []
     for name, entry in store.catalogue.artefacts.items():
         files = {file.identity: file for file in store.artefact(name).files.values()}.values()
-        stored = [file for file in files if store.has(file)]
-        derived = size_bytes(store.derived(name, "any").parent)
+        disk = sum(file.size_bytes for file in files if store.has(file))
         needs = {"required": entry.required, "gpu": entry.required_on_gpu, "own": name in own}
         found.append(
             {
                 "id": name,
                 "kind": kinds.get(name),
-                "description": entry.description,
                 "licence": entry.licence,
-                "disk_bytes": sum(file.size_bytes for file in stored) + derived,
+                "disk_bytes": disk + size_bytes(store.derived(name, "any").parent),
                 "fetched": name in here,
                 "verified": name in here and all(map(store.was_checked, files)),
                 "need": next((need for need, is_so in needs.items() if is_so), "optional"),
                 "used_by": sorted(used.get(name, ())),
+                "description": entry.description,
             }
         )
     return found
@@ -260,21 +248,12 @@ def local_weights(config: Path, dashboard: str | None) -> list[dict[str, Any]]:
 
 def _kinds() -> dict[str, str]:
     """The kind of engine that reads each artefact, by the configurations of engines."""
-    from models.registry import ENGINES
+    from models.registry import ENGINES, KINDS, artefacts_of
 
-    kinds = {engine: kind for kind, engines in ENGINES.items() for engine in engines}
-    found = {}
-    for path in (*CONFIGS_DIR.glob("*/*.yaml"), *own_model("*").parent.glob("*.yaml")):
-        shape = load_yaml(dict[str, Any], str(path))
-        for artefact in _named(shape) if "engine" in shape else ():
-            found[artefact] = kinds.get(shape["engine"], "")
+    found: dict[str, str] = {}
+    for path in map(str, (*CONFIGS_DIR.glob("*/*.yaml"), *own_model("any").parent.glob("*.yaml"))):
+        engine = load_yaml(dict[str, Any], path).get("engine")
+        for kind, engines in ENGINES.items():
+            if engine in engines:
+                found |= dict.fromkeys(artefacts_of(KINDS[kind].read(path)), kind)
     return found
-
-
-def _named(value: Any) -> Iterator[str]:
-    """The artefacts in a part of a configuration."""
-    for inner in value.values() if isinstance(value, dict) else value:
-        if isinstance(inner, dict | list):
-            yield from _named(inner)
-    if isinstance(value, dict):
-        yield from (value[name] for name in _NAMES if name in value)

@@ -1,52 +1,39 @@
 """The forms of models that are known by their files, and a configuration for each."""
 
 import re
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from configs.environment import cores
-from configs.schema.base import ModelConfig
-from configs.schema.models.llm import LlamaCppConfig
-from configs.schema.models.stt import WhisperConfig
-from configs.schema.models.tts import VitsConfig
+from configs.schema.models.llm import ChatConfig
+from configs.schema.models.stt import STTConfig
+from configs.schema.models.tts import TTSConfig
 
 Gender = Literal["male", "female"]
+DEPLOYMENTS = {"llama_cpp": "Chat", "whisper": "STT", "vits": "TTSVits"}
+"""The deployment of `serve_config.yaml` for the model of an engine."""
+
 _WHISPER = ("model.bin", "config.json", "tokenizer.json")
 _WHISPER_ALSO = ("vocabulary.txt", "vocabulary.json", "preprocessor_config.json")
-_ACCENTS = {"en_us": "American", "en_gb": "British", "en_in": "Indian"}
+_ACCENTS = {"en_US": "American", "en_GB": "British", "en_IN": "Indian"}
 _MAX_JSON_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
-class ModelFacts:
-    """What is known of a model besides its files."""
-
-    title: str  # its publisher's name of it
-    owner: str
-    created: int  # Unix seconds
-    languages: tuple[str, ...] = ()
-    gender: Gender | None = None  # of a voice
-
-
 class PiperVoice(BaseModel):
-    """What the engine needs of the description of a Piper voice, which has one speaker."""
+    """The description of a Piper voice, as far as it is used here; the engine has one speaker."""
 
-    language: dict[str, str | None]
-    dataset: str | None = None
+    language: dict[str, str]
+    dataset: str = ""
     num_speakers: Literal[1] = 1
-    audio: dict[str, int | str]
-    espeak: dict[str, str]
-    inference: dict[str, float]
-    phoneme_id_map: dict[str, list[int]]
 
 
 def form_of(chosen: Collection[str], known: Collection[str]) -> tuple[str | None, dict[str, str]]:
-    """The engine of the `chosen` of the `known` paths, and the paths by the names that it reads;
+    """The engine for the `chosen` of the `known` paths, and the paths by the names that it reads;
     None for a form that is not known. Raises ValueError where there are several models."""
     found = {
         "llama_cpp": [{"model.gguf": path} for path in chosen if path.endswith(".gguf")],
@@ -55,10 +42,9 @@ def form_of(chosen: Collection[str], known: Collection[str]) -> tuple[str | None
             for path in chosen
             if path.endswith(".onnx") and f"{path}.json" in known
         ],
-        "whisper": [{path: path for path in (*_WHISPER, *_WHISPER_ALSO) if path in chosen}],
     }
-    if not {*_WHISPER} <= {*chosen}:
-        del found["whisper"]
+    if {*_WHISPER} <= {*chosen}:
+        found["whisper"] = [{path: path for path in (*_WHISPER, *_WHISPER_ALSO) if path in chosen}]
     for engine, models in found.items():
         if len(models) > 1:
             several = [next(iter(paths.values())) for paths in models]
@@ -74,63 +60,43 @@ def some(paths: Collection[str]) -> str:
     return ascii(", ".join(sorted(paths)[:20]))[1:-1] + more
 
 
-def model_yaml(engine: str, name: str, facts: ModelFacts, folder: Path) -> str:
-    """The configuration of the artefact `name`, whose files are in the folder. Raises ValueError
-    for files that the engine cannot read."""
-    made = _MAKERS[engine][1](name, facts, folder)
-    text = yaml.safe_dump(made.model_dump(mode="json", exclude_defaults=True), sort_keys=False)
+def model_yaml(
+    engine: str,
+    name: str,
+    folder: Path,
+    title: str,
+    owner: str,
+    languages: tuple[str, ...],
+    gender: Gender | None,
+) -> str:
+    """The configuration of the artefact `name`, whose files are in the folder; `title` is the
+    publisher's name of it. Raises ValueError for files that the engine cannot read."""
+    made: dict[str, Any] = {"engine": engine, "id": f"svc/{name}", "owned_by": owner}
+    made["created"] = int(time.time())  # that of the weights is not known of a file
+    if engine == "llama_cpp":
+        spoken = [one for one in languages if len(one) == 2] or ["en"]
+        made |= {"languages": spoken, "weights": name, "threads": min(cores(), 8)}
+        made |= {"context_tokens": 4096, "parallel": 4}
+    elif engine == "whisper":  # neither of these was trained to translate
+        translates = re.search("turbo|distil", title.lower()) is None
+        made |= {"artefact": name, "translates": translates}
+    else:
+        voice = _voice(folder / "model.onnx.json", name)
+        voice |= {"key": name, "gender": gender, "weights": name}
+        if languages:
+            voice["language"] = languages[0]
+        made |= {"tier": "quality", "voices": [voice]}
+    shape: TypeAdapter[Any] = TypeAdapter(ChatConfig | STTConfig | TTSConfig)
+    text = yaml.safe_dump(
+        shape.validate_python(made).model_dump(mode="json", exclude_defaults=True), sort_keys=False
+    )
     return f"# Written by `antiphon models pull`; yours to edit.\n{text}"
 
 
-def deployment_of(engine: str) -> str:
-    """The deployment of `serve_config.yaml` whose model it can be."""
-    return _MAKERS[engine][0]
-
-
-def _chat(name: str, facts: ModelFacts, folder: Path) -> ModelConfig:
-    return LlamaCppConfig(
-        engine="llama_cpp",
-        **_common(name, facts),
-        languages=tuple(one for one in facts.languages if len(one) == 2) or ("en",),
-        weights=name,
-        context_tokens=4096,
-        parallel=4,
-        threads=min(cores(), 8),
-    )
-
-
-def _recogniser(name: str, facts: ModelFacts, folder: Path) -> ModelConfig:
-    # Neither was trained to translate.
-    translates = re.search("turbo|distil", facts.title.lower()) is None
-    return WhisperConfig(
-        engine="whisper", **_common(name, facts), artefact=name, translates=translates
-    )
-
-
-def _voice(name: str, facts: ModelFacts, folder: Path) -> ModelConfig:
-    file = folder / "model.onnx.json"
+def _voice(file: Path, name: str) -> dict[str, Any]:
     if file.stat().st_size > _MAX_JSON_BYTES:
         raise ValueError("the description of the voice is larger than 1 MiB")
     piper = PiperVoice.model_validate_json(file.read_bytes())
-    code = (piper.language.get("code") or "").lower().replace("-", "_")
-    voice = {
-        "key": name,
-        "name": (piper.dataset or name).replace("_", " ").title()[:80],
-        "language": [*facts.languages, code[:2]][0],
-        "gender": facts.gender,
-        "accent": _ACCENTS.get(code, "Neutral"),
-        "weights": name,
-    }
-    engine = {"engine": "vits", "tier": "quality", "voices": [voice]}
-    return VitsConfig.model_validate(_common(name, facts) | engine)
-
-
-def _common(name: str, facts: ModelFacts) -> dict[str, Any]:
-    return {"id": f"svc/{name}", "owned_by": facts.owner, "created": facts.created}
-
-
-_MAKERS: dict[str, tuple[str, Callable[[str, ModelFacts, Path], ModelConfig]]] = {
-    "llama_cpp": ("Chat", _chat),
-    "whisper": ("STT", _recogniser),
-    "vits": ("TTSVits", _voice),
-}
+    code = piper.language.get("code", "").replace("-", "_")
+    title = (piper.dataset or name).replace("_", " ").title()[:80]
+    return {"name": title, "language": code[:2], "accent": _ACCENTS.get(code, "Neutral")}

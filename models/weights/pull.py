@@ -5,9 +5,8 @@ artefact is added to the operator's own catalogue, and a model of a known form g
 """
 
 import re
-import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
@@ -25,7 +24,7 @@ from configs.schema.catalogue import (
 )
 from models.errors import WeightsCorrupt, WeightsMissing
 from models.weights.cleaning import delete, leftovers
-from models.weights.configurations import Gender, ModelFacts, form_of, model_yaml, some
+from models.weights.configurations import Gender, form_of, model_yaml, some
 from models.weights.fetch import FetchProgress, complete, only_run
 from models.weights.sources import Downloads, SourceFailed, declared_bytes, hub_model, pinned_file
 from models.weights.store import (
@@ -58,63 +57,63 @@ class PullOptions:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the files are."""
+    """Where files are, and what is said of them there."""
 
     title: str
     homepage: str
     paths: Collection[str]
-    source: Callable[[dict[str, str]], Source]  # of paths, by the names that the files get
-    pin: Callable[[str, Source, str], WeightFile]  # of a path, the source and the file's name
-    facts: ModelFacts
+    describe: Callable[[str], WeightFile]  # of a path
+    source: Callable[[dict[str, str]], Source]  # of paths by the names that the files get
+    description: str = ""
     licence: str | None = None
+    owner: str = "own"
+    languages: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Pulled:
-    """The name in the catalogue, and of a model of a known form its engine and configuration."""
-
-    name: str
-    engine: str | None
-    configuration: Path
-
-
-def pull(root: Path, reference: str, options: PullOptions, say: Callable[[str], None]) -> Pulled:
+def pull(
+    root: Path, reference: str, options: PullOptions, say: Callable[[str], None]
+) -> tuple[str, str | None]:
     """Fetches what `hf:owner/name@REVISION`, an address or a path names into the cache at `root`.
 
-    Until all files are there and right, only parts of downloads are kept, from which the next pull
-    continues. Raises ValueError, WeightsMissing, WeightsCorrupt or OSError.
+    Returns its name in the catalogue, and its engine if its form is known: then `own_model` has a
+    configuration. Until all files are there and right, only parts of downloads are kept, from which
+    the next pull continues. Raises ValueError, WeightsMissing, WeightsCorrupt or OSError.
     """
     progress = FetchProgress()
     try:
         with only_run(root, progress.waiting) as folder:
-            store = WeightStore(root)
-            origin = _origin(reference, options, Downloads(folder, progress.downloading))
+            store, origin = WeightStore(root), _origin(reference, options)
             engine, paths = choose(origin.paths, options.include)
-            name = _free_name(store, origin, options, engine, paths)
             if engine == "vits" and options.gender is None:
                 raise ValueError("say whether the voice is female or male: --gender")
-            artefact = _pinned(origin, options, paths)
+            artefact = _describe(origin, paths, options)
+            title = origin.title
+            if engine in ("llama_cpp", "vits"):  # a repository may have many of them
+                title = PurePosixPath(next(iter(paths.values()))).stem
+            name = _free_name(store, options.name or title, artefact)
             size = f"{len(paths)} files, {artefact.size_bytes / 2**20:,.1f} MiB"
-            say(f"{origin.title}: {size}, licence {artefact.licence}")
+            say(f"{artefact.description}: {size}, licence {artefact.licence}")
             progress.expect(artefact.size_bytes)
+            artefact = _pinned(artefact, Downloads(folder, progress.downloading))
             known = store.catalogue.artefacts
             whole = WeightStore(root, Catalogue(artefacts={**known, name: artefact}))
             complete(whole, [name], folder, progress)
-            facts, made = origin.facts, whole.folder(name)
-            languages = options.languages or facts.languages * (engine != "vits")
-            facts = replace(facts, languages=languages, gender=options.gender)
+            made = whole.folder(name)
             try:
                 for one in paths:
-                    check_is_data(made / one)
+                    _check_is_data(made / one)
                 if engine is not None:
-                    text = model_yaml(engine, name, facts, made)
-                    if not own_model(name).exists():  # of an earlier pull, perhaps edited
+                    # The card of a repository of voices has the languages of all.
+                    languages = options.languages or origin.languages * (engine != "vits")
+                    about = (origin.title, origin.owner, languages, options.gender)
+                    text = model_yaml(engine, name, made, *about)
+                    if not own_model(name).exists():  # that of an earlier pull may be edited
                         write_whole(own_model(name), text.encode())
             except (ValueError, WeightsCorrupt):
                 delete(leftovers(store) - leftovers(whole))
                 raise
             write_own_catalogue({**load_own_catalogue().artefacts, name: artefact})
-            return Pulled(name, engine, own_model(name))
+            return name, engine
     except SourceFailed as failure:
         raise WeightsMissing(str(failure)) from None
     finally:
@@ -133,8 +132,8 @@ def choose(known: Collection[str], include: Collection[str]) -> tuple[str | None
         left = set(chosen) - set(paths)
         if (include and left) or not any(path.endswith(WEIGHTS) for path in paths):
             raise ValueError(
-                f"no safetensors, GGUF or ONNX is among {some(left or known) or 'no files'}; pickles"
-                " and programs (.bin, .pt, .py …) can run code when they are loaded"
+                f"no safetensors, GGUF or ONNX: {some(left or known)}. Pickles and programs (.bin,"
+                " .pt, .py …) are not taken, since they can run code when they are loaded"
             )
     for name, path in paths.items():
         if ".." in path.split("/") or path.startswith("/") or not path.isprintable():
@@ -146,70 +145,62 @@ def choose(known: Collection[str], include: Collection[str]) -> tuple[str | None
     return engine, paths
 
 
-def _origin(reference: str, options: PullOptions, downloads: Downloads) -> Origin:
+def _origin(reference: str, options: PullOptions) -> Origin:
     if reference.startswith("hf:"):
-        return _from_hub(reference.removeprefix("hf:"), downloads)
+        return _hub(reference.removeprefix("hf:"))
     if reference.startswith(("https://", "http://")):
-        return _from_url(reference, options)
-    path = Path(reference).expanduser().absolute()
-    if path.exists():
-        return _from_path(path)
+        return _address(reference, options.sha256)
+    if (path := Path(reference).expanduser().absolute()).exists():
+        return _path(path)
     raise ValueError(
         f"{reference!r} is no entry of the catalogue, hf:owner/name@REVISION, address or path"
     )
 
 
-def _from_hub(reference: str, downloads: Downloads) -> Origin:
+def _hub(reference: str) -> Origin:
     repo, _, revision = reference.partition("@")
-    found = hub_model(repo, revision or "main")
-    if not re.fullmatch(r"[0-9a-f]{40}", commit := str(found.sha)):
+    model = hub_model(repo, revision or "main")
+    if not re.fullmatch(r"[0-9a-f]{40}", commit := str(model.sha)):
         raise ValueError(f"the hub names no commit of {repo!r}")
-    card = found.card_data.to_dict() if found.card_data else {}
-    licence, spoken = card.get("license"), card.get("language") or ()
+    listed = {one.rfilename: one for one in model.siblings or ()}
+    card = model.card_data.to_dict() if model.card_data else {}
+    licence, languages = card.get("license"), card.get("language") or ()
     if licence == "other":
         licence = card.get("license_name") or card.get("license_link")
-    listed = {one.rfilename: one for one in found.siblings or ()}
 
-    def pin(path: str, source: Source, name: str) -> WeightFile:
+    def describe(path: str) -> WeightFile:
         one = listed[path]
         if one.lfs is not None:
             return WeightFile(size_bytes=one.lfs.size, sha256=one.lfs.sha256)
-        file = WeightFile(size_bytes=one.size or 0, git_object=one.blob_id)
-        return downloads.pin(source, name, file)
+        return WeightFile(size_bytes=one.size or 0, git_object=one.blob_id)
 
     return Origin(
-        title=f"{repo} at {commit}",
+        title=repo.rpartition("/")[2],
+        description=f"{repo} at {commit}",
         homepage=f"https://huggingface.co/{repo}",
-        paths=listed,
-        source=lambda paths: HubSource(kind="hub", repo=repo, revision=commit, files=paths),
-        pin=pin,
-        # Some repository's text, for a terminal.
+        owner=repo.partition("/")[0],
         licence=re.sub(r"[^ -~]", "", licence)[:200] if isinstance(licence, str) else None,
-        facts=ModelFacts(
-            title=repo.rpartition("/")[2],
-            owner=repo.partition("/")[0],
-            created=int(found.created_at.timestamp() if found.created_at else time.time()),
-            languages=tuple([spoken] if isinstance(spoken, str) else map(str, spoken)),
-        ),
+        languages=(languages,) if isinstance(languages, str) else tuple(map(str, languages)),
+        paths=listed,
+        describe=describe,
+        source=lambda paths: HubSource(kind="hub", repo=repo, revision=commit, files=paths),
     )
 
 
-def _from_url(url: str, options: PullOptions) -> Origin:
-    if options.sha256 is None:
+def _address(url: str, sha256: str | None) -> Origin:
+    if sha256 is None:
         raise ValueError("an address needs the SHA-256 of its file: --sha256")
-    name = PurePosixPath(urlsplit(url).path).name
-    file = WeightFile(size_bytes=declared_bytes(url), sha256=options.sha256.lower())
+    name, digest = PurePosixPath(urlsplit(url).path).name, sha256.lower()
     return Origin(
-        title=name,
+        title=PurePosixPath(name).stem,
         homepage=url,
         paths=[name],
+        describe=lambda _: WeightFile(size_bytes=declared_bytes(url), sha256=digest),
         source=lambda paths: UrlSource(kind="url", files=dict.fromkeys(paths, url)),
-        pin=lambda path, source, name: file,
-        facts=ModelFacts(PurePosixPath(name).stem, "own", int(time.time())),
     )
 
 
-def _from_path(path: Path) -> Origin:
+def _path(path: Path) -> Origin:
     """A file, with the description of a voice beside it, or a folder without links: those of
     a folder from elsewhere could name any file of this machine."""
     if path.is_file():
@@ -217,74 +208,68 @@ def _from_path(path: Path) -> Origin:
         files = {one.name: one for one in (path, beside) if one.is_file()}
     else:
         inside = {one.relative_to(path).as_posix(): one for one in sorted(path.rglob("*"))}
-        files = {
-            name: one
-            for name, one in inside.items()
-            if not f"/{name}".count("/.") and (one.is_symlink() or not one.is_dir())
-        }
+        files = {name: one for name, one in inside.items() if "/." not in f"/{name}"}
+        files = {name: one for name, one in files.items() if one.is_symlink() or not one.is_dir()}
         if wrong := [name for name, one in files.items() if one.is_symlink() or not one.is_file()]:
             raise ValueError(f"links and devices are not followed: {some(wrong)} in {path}")
     return Origin(
-        title=str(path),
+        title=path.stem if path.is_file() else path.name,
         homepage=path.as_uri(),
         paths=files,
+        describe=lambda name: pinned_file(files[name]),
         source=lambda paths: FileSource(
             kind="file", files={name: str(files[one]) for name, one in paths.items()}
-        ),
-        pin=lambda one, source, name: pinned_file(files[one]),
-        facts=ModelFacts(
-            path.stem if path.is_file() else path.name, "own", int(path.stat().st_mtime)
         ),
     )
 
 
-def _free_name(
-    store: WeightStore,
-    origin: Origin,
-    options: PullOptions,
-    engine: str | None,
-    paths: dict[str, str],
-) -> str:
-    """The name in the catalogue; that of an earlier pull from the same place can be used again."""
-    title = origin.facts.title
-    if engine in ("llama_cpp", "vits"):  # a repository may have many
-        title = PurePosixPath(next(iter(paths.values()))).stem
-    name = options.name or re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
-    if not re.fullmatch(r"[a-z0-9-]+", name):
-        raise ValueError(f"--name is {name!r}, and has to be of a-z, 0-9 and -")
-    if (other := store.catalogue.artefacts.get(name)) is None:
-        return name
-    if name not in load_own_catalogue().artefacts:
-        raise ValueError(f"{name!r} is an entry of configs/catalogue.yaml: choose another --name")
-    if other.sources != (origin.source(paths),):
-        raise ValueError(f"{name!r} is something else: choose another --name, or remove it first")
-    return name
-
-
-def _pinned(origin: Origin, options: PullOptions, paths: dict[str, str]) -> Artefact:
-    licence = options.licence or origin.licence
-    if not licence and not options.accept_licence:
+def _describe(origin: Origin, paths: dict[str, str], options: PullOptions) -> Artefact:
+    licence = options.licence or origin.licence or "unknown" * options.accept_licence
+    if not licence:
         raise ValueError(
             f"{origin.title} states no licence: give it by --licence, or take it without one by"
             " --accept-licence"
         )
-    source, files = origin.source(paths), {}
+    files = {}
     for name, path in paths.items():
         try:
-            files[name] = origin.pin(path, source, name)
+            files[name] = origin.describe(path)
         except ValidationError as error:  # of its size or digest
-            raise ValueError(f"{path}: {explain(error)}") from None
+            raise ValueError(f"{ascii(path)}: {explain(error)}") from None
     return Artefact(
-        description=origin.title,
-        licence=licence or "unknown",
+        description=origin.description or origin.title,
+        licence=licence,
         homepage=origin.homepage,
         required=False,
         files=files,
-        sources=(source,),
+        sources=(origin.source(paths),),
     )
 
 
-def check_is_data(path: Path) -> None:
+def _pinned(artefact: Artefact, downloads: Downloads) -> Artefact:
+    """With the SHA-256 of each file; those with a git hash are small, and fetched for it."""
+    downloads.check_room(artefact.files.values())
+    [source] = artefact.sources
+    files = {
+        name: file if file.sha256 else downloads.pin(source, name, file)
+        for name, file in artefact.files.items()
+    }
+    return artefact.model_copy(update={"files": files})
+
+
+def _free_name(store: WeightStore, wanted: str, artefact: Artefact) -> str:
+    """The name in the catalogue; that of an earlier pull from the same place can be used again."""
+    name = re.sub(r"[^a-z0-9]+", "-", wanted.lower()).strip("-") or "own"
+    if (other := store.catalogue.artefacts.get(name)) is None:
+        return name
+    if name not in load_own_catalogue().artefacts:
+        raise ValueError(f"{name!r} is an entry of configs/catalogue.yaml: choose another --name")
+    if other.sources != artefact.sources:
+        raise ValueError(f"{name!r} is something else: choose another --name, or remove it first")
+    return name
+
+
+def _check_is_data(path: Path) -> None:
     """Raises WeightsCorrupt when the first bytes are of a pickle, or not of the format."""
     with path.open("rb") as stream:
         head = stream.read(9)

@@ -65,7 +65,7 @@ class Downloads:
         self._on_download = on_download
 
     def check_room(self, files: Iterable[WeightFile]) -> None:
-        """Raises WeightsMissing when the disk has no room for what is to be fetched of the files."""
+        """Raises WeightsMissing when the disk has no room for what is left of the files."""
         wanted = {file.identity: file for file in files}.values()
         need = sum(file.size_bytes - _size_bytes(self._partial_path(file)) for file in wanted)
         if need > (free := shutil.disk_usage(self._folder).free):

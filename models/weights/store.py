@@ -47,10 +47,9 @@ def load_catalogue() -> Catalogue:
     return Catalogue(artefacts={**ours, **own})
 
 
-def load_own_catalogue(path: Path | None = None) -> Catalogue:
-    """The operator's own entries, or those of a mirror. Raises SettingsError when the file cannot
-    be read."""
-    if not (path := path or own_catalogue()).exists():
+def load_own_catalogue() -> Catalogue:
+    """The operator's own entries. Raises SettingsError when the file cannot be read."""
+    if not (path := own_catalogue()).exists():
         return Catalogue(artefacts={})
     try:
         return load_yaml(Catalogue, str(path))
@@ -59,9 +58,9 @@ def load_own_catalogue(path: Path | None = None) -> Catalogue:
         raise SettingsError(message) from None
 
 
-def write_own_catalogue(artefacts: dict[str, Artefact], path: Path | None = None) -> None:
-    """Replaces the operator's own entries, or those of a mirror. Raises OSError."""
-    path = path or own_catalogue()
+def write_own_catalogue(artefacts: dict[str, Artefact]) -> None:
+    """Replaces the operator's own entries. Raises OSError."""
+    path = own_catalogue()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # the data folder has secrets
     shape = Catalogue(artefacts=artefacts).model_dump(mode="json", exclude_defaults=True)
     write_whole(path, (_HEADER + yaml.safe_dump(shape, sort_keys=False)).encode())
