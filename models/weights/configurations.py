@@ -7,16 +7,21 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 
 from configs.environment import cores
-from configs.schema.models.llm import ChatConfig
-from configs.schema.models.stt import STTConfig
-from configs.schema.models.tts import TTSConfig
+from configs.schema.base import ModelConfig
+from configs.schema.models.llm import LlamaCppConfig
+from configs.schema.models.stt import WhisperConfig
+from configs.schema.models.tts import VitsConfig
 
 Gender = Literal["male", "female"]
-DEPLOYMENTS = {"llama_cpp": "Chat", "whisper": "STT", "vits": "TTSVits"}
-"""The deployment of `serve_config.yaml` for the model of an engine."""
+ENGINES: dict[str, tuple[type[ModelConfig], str]] = {
+    "llama_cpp": (LlamaCppConfig, "Chat"),
+    "whisper": (WhisperConfig, "STT"),
+    "vits": (VitsConfig, "TTSVits"),
+}
+"""The type of an engine's configurations, and a deployment of `serve_config.yaml` for the model."""
 
 _WHISPER = ("model.bin", "config.json", "tokenizer.json")
 _WHISPER_ALSO = ("vocabulary.txt", "vocabulary.json", "preprocessor_config.json")
@@ -74,8 +79,7 @@ def model_yaml(
     made: dict[str, Any] = {"engine": engine, "id": f"svc/{name}", "owned_by": owner}
     made["created"] = int(time.time())  # that of the weights is not known of a file
     if engine == "llama_cpp":
-        spoken = [one for one in languages if len(one) == 2] or ["en"]
-        made |= {"languages": spoken, "weights": name, "threads": min(cores(), 8)}
+        made |= {"languages": languages or ("en",), "weights": name, "threads": min(cores(), 8)}
         made |= {"context_tokens": 4096, "parallel": 4}
     elif engine == "whisper":  # neither of these was trained to translate
         translates = re.search("turbo|distil", title.lower()) is None
@@ -86,10 +90,8 @@ def model_yaml(
         if languages:
             voice["language"] = languages[0]
         made |= {"tier": "quality", "voices": [voice]}
-    shape: TypeAdapter[Any] = TypeAdapter(ChatConfig | STTConfig | TTSConfig)
-    text = yaml.safe_dump(
-        shape.validate_python(made).model_dump(mode="json", exclude_defaults=True), sort_keys=False
-    )
+    valid = ENGINES[engine][0].model_validate(made).model_dump(mode="json", exclude_defaults=True)
+    text = yaml.safe_dump(valid, sort_keys=False)
     return f"# Written by `antiphon models pull`; yours to edit.\n{text}"
 
 

@@ -94,13 +94,15 @@ def pull(
             size = f"{len(paths)} files, {artefact.size_bytes / 2**20:,.1f} MiB"
             say(f"{artefact.description}: {size}, licence {artefact.licence}")
             progress.expect(artefact.size_bytes)
-            artefact = _pinned(artefact, Downloads(folder, progress.downloading))
+            downloads = Downloads(folder, progress.downloading)
+            artefact = _pinned(artefact, downloads)
             known = store.catalogue.artefacts
             whole = WeightStore(root, Catalogue(artefacts={**known, name: artefact}))
             complete(whole, [name], folder, progress)
             made = whole.folder(name)
             try:
-                for one in paths:
+                for one, file in artefact.files.items():
+                    downloads.forget(artefact.sources[0], one, file)  # if it was there before
                     _check_is_data(made / one)
                 if engine is not None:
                     # The card of a repository of voices has the languages of all.
@@ -159,12 +161,14 @@ def _origin(reference: str, options: PullOptions) -> Origin:
 
 def _hub(reference: str) -> Origin:
     repo, _, revision = reference.partition("@")
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", repo):
+        raise ValueError(f"hf:{reference} is not hf:owner/name@REVISION")
     model = hub_model(repo, revision or "main")
     if not re.fullmatch(r"[0-9a-f]{40}", commit := str(model.sha)):
         raise ValueError(f"the hub names no commit of {repo!r}")
-    listed = {one.rfilename: one for one in model.siblings or ()}
-    card = model.card_data.to_dict() if model.card_data else {}
-    licence, languages = card.get("license"), card.get("language") or ()
+    listed = {str(one.rfilename): one for one in model.siblings or ()}
+    card = getattr(model.card_data, "to_dict", dict)()  # it may be anything
+    licence, languages = card.get("license"), card.get("language")
     if licence == "other":
         licence = card.get("license_name") or card.get("license_link")
 
@@ -180,7 +184,7 @@ def _hub(reference: str) -> Origin:
         homepage=f"https://huggingface.co/{repo}",
         owner=repo.partition("/")[0],
         licence=re.sub(r"[^ -~]", "", licence)[:200] if isinstance(licence, str) else None,
-        languages=(languages,) if isinstance(languages, str) else tuple(map(str, languages)),
+        languages=tuple(re.findall(r"\b[a-z]{2}\b", str(languages))),
         paths=listed,
         describe=describe,
         source=lambda paths: HubSource(kind="hub", repo=repo, revision=commit, files=paths),
