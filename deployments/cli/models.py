@@ -16,7 +16,7 @@ from deployments.cli.service import ServiceClient, pass_service
 from models.errors import EngineError
 from models.weights.__main__ import main as fetch_weights
 from models.weights.cleaning import delete, leftovers, size_bytes
-from models.weights.configurations import ENGINES, Gender
+from models.weights.configurations import FORMS, Gender
 from models.weights.fetch import missing, only_run
 from models.weights.mirror import fill_mirror
 from models.weights.pull import PullOptions, pull
@@ -95,7 +95,7 @@ def pull_models(references: tuple[str, ...], **options: Any) -> None:
             click.echo(f"{name!r} is in {own_catalogue()}")
             if engine is not None:
                 click.echo(
-                    f"To run it, give {ENGINES[engine][1]} in serve_config.yaml\n"
+                    f"To run it, give {FORMS[engine][1]} in serve_config.yaml\n"
                     f"    user_config: {{model: {own_model(name)}}}\n"
                     "and run: antiphon deploy --check serve_config.yaml"
                 )

@@ -16,7 +16,7 @@ from configs.schema.models.stt import WhisperConfig
 from configs.schema.models.tts import VitsConfig
 
 Gender = Literal["male", "female"]
-ENGINES: dict[str, tuple[type[ModelConfig], str]] = {
+FORMS: dict[str, tuple[type[ModelConfig], str]] = {
     "llama_cpp": (LlamaCppConfig, "Chat"),
     "whisper": (WhisperConfig, "STT"),
     "vits": (VitsConfig, "TTSVits"),
@@ -90,7 +90,7 @@ def model_yaml(
         if languages:
             voice["language"] = languages[0]
         made |= {"tier": "quality", "voices": [voice]}
-    valid = ENGINES[engine][0].model_validate(made).model_dump(mode="json", exclude_defaults=True)
+    valid = FORMS[engine][0].model_validate(made).model_dump(mode="json", exclude_defaults=True)
     text = yaml.safe_dump(valid, sort_keys=False)
     return f"# Written by `antiphon models pull`; yours to edit.\n{text}"
 

@@ -36,11 +36,6 @@ class FetchProgress:
         self._total_bytes, self._stored_bytes = total_bytes, 0
         self._got_bytes: dict[str, int] = {}  # by download, since the last stored file
 
-    def expect(self, total_bytes: int) -> None:
-        """So many bytes are to be stored, which was not known before."""
-        self._total_bytes = total_bytes
-        self._bar.reset(total_bytes)
-
     def waiting(self) -> None:
         """Another process is filling the same cache."""
         tqdm.write("waiting for another run that is filling the cache", sys.stderr)

@@ -6,6 +6,7 @@ artefact is added to the operator's own catalogue, and a model of a known form g
 
 import re
 from collections.abc import Callable, Collection
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
@@ -76,50 +77,38 @@ def pull(
     """Fetches what `hf:owner/name@REVISION`, an address or a path names into the cache at `root`.
 
     Returns its name in the catalogue, and its engine if its form is known: then `own_model` has a
-    configuration. Until all files are there and right, only parts of downloads are kept, from which
+    configuration. Until all files are there and right, only what was downloaded is kept, from which
     the next pull continues. Raises ValueError, WeightsMissing, WeightsCorrupt or OSError.
     """
-    progress = FetchProgress()
-    try:
-        with only_run(root, progress.waiting) as folder:
-            store, origin = WeightStore(root), _origin(reference, options)
-            engine, paths = choose(origin.paths, options.include)
-            if engine == "vits" and options.gender is None:
-                raise ValueError("say whether the voice is female or male: --gender")
-            artefact = _describe(origin, paths, options)
-            title = origin.title
-            if engine in ("llama_cpp", "vits"):  # a repository may have many of them
-                title = PurePosixPath(next(iter(paths.values()))).stem
-            name = _free_name(store, options.name or title, artefact)
-            size = f"{len(paths)} files, {artefact.size_bytes / 2**20:,.1f} MiB"
-            say(f"{artefact.description}: {size}, licence {artefact.licence}")
-            progress.expect(artefact.size_bytes)
+    with only_run(root, lambda: say("waiting for another run")) as folder:
+        store, origin = WeightStore(root), _origin(reference, options)
+        engine, paths = choose(origin.paths, options.include)
+        if engine == "vits" and options.gender is None:
+            raise ValueError("say whether the voice is female or male: --gender")
+        artefact, title = _describe(origin, paths, options), origin.title
+        if engine in ("llama_cpp", "vits"):  # a repository may have many of them
+            title = PurePosixPath(next(iter(paths.values()))).stem
+        name = _free_name(store, options.name or title, artefact)
+        size = f"{len(paths)} files, {artefact.size_bytes / 2**20:,.1f} MiB"
+        say(f"{artefact.description}: {size}, licence {artefact.licence}")
+        with closing(FetchProgress(artefact.size_bytes)) as progress:
             downloads = Downloads(folder, progress.downloading)
             artefact = _pinned(artefact, downloads)
             known = store.catalogue.artefacts
             whole = WeightStore(root, Catalogue(artefacts={**known, name: artefact}))
             complete(whole, [name], folder, progress)
-            made = whole.folder(name)
-            try:
-                for one, file in artefact.files.items():
-                    downloads.forget(artefact.sources[0], one, file)  # if it was there before
-                    _check_is_data(made / one)
-                if engine is not None:
-                    # The card of a repository of voices has the languages of all.
-                    languages = options.languages or origin.languages * (engine != "vits")
-                    about = (origin.title, origin.owner, languages, options.gender)
-                    text = model_yaml(engine, name, made, *about)
-                    if not own_model(name).exists():  # that of an earlier pull may be edited
-                        write_whole(own_model(name), text.encode())
-            except (ValueError, WeightsCorrupt):
-                delete(leftovers(store) - leftovers(whole))
-                raise
-            write_own_catalogue({**load_own_catalogue().artefacts, name: artefact})
-            return name, engine
-    except SourceFailed as failure:
-        raise WeightsMissing(str(failure)) from None
-    finally:
-        progress.close()
+        for one, file in artefact.files.items():
+            downloads.forget(artefact.sources[0], one, file)  # of one that was there before
+        try:
+            for one in artefact.files:
+                _check_is_data(whole.folder(name) / one)
+            if engine is not None:
+                _configure(engine, name, whole.folder(name), origin, options)
+        except (ValueError, WeightsCorrupt):
+            delete(leftovers(store) - leftovers(whole))
+            raise
+        write_own_catalogue({**load_own_catalogue().artefacts, name: artefact})
+        return name, engine
 
 
 def choose(known: Collection[str], include: Collection[str]) -> tuple[str | None, dict[str, str]]:
@@ -254,10 +243,13 @@ def _pinned(artefact: Artefact, downloads: Downloads) -> Artefact:
     """With the SHA-256 of each file; those with a git hash are small, and fetched for it."""
     downloads.check_room(artefact.files.values())
     [source] = artefact.sources
-    files = {
-        name: file if file.sha256 else downloads.pin(source, name, file)
-        for name, file in artefact.files.items()
-    }
+    try:
+        files = {
+            name: file if file.sha256 else downloads.pin(source, name, file)
+            for name, file in artefact.files.items()
+        }
+    except SourceFailed as failure:
+        raise WeightsMissing(str(failure)) from None
     return artefact.model_copy(update={"files": files})
 
 
@@ -271,6 +263,16 @@ def _free_name(store: WeightStore, wanted: str, artefact: Artefact) -> str:
     if other.sources != artefact.sources:
         raise ValueError(f"{name!r} is something else: choose another --name, or remove it first")
     return name
+
+
+def _configure(engine: str, name: str, folder: Path, origin: Origin, options: PullOptions) -> None:
+    """Writes the model's configuration, unless an earlier pull has. Raises ValueError."""
+    # The card of a repository of voices has the languages of all.
+    languages = options.languages or origin.languages * (engine != "vits")
+    about = (origin.title, origin.owner, languages, options.gender)
+    text = model_yaml(engine, name, folder, *about)
+    if not own_model(name).exists():  # it may have been edited
+        write_whole(own_model(name), text.encode())
 
 
 def _check_is_data(path: Path) -> None:
