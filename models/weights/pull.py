@@ -153,11 +153,8 @@ def _hub(reference: str) -> Origin:
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", repo):
         raise ValueError(f"hf:{reference} is not hf:owner/name@REVISION")
     model = hub_model(repo, revision or "main")
-    if not re.fullmatch(r"[0-9a-f]{40}", commit := str(model.sha)):
-        raise ValueError(f"the hub names no commit of {repo!r}")
-    listed = {str(one.rfilename): one for one in model.siblings or ()}
-    card = getattr(model.card_data, "to_dict", dict)()  # it may be anything
-    licence, languages = card.get("license"), card.get("language")
+    listed, card = {one.path: one for one in model.files}, model.card or {}
+    licence = card.get("license")
     if licence == "other":
         licence = card.get("license_name") or card.get("license_link")
 
@@ -165,18 +162,18 @@ def _hub(reference: str) -> Origin:
         one = listed[path]
         if one.lfs is not None:
             return WeightFile(size_bytes=one.lfs.size, sha256=one.lfs.sha256)
-        return WeightFile(size_bytes=one.size or 0, git_object=one.blob_id)
+        return WeightFile(size_bytes=one.size, git_object=one.git_object)
 
     return Origin(
         title=repo.rpartition("/")[2],
-        description=f"{repo} at {commit}",
+        description=f"{repo} at {model.commit}",
         homepage=f"https://huggingface.co/{repo}",
         owner=repo.partition("/")[0],
         licence=re.sub(r"[^ -~]", "", licence)[:200] if isinstance(licence, str) else None,
-        languages=tuple(re.findall(r"\b[a-z]{2}\b", str(languages))),
+        languages=tuple(re.findall(r"\b[a-z]{2}\b", str(card.get("language")))),
         paths=listed,
         describe=describe,
-        source=lambda paths: HubSource(kind="hub", repo=repo, revision=commit, files=paths),
+        source=lambda paths: HubSource(kind="hub", repo=repo, revision=model.commit, files=paths),
     )
 
 

@@ -17,13 +17,17 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, Any
+from urllib.parse import quote
+
+from pydantic import BaseModel, Field
 
 from configs.load import explain
 from configs.schema.catalogue import (
     EVERY_FILE,
     Artefact,
     FileSource,
+    GitObject,
     HubSource,
     Member,
     PackageSource,
@@ -35,9 +39,6 @@ from configs.settings import weights_mirror
 from models.errors import WeightsCorrupt, WeightsMissing
 from models.weights.store import LISTING, mismatch
 from telemetry.logs import redact
-
-if TYPE_CHECKING:  # it takes half a second to import
-    from huggingface_hub import ModelInfo
 
 _READ_BYTES = 1 << 20
 _POLL_S = 0.2
@@ -233,14 +234,41 @@ def mirror_source(name: str) -> tuple[Source, ...]:
     return (UrlSource(kind="url", files={EVERY_FILE: f"{base}/{name}"}),)
 
 
-def hub_model(repo: str, revision: str) -> "ModelInfo":
-    """What the hub says of a repository: its commit, card and files. Raises WeightsMissing."""
-    from huggingface_hub import HfApi
+class HubFile(BaseModel):
+    """A file of a commit in the hub's list."""
 
+    class Pointer(BaseModel):
+        """What Git LFS keeps of a large one."""
+
+        size: int
+        sha256: str
+
+    path: str = Field(alias="rfilename")
+    size: int
+    git_object: str = Field(alias="blobId")
+    lfs: Pointer | None = None
+
+
+class HubModel(BaseModel):
+    """What the hub says of a repository."""
+
+    commit: GitObject = Field(alias="sha")
+    card: dict[str, Any] | None = Field(default=None, alias="cardData")
+    files: list[HubFile] = Field(alias="siblings")
+
+
+def hub_model(repo: str, revision: str) -> HubModel:
+    """The repository at a branch, tag or commit. Raises WeightsMissing."""
+    import httpx
+    from huggingface_hub import constants
+
+    url = f"{constants.ENDPOINT}/api/models/{repo}/revision/{quote(revision, safe='')}?blobs=true"
     try:
-        return HfApi().model_info(repo, revision=revision, files_metadata=True, timeout=30)
-    except Exception as error:  # of the library's own HTTP client, or of an answer it cannot read
-        raise WeightsMissing(f"the hub does not list {repo!r}: {explain(error)}") from error
+        answer = httpx.get(url, headers=_hub_headers(), follow_redirects=True, timeout=30)
+        return HubModel.model_validate_json(answer.raise_for_status().content)
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        message = f"the hub does not list {repo!r} at {revision!r}: {explain(error)}"
+        raise WeightsMissing(message) from None
 
 
 def list_files(artefact: Artefact, name: str) -> dict[str, WeightFile]:
@@ -255,12 +283,11 @@ def list_files(artefact: Artefact, name: str) -> dict[str, WeightFile]:
 
         with suppress(Exception), fsspec.open(f"{base}/{name}") as copy:  # else the hub has it
             return LISTING.validate_json(copy.read())
-    found = hub_model(source.repo, source.revision).siblings or ()
-    listed = {one.rfilename: one for one in found}
+    listed = {one.path: one for one in hub_model(source.repo, source.revision).files}
     if missing := sorted(set(source.files.values()) - set(listed)):
         raise WeightsMissing(f"{source.repo!r} has no {missing} at {source.revision}")
     return {
-        name: WeightFile(size_bytes=listed[remote].size, git_object=listed[remote].blob_id)
+        name: WeightFile(size_bytes=listed[remote].size, git_object=listed[remote].git_object)
         for name, remote in source.files.items()
     }
 

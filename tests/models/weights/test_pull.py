@@ -238,22 +238,23 @@ def test_wrong_sizes_and_digests_are_refused(root: Path, hub: LocalHub) -> None:
         ({"lfs": lfs | {"size": -1}}, "greater than 0"),
         ({"lfs": lfs | {"sha256": "../../x"}}, "pattern"),
         ({"lfs": None, "blobId": "0" * 40}, "git object"),
-        ({"lfs": None, "size": None}, "greater than 0"),
+        ({"lfs": None, "size": None}, "siblings.0.size"),
+        ({"lfs": None, "size": 0}, "greater than 0"),
         ({"lfs": None, "size": 1 << 60}, "MiB are free"),
-        ({"lfs": {}, "rfilename": 7}, ""),
-        ({"lfs": "x"}, ""),
+        ({"lfs": None, "rfilename": 7}, "siblings.0.rfilename"),
+        ({"lfs": "x"}, "siblings.0.lfs"),
     ):
         hub.listed = {path: wrong}
         assert message in refused(root, "hf:a/b")
         shutil.rmtree(root / "downloads", ignore_errors=True)
     hub.listed, hub.commit = {}, "main"
-    assert "names no commit" in refused(root, "hf:a/b")
+    assert "sha: String should match pattern" in refused(root, "hf:a/b")
     for wrong in ("hf:../../a/b", "hf:", "hf:a/b/c@main"):
         assert "owner/name" in refused(root, wrong)
 
 
 def test_a_licence_has_to_be_stated_or_accepted(root: Path, hub: LocalHub) -> None:
-    for card in ({}, {"license": "other"}, {"license": ["mit"]}, {"license": ""}, [1], 7, "mit"):
+    for card in ({}, {"license": "other"}, {"license": ["mit"]}, {"license": ""}, None):
         hub.card = card
         assert "states no licence" in refused(root, "hf:a/b", PullOptions())
     hub.card = {"license": "other", "license_name": "own\x1b[31m-terms"}
