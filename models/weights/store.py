@@ -49,10 +49,9 @@ def load_catalogue() -> Catalogue:
 
 def load_own_catalogue() -> Catalogue:
     """The operator's own entries. Raises SettingsError when the file cannot be read."""
-    if not (path := own_catalogue()).exists():
-        return Catalogue(artefacts={})
+    path = own_catalogue()
     try:
-        return load_yaml(Catalogue, str(path))
+        return load_yaml(Catalogue, str(path)) if path.exists() else Catalogue(artefacts={})
     except (OSError, ValueError, yaml.YAMLError) as error:
         message = f"ANTIPHON_CATALOGUE: {path} cannot be read: {explain(error)}"
         raise SettingsError(message) from None
