@@ -126,7 +126,7 @@ def check_models(names: tuple[str, ...], dashboard: str | None) -> None:
             except EngineError as error:
                 click.echo(f"{name}: {error}", err=True)
                 wrong = True
-    sys.exit(wrong)
+    sys.exit(int(wrong))
 
 
 @models.command("remove")

@@ -134,7 +134,7 @@ def test_a_model_is_removed_unless_a_configuration_uses_it(
     refused = run("models", "remove", "tiny", *used, status=1)
     assert "'tiny' is needed by Chat; --force deletes it" in refused.output
     assert "`make run`" in run("models", "remove", "piper-joe", "--yes", status=1).output
-    assert run("models", "remove", "tiny", status=1).output.endswith("Aborted!\n")  # not confirmed
+    assert "Aborted!" in run("models", "remove", "tiny", status=1).output  # not confirmed
     WeightStore(root).verify("tiny")
     assert "3.0 MiB are free again" in run("models", "remove", "tiny", *used, "--force").output
     assert not [path for path in root.glob("*/*")] and not own_model("tiny").exists()
