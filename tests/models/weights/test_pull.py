@@ -304,7 +304,7 @@ def test_a_catalogue_that_cannot_be_read_or_has_names_of_ours_is_an_error_that_n
     assert "mine" in load_catalogue().artefacts
     for wrong, message in (
         (text.replace("mine:", "whisper-base:"), "whisper-base, which is in configs"),
-        ("artefacts: [", "cannot be read: line 1"),
+        ("artefacts: [", "cannot be read: line "),
         ("artefacts: 7", "cannot be read: artefacts"),
     ):
         place.write_text(wrong)
