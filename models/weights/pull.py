@@ -57,7 +57,7 @@ class PullOptions:
 
 
 @dataclass(frozen=True)
-class Origin:
+class WeightsOrigin:
     """Where files are, and what is said of them there."""
 
     title: str
@@ -136,7 +136,7 @@ def choose(known: Collection[str], include: Collection[str]) -> tuple[str | None
     return engine, paths
 
 
-def _origin(reference: str, options: PullOptions) -> Origin:
+def _origin(reference: str, options: PullOptions) -> WeightsOrigin:
     if reference.startswith("hf:"):
         return _hub(reference.removeprefix("hf:"))
     if reference.startswith(("https://", "http://")):
@@ -148,7 +148,7 @@ def _origin(reference: str, options: PullOptions) -> Origin:
     )
 
 
-def _hub(reference: str) -> Origin:
+def _hub(reference: str) -> WeightsOrigin:
     repo, _, revision = reference.partition("@")
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", repo):
         raise ValueError(f"hf:{reference} is not hf:owner/name@REVISION")
@@ -164,7 +164,7 @@ def _hub(reference: str) -> Origin:
             return WeightFile(size_bytes=one.lfs.size, sha256=one.lfs.sha256)
         return WeightFile(size_bytes=one.size, git_object=one.git_object)
 
-    return Origin(
+    return WeightsOrigin(
         title=repo.rpartition("/")[2],
         description=f"{repo} at {model.commit}",
         homepage=f"https://huggingface.co/{repo}",
@@ -177,11 +177,11 @@ def _hub(reference: str) -> Origin:
     )
 
 
-def _address(url: str, sha256: str | None) -> Origin:
+def _address(url: str, sha256: str | None) -> WeightsOrigin:
     if sha256 is None:
         raise ValueError("an address needs the SHA-256 of its file: --sha256")
     name, digest = PurePosixPath(urlsplit(url).path).name, sha256.lower()
-    return Origin(
+    return WeightsOrigin(
         title=PurePosixPath(name).stem,
         homepage=url,
         paths=[name],
@@ -190,7 +190,7 @@ def _address(url: str, sha256: str | None) -> Origin:
     )
 
 
-def _path(path: Path) -> Origin:
+def _path(path: Path) -> WeightsOrigin:
     """A file, with the description of a voice beside it, or a folder without links: those of
     a folder from elsewhere could name any file of this machine."""
     if path.is_file():
@@ -202,7 +202,7 @@ def _path(path: Path) -> Origin:
         files = {name: one for name, one in files.items() if one.is_symlink() or not one.is_dir()}
         if wrong := [name for name, one in files.items() if one.is_symlink() or not one.is_file()]:
             raise ValueError(f"links and devices are not followed: {some(wrong)} in {path}")
-    return Origin(
+    return WeightsOrigin(
         title=path.stem if path.is_file() else path.name,
         homepage=path.as_uri(),
         paths=files,
@@ -213,7 +213,7 @@ def _path(path: Path) -> Origin:
     )
 
 
-def _describe(origin: Origin, paths: dict[str, str], options: PullOptions) -> Artefact:
+def _describe(origin: WeightsOrigin, paths: dict[str, str], options: PullOptions) -> Artefact:
     licence = options.licence or origin.licence or "unknown" * options.accept_licence
     if not licence:
         raise ValueError(
@@ -262,7 +262,9 @@ def _free_name(store: WeightStore, wanted: str, artefact: Artefact) -> str:
     return name
 
 
-def _configure(engine: str, name: str, folder: Path, origin: Origin, options: PullOptions) -> None:
+def _configure(
+    engine: str, name: str, folder: Path, origin: WeightsOrigin, options: PullOptions
+) -> None:
     """Writes the model's configuration, unless an earlier pull has. Raises ValueError."""
     # The card of a repository of voices has the languages of all.
     languages = options.languages or origin.languages * (engine != "vits")
