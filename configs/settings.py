@@ -103,6 +103,24 @@ def weights_dir() -> Path:
     return Path(cache).expanduser() / "antiphon" / "weights"
 
 
+def own_catalogue() -> Path:
+    """The operator's own catalogue of weights, beside `configs/catalogue.yaml`: ANTIPHON_CATALOGUE,
+    or catalogue.yaml in the data folder. It may not exist. Raises SettingsError."""
+    path = os.environ.get("ANTIPHON_CATALOGUE") or str(_data_path() / "catalogue.yaml")
+    if not path.endswith(".yaml"):
+        raise SettingsError(f"ANTIPHON_CATALOGUE is {path!r}, and has to end in .yaml")
+    return Path(path).expanduser().resolve()
+
+
+def weights_mirror() -> str | None:
+    """ANTIPHON_MIRROR: the address or absolute path of a folder that has weights by their SHA-256.
+    Raises SettingsError."""
+    text = (os.environ.get("ANTIPHON_MIRROR") or "").rstrip("/")
+    if "://" not in text:
+        return str(Path(text).expanduser().resolve()) if text else None
+    return environment.public_url("ANTIPHON_MIRROR", text)
+
+
 def watermark_of() -> WatermarkOf:
     """The setting WATERMARK, on which the required weights depend too. Raises SettingsError."""
     return environment.choice("WATERMARK", get_args(WatermarkOf), "off")
@@ -171,8 +189,12 @@ def _own_folder() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "antiphon"
 
 
+def _data_path() -> Path:
+    return Path(os.environ.get("ANTIPHON_DATA") or _own_folder()).expanduser().resolve()
+
+
 def _data_dir(*, new: bool) -> Path:
-    path = Path(os.environ.get("ANTIPHON_DATA") or _own_folder()).expanduser().resolve()
+    path = _data_path()
     if not new and not os.environ.get("DATABASE_URL") and not (path / DATABASE).exists():
         raise SettingsError(
             f"ANTIPHON_DATA: there is no database in {str(path)!r}; give the variables of "

@@ -99,6 +99,8 @@ SPEAKER: EngineKind[SpeakerEncoder] = EngineKind("speaker", SpeakerEncoder, Spea
 WATERMARK: EngineKind[Watermark] = EngineKind("watermark", Watermark, PerthConfig)
 GRAMMAR_CHECK: EngineKind[GrammarEngine] = EngineKind("grammar_check", GrammarEngine, HarperConfig)
 QUALITY: EngineKind[QualityEngine] = EngineKind("quality", QualityEngine, QualityConfig)
+_KINDS = (TTS, STT, CHAT, VAD, TURN_DETECTION, SPEAKER, WATERMARK, GRAMMAR_CHECK, QUALITY)
+KINDS: dict[str, EngineKind[Any]] = {kind.name: kind for kind in _KINDS}
 
 
 def load(kind: EngineKind[LoadedT], name: str, weights: WeightStore) -> LoadedT:
