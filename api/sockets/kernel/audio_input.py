@@ -14,6 +14,7 @@ from models.stt.base import STT_SAMPLE_RATE
 from pipelines.audio.decode.stream import LiveAudio, LiveEncoding
 from pipelines.billing.audio_meter import AudioMeter
 from pipelines.billing.billing import Billing
+from pipelines.stt.session import LiveSession
 
 # Reading stops for at most so long: pongs are not read either, and time out at 10.
 PUSH_BACK_S = 8.0
@@ -113,6 +114,15 @@ class AudioInput:
             self._session.end("the service cannot keep up with the audio", close_codes.OVERLOADED)
             return
         self.inbox.put(pcm)
+
+    async def pass_on(self, live: LiveSession) -> None:
+        """Gives the session the items of the inbox, until its end."""
+        while (item := await self.inbox.take()) is not None:
+            if isinstance(item, tuple):
+                live.change_languages(item)
+            elif not isinstance(item, str):
+                await live.accept_pcm(item)
+                await asyncio.sleep(0)  # much audio at once must not hold up other sessions
 
     def finish(self, *, whole: bool) -> None:
         """The end of the audio; with what the resampler holds back only when `whole`."""

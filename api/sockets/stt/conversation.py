@@ -1,6 +1,5 @@
 """The protocol of /ws/stt over one live session."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable
 from dataclasses import asdict
@@ -219,13 +218,7 @@ class SttConversation:
         self._input.finish(whole=whole)
 
     async def _feed(self, live: LiveSession) -> None:
-        """Passes on the items of the inbox until its end."""
-        while (item := await self._input.inbox.take()) is not None:
-            if isinstance(item, tuple):
-                live.change_languages(item)
-            elif not isinstance(item, str):
-                await live.accept_pcm(item)
-                await asyncio.sleep(0)  # much audio at once must not hold up other sessions
+        await self._input.pass_on(live)
         await live.finish()
         await self._send_summary()
 
