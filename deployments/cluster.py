@@ -95,8 +95,10 @@ def start(num_cpus: int | None = None, attempts: int = 3) -> str:
 
 
 def read_config(path: Path) -> Config:
-    """With the application of Wyoming, if it is on. Raises ValueError with one sentence when the file
-    cannot be read or has no applications."""
+    """With the application of Wyoming, if it is on.
+
+    Raises ValueError with one sentence when the file cannot be read or has no applications.
+    """
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:

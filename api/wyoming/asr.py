@@ -1,7 +1,5 @@
 """Speech to text for Wyoming: a live session for each command, from its audio to its transcript."""
 
-import asyncio
-
 from api.http.errors import to_api_error
 from api.services import SpeechServices
 from api.sockets.kernel import close_codes
@@ -9,7 +7,7 @@ from api.sockets.kernel.audio_input import AudioInput
 from api.sockets.kernel.conversation import ClientFault
 from api.sockets.kernel.session import SocketSession
 from api.sockets.stt.conversation import transcript_events
-from api.wyoming.events import AudioSamples, Transcribe
+from api.wyoming.events import WyomingEvent
 from api.wyoming.framing import wyoming_error, wyoming_event
 from models.errors import EngineError
 from pipelines.stt.decoding import SessionOptions
@@ -20,17 +18,6 @@ from pipelines.stt.session import LiveSession
 INTERIM_MS = 1000  # between the interims whose certain words are streamed
 
 
-async def open_command(
-    session: SocketSession, speech: SpeechServices, asked: Transcribe
-) -> "SpokenCommand":
-    """Listens from now on. Raises an error of CODED for an unknown recogniser or language."""
-    if asked.name:
-        await speech.openai.check_transcriber(asked.name)
-    codes = (asked.language,) if asked.language else ()
-    languages = await speech.live_transcription.engine_languages(codes) if codes else ()
-    return SpokenCommand(session, speech, asked, languages)
-
-
 class SpokenCommand:
     """The audio of one command, and the transcript of all that is said in it."""
 
@@ -38,7 +25,7 @@ class SpokenCommand:
         self,
         session: SocketSession,
         speech: SpeechServices,
-        asked: Transcribe,
+        asked: WyomingEvent,
         languages: tuple[str, ...],
     ) -> None:
         """`languages` are codes of the engine."""
@@ -51,7 +38,7 @@ class SpokenCommand:
         self._format: tuple[int, int, int] | None = None
         self._finals: list[tuple[str, str]] = []  # each with its language
         self._text = ""  # of the finals
-        self._sent = ""  # the beginning that was streamed
+        self._streamed = ""  # the beginning of the text
         self._next_id = 1  # of the sentence whose text comes next
         self._failure: EngineError | None = None
         options = SessionOptions(
@@ -64,15 +51,14 @@ class SpokenCommand:
         self._live = LiveSession(listening, options, self._emit)
         self._emitting = session.spawn(self._live.run(), "emit transcripts")
         self.ended = session.spawn(self._listen(), "listen")
-        self._expect_audio()
 
-    async def accept(self, samples: AudioSamples, payload: bytes) -> None:
+    async def accept(self, samples: WyomingEvent, payload: bytes) -> None:
         """Raises ClientFault, or InsufficientCredit: then the audio is dropped."""
         given = samples.rate, samples.width, samples.channels
         if self._format not in (None, given):
-            raise ClientFault("audio-chunk: the format is not that of the audio before")
-        self._format = given
-        self._expect_audio()
+            raise ClientFault(f"{samples.type}: the format is not that of the audio before")
+        self._format, seconds = given, self._limits.audio_timeout_s
+        self._session.timeouts.set("audio", seconds, f"no audio came for {seconds:g} seconds")
         await self._input.accept(payload, "linear", *given)
 
     def finish(self) -> None:
@@ -90,10 +76,6 @@ class SpokenCommand:
             meter = self._input.meter
             await meter.settle(*transcript_events(meter, self._finals, self._failure))
 
-    def _expect_audio(self) -> None:
-        seconds = self._limits.audio_timeout_s
-        self._session.timeouts.set("audio", seconds, f"no audio came for {seconds:g} seconds")
-
     async def _listen(self) -> None:
         await self._input.pass_on(self._live)
         await self._live.finish()
@@ -104,17 +86,16 @@ class SpokenCommand:
             self._session.finish(close_codes.INTERNAL)
             return
         language = self._finals[0][1] if self._finals else None
-        if self._streams and not self._sent:
-            await self._session.send(wyoming_event("transcript-start", language=language))
-        await self._session.send(wyoming_event("transcript", text=self._text, language=language))
+        answer = wyoming_event("transcript", text=self._text, language=language)
         if self._streams:
-            await self._session.send(wyoming_event("transcript-stop"))
+            start = b"" if self._streamed else wyoming_event("transcript-start", language=language)
+            answer = start + answer + wyoming_event("transcript-stop")
+        await self._session.send(answer)
 
     async def _emit(self, event: LiveEvent) -> None:
         match event:
             case FailedUtterance():
-                self._failure = event.error
-                self._next_id = event.sentence_id + 1
+                self._failure, self._next_id = event.error, event.sentence_id + 1
                 self._input.meter.forgive(round(event.duration_s * 1000))
             case LiveTranscript() if event.final or event.sentence_id == self._next_id:
                 await self._add(event)
@@ -127,11 +108,8 @@ class SpokenCommand:
             self._text, self._next_id = text, heard.sentence_id + 1
             if said:
                 self._finals.append((said, heard.language))
-        if self._streams and self._failure is None and len(text) > len(self._sent):
-            if not self._sent:
-                begins = wyoming_event("transcript-start", language=heard.language)
-                await self._session.send(begins)
-            await self._session.send(
-                wyoming_event("transcript-chunk", text=text[len(self._sent) :])
-            )
-            self._sent = text
+        if self._streams and self._failure is None and len(text) > len(self._streamed):
+            language, new = heard.language, text[len(self._streamed) :]
+            start = b"" if self._streamed else wyoming_event("transcript-start", language=language)
+            self._streamed = text
+            await self._session.send(start + wyoming_event("transcript-chunk", text=new))

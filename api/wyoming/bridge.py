@@ -1,15 +1,13 @@
-"""Wyoming's TCP connections as WebSockets of ASGI, so that they are admitted, limited, charged,
-counted and drained as all sockets: each is opened with the same API key, and each event is a message.
-"""
+"""Wyoming's TCP connections as WebSockets of ASGI, so that they are admitted, limited, charged and
+drained as all sockets: each is opened with the same API key, and each event is a message."""
 
 import asyncio
 import json
 import logging
 from contextlib import suppress
-from typing import Any
 
 from starlette.applications import Starlette
-from starlette.types import Message
+from starlette.types import Message, Scope
 
 from api.http.middleware import RequestFrame
 from api.services import Services
@@ -20,7 +18,6 @@ from api.wyoming.conversation import WyomingConversation
 from api.wyoming.framing import read_frame, wyoming_error
 from api.wyoming.handle import open_memory
 from pipelines.accounts.authentication import MODEL_SCOPES
-from telemetry.logs import redact_logs
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +30,6 @@ class WyomingBridge:
 
     def __init__(self, services: Services, key: str) -> None:
         """`key` is the API key that all connections use."""
-        redact_logs()
         memory = open_memory()
         route = SocketRoute(
             "wyoming",
@@ -44,13 +40,43 @@ class WyomingBridge:
         self._app = Starlette(routes=socket_routes(PATH, route))
         self._app.state.services = services
         self._app.add_middleware(RequestFrame, admission=services.infrastructure.admission)
-        self._headers = [(b"authorization", f"Bearer {key}".encode())]
+        self._scope: Scope = {
+            "type": "websocket",
+            "path": PATH,
+            "query_string": b"",
+            "headers": [(b"authorization", f"Bearer {key}".encode())],
+            "subprotocols": [],
+            "extensions": {"websocket.http.response": {}},
+        }
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, until its end."""
-        connection = WyomingConnection(reader, writer)
+        """One connection, until its end, or an event whose end is not known."""
+        opening: list[Message] = [{"type": "websocket.connect"}]
+
+        async def receive() -> Message:
+            if opening:
+                return opening.pop()
+            code = close_codes.LOST
+            with suppress(OSError):
+                try:
+                    if frame := await read_frame(reader):
+                        return {"type": "websocket.receive", "bytes": frame}
+                except ClientFault as fault:
+                    writer.write(wyoming_error(fault.message))
+                    code = close_codes.POLICY
+            return {"type": "websocket.disconnect", "code": code}
+
+        async def send(message: Message) -> None:
+            if message["type"] == "websocket.send":
+                writer.write(message["bytes"])
+                await writer.drain()
+            elif message["type"] == "websocket.http.response.body":  # of a refusal
+                refused = json.loads(message["body"])
+                writer.write(wyoming_error(refused["message"], refused["error"]))
+
+        client = writer.get_extra_info("peername")
         try:
-            await self._app(self._scope(writer), connection.receive, connection.send)
+            await self._app({**self._scope, "client": client and client[:2]}, receive, send)
         except Exception:  # one connection must not end the others
             logger.exception("wyoming_connection_failed")
         finally:
@@ -59,54 +85,3 @@ class WyomingBridge:
                 async with asyncio.timeout(CLOSING_S):
                     await writer.wait_closed()
             writer.transport.abort()
-
-    def _scope(self, writer: asyncio.StreamWriter) -> dict[str, Any]:
-        peer = writer.get_extra_info("peername")
-        return {
-            "type": "websocket",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "scheme": "ws",
-            "path": PATH,
-            "root_path": "",
-            "query_string": b"",
-            "headers": self._headers,
-            "client": peer[:2] if peer else None,
-            "server": None,
-            "subprotocols": [],
-            "extensions": {"websocket.http.response": {}},
-        }
-
-
-class WyomingConnection:
-    """The messages of one connection."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._is_open = False
-
-    async def receive(self) -> Message:
-        """The next event. After one whose end is not known the connection ends, with the reason."""
-        if not self._is_open:
-            self._is_open = True
-            return {"type": "websocket.connect"}
-        code = close_codes.LOST
-        try:
-            if frame := await read_frame(self._reader):
-                return {"type": "websocket.receive", "bytes": frame}
-        except ClientFault as fault:
-            self._writer.write(wyoming_error(fault.message))
-            code = close_codes.POLICY
-        except OSError:
-            pass
-        return {"type": "websocket.disconnect", "code": code}
-
-    async def send(self, message: Message) -> None:
-        """Sends an event, or why the connection is refused."""
-        if message["type"] == "websocket.send":
-            self._writer.write(message["bytes"])
-            await self._writer.drain()
-        elif message["type"] == "websocket.http.response.body":
-            refused = json.loads(message["body"])
-            self._writer.write(wyoming_error(refused["message"], refused["error"]))

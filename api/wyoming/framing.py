@@ -1,26 +1,25 @@
 """The framing of the Wyoming protocol (https://github.com/OHF-Voice/wyoming): an event is a line of
-JSON, followed by more JSON and by bytes, both of the lengths that the line names.
+JSON, followed by more JSON and by bytes, both as long as the line says.
 
-The package `wyoming` bounds no length, so these are read here.
+The package `wyoming` bounds no length.
 """
 
 import asyncio
-from typing import Annotated, Any, TypeAlias
+import re
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from api.sockets.kernel.conversation import ClientFault, fault_message, json_text, parse_event
 
-HEADER_BYTES = 1 << 16  # as the reference reads, by the default of asyncio
+HEADER_BYTES = 1 << 16  # as the package reads, by the default of asyncio
 DATA_BYTES = PAYLOAD_BYTES = 1 << 20  # as the messages of all sockets
-STREAMING = (1, 7)  # the version of the protocol's package that brought the streamed answers
-
-EventFields: TypeAlias = dict[str, Any]
-"""The fields of an event, and its `type`."""
+STREAMING = (1, 7)  # the version of the package that brought streamed answers
+_VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})\b")
 
 
 class EventHeader(BaseModel):
-    """The first line of an event, as far as it is needed to find the end of the event."""
+    """The first line of an event, as far as it says where the event ends."""
 
     model_config = ConfigDict(strict=True)
 
@@ -41,42 +40,30 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
     except asyncio.IncompleteReadError:
         return b""
     except asyncio.LimitOverrunError:
-        raise ClientFault(f"the header line has more than {HEADER_BYTES} bytes") from None
+        raise ClientFault(f"header: the line has more than {HEADER_BYTES} bytes") from None
     except ValidationError as error:
         raise ClientFault(fault_message(error, "header")) from None
 
 
-def parse_frame(frame: bytes) -> tuple[EventFields, bytes]:
-    """The fields of an event, those of its header overridden by the others, and its payload.
-
-    Raises ClientFault.
-    """
+def parse_frame(frame: bytes) -> tuple[dict[str, Any], bytes]:
+    """The fields of an event with its `type`, whether the client knows streamed answers as
+    `streams`, and the payload. Raises ClientFault."""
     line, _, rest = frame.partition(b"\n")
     header = parse_event(line)
-    length = header.get("data_length") or 0
-    data = header.get("data") or {}
+    length, data = header.get("data_length") or 0, header.get("data") or {}
     if not isinstance(data, dict) or not isinstance(header.get("type"), str):
         raise ClientFault("header: needs a type, and data only as an object")
     more = parse_event(rest[:length]) if length else {}
-    fields = {**data, **more, "type": header["type"], "streams": _streams(header.get("version"))}
-    return fields, rest[length:]
-
-
-def _streams(version: Any) -> bool:
-    """Whether the client's package knows streamed answers; others may wait for a whole one only."""
-    parts = version.split(".")[:2] if isinstance(version, str) else []
-    numbers = tuple(int(part) for part in parts if part.isascii() and part.isdecimal())
-    return len(numbers) == 2 and numbers >= STREAMING
+    version = _VERSION.match(str(header.get("version")))
+    streams = version is not None and (int(version[1]), int(version[2])) >= STREAMING
+    return {**data, **more, "type": header["type"], "streams": streams}, rest[length:]
 
 
 def wyoming_event(kind: str, payload: bytes = b"", **data: Any) -> bytes:
     """The bytes of an event."""
     body = json_text(data).encode() if data else b""
-    header: EventFields = {"type": kind}
-    if body:
-        header["data_length"] = len(body)
-    if payload:
-        header["payload_length"] = len(payload)
+    lengths = {"data_length": len(body), "payload_length": len(payload)}
+    header = {"type": kind, **{name: length for name, length in lengths.items() if length}}
     return b"".join((json_text(header).encode(), b"\n", body, payload))
 
 

@@ -7,10 +7,10 @@ from api.http.errors import CODED, to_api_error
 from api.services import SpeechServices
 from api.sockets.kernel.conversation import ClientFault
 from api.sockets.kernel.session import SocketSession
-from api.wyoming.events import SpeechOptions, Synthesize, SynthesizeStart, VoiceChoice
+from api.wyoming.events import VoiceChoice, WyomingEvent
 from api.wyoming.framing import wyoming_error, wyoming_event
 from pipelines.audio.encode.formats import open_encoder
-from pipelines.errors import VoiceNotFound
+from pipelines.errors import InvalidRequest, VoiceNotFound
 from pipelines.text.language_names import engine_codes
 from pipelines.text.segmentation import finished
 from pipelines.tts.pipeline import language_of
@@ -26,6 +26,7 @@ from pipelines.tts.session import (
 from pipelines.tts.voices import FALLBACK_LANGUAGE, AvailableVoice
 
 SENTENCE_CHARACTERS = 1000  # of a streamed text; a longer sentence is spoken in parts
+USUAL_RATE = 24_000  # Hz
 STOP, END = wyoming_event("audio-stop"), wyoming_event("synthesize-stopped")
 
 
@@ -35,30 +36,23 @@ class SpeechWire(ContextWire):
     def __init__(self, rate: int) -> None:
         """`rate`, Hz, is that of the samples."""
         self._format = {"rate": rate, "width": 2, "channels": 1}
-        self._has_begun = False
+        self._start = wyoming_event("audio-start", **self._format)
 
     def audio(self, chunk: EncodedChunk) -> bytes:
-        return self._begin() + wyoming_event("audio-chunk", chunk.data, **self._format)
+        start, self._start = self._start, b""
+        return start + wyoming_event("audio-chunk", chunk.data, **self._format)
 
     def rest(self, spoken_s: float) -> None:
         return None
 
     def flushed(self) -> bytes:
-        return self._begin() + STOP
+        return self._start + STOP
 
     def closed(self) -> bytes:
         return b""
 
     def error(self, error: Exception) -> bytes:
-        """With the end of the audio, for which clients wait that ignore errors."""
-        shown = to_api_error(error)
-        return wyoming_error(shown.message, shown.code) + STOP
-
-    def _begin(self) -> bytes:
-        if self._has_begun:
-            return b""
-        self._has_begun = True
-        return wyoming_event("audio-start", **self._format)
+        return failure(error)
 
 
 class StreamEndWire(SpeechWire):
@@ -68,11 +62,17 @@ class StreamEndWire(SpeechWire):
         return END
 
 
+def failure(error: Exception) -> bytes:
+    """With the end of the audio, for which clients wait that ignore errors."""
+    shown = to_api_error(error)
+    return wyoming_error(shown.message, shown.code) + STOP
+
+
 @dataclass(slots=True)
-class StreamedText:
+class GrowingText:
     """A text of which more may come."""
 
-    options: SynthesizeStart
+    options: WyomingEvent
     waiting: str = ""  # the sentence that is not whole yet
     voice: ContextVoice | None = None  # chosen by the first sentence
     has_failed: bool = False
@@ -85,75 +85,51 @@ class SpokenTexts:
         self._session = session
         self._synthesis = speech.synthesis
         self._context: SpeakingContext | None = None
-        self._stream: StreamedText | None = None
+        self._stream: GrowingText | None = None
 
-    async def speak(self, asked: Synthesize) -> None:
-        """Within a stream its text is that of the stream, which is spoken already."""
-        if self._stream is not None:
-            return
+    async def accept(self, event: WyomingEvent) -> None:
+        """A whole text, or the start, a part or the end of a streamed one. Raises ClientFault."""
+        stream = self._stream
+        if event.type == "synthesize":
+            if stream is None and event.text.strip():
+                await self._speak(GrowingText(event, event.text), is_whole=True)
+            elif stream is None:  # else it repeats what is streamed, for older servers
+                await self._session.send(SpeechWire(USUAL_RATE).flushed())
+        elif event.type == "synthesize-start":
+            if stream is not None:
+                raise ClientFault("synthesize-start: the text before has no synthesize-stop")
+            self._stream = GrowingText(event)
+        elif stream is None:
+            raise ClientFault("send synthesize-start first")
+        elif event.type == "synthesize-chunk":
+            stream.waiting += event.text
+            await self._speak(stream)
+        else:
+            self._stream = None
+            await self._speak(stream, is_whole=True)
+            context = self._context
+            if context is None or stream.voice is None or context.is_crowded:
+                await self._session.send(END)
+            else:
+                self._with(stream.voice, StreamEndWire(0)).flush()
+
+    async def _speak(self, text: GrowingText, *, is_whole: bool = False) -> None:
+        """Speaks its whole sentences, and nothing more after a failure."""
         try:
+            ready = len(text.waiting) if is_whole else _ready(text)
+            said, text.waiting = text.waiting[:ready], text.waiting[ready:]
+            if text.has_failed or not said.strip():
+                return
             if self._context is not None and self._context.is_crowded:
                 raise ContextFault("too many texts wait")
-            voice = await self._open(asked, asked.text)
-            context = self._with(voice, SpeechWire(_rate_of(voice.voice)))
-            context.add_text(asked.text)
-            context.flush()
+            text.voice = text.voice or await self._open(text.options, said)
+            context = self._with(text.voice, SpeechWire(_rate_of(text.voice.voice)))
+            context.add_text(said)
+            context.flush_automatically(len(said))
         except (ContextFault, *CODED) as error:
-            await self._fail(error, STOP)
-
-    def begin(self, asked: SynthesizeStart) -> None:
-        """Raises ClientFault."""
-        if self._stream is not None:
-            raise ClientFault("synthesize-start: the text before has no synthesize-stop")
-        self._stream = StreamedText(asked)
-
-    async def add(self, text: str) -> None:
-        """More of the streamed text; whole sentences are spoken at once. Raises ClientFault."""
-        stream = self._current()
-        if not stream.has_failed:
-            stream.waiting += text
-            await self._speak_streamed(stream)
-
-    async def end(self) -> None:
-        """The end of the streamed text. Raises ClientFault."""
-        stream = self._current()
-        self._stream = None
-        if not stream.has_failed:
-            await self._speak_streamed(stream, is_whole=True)
-        if stream.voice is None:
-            await self._session.send(END)
-            return
-        try:
-            self._with(stream.voice, StreamEndWire(0)).flush()
-        except ContextFault as fault:
-            await self._fail(fault, END)
-
-    def _current(self) -> StreamedText:
-        if self._stream is None:
-            raise ClientFault("send synthesize-start first")
-        return self._stream
-
-    async def _speak_streamed(self, stream: StreamedText, *, is_whole: bool = False) -> None:
-        try:
-            ready = _ready(stream, is_whole)
-            text, rest = stream.waiting[:ready], stream.waiting[ready:]
-            if text.strip():
-                stream.waiting = rest
-                stream.voice = stream.voice or await self._open(stream.options, text)
-                context = self._with(stream.voice, SpeechWire(_rate_of(stream.voice.voice)))
-                context.add_text(text)
-                context.flush_automatically(len(text))
-        except (ContextFault, *CODED) as error:
-            stream.has_failed = True
-            await self._fail(error)
-
-    async def _fail(self, error: Exception, then: bytes = b"") -> None:
-        if isinstance(error, ContextFault):
-            frame = wyoming_error(str(error))
-        else:
-            shown = to_api_error(error)
-            frame = wyoming_error(shown.message, shown.code)
-        await self._session.send(frame + then)
+            fault = InvalidRequest(str(error)) if isinstance(error, ContextFault) else error
+            text.has_failed = True
+            await self._session.send(failure(fault))
 
     def _with(self, voice: ContextVoice, wire: SpeechWire) -> SpeakingContext:
         """The context, which speaks the text that is added next with that voice."""
@@ -164,7 +140,7 @@ class SpokenTexts:
             self._context.change_voice(voice, wire)
         return self._context
 
-    async def _open(self, options: SpeechOptions, text: str) -> ContextVoice:
+    async def _open(self, options: WyomingEvent, text: str) -> ContextVoice:
         """Raises an error of CODED."""
         voice = await self._choose(options.voice or VoiceChoice(), text)
         return ContextVoice(
@@ -179,8 +155,8 @@ class SpokenTexts:
     async def _choose(self, wanted: VoiceChoice, text: str) -> AvailableVoice:
         """The voice that is named, or the default one of the language, by default of the text."""
         directory = self._synthesis.pipeline.directory
-        workspace_id = self._session.principal.workspace_id
         if wanted.name:
+            workspace_id = self._session.principal.workspace_id
             return await directory.find_named(wanted.name, workspace_id, "voice")
         offered = await directory.voices()
         if not wanted.language:
@@ -193,18 +169,19 @@ class SpokenTexts:
 
 def _rate_of(voice: AvailableVoice) -> int:
     """Hz of its own audio."""
-    return voice.model.sample_rate or 24_000
+    return voice.model.sample_rate or USUAL_RATE
 
 
-def _ready(stream: StreamedText, is_whole: bool) -> int:
-    """How many characters can be spoken. Raises ContextFault for too many that cannot."""
-    text, takes_ssml = stream.waiting, stream.options.text_format != "text"
-    if len(text) > BUFFER_CHARACTERS:
+def _ready(text: GrowingText) -> int:
+    """How many characters are whole sentences. Raises ContextFault for too long a text."""
+    if text.has_failed:
+        return len(text.waiting)
+    if len(text.waiting) > BUFFER_CHARACTERS:
         raise ContextFault(f"more than {BUFFER_CHARACTERS} characters wait")
-    if is_whole or (takes_ssml and is_ssml(text)):  # a document is spoken as a whole
-        return len(text) if is_whole else 0
-    language = stream.voice.voice.voice.language if stream.voice else FALLBACK_LANGUAGE
-    ready = finished(text, language)
-    if len(text) - ready > SENTENCE_CHARACTERS:
-        ready = text.rfind(" ") + 1 or len(text)
+    if text.options.text_format != "text" and is_ssml(text.waiting):  # spoken as a whole
+        return 0
+    language = text.voice.voice.voice.language if text.voice else FALLBACK_LANGUAGE
+    ready = finished(text.waiting, language)
+    if len(text.waiting) - ready > SENTENCE_CHARACTERS:
+        ready = text.waiting.rfind(" ") + 1 or len(text.waiting)
     return ready

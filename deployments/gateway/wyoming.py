@@ -1,5 +1,4 @@
-"""The deployment of the Wyoming protocol, for Home Assistant: the services of a gateway behind a TCP
-port of their own."""
+"""The deployment of Home Assistant's Wyoming protocol: a gateway's services behind a TCP port."""
 
 import asyncio
 import logging

@@ -86,11 +86,6 @@ def parse_tagged(text: str, tag: str, names: Sequence[str], messages: TypeAdapte
     value = parse_event(text)
     if value.get(tag) not in names:
         raise ClientFault(f"{tag}: must be one of {', '.join(names)}")
-    return check_tagged(value, messages)
-
-
-def check_tagged(value: dict[str, Any], messages: TypeAdapter[T]) -> T:
-    """The message of an object whose tag is known. Raises ClientFault, as `parse_tagged`."""
     try:
         return messages.validate_python(value)
     except ValidationError as error:

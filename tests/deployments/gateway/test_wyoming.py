@@ -1,4 +1,4 @@
-"""The deployment of Wyoming: where it is added, what it refuses, how it ends, and its announcement."""
+"""The deployment of Wyoming: what adds it, what it refuses, how it ends, and its announcement."""
 
 import asyncio
 import os
