@@ -1,5 +1,4 @@
-"""The events of Wyoming's clients that have a meaning here. Others are ignored, as the protocol wants
-it, and so are other fields."""
+"""The events of clients that have a meaning here; others are ignored, as the protocol wants it."""
 
 from typing import Annotated, Any, Literal
 

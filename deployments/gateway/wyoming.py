@@ -73,13 +73,16 @@ class WyomingListener:
 
     async def announce(self) -> None:
         """By multicast DNS, so that Home Assistant finds it; a network without it is no failure."""
-        from zeroconf import get_all_addresses
+        from ifaddr import get_adapters
         from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
         host, port = self.address
         addresses = [host]
         if listens_everywhere(host):
-            addresses = [one for one in get_all_addresses() if not is_loopback(one)]
+            found = [
+                str(one.ip) for adapter in get_adapters() for one in adapter.ips if one.is_IPv4
+            ]
+            addresses = [one for one in found if not is_loopback(one)]
         name = f"{BRAND} on {socket.gethostname().partition('.')[0][:40]}.{SERVICE_TYPE}"
         info = AsyncServiceInfo(SERVICE_TYPE, name, port, parsed_addresses=addresses)
         try:
