@@ -59,7 +59,7 @@ def parse_frame(frame: bytes) -> tuple[dict[str, Any], bytes]:
     return {**data, **more, "type": header["type"], "streams": streams}, rest[length:]
 
 
-def wyoming_event(kind: str, payload: bytes = b"", **data: Any) -> bytes:
+def wyoming_event(kind: str, payload: bytes = b"", /, **data: Any) -> bytes:
     """The bytes of an event."""
     body = json_text(data).encode() if data else b""
     lengths = {"data_length": len(body), "payload_length": len(payload)}

@@ -5,20 +5,26 @@ import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from api.services import Services
 from configs.environment import SettingsError
-from configs.settings import PROJECT_DIR, Settings, WyomingSettings
+from configs.load import CONFIGS_DIR
+from configs.settings import PROJECT_DIR, Settings, WyomingSettings, load_settings
 from deployments.agreement import check_wyoming_key
 from deployments.cluster import first_stage, read_config
 from deployments.config_check import application_problems, option_problems
 from deployments.gateway.wyoming import SERVICE_TYPE, WyomingListener
+from deployments.main import prepare_database
 from pipelines.audio.decode.decoder import AudioDecoder
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
+from tests.deployments.conftest import TestCluster
 from tests.patience import PATIENCE_S
+from tests.servers import free_port
 
 
 @pytest.fixture
@@ -92,6 +98,43 @@ async def test_a_listener_that_stops_ends_its_connections_with_the_reason(
     assert not listener.serving
     with pytest.raises(OSError):
         await asyncio.open_connection(*listener.address)
+
+
+def app(folder: Path, **environment: str) -> dict[str, Any]:
+    """The application as it is deployed, with environment variables of its own."""
+    made: dict[str, Any] = yaml.safe_load((CONFIGS_DIR / "serve_wyoming.yaml").read_text())
+    variables = {"ANTIPHON_DATA": str(folder), **environment}
+    made["deployments"][0]["ray_actor_options"]["runtime_env"] = {"env_vars": variables}
+    return made
+
+
+@pytest.mark.ray
+@pytest.mark.asyncio(loop_scope="session")
+async def test_the_deployment_speaks_at_its_port(
+    ray_cluster: TestCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
+    key, port = await prepare_database(load_settings()), free_port()
+    assert key is not None
+    wyoming = app(tmp_path, WYOMING_PORT=str(port), WYOMING_KEY=key)
+    async with ray_cluster.with_app(wyoming), asyncio.timeout(PATIENCE_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b'{"type": "synthesize", "data": {"text": "One two three."}}\n')
+        assert b'"audio-start"' in await reader.readline()
+        writer.close()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.asyncio(loop_scope="session")
+async def test_the_deployment_does_not_start_without_its_settings(
+    ray_cluster: TestCluster, tmp_path: Path
+) -> None:
+    ray_cluster.extra_apps = [app(tmp_path)]
+    with pytest.raises(AssertionError, match="needs WYOMING_PORT and WYOMING_KEY"):
+        await asyncio.to_thread(ray_cluster.deploy)
+    ray_cluster.extra_apps = []
+    await asyncio.to_thread(ray_cluster.deploy)
 
 
 @pytest.mark.skipif(not os.path.exists("/sys/class/net/lo"), reason="needs Linux")
