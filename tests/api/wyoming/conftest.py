@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from api.services import Services
 from deployments.gateway.wyoming import WyomingListener
@@ -19,7 +20,7 @@ from tests.api.money import Books
 from tests.api.replaced import with_listening
 from tests.api.sockets.conftest import upgrade
 from tests.patience import PATIENCE_S
-from tests.pipelines.stt.listening_doubles import FakeTranscriber
+from tests.pipelines.stt.listening_doubles import FakeTranscriber, transcript
 
 Event = tuple[str, dict[str, Any], bytes]
 
@@ -76,6 +77,7 @@ class Home:
     services: Services
     listener: WyomingListener
     books: Books
+    heard: FakeTranscriber
 
     @asynccontextmanager
     async def client(self, version: str | None = "1.10.2") -> AsyncIterator[WyomingClient]:
@@ -86,6 +88,12 @@ class Home:
             finally:
                 writer.close()
 
+    async def units(self, service: str) -> int:
+        """All that was charged for, after all connections."""
+        await self.until_empty()
+        entries = [one for one in await self.books.entries() if one.kind == "capture"]
+        return sum(one.units for one in entries if one.service == service)
+
     async def until_empty(self) -> None:
         """Waits until no session is open."""
         async with asyncio.timeout(PATIENCE_S):
@@ -94,7 +102,20 @@ class Home:
 
 
 @asynccontextmanager
-async def serve(services: Services) -> AsyncIterator[Home]:
+async def serve(folder: Path) -> AsyncIterator[Home]:
+    """Transcribes with a fake, speaks tones and echoes."""
+    heard = FakeTranscriber()
+    async with AudioDecoder() as decoder:
+        services = with_listening(local_services(local_settings(folder), decoder), heard)
+        try:
+            async with listening(services, heard) as running:
+                yield running
+        finally:
+            services.infrastructure.database.close()
+
+
+@asynccontextmanager
+async def listening(services: Services, heard: FakeTranscriber) -> AsyncIterator[Home]:
     key = await services.platform.accounts.ensure_first_workspace()
     assert key is not None
     await services.infrastructure.database.run(upgrade)
@@ -102,28 +123,40 @@ async def serve(services: Services) -> AsyncIterator[Home]:
     listener = WyomingListener(services, "127.0.0.1", 0, key)
     await listener.start()
     try:
-        yield Home(services, listener, Books(services, principal.workspace_id, principal.key_id))
+        books = Books(services, principal.workspace_id, principal.key_id)
+        yield Home(services, listener, books, heard)
     finally:
         await listener.stop(services.infrastructure.sockets.drain(0, 1001, "the test is over"))
         await services.platform.billing.wait_for_settlements()
 
 
-@pytest.fixture
-def heard() -> FakeTranscriber:
-    return FakeTranscriber()
-
-
-@pytest.fixture
-async def plain(tmp_path: Path) -> AsyncIterator[Services]:
-    """Services before a test replaces some of them."""
-    async with AudioDecoder() as decoder:
-        built = local_services(local_settings(tmp_path), decoder)
-        yield built
-        built.infrastructure.database.close()
-
-
-@pytest.fixture
-async def home(plain: Services, heard: FakeTranscriber) -> AsyncIterator[Home]:
-    """Transcribes with `heard`, speaks tones and echoes."""
-    async with serve(with_listening(plain, heard)) as running:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Home]:
+    """One for the tests of a module, which put back what they change."""
+    async with serve(tmp_path_factory.mktemp("wyoming")) as running:
         yield running
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def own_home(tmp_path: Path) -> AsyncIterator[Home]:
+    """One for a test that leaves it useless."""
+    async with serve(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def heard(home: Home) -> FakeTranscriber:
+    """The recogniser, as if it had heard nothing yet."""
+    home.heard.requests.clear()
+    home.heard.errors.clear()
+    home.heard.answer = transcript
+    return home.heard
+
+
+@asynccontextmanager
+async def without_credit(home: Home) -> AsyncIterator[None]:
+    await home.until_empty()
+    await home.books.set_credit(0)
+    yield
+    await home.until_empty()
+    await home.books.set_credit(10**9)

@@ -8,8 +8,10 @@ import pytest
 from models.audio import Pcm, float_to_pcm16, resample
 from models.errors import EngineLost
 from models.stt.base import Transcript, TranscriptionRequest
-from tests.api.wyoming.conftest import Home, WyomingClient
+from tests.api.wyoming.conftest import Home, WyomingClient, without_credit
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet, transcript
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SIXTEEN: dict[str, Any] = {"rate": 16_000, "width": 2, "channels": 1}
 
@@ -27,15 +29,17 @@ async def say(client: WyomingClient, *pieces: Pcm, **asked: Any) -> None:
 async def test_a_command_is_transcribed_and_charged_for_its_seconds(
     home: Home, heard: FakeTranscriber
 ) -> None:
+    before = await home.units("stt")
     async with home.client(version=None) as client:
         await say(client, loud(1.0), quiet(0.6), language="de-DE")
         assert await client.receive() == ("transcript", {"text": "text 0", "language": "de"}, b"")
     assert heard.requests[0].language == "de"
-    units, _ = await home.books.charged("stt")
-    assert units == 1600
+    assert await home.units("stt") - before == 1600
 
 
-async def test_all_utterances_of_a_command_are_one_transcript(home: Home) -> None:
+async def test_all_utterances_of_a_command_are_one_transcript(
+    home: Home, heard: FakeTranscriber
+) -> None:
     async with home.client(version=None) as client:
         await say(client, loud(0.6), quiet(1.2), loud(0.6))
         ((_, data, _),) = await client.until("transcript")
@@ -79,13 +83,16 @@ async def test_silence_is_an_empty_transcript(home: Home) -> None:
     assert events[1][1] == empty
 
 
-async def test_a_connection_transcribes_one_command_after_another(home: Home) -> None:
+async def test_a_connection_transcribes_one_command_after_another(
+    home: Home, heard: FakeTranscriber
+) -> None:
+    before = await home.units("stt")
     async with home.client(version=None) as client:
         await say(client, loud(0.5))
         await say(client, loud(0.5), language="en")
         texts = [(await client.until("transcript"))[0][1] for _ in range(2)]
     assert [one["text"] for one in texts] == ["text 0", "text 1"]
-    assert len([entry for entry in await home.books.entries() if entry.kind == "capture"]) == 2
+    assert await home.units("stt") - before == 1000
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 4])
@@ -98,6 +105,7 @@ async def test_audio_of_any_width_rate_and_number_of_channels_is_the_same_sound(
     mixed = np.repeat(samples[:, None], channels, axis=1).reshape(-1)
     data = mixed.view(np.uint8).reshape(-1, 8)[:, :width].tobytes()
     shape = {"rate": rate, "width": width, "channels": channels}
+    before = await home.units("stt")
     async with home.client(version=None) as client:
         await client.send("audio-start", **shape)
         for start in range(0, len(data), 40_001):  # amid samples
@@ -108,8 +116,7 @@ async def test_audio_of_any_width_rate_and_number_of_channels_is_the_same_sound(
     pcm = heard.requests[-1].pcm
     middle = pcm[len(pcm) // 3 : len(pcm) // 2]
     assert abs(float(np.median(middle)) - 0.5) < 0.02
-    units, _ = await home.books.charged("stt")
-    assert units == pytest.approx(1400, abs=1)
+    assert await home.units("stt") - before == pytest.approx(1400, abs=1)
 
 
 @pytest.mark.parametrize(
@@ -129,19 +136,18 @@ async def test_an_unknown_language_or_model_ends_the_connection_with_the_reason(
 async def test_a_command_of_which_a_part_failed_has_no_transcript_and_its_part_costs_nothing(
     home: Home, heard: FakeTranscriber
 ) -> None:
+    before = await home.units("stt")
     heard.errors = [EngineLost("the replica died")] * 2
     async with home.client() as client:
         await say(client, loud(0.6))
         events = await client.until_end()
     assert [kind for kind, _, _ in events] == ["error"]
     assert events[0][1]["code"] == "unavailable"
-    units, _ = await home.books.charged("stt")
-    assert units == 0
+    assert await home.units("stt") == before
 
 
 async def test_audio_beyond_the_credit_ends_the_connection_with_the_reason(home: Home) -> None:
-    await home.books.set_credit(0)
-    async with home.client() as client:
+    async with without_credit(home), home.client() as client:
         await client.send("audio-chunk", float_to_pcm16(loud(0.5)), **SIXTEEN)
         ((kind, data, _),) = await client.until_end()
     assert (kind, data["code"]) == ("error", "insufficient_credit")
@@ -188,10 +194,9 @@ async def test_words_to_expect_reach_the_recogniser(home: Home, heard: FakeTrans
 
 
 async def test_a_client_that_leaves_amid_a_command_pays_for_what_was_heard(home: Home) -> None:
+    before = await home.units("stt")
     async with home.client() as client:
         await client.send("audio-chunk", float_to_pcm16(loud(2.0)), **SIXTEEN)
         await client.send("ping")
         await client.until("pong")
-    await home.until_empty()
-    units, _ = await home.books.charged("stt")
-    assert units == 2000
+    assert await home.units("stt") - before == 2000

@@ -2,7 +2,9 @@
 
 import pytest
 
-from tests.api.wyoming.conftest import Home
+from tests.api.wyoming.conftest import Home, without_credit
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_a_sentence_is_answered_as_a_whole(home: Home) -> None:
@@ -11,8 +13,7 @@ async def test_a_sentence_is_answered_as_a_whole(home: Home) -> None:
         event = await client.receive()
     assert event is not None and event[0] == "handled"
     assert "turn on the light" in event[1]["text"]
-    units, _ = await home.books.charged("chat")
-    assert units > 0
+    assert await home.units("chat") > 0
 
 
 async def test_the_pieces_of_a_streamed_answer_are_the_whole_one(home: Home) -> None:
@@ -28,21 +29,20 @@ async def test_the_pieces_of_a_streamed_answer_are_the_whole_one(home: Home) -> 
 
 async def test_a_conversation_goes_on_over_connections_and_is_not_stored(home: Home) -> None:
     used = []
-    for conversation in ("c1", "c1", "c2"):
+    for conversation in ("k1", "k1", "k2"):
+        before = await home.units("chat")
         async with home.client(version=None) as client:
             context = {"conversation_id": conversation, "device_id": "kitchen"}
             await client.send("transcript", text="one two three", context=context)
             await client.until("handled")
-        entries = [one for one in await home.books.entries() if one.kind == "capture"]
-        used.append(entries[-1].units)
+        used.append(await home.units("chat") - before)
     assert used[1] > used[0] == used[2]  # the prompt has the earlier turn
     history = home.services.chat.history
     assert await history.page(home.books.workspace_id, 1, 10) == ([], 0)
 
 
 async def test_without_credit_the_sentence_is_not_handled(home: Home) -> None:
-    await home.books.set_credit(0)
-    async with home.client() as client:
+    async with without_credit(home), home.client() as client:
         await client.send("transcript", text="turn on the light")
         event = await client.receive()
     assert event is not None and event[0] == "not-handled" and "credit" in event[1]["text"]

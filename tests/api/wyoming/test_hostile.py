@@ -11,6 +11,8 @@ import pytest
 from tests.api.wyoming.conftest import Event, Home, WyomingClient
 from tests.plans import raise_plans
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 LINE = b'{"type": "ping"}\n'
 
 
@@ -164,14 +166,19 @@ async def test_connections_beyond_the_plan_are_refused_with_the_reason(home: Hom
         async with home.client() as client:
             ((kind, data, _),) = await client.until_end()
     assert (kind, data["code"]) == ("error", "concurrency_limit")
+    await home.until_empty()
+    raise_plans(home.services.infrastructure.settings.database_url)
+    home.services.platform.accounts.authenticator.forget_workspace(home.books.workspace_id)
 
 
 async def test_a_connection_that_says_nothing_is_ended(home: Home) -> None:
     sockets = home.services.infrastructure.sockets
-    sockets.limits = sockets.limits.model_copy(update={"idle_s": 0.2})
+    limits = sockets.limits
+    sockets.limits = limits.model_copy(update={"idle_s": 0.2})
     async with home.client() as client:
         client.writer.write(b'{"type": "ping", "payload_length": 1000}\n')  # and no payload
         (event,) = await client.until_end()
+    sockets.limits = limits
     assert event[0] == "error" and "no message came" in event[1]["text"]
 
 
@@ -191,7 +198,8 @@ async def test_a_flood_of_events_ends_the_connection(home: Home) -> None:
         await flooding
 
 
-async def test_a_key_that_is_revoked_ends_the_connections(home: Home) -> None:
+async def test_a_key_that_is_revoked_ends_the_connections(own_home: Home) -> None:
+    home = own_home
     accounts = home.services.platform.accounts
     async with home.client() as client:
         assert await still_answers(client)

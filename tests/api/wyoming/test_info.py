@@ -1,7 +1,10 @@
 """What the service says of itself to Wyoming's clients."""
 
-from api.services import Services
-from tests.api.wyoming.conftest import Home, serve
+import pytest
+
+from tests.api.wyoming.conftest import Home
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_the_description_has_every_model_and_voice(home: Home) -> None:
@@ -30,11 +33,11 @@ async def test_the_description_has_every_model_and_voice(home: Home) -> None:
     assert "en" in asr["models"][0]["languages"]
 
 
-async def test_programs_without_a_model_are_not_offered(plain: Services) -> None:
-    speakers = plain.speech.synthesis.pipeline.directory._models
+async def test_programs_without_a_model_are_not_offered(own_home: Home) -> None:
+    speakers = own_home.services.speech.synthesis.pipeline.directory._models
     assert isinstance(speakers, dict)
     speakers.clear()
-    async with serve(plain) as home, home.client() as client:
+    async with own_home.client() as client:
         await client.send("describe")
         event = await client.receive()
     assert event is not None and event[1]["tts"] == [] and event[1]["asr"]

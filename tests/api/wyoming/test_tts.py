@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.api.wyoming.conftest import Event, Home, WyomingClient
+from tests.api.wyoming.conftest import Event, Home, WyomingClient, without_credit
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CHARACTER_S = 0.06  # of the tone engine
 RATE = 24_000
@@ -23,6 +25,7 @@ def kinds(events: list[Event]) -> list[str]:
 
 
 async def test_a_text_is_audio_between_its_start_and_its_stop(home: Home) -> None:
+    before = await home.units("tts")
     async with home.client(version=None) as client:
         await client.send("synthesize", text=TEXT)
         events = await client.until("audio-stop")
@@ -30,8 +33,7 @@ async def test_a_text_is_audio_between_its_start_and_its_stop(home: Home) -> Non
     shape = {"rate": RATE, "width": 2, "channels": 1}
     assert all(data == shape for kind, data, _ in events if kind != "audio-stop")
     assert seconds(events) == pytest.approx(len(TEXT) * CHARACTER_S, rel=0.4)
-    units, _ = await home.books.charged("tts")
-    assert units == len(TEXT)
+    assert await home.units("tts") - before == len(TEXT)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +69,7 @@ async def test_a_text_that_cannot_be_spoken_is_an_error_and_the_end_of_its_audio
     home: Home, body: dict[str, Any], code: str | None
 ) -> None:
     """Some versions of Home Assistant ignore errors, and wait for the end."""
+    before = await home.units("tts")
     async with home.client() as client:
         await client.send("synthesize", **body)
         events = await client.until("audio-stop")
@@ -74,8 +77,7 @@ async def test_a_text_that_cannot_be_spoken_is_an_error_and_the_end_of_its_audio
         assert events[0][1]["text"] and (code is None or events[0][1]["code"] == code)
         await client.send("synthesize", text=TEXT)
         assert seconds(await client.until("audio-stop")) > 0.5
-    units, _ = await home.books.charged("tts")
-    assert units == len(TEXT)
+    assert await home.units("tts") - before == len(TEXT)
 
 
 async def test_a_text_of_nothing_to_speak_is_silence(home: Home) -> None:
@@ -112,6 +114,7 @@ async def stream(client: WyomingClient, text: str, **options: Any) -> None:
 
 
 async def test_a_streamed_text_is_spoken_once_and_ends_with_its_end(home: Home) -> None:
+    before = await home.units("tts")
     async with home.client() as client:
         await stream(client, TEXT * 4, voice={"name": "Alto"})
         events = await client.until("synthesize-stopped")
@@ -119,8 +122,7 @@ async def test_a_streamed_text_is_spoken_once_and_ends_with_its_end(home: Home) 
         assert kinds(await client.until("pong")) == ["pong"]
     assert kinds(events)[-2:] == ["audio-stop", "synthesize-stopped"]
     assert seconds(events) == pytest.approx(len(TEXT) * 4 * CHARACTER_S, rel=0.4)
-    units, _ = await home.books.charged("tts")
-    assert units == pytest.approx(len(TEXT) * 4, abs=2)
+    assert await home.units("tts") - before == pytest.approx(len(TEXT) * 4, abs=2)
 
 
 async def test_speech_begins_while_the_text_is_still_written(home: Home) -> None:
@@ -181,8 +183,7 @@ async def test_a_part_of_a_text_without_its_start_is_an_error(home: Home, kind: 
 
 
 async def test_speech_without_credit_is_an_error_in_each_manner(home: Home) -> None:
-    await home.books.set_credit(0)
-    async with home.client() as client:
+    async with without_credit(home), home.client() as client:
         await client.send("synthesize", text=TEXT)
         assert kinds(await client.until("audio-stop")) == ["error", "audio-stop"]
         await stream(client, TEXT * 2)
@@ -191,21 +192,21 @@ async def test_speech_without_credit_is_an_error_in_each_manner(home: Home) -> N
 
 
 async def test_a_client_that_leaves_amid_speech_stops_it(home: Home) -> None:
+    before = await home.units("tts")
     async with home.client() as client:
         await client.send("synthesize", text=TEXT * 100)
         await client.until("audio-chunk")
-    await home.until_empty()
-    units, _ = await home.books.charged("tts")
-    assert 0 < units < len(TEXT) * 100
+    assert 0 < await home.units("tts") - before < len(TEXT) * 100
 
 
 async def test_a_client_that_does_not_read_pauses_the_work_and_is_left(home: Home) -> None:
-    limits = home.services.infrastructure.sockets.limits
-    home.services.infrastructure.sockets.limits = limits.model_copy(update={"send_timeout_s": 0.5})
+    sockets, before = home.services.infrastructure.sockets, await home.units("tts")
+    limits = sockets.limits
+    sockets.limits = limits.model_copy(update={"send_timeout_s": 0.5})
     async with home.client() as client:
         for _ in range(4):
             await client.send("synthesize", text=TEXT * 2000)
         await asyncio.sleep(0.1)
         await home.until_empty()
-    units, _ = await home.books.charged("tts")
-    assert units < len(TEXT) * 8000
+    sockets.limits = limits
+    assert await home.units("tts") - before < len(TEXT) * 8000

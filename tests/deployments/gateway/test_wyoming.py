@@ -22,6 +22,7 @@ from deployments.main import prepare_database
 from pipelines.audio.decode.decoder import AudioDecoder
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
+from tests.api.wyoming.conftest import WyomingClient
 from tests.deployments.conftest import TestCluster
 from tests.patience import PATIENCE_S
 from tests.servers import free_port
@@ -118,10 +119,14 @@ async def test_the_deployment_speaks_at_its_port(
     assert key is not None
     wyoming = app(tmp_path, WYOMING_PORT=str(port), WYOMING_KEY=key)
     async with ray_cluster.with_app(wyoming), asyncio.timeout(PATIENCE_S):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b'{"type": "synthesize", "data": {"text": "One two three."}}\n')
-        assert b'"audio-start"' in await reader.readline()
-        writer.close()
+        client = WyomingClient(*await asyncio.open_connection("127.0.0.1", port), None)
+        while True:  # the replica has to learn of the models
+            await client.send("synthesize", text="One two three.")
+            if (events := await client.until("audio-stop"))[0][0] == "audio-start":
+                break
+            assert events[0][1]["code"] == "unavailable"
+            await asyncio.sleep(0.2)
+        client.writer.close()
 
 
 @pytest.mark.ray
