@@ -88,6 +88,7 @@ async def test_a_listener_that_stops_ends_its_connections_with_the_reason(
     listener = WyomingListener(services, "127.0.0.1", 0, key)
     await listener.start()
     assert listener.serving
+    address = listener.address
     async with asyncio.timeout(PATIENCE_S):
         reader, writer = await asyncio.open_connection(*listener.address)
         writer.write(b'{"type": "ping"}\n')
@@ -97,8 +98,8 @@ async def test_a_listener_that_stops_ends_its_connections_with_the_reason(
         assert b"the service is stopping" in await reader.read()
         writer.close()
     assert not listener.serving
-    with pytest.raises(OSError):
-        await asyncio.open_connection(*listener.address)
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(*address)
 
 
 def app(folder: Path, **environment: str) -> dict[str, Any]:
