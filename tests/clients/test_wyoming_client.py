@@ -11,6 +11,7 @@ from configs.settings import BRAND
 from deployments.gateway.wyoming import WyomingListener
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
+from tests.api.replaced import with_listening
 from tests.clients.registry_clients import RegistryClients
 
 SPOKEN_S = 73 * 0.06  # by the tone engine
@@ -19,7 +20,8 @@ SPOKEN_S = 73 * 0.06  # by the tone engine
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[tuple[str, int]]:
     """Of a listener in a thread."""
-    services = local_services(local_settings(tmp_path))
+    plain = local_services(local_settings(tmp_path))
+    services = with_listening(plain, plain.speech.live_transcription.transcriber)
     key = asyncio.run(services.platform.accounts.ensure_first_workspace())
     assert key is not None
     listener = WyomingListener(services, "127.0.0.1", 0, key)

@@ -35,7 +35,7 @@ class WyomingClient:
         self.writer = writer
         self._version = version
 
-    async def send(self, kind: str, payload: bytes = b"", **data: Any) -> None:
+    async def send(self, kind: str, payload: bytes = b"", /, **data: Any) -> None:
         """As the package writes events."""
         body = json.dumps(data, ensure_ascii=False).encode() if data else b""
         header = {"type": kind, "version": self._version, "data_length": len(body)}
