@@ -58,6 +58,13 @@ def cluster_address() -> tuple[str, int] | None:
     )
 
 
+def wyoming_address() -> tuple[str, int] | None:
+    """WYOMING_HOST and WYOMING_PORT; None where the port is 0 or not set."""
+    if (os.environ.get("WYOMING_PORT") or "0") == "0":
+        return None
+    return host("WYOMING_HOST"), port("WYOMING_PORT", 0)
+
+
 def networks(name: str) -> tuple[IPv4Network | IPv6Network, ...]:
     """Networks or addresses, separated by commas."""
     texts = filter(None, map(str.strip, os.environ.get(name, "").split(",")))
@@ -220,6 +227,9 @@ def check_ports(host: str, number: int) -> None:
     addresses = [(f"HOST and PORT are {host!r} and {number}", host, number)]
     if (gcs := cluster_address()) is not None:  # Ray's GCS listens on all interfaces
         addresses.append((f"CLUSTER_ADDRESS has port {gcs[1]}", "0.0.0.0", gcs[1]))
+    if (wyoming := wyoming_address()) is not None:
+        what = f"WYOMING_HOST and WYOMING_PORT are {wyoming[0]!r} and {wyoming[1]}"
+        addresses.append((what, *wyoming))
     dashboard = port("RAY_DASHBOARD_PORT", DASHBOARD_PORT)
     where = gcs[0] if gcs else "127.0.0.1"
     addresses.append((f"RAY_DASHBOARD_PORT is {dashboard}", where, dashboard))

@@ -64,6 +64,16 @@ class PlanWebhook:
     secret: str = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class WyomingSettings:
+    """Where Home Assistant's protocol is served, and the API key that all its connections use."""
+
+    host: str
+    port: int
+    key: str = field(repr=False)
+    announces: bool  # by multicast DNS
+
+
 WatermarkOf = Literal["off", "clones", "all"]
 """Which speech gets an inaudible watermark."""
 
@@ -91,6 +101,7 @@ class Settings:
     sign_up: SignUpPolicy = "open"
     plan_changes: PlanChanges = "self"
     plan_webhook: PlanWebhook | None = None  # where plan_changes is webhook
+    wyoming: WyomingSettings | None = None  # None: not served
     cors_origins: tuple[str, ...] = ()  # of pages elsewhere that may call the API; "*": of all
 
 
@@ -162,6 +173,7 @@ def load_settings(*, new: bool = True) -> Settings:
         require_consent=environment.choice("REQUIRE_CONSENT", get_args(ConsentNeeded), "off"),
         metrics_token=environment.token("METRICS_TOKEN"),
         operator_token=environment.token("OPERATOR_TOKEN", 32),
+        wyoming=_wyoming(),
         cors_origins=environment.origins("CORS_ORIGINS"),
         sign_up=environment.choice(
             "SIGN_UP", get_args(SignUpPolicy), "open" if is_local else "closed"
@@ -169,6 +181,21 @@ def load_settings(*, new: bool = True) -> Settings:
         plan_changes=plan_changes,
         plan_webhook=_plan_webhook() if plan_changes == "webhook" else None,
     )
+
+
+def _wyoming() -> WyomingSettings | None:
+    address, key = environment.wyoming_address(), environment.token("WYOMING_KEY")
+    announces = environment.choice("WYOMING_ZEROCONF", ("off", "on"), "off") == "on"
+    if address is None:
+        return None
+    if key is None:
+        raise SettingsError(
+            "WYOMING_PORT needs WYOMING_KEY, the API key that pays for all connections: the "
+            "protocol has no authentication of its own"
+        )
+    if announces and environment.is_loopback(address[0]):
+        raise SettingsError("WYOMING_ZEROCONF=on needs a WYOMING_HOST that others can reach")
+    return WyomingSettings(*address, key, announces)
 
 
 def _plan_webhook() -> PlanWebhook:

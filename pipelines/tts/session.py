@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -20,7 +20,9 @@ from pipelines.tts.shaping import StreamEnhancer, TimedWord
 from pipelines.tts.voices import AvailableVoice
 from telemetry import tracing
 
-Send = Callable[[str], Awaitable[None]]
+Frame: TypeAlias = str | bytes
+"""A message of a socket: JSON, or the bytes of a protocol that has others."""
+Send = Callable[[Frame], Awaitable[None]]
 
 MAX_CONTEXTS = 5  # open at once in one session
 REMEMBERED_IDS = 100  # of closed contexts, so that errors can name them
@@ -178,24 +180,24 @@ class ContextVoice:
 
 
 class ContextWire(Protocol):
-    """Writes the events of one context for a protocol, as JSON."""
+    """Writes the events of one context for a protocol."""
 
-    def audio(self, chunk: EncodedChunk) -> str:
+    def audio(self, chunk: EncodedChunk) -> Frame:
         """A chunk of speech."""
 
-    def rest(self, spoken_s: float) -> str | None:
+    def rest(self, spoken_s: float) -> Frame | None:
         """The words held back until the end of a flush, which may have failed.
 
         `spoken_s` is the length of all audio of the context's voice.
         """
 
-    def flushed(self) -> str:
+    def flushed(self) -> Frame:
         """A flush succeeded."""
 
-    def closed(self) -> str:
+    def closed(self) -> Frame:
         """The last event of the context."""
 
-    def error(self, error: Exception) -> str:
+    def error(self, error: Exception) -> Frame:
         """A flush failed; the context stays open."""
 
 

@@ -11,9 +11,10 @@ from configs.schema.transcription import ListeningLimits
 from db.errors import DatabaseError
 from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
-from pipelines.audio.decode.stream import LiveAudio, LiveEncoding, LiveSampleRate
+from pipelines.audio.decode.stream import LiveAudio, LiveEncoding
 from pipelines.billing.audio_meter import AudioMeter
 from pipelines.billing.billing import Billing
+from pipelines.stt.session import LiveSession
 
 # Reading stops for at most so long: pongs are not read either, and time out at 10.
 PUSH_BACK_S = 8.0
@@ -79,12 +80,17 @@ class AudioInput:
         return float(self._audio.received_s)
 
     async def accept(
-        self, data: bytes, encoding: LiveEncoding, sample_rate: LiveSampleRate
+        self,
+        data: bytes,
+        encoding: LiveEncoding,
+        sample_rate: int,
+        width: int = 2,
+        channels: int = 1,
     ) -> None:
         """Waits while the inbox is full. Ends the session of a client that is too fast, and when
         the service cannot keep up. Raises InsufficientCredit: then the audio is dropped."""
         before_s = self._audio.received_s
-        pcm = self._audio.accept_bytes(data, encoding, sample_rate)
+        pcm = self._audio.accept_bytes(data, encoding, sample_rate, width, channels)
         now = asyncio.get_running_loop().time()
         if not self._pace.allows(now, float(self._audio.received_s - before_s)):
             self._session.end(
@@ -108,6 +114,15 @@ class AudioInput:
             self._session.end("the service cannot keep up with the audio", close_codes.OVERLOADED)
             return
         self.inbox.put(pcm)
+
+    async def pass_on(self, live: LiveSession) -> None:
+        """Gives the session the items of the inbox, until its end."""
+        while (item := await self.inbox.take()) is not None:
+            if isinstance(item, tuple):
+                live.change_languages(item)
+            elif not isinstance(item, str):
+                await live.accept_pcm(item)
+                await asyncio.sleep(0)  # much audio at once must not hold up other sessions
 
     def finish(self, *, whole: bool) -> None:
         """The end of the audio; with what the resampler holds back only when `whole`."""

@@ -14,6 +14,7 @@ from configs.schema.platform import SocketLimits
 from pipelines.accounts.authentication import Principal, Scope
 from pipelines.billing.operation import Operation
 from pipelines.tasks import TaskSet
+from pipelines.tts.session import Frame
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ class SocketSession:
         self._websocket = websocket
         self._limits = limits
         # Base64 and keys are ASCII; a letter is close enough to a byte for the rest.
-        self._outbox: BoundedQueue[str] = BoundedQueue(limits.outbox_bytes, len)
+        self._outbox: BoundedQueue[Frame] = BoundedQueue(limits.outbox_bytes, len)
         self.timeouts = SessionTimeouts(self.end)
         self._tasks = TaskSet(self._task_failed)
         self._over = asyncio.Event()
@@ -124,15 +125,15 @@ class SocketSession:
         """The size of the messages that are queued and not sent yet."""
         return self._outbox.waiting
 
-    async def send(self, frame: str) -> None:
-        """Queues a text frame with JSON. Waits while the outbox is full.
+    async def send(self, frame: Frame) -> None:
+        """Queues a text frame with JSON, or a binary one. Waits while the outbox is full.
 
         Raises SessionEnded.
         """
         await self._outbox.wait_for_room()
         self._outbox.put(frame)
 
-    async def send_speech(self, frame: str) -> None:
+    async def send_speech(self, frame: Frame) -> None:
         """As `send`; a client that listens is not idle."""
         await self.send(frame)
         self.touch()
@@ -247,8 +248,9 @@ class SocketSession:
     async def _send_all(self) -> None:
         timeout_s = self._limits.send_timeout_s
         while (frame := await self._outbox.take()) is not None:
+            kind = "text" if isinstance(frame, str) else "bytes"
             async with asyncio.timeout(timeout_s):
-                await self._websocket.send({"type": "websocket.send", "text": frame})
+                await self._websocket.send({"type": "websocket.send", kind: frame})
             self.sent += 1
         if self.ended:
             return

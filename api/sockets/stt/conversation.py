@@ -1,6 +1,5 @@
 """The protocol of /ws/stt over one live session."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable
 from dataclasses import asdict
@@ -28,6 +27,7 @@ from db.webhooks import NewEvent
 from models.base import ModelInfo
 from models.errors import EngineError
 from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate, decode_base64
+from pipelines.billing.audio_meter import AudioMeter
 from pipelines.billing.billing import to_usd
 from pipelines.errors import InsufficientCredit, InvalidAudio, PipelineError, public_error
 from pipelines.stt.decoding import SessionOptions
@@ -218,13 +218,7 @@ class SttConversation:
         self._input.finish(whole=whole)
 
     async def _feed(self, live: LiveSession) -> None:
-        """Passes on the items of the inbox until its end."""
-        while (item := await self._input.inbox.take()) is not None:
-            if isinstance(item, tuple):
-                live.change_languages(item)
-            elif not isinstance(item, str):
-                await live.accept_pcm(item)
-                await asyncio.sleep(0)  # much audio at once must not hold up other sessions
+        await self._input.pass_on(live)
         await live.finish()
         await self._send_summary()
 
@@ -301,17 +295,24 @@ class SttConversation:
         }
 
     def _events(self) -> list[NewEvent]:
-        """The webhook event of the whole session; none when nothing was said in it."""
-        about = {"id": self._meter.operation}
-        if self._texts:
-            language = self._texts[0][1]
-            text = separator_of(language).join(text for text, _ in self._texts)
-            said = {"text": text, "language": language, "duration": self._meter.heard_ms / 1000}
-            return [NewEvent("stt.completed", {**about, **said})]
-        if self._failure is not None:
-            code, message = public_error(self._failure)
-            return [NewEvent("stt.failed", {**about, "error": code, "message": message})]
-        return []
+        return transcript_events(self._meter, self._texts, self._failure)
+
+
+def transcript_events(
+    meter: AudioMeter, texts: list[tuple[str, str]], failure: EngineError | None
+) -> list[NewEvent]:
+    """The webhook event of a whole session, whose finals are `texts`, each with its language; none
+    when nothing was said in it."""
+    about = {"id": meter.operation}
+    if texts:
+        language = texts[0][1]
+        text = separator_of(language).join(text for text, _ in texts)
+        said = {"text": text, "language": language, "duration": meter.heard_ms / 1000}
+        return [NewEvent("stt.completed", {**about, **said})]
+    if failure is not None:
+        code, message = public_error(failure)
+        return [NewEvent("stt.failed", {**about, "error": code, "message": message})]
+    return []
 
 
 async def _or_fault(work: Awaitable[T]) -> T:
