@@ -4,8 +4,9 @@ A handler asks for one group, by a dependency of `api.http.routing`. Everything 
 takes the objects that it needs, never a group.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from api.http.bodies import BodySpace
@@ -75,6 +76,7 @@ class SpeechServices:
     speakers: Speakers
     jobs: Jobs
     check_url: Callable[[str], None]  # that what is there may be fetched
+    fetch: Callable[[str, Path, int], Awaitable[None]]  # writes that to a file, of so many bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +256,7 @@ def build_services(
             ),
             jobs=Jobs(database, files, billing, jobs, plans),
             check_url=webhooks.check,
+            fetch=webhooks.fetch,
         ),
         chat=ChatServices(
             completions=completions,

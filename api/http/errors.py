@@ -1,10 +1,8 @@
-"""The errors of the API: their status, and their body in either dialect.
-
-The dialects are the service's own and that of OpenAI's clients.
-"""
+"""The errors of the API: their status, and their body in the dialect of the request."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from starlette.routing import Match
 from db.errors import DatabaseError
 from models.errors import EngineError
 from pipelines.errors import INTERNAL_MESSAGE, PipelineError, public_error
+from telemetry.tracing import request_id
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +70,15 @@ class ApiError(PipelineError):
         self.headers = dict(headers or {})
 
 
+@dataclass(frozen=True, slots=True)
+class ErrorDialect:
+    """The errors of another API at its paths: what its clients read, beside the usual fields."""
+
+    paths: tuple[str, ...]  # how they begin
+    shape: Callable[[ApiError, str], tuple[dict[str, Any], dict[str, str]]]
+    """Of an error and the request's id: fields of the body, and headers."""
+
+
 def to_api_error(error: Exception) -> ApiError:
     """The answer to an error of any layer; an unexpected one becomes an internal error."""
     if isinstance(error, ApiError):
@@ -106,10 +114,16 @@ def openai_error(error: ApiError) -> dict[str, Any]:
 
 def error_response(error: ApiError, request: HTTPConnection) -> Response:
     """The body in the dialect of the request, with the headers that its status needs."""
-    body = {"success": False, "error": error.code, "message": error.message}
+    body: dict[str, Any] = {"success": False, "error": error.code, "message": error.message}
+    headers = dict(error.headers)
     if is_openai(request):
         body = openai_error(error)
-    headers = dict(error.headers)
+    app = request.scope.get("app")  # none before the application, such as of a flooded server
+    dialects: tuple[ErrorDialect, ...] = getattr(app and app.state, "dialects", ())
+    for dialect in dialects:
+        if request.scope["path"].startswith(dialect.paths):
+            fields, more = dialect.shape(error, request_id.get() or "")
+            body, headers = body | fields, headers | more
     if error.status == 401:
         headers.setdefault("WWW-Authenticate", "Bearer")
     if error.status in (429, 503):

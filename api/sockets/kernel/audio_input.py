@@ -11,7 +11,7 @@ from configs.schema.transcription import ListeningLimits
 from db.errors import DatabaseError
 from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
-from pipelines.audio.decode.stream import LiveAudio, LiveEncoding, LiveSampleRate
+from pipelines.audio.decode.stream import LiveAudio, LiveEncoding
 from pipelines.billing.audio_meter import AudioMeter
 from pipelines.billing.billing import Billing
 
@@ -78,9 +78,7 @@ class AudioInput:
     def received_s(self) -> float:
         return float(self._audio.received_s)
 
-    async def accept(
-        self, data: bytes, encoding: LiveEncoding, sample_rate: LiveSampleRate
-    ) -> None:
+    async def accept(self, data: bytes, encoding: LiveEncoding, sample_rate: int) -> None:
         """Waits while the inbox is full. Ends the session of a client that is too fast, and when
         the service cannot keep up. Raises InsufficientCredit: then the audio is dropped."""
         before_s = self._audio.received_s

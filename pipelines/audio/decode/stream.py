@@ -32,12 +32,12 @@ class LiveAudio:
     """One session's audio. The format may change at any call."""
 
     def __init__(self) -> None:
-        self._format: tuple[LiveEncoding, LiveSampleRate] | None = None
+        self._format: tuple[LiveEncoding, int] | None = None
         self._resampler: StreamResampler | Upsampler2x | None = None
         self._odd = b""  # the first byte of a sample whose second has not arrived
         self.received_s = Fraction(0)  # exact, since money is counted by it
 
-    def accept_bytes(self, data: bytes, encoding: LiveEncoding, sample_rate: LiveSampleRate) -> Pcm:
+    def accept_bytes(self, data: bytes, encoding: LiveEncoding, sample_rate: int) -> Pcm:
         """float32 [n] at STT_SAMPLE_RATE: the samples that these bytes complete, perhaps none."""
         held = _EMPTY
         if self._resampler is None or (encoding, sample_rate) != self._format:
@@ -67,6 +67,24 @@ class LiveAudio:
         return pcm16_to_float(data[:whole])
 
 
+class ChannelSplitter:
+    """Separates interleaved channels of bytes that are cut anywhere."""
+
+    def __init__(self, channels: int, encoding: LiveEncoding) -> None:
+        self._channels = channels
+        self._sample = 2 if encoding == "linear" else 1  # bytes
+        self._rest = b""  # of a sample of all channels that has not arrived
+
+    def split(self, data: bytes) -> list[bytes]:
+        """The samples that are complete, of each channel."""
+        data = self._rest + data
+        step = self._channels * self._sample
+        whole = len(data) // step * step
+        self._rest = data[whole:]
+        samples = np.frombuffer(data[:whole], f"u{self._sample}").reshape(-1, self._channels)
+        return [samples[:, channel].tobytes() for channel in range(self._channels)]
+
+
 class Upsampler2x:
     """8 to 16 kHz by a half-band filter: 2 ms late, where soxr works in blocks of 60 ms."""
 
@@ -91,7 +109,7 @@ class Upsampler2x:
         return self.process(np.zeros(HALF_BAND_TAPS // 2, np.float32))
 
 
-def decode_bytes(data: bytes, encoding: LiveEncoding, sample_rate: LiveSampleRate) -> Pcm:
+def decode_bytes(data: bytes, encoding: LiveEncoding, sample_rate: int) -> Pcm:
     """float32 [n] at STT_SAMPLE_RATE: audio that is there as a whole."""
     audio = LiveAudio()
     pcm = audio.accept_bytes(data, encoding, sample_rate)
