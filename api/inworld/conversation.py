@@ -34,6 +34,7 @@ from pipelines.tts.session import (
     SpeakingContext,
 )
 
+
 class InworldConversation(Conversation):
     """One socket, which stays open when its last context was closed.
 

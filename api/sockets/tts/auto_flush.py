@@ -1,4 +1,4 @@
-"""Automatic flushes of a context's buffer, for dialects whose clients do not flush each sentence."""
+"""Automatic flushes of a buffer, for dialects whose clients do not flush each sentence."""
 
 import asyncio
 from dataclasses import dataclass

@@ -9,8 +9,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from models.audio import Pcm, StreamResampler, decode_g711, pcm16_to_float
+from models.audio import Pcm, StreamResampler, decode_g711, float_to_pcm16, pcm16_to_float
 from models.stt.base import STT_SAMPLE_RATE
+from pipelines.audio.encode.encoder import wav_header
 from pipelines.errors import InvalidAudio
 
 LiveEncoding = Literal["mulaw", "alaw", "linear"]
@@ -114,6 +115,13 @@ def decode_bytes(data: bytes, encoding: LiveEncoding, sample_rate: int) -> Pcm:
     audio = LiveAudio()
     pcm = audio.accept_bytes(data, encoding, sample_rate)
     return np.concatenate([pcm, audio.flush()])
+
+
+def as_wav(data: bytes, encoding: LiveEncoding, sample_rate: int) -> bytes:
+    """Raw audio as a WAV file of int16 samples."""
+    if encoding != "linear":
+        data = float_to_pcm16(decode_g711(data, encoding))
+    return wav_header(sample_rate, len(data)) + data
 
 
 @lru_cache(maxsize=1)
