@@ -86,7 +86,8 @@ def to_api_error(error: Exception) -> ApiError:
     if isinstance(error, RequestValidationError):
         # The first item of a location is body, query or path.
         field, text = first_fault(error, skip=1)
-        message = f"{field or f'the {error.errors()[0]["loc"][0]}'}: {text}"
+        place = error.errors()[0]["loc"][0]
+        message = f"{field or f'the {place}'}: {text}"
         return ApiError("validation_error", message, param=field or None)
     code, message = public_error(error)
     if code == "internal_error":
