@@ -2,15 +2,14 @@
 
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from api.sockets.kernel.conversation import ClientFault, fault_message, parse_event
+from api.sockets.tts.events import LenientModel
 
 
-class SocketMessage(BaseModel):
+class SocketMessage(LenientModel):
     """A subclass has the names, and all fields that a message of one of them may have."""
-
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
     @classmethod
     def parse(cls, text: str) -> Self:
