@@ -145,11 +145,11 @@ class StreamChannel(SocketListener):
     async def _results(self, heard: LiveTranscript) -> None:
         query, model = self._stream.query, self._stream.model
         words: Sequence[Any] = heard.words
-        if heard.final and words:
-            self._last_end_s = words[-1].end
-        elif heard.text:
+        if heard.text and not words:
             about = heard.start_s, heard.duration_s, heard.confidence
             words = estimated_words(heard.text, *about)
+        if heard.final and words:
+            self._last_end_s = words[-1].end
         language = heard.language if query.language == MULTI else None
         best: dict[str, Any] = {
             "transcript": heard.text,
