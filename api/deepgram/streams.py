@@ -23,9 +23,7 @@ from api.http.bodies import KeyTerms
 from api.http.errors import to_api_error
 from api.services import Services
 from api.sockets.kernel import close_codes
-from api.sockets.kernel.conversation import (
-    json_text,
-)
+from api.sockets.kernel.conversation import json_text
 from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
 from api.sockets.stt.events import MIN_MS
@@ -61,9 +59,9 @@ class StreamConversation(ListeningConversation):
         self._splitter = ChannelSplitter(channels, ENCODINGS[self.query.encoding])
 
     def error(self, message: str) -> str:
-        code = message.partition(":")[0] if message in SILENCE else "DATA-0000"
-        told = {"variant": "SchemaError", "description": message, "message": message, "code": code}
-        return json_text({"type": "Error", **told})
+        code = "NET-0001" if message in SILENCE else "DATA-0000"
+        told = {"variant": "SchemaError", "description": message, "message": message}
+        return json_text({"type": "Error", "code": code, **told})
 
     async def begin(self) -> None:
         check_recogniser(self.query.model, self.model)
@@ -85,7 +83,7 @@ class StreamConversation(ListeningConversation):
         self._digest.update(data)
         encoding, rate = ENCODINGS[self.query.encoding], self.query.sample_rate
         for one, part in zip(self.listeners, self._splitter.split(data), strict=True):
-            await one.accept(part, encoding, rate)
+            await one.input.accept(part, encoding, rate)
         return not data  # an older way to end the stream
 
     async def summarise(self) -> None:

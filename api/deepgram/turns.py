@@ -96,7 +96,8 @@ class FluxConversation(ListeningConversation):
         return message.type == "CloseStream"
 
     async def accept(self, data: bytes) -> bool:
-        await self.turns.accept(data, ENCODINGS[self.query.encoding], self.query.sample_rate)
+        encoding, rate = ENCODINGS[self.query.encoding], self.query.sample_rate
+        await self.turns.input.accept(data, encoding, rate)
         return False
 
     def _options(self) -> SessionOptions:
@@ -152,6 +153,7 @@ class TurnListener(SocketListener):
         self._begins_s: float | None = None  # of a turn that was told
         self._parts: list[str] = []  # of one that is longer than an utterance may be
         self._eager: str | None = None  # what was told as the probable end
+        self._text = ""  # that was told last
         self._heard = 1.0, 0.0  # confidence in the words, and that the turn has ended
 
     async def emit(self, event: LiveEvent) -> None:
@@ -181,7 +183,7 @@ class TurnListener(SocketListener):
                 text = to_api_error(event.error).message
                 told = self._flux.event("Warning", code="TRANSCRIPTION_FAILED", description=text)
                 await self._socket.send(told)
-                await self._end(self._whole(""), "model")
+                await self._end(self._text, "model")
 
     async def progressed(self) -> None:
         """Turns do not end by the audio alone."""
@@ -227,6 +229,7 @@ class TurnListener(SocketListener):
                 await self._tell("StartOfTurn", text)
             else:
                 event = "StartOfTurn"
+        self._text = text
         if self._flux.query.is_multilingual:
             more |= {"languages": [self._language]}
             more |= {"languages_hinted": self._flux.query.language_hint}

@@ -10,7 +10,6 @@ from api.services import SpeechServices
 from api.sockets.kernel.audio_input import AudioInput
 from api.sockets.kernel.session import SocketSession
 from models.stt.base import STT_SAMPLE_RATE
-from pipelines.audio.decode.stream import LiveEncoding
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveTranscript
 from pipelines.stt.session import LiveSession
@@ -67,10 +66,6 @@ class SocketListener(ABC):
             self.input.inbox.put(codes)
         self.options = options
         self._live.change(options)
-
-    async def accept(self, data: bytes, encoding: LiveEncoding, sample_rate: int) -> None:
-        """Raises InsufficientCredit: then the audio is dropped."""
-        await self.input.accept(data, encoding, sample_rate)
 
     def commit(self) -> None:
         """Ends the utterance at what was accepted; its sentence_id is one of `committed` then."""
