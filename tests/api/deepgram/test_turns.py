@@ -1,5 +1,6 @@
 """Deepgram's socket `/v2/listen`, with a scripted recogniser and turn detector."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -43,8 +44,19 @@ def same(number: int, request: TranscriptionRequest) -> Transcript:
     return transcript(number, request, "Shall we go?")
 
 
-async def events_of(client: DeepgramClient, last: str = "EndOfTurn") -> list[dict[str, Any]]:
-    return await client.until("TurnInfo", event=last)
+async def events_of(client: DeepgramClient) -> list[dict[str, Any]]:
+    """The events of a turn, while the microphone stays open."""
+
+    async def stay_silent() -> None:
+        while True:
+            await client.send_pcm(quiet(0.1))
+            await asyncio.sleep(0.03)
+
+    silence = asyncio.create_task(stay_silent())
+    try:
+        return await client.until("TurnInfo", event="EndOfTurn")
+    finally:
+        silence.cancel()
 
 
 async def test_a_complete_turn_begins_with_its_words_and_ends_soon(
@@ -53,9 +65,9 @@ async def test_a_complete_turn_begins_with_its_words_and_ends_soon(
     fake.answer = same
     async with deepgram(flux_server, PATH, **FLUX, eager_eot_threshold=0.5) as client:
         connected = await client.receive()
-        await client.send_pcm(quiet(0.5), loud(1), quiet(1))
+        await client.send_pcm(quiet(0.5), loud(1), quiet(0.2))
         events = await events_of(client)
-        await client.send_pcm(loud(1), quiet(1))
+        await client.send_pcm(loud(1), quiet(0.2))
         second = await events_of(client)
         await client.send("CloseStream")
         rest, code, _ = await client.rest()
@@ -85,8 +97,8 @@ async def test_speech_that_goes_on_resumes_the_turn_that_probably_ended(
     async with deepgram(flux_server, PATH, **FLUX, **query) as client:
         await client.receive()
         await client.send_pcm(loud(1), quiet(0.3))
-        await events_of(client, "EagerEndOfTurn")
-        await client.send_pcm(loud(1), quiet(1))
+        await client.until("TurnInfo", event="EagerEndOfTurn")
+        await client.send_pcm(loud(1), quiet(0.2))
         events = await events_of(client)
     names = [one["event"] for one in events if one["event"] != "Update"]
     assert names == ["TurnResumed", "EagerEndOfTurn", "EndOfTurn"]
@@ -98,7 +110,7 @@ async def test_without_an_eager_threshold_no_probable_end_is_told(
 ) -> None:
     async with deepgram(flux_server, PATH, **FLUX) as client:
         await client.receive()
-        await client.send_pcm(loud(1), quiet(1))
+        await client.send_pcm(loud(1), quiet(0.2))
         names = [one["event"] for one in await events_of(client)]
     assert "EagerEndOfTurn" not in names and names[0] == "StartOfTurn"
 
@@ -163,7 +175,7 @@ async def test_configure_changes_the_turns_that_follow_and_a_wrong_one_nothing(
             await client.send("Configure", **wrong)
             (failure,) = await client.until("ConfigureFailure")
             assert failure["error_code"] and failure["description"]
-        await client.send_pcm(loud(1), quiet(1))
+        await client.send_pcm(loud(1), quiet(0.2))
         events = await events_of(client)
     assert changed["thresholds"] == thresholds and changed["keyterms"] == ["Kokoro"]
     assert fake.requests[-1].options.terms == ("Kokoro",)
@@ -180,7 +192,7 @@ async def test_wrong_messages_get_an_error_and_wrong_options_no_socket(
         await client.socket.send('{"type": "Unknown"}')
         error = await client.receive()
         assert (error["type"], error["code"]) == ("Error", "UNPARSABLE_CLIENT_MESSAGE")
-        await client.send_pcm(loud(1), quiet(1))
+        await client.send_pcm(loud(1), quiet(0.2))
         assert await events_of(client)
     for wrong in ({"eot_threshold": 2}, {"eager_eot_threshold": 0.9}, {"encoding": "opus"}):
         with pytest.raises(InvalidStatus) as refused:
