@@ -4,10 +4,10 @@ A handler asks for one group, by a dependency of `api.http.routing`. Everything 
 takes the objects that it needs, never a group.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from api.http.bodies import BodySpace
 from api.http.limits import AdmissionControl, RequestLimits
@@ -76,7 +76,7 @@ class SpeechServices:
     speakers: Speakers
     jobs: Jobs
     check_url: Callable[[str], None]  # that what is there may be fetched
-    fetch: Callable[[str, Path, int], Awaitable[None]]  # writes that to a file, of so many bytes
+    fetch: Callable[[str, Path, int], Coroutine[Any, Any, None]]  # to a file of so many bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,9 +168,13 @@ class SpeakConversation(Conversation):
             self._socket.end(to_api_error(error).message, close_codes.POLICY)
             return
         self._voice = voice
-        about = {"model_name": voice.voice.name, "model_version": voice.model.id}
-        about |= {"model_uuid": voice.voice.voice_id, "request_id": request_id.get() or ""}
-        about |= {"additional_model_uuids": [uuid_of(voice.model)]}
+        about = {
+            "request_id": request_id.get() or "",
+            "model_name": voice.voice.name,
+            "model_version": voice.model.id,
+            "model_uuid": voice.voice.voice_id,
+            "additional_model_uuids": [uuid_of(voice.model)],
+        }
         await self._socket.send(json_text({"type": "Metadata", **about}))
         self._open(voice)
 

@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from api.deepgram.options import MULTI, RecordingQuery, described, uuid_of
 from models.audio import spread
@@ -13,6 +13,7 @@ from pipelines.stt.file import FileTranscript
 from pipelines.stt.formatting import bare_word, separator_of
 from pipelines.stt.subtitles import SENTENCE_ENDS
 
+Turns: TypeAlias = list[tuple[str | None, Sequence[Word]]]
 PARAGRAPH_PAUSE_S, MOST_SENTENCES = 1.0, 5  # after a sentence; of a paragraph
 
 
@@ -87,9 +88,11 @@ class RecordingResults:
         self._language = transcript.language if query.language == MULTI else None
 
     def as_json(self) -> dict[str, Any]:
-        turns: list[tuple[str | None, Sequence[Word]]] = list(self._transcript.turns)
+        turns: Turns = list(self._transcript.turns)
         if self._query.multichannel:  # the speakers are the channels
-            channels = [[(None, words) for who, words in turns if who == one] for one in "AB"]
+            channels: list[Turns] = [
+                [(None, words) for who, words in turns if who == one] for one in "AB"
+            ]
         else:
             channels = [turns]
         results: dict[str, Any] = {"channels": [self._channel(one) for one in channels]}
@@ -98,7 +101,7 @@ class RecordingResults:
             results["utterances"] = sorted(told, key=lambda one: float(one["start"]))
         return results
 
-    def _channel(self, turns: list[tuple[str | None, Sequence[Word]]]) -> dict[str, Any]:
+    def _channel(self, turns: Turns) -> dict[str, Any]:
         numbers = SpeakerNumbers()
         words = [word for _, said in turns for word in said]
         speakers = [numbers.of(who) for who, said in turns for _ in said]
@@ -117,9 +120,7 @@ class RecordingResults:
             channel["detected_language"] = self._transcript.language
         return channel
 
-    def _utterances(
-        self, turns: list[tuple[str | None, Sequence[Word]]], channel: int
-    ) -> Iterable[dict[str, Any]]:
+    def _utterances(self, turns: Turns, channel: int) -> Iterable[dict[str, Any]]:
         numbers, longest_s = SpeakerNumbers(), self._query.utt_split
         for who, said in turns:
             speaker = numbers.of(who)
@@ -135,7 +136,7 @@ class RecordingResults:
                     "id": str(uuid.uuid4()),
                 }
 
-    def _paragraphs(self, turns: list[tuple[str | None, Sequence[Word]]]) -> dict[str, Any]:
+    def _paragraphs(self, turns: Turns) -> dict[str, Any]:
         numbers, shown, texts = SpeakerNumbers(), [], []
         for who, said in turns:
             speaker = numbers.of(who)

@@ -121,8 +121,10 @@ class FluxConversation(ListeningConversation):
             await self.turns.change(self._options(), codes)
         except (ValidationError, *CODED) as error:
             self.query = before
-            is_wrong = isinstance(error, ValidationError)
-            message = fault_message(error) if is_wrong else to_api_error(error).message
+            if isinstance(error, ValidationError):
+                message = fault_message(error)
+            else:
+                message = to_api_error(error).message
             code = "INVALID_CONFIGURE"
             told = {"code": code, "error_code": code, "description": message}
             return self.event("ConfigureFailure", **told)

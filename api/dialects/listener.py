@@ -53,7 +53,7 @@ class SocketListener(ABC):
         speakers = await self._speech.speakers.options(workspace_id, False) if labels else None
         codes = await pipeline.engine_languages(tuple(languages)) if languages else ()
         self.options = replace(options, languages=codes, speakers=speakers, owner=str(workspace_id))
-        self._live = LiveSession(pipeline, self.options, self._take)
+        self._live = LiveSession(pipeline, self.options, self._receive)
         self._socket.spawn(self._feed(self._live), "listen")
         self._socket.spawn(self._live.run(), "emit transcripts")
 
@@ -93,7 +93,7 @@ class SocketListener(ABC):
         await live.finish()
         await self.ended()
 
-    async def _take(self, event: LiveEvent) -> None:
+    async def _receive(self, event: LiveEvent) -> None:
         match event:
             case LiveTranscript() if event.final:
                 self.input.note_heard(event)

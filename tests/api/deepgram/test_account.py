@@ -1,5 +1,7 @@
 """What Deepgram's clients read of an account, and their short tokens."""
 
+from typing import Any
+
 import httpx
 
 from tests.api.deepgram.socket_client import STREAM
@@ -58,7 +60,8 @@ async def test_a_granted_token_opens_what_its_key_may_and_makes_no_other(
     assert spoken.status_code == 200, spoken.text
     again = await client.post("/v1/auth/grant", headers=bearer, json={})
     assert (again.status_code, again.json()["err_code"]) == (401, "INVALID_AUTH")
-    for wrong in ({"ttl_seconds": 0}, {"ttl_seconds": 7200}, {"ttl_seconds": "soon"}, []):
+    wrongs: list[Any] = [*({"ttl_seconds": one} for one in (0, 7200, "soon")), []]
+    for wrong in wrongs:
         refused = await client.post("/v1/auth/grant", headers=with_token(auth), json=wrong)
         assert (refused.status_code, refused.json()["err_code"]) == (400, "Bad Request")
 

@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 from aiohttp import web
 
 from api.services import Services
-from models.audio import encode_g711
+from models.audio import encode_g711, pcm16_to_float
 from tests.api.money import Books
 from tests.api.native.jobs.doing import recording
 from tests.hostile.audio_files import encode
@@ -60,7 +59,7 @@ async def test_a_recording_gives_metadata_and_a_channel_with_timed_words(
 async def test_utterances_paragraphs_speakers_and_the_language_are_told_when_asked_for(
     client: httpx.AsyncClient, token: Headers
 ) -> None:
-    query = {"utterances": "true", "paragraphs": "true", "diarize": "true"}
+    query: dict[str, Any] = {"utterances": "true", "paragraphs": "true", "diarize": "true"}
     body = (await listen(client, token, **query, detect_language="true")).json()
     (channel,) = body["results"]["channels"]
     assert channel["detected_language"] == "en"
@@ -96,8 +95,7 @@ async def test_two_channels_are_two_channels(
 async def test_the_format_is_found_by_content(
     client: httpx.AsyncClient, token: Headers, kind: str
 ) -> None:
-    pcm = np.frombuffer(TALK[44:], "<i2").astype(np.float32) / 32768
-    answer = await listen(client, token, encode(kind, pcm))
+    answer = await listen(client, token, encode(kind, pcm16_to_float(TALK[44:])))
     assert SCRIPT in answer.json()["results"]["channels"][0]["alternatives"][0]["transcript"]
 
 
@@ -107,7 +105,7 @@ async def test_raw_samples_are_taken_with_their_encoding_and_rate(
 ) -> None:
     data = TALK[44:]
     if encoding != "linear16":
-        data = encode_g711(np.frombuffer(data, "<i2").astype(np.float32) / 32768, encoding)
+        data = encode_g711(pcm16_to_float(data), encoding)
     answer = await listen(client, token, data, encoding=encoding, sample_rate=16_000)
     assert answer.json()["metadata"]["duration"] == pytest.approx(6)
     refused = await listen(client, token, data)
@@ -161,7 +159,7 @@ async def test_a_recording_is_fetched_from_its_url_by_the_guarded_client(
     ],
 )
 async def test_a_wrong_or_unsupported_option_is_refused_in_deepgrams_envelope(
-    client: httpx.AsyncClient, token: Headers, books: Books, query: dict[str, str]
+    client: httpx.AsyncClient, token: Headers, books: Books, query: dict[str, Any]
 ) -> None:
     answer = await listen(client, token, **query)
     body = answer.json()

@@ -64,7 +64,7 @@ def test_each_encoding_is_a_file_at_its_rate(
 def test_without_a_container_there_are_bare_samples(
     http: httpx.Client, encoding: str, size: int
 ) -> None:
-    query = {"encoding": encoding, "container": "none", "sample_rate": 8000}
+    query: dict[str, Any] = {"encoding": encoding, "container": "none", "sample_rate": 8000}
     data = speak(http, **query).content
     assert len(data) / size / 8000 == pytest.approx(SPOKEN_S, abs=0.4)
     faster = speak(http, **query, speed=1.5).content
@@ -118,10 +118,11 @@ def voice(key: str, language: str, gender: VoiceGender) -> AvailableVoice:
 
 
 def test_a_stand_in_has_the_language_and_the_gender_of_deepgrams_voice() -> None:
+    genders: tuple[VoiceGender, ...] = ("male", "female", "male", "female")
     offered = [
         voice(f"{language}{number}", language, gender)
         for language in ("en", "de")
-        for number, gender in enumerate(("male", "female", "male", "female"))
+        for number, gender in enumerate(genders)
     ]
     names = ("apollo", "thalia", "zeus", "luna", "helena", "orion", "arcas", "hera")
     chosen = {}

@@ -46,6 +46,7 @@ UNKNOWN_IDS: Ids = {
     ),
     "voice.id": str(uuid4()),
     "key_id": "1",
+    "project_id": "999999",
     "voice": "Unknown",
     "script[].voice": "Unknown",
 }
@@ -254,6 +255,7 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
         "voice.id": voice["id"],
         "voice": voice["name"],
         "key_id": key["id"],
+        "project_id": str(principal.workspace_id),
         "webhook_id": webhook,
         "delivery_id": delivery["id"],
         "dictionary_id": dictionary["id"],
