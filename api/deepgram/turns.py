@@ -17,7 +17,7 @@ from api.dialects.listener import SocketListener
 from api.dialects.messages import SocketMessage
 from api.http.errors import CODED, to_api_error
 from api.services import Services
-from api.sockets.kernel.conversation import fault_message, json_text
+from api.sockets.kernel.conversation import ClientFault, fault_message, json_text
 from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
 from pipelines.stt.decoding import SessionOptions
@@ -79,8 +79,8 @@ class FluxConversation(ListeningConversation):
         return json_text(told)
 
     def error(self, message: str) -> str:
-        code, _, text = message.partition(": ") if message.startswith("NET-") else ("", "", message)
-        return self.event("Error", code=code or "UNPARSABLE_CLIENT_MESSAGE", description=text)
+        code = "NET-0001" if message in SILENCE else "INTERNAL_SERVER_ERROR"
+        return self.event("Error", code=code, description=message)
 
     async def begin(self) -> None:
         check_recogniser(self.query.model, self.model)
@@ -88,7 +88,11 @@ class FluxConversation(ListeningConversation):
         await self.socket.send(self.event("Connected"))
 
     async def handle(self, text: str) -> bool:
-        message = TurnsMessage.parse(text)
+        try:
+            message = TurnsMessage.parse(text)
+        except ClientFault as fault:
+            told = {"code": "UNPARSABLE_CLIENT_MESSAGE", "description": fault.message}
+            raise ClientFault(fault.message, self.event("Error", **told)) from None
         if message.type == "ForceEndTurn":
             self.turns.commit()
         elif message.type == "Configure":

@@ -26,10 +26,11 @@ class SocketListener(ABC):
         self._socket = socket
         self._speech = speech
         self._live: LiveSession | None = None
+        self._order = asyncio.Lock()  # events come from several tasks
 
     @abstractmethod
     async def emit(self, event: LiveEvent) -> None:
-        """Sends what an event means in the dialect. Called by several tasks."""
+        """Sends what an event means in the dialect; one call at a time."""
 
     @abstractmethod
     async def progressed(self) -> None:
@@ -46,10 +47,8 @@ class SocketListener(ABC):
 
         Raises InvalidRequest for a language, or EngineError.
         """
-        pipeline, workspace_id = (
-            self._speech.live_transcription,
-            self._socket.principal.workspace_id,
-        )
+        pipeline = self._speech.live_transcription
+        workspace_id = self._socket.principal.workspace_id
         speakers = await self._speech.speakers.options(workspace_id, False) if labels else None
         codes = await pipeline.engine_languages(tuple(languages)) if languages else ()
         self.options = replace(options, languages=codes, speakers=speakers, owner=str(workspace_id))
@@ -99,4 +98,5 @@ class SocketListener(ABC):
                 self.input.note_heard(event)
             case FailedUtterance():
                 self.input.note_failed(event)
-        await self.emit(event)
+        async with self._order:
+            await self.emit(event)

@@ -288,11 +288,11 @@ class LiveSession:
             return  # the final follows, or reports the failure
         speech_s = event.speech_frames * self._frame_s
         completeness = None if judged is None else await judged
-        if utterance.likely_end is not event:
+        if self._hallucinations.is_hallucination(transcript, speech_s):
             return
-        if not self._hallucinations.is_hallucination(transcript, speech_s):
-            confidence = confidence_of(transcript.segments)
-            shown = await self._written(transcript, SPECULATIVE)
+        confidence = confidence_of(transcript.segments)
+        shown = await self._written(transcript, SPECULATIVE)
+        if utterance.likely_end is event:
             await self._emit(EagerTranscript(text_of(shown), confidence, speech_s, completeness))
 
     async def _emit_final(self, ended: EndedUtterance) -> None:
