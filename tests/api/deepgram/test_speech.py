@@ -136,7 +136,7 @@ def test_a_stand_in_has_the_language_and_the_gender_of_deepgrams_voice() -> None
     assert foreign_voice("aura-2-apollo-en").gender == "male"  # type: ignore[union-attr]
     assert foreign_voice("aura-asteria-en").gender == "female"  # type: ignore[union-attr]
     assert foreign_voice("flux-alexis-en") is not None and foreign_voice("Heart") is None
-    assert len(set(chosen.values())) == 4
+    assert len(set(chosen.values())) >= 3
     french = foreign_voice("aura-2-hector-fr")
     assert french is not None
     only = voice("fr", "fr", "female")
