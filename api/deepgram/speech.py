@@ -1,7 +1,7 @@
 """Deepgram's text to speech: `POST /v1/speak`, and the socket of the same path."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Annotated, Literal
 
 from fastapi import Query
 from pydantic import Field
@@ -11,6 +11,7 @@ from api.deepgram.options import BEARER_OR_TOKEN, DEFAULT_VOICE, foreign_voice, 
 from api.dialects.messages import SocketMessage
 from api.dialects.outputs import BytesWriter, SpeechOutput
 from api.dialects.queries import DialectQuery
+from api.dialects.sockets import dialect_socket
 from api.dialects.voices import voice_for
 from api.http.bodies import RequestModel
 from api.http.errors import CODED, to_api_error
@@ -20,9 +21,9 @@ from api.native.speech import SpokenText
 from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault, Conversation, json_text
-from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.auto_flush import AutoFlush, FlushRules
+from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import (
     ContextFault,
@@ -73,6 +74,10 @@ class SpeakQuery(DialectQuery):
         fitting = (one for (name, _), one in FORMATS.items() if name == self.encoding)
         return FORMATS.get((self.encoding, self.container or ""), next(fitting))
 
+    def encoders(self) -> Callable[[], AudioEncoder]:
+        """Opens encoders. Raises ApiError(validation_error)."""
+        return self.output.opener(self.sample_rate, self.bit_rate)
+
 
 class SpeakStreamQuery(SpeakQuery):
     """On the socket there are no containers."""
@@ -115,7 +120,7 @@ async def speak(
     If the client disconnects, the work stops, and the speech synthesised until then is charged.
     """
     workspace_id, synthesis = principal.workspace_id, speech.synthesis
-    opener = query.output.opener(query.sample_rate, query.bit_rate)
+    opener = query.encoders()
     async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=None):
         directory = synthesis.pipeline.directory
         voice = await voice_for(query.model, foreign_voice(query.model), directory, workspace_id)
@@ -152,7 +157,7 @@ class SpeakConversation(Conversation):
         self._socket = socket
         self._synthesis = services.speech.synthesis
         self._query = SpeakStreamQuery.of_socket(socket.query)
-        self._opener = self._query.output.opener(self._query.sample_rate)
+        self._opener = self._query.encoders()
         self._contexts = OpenContexts(socket.spawn, self._closed)
         self._context: SpeakingContext | None = None
         self._flushes: AutoFlush | None = None
@@ -256,20 +261,10 @@ class SpeakWire:
         return self._conversation.error(to_api_error(error).message)
 
 
-def _scopes(websocket: Any, _: object) -> tuple[Literal["tts"]]:
-    query = SpeakStreamQuery.of_socket(websocket.query_params)
-    query.output.opener(query.sample_rate)
-    return ("tts",)
-
-
-routes = socket_routes(
+routes = dialect_socket(
     "/v1/speak",
-    SocketRoute(
-        "tts",
-        SpeakConversation,
-        _scopes,
-        schemes=BEARER_OR_TOKEN,
-        greets=False,
-        key_after=BEARER_OR_TOKEN,
-    ),
+    "tts",
+    SpeakConversation,
+    lambda query: SpeakStreamQuery.of_socket(query).encoders(),
+    BEARER_OR_TOKEN,
 )

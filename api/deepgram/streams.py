@@ -19,12 +19,12 @@ from api.deepgram.transcripts import SpeakerNumbers, estimated_words, metadata, 
 from api.dialects.conversation import ListeningConversation
 from api.dialects.listener import SocketListener
 from api.dialects.messages import SocketMessage
+from api.dialects.sockets import dialect_socket
 from api.http.bodies import KeyTerms
 from api.http.errors import to_api_error
 from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import json_text
-from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
 from api.sockets.stt.events import MIN_MS
 from pipelines.audio.decode.stream import ChannelSplitter
@@ -180,19 +180,10 @@ class StreamChannel(SocketListener):
         await self._socket.send(json_text(told))
 
 
-def _scopes(websocket: Any, _: object) -> tuple[Literal["stt"]]:
-    StreamQuery.of_socket(websocket.query_params).redaction()
-    return ("stt",)
-
-
-routes = socket_routes(
+routes = dialect_socket(
     "/v1/listen",
-    SocketRoute(
-        "stt",
-        StreamConversation,
-        _scopes,
-        schemes=BEARER_OR_TOKEN,
-        greets=False,
-        key_after=BEARER_OR_TOKEN,
-    ),
+    "stt",
+    StreamConversation,
+    lambda query: StreamQuery.of_socket(query).redaction(),
+    BEARER_OR_TOKEN,
 )

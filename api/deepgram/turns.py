@@ -15,10 +15,10 @@ from api.deepgram.streams import SILENCE
 from api.dialects.conversation import ListeningConversation
 from api.dialects.listener import SocketListener
 from api.dialects.messages import SocketMessage
+from api.dialects.sockets import dialect_socket
 from api.http.errors import CODED, to_api_error
 from api.services import Services
 from api.sockets.kernel.conversation import ClientFault, fault_message, json_text
-from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.endpointing import SemanticTurns
@@ -254,19 +254,10 @@ class TurnListener(SocketListener):
         await self._socket.send(told)
 
 
-def _scopes(websocket: Any, _: object) -> tuple[Literal["stt"]]:
-    redaction_of(FluxQuery.of_socket(websocket.query_params).redact)
-    return ("stt",)
-
-
-routes = socket_routes(
+routes = dialect_socket(
     "/v2/listen",
-    SocketRoute(
-        "stt",
-        FluxConversation,
-        _scopes,
-        schemes=BEARER_OR_TOKEN,
-        greets=False,
-        key_after=BEARER_OR_TOKEN,
-    ),
+    "stt",
+    FluxConversation,
+    lambda query: redaction_of(FluxQuery.of_socket(query).redact),
+    BEARER_OR_TOKEN,
 )
