@@ -59,7 +59,12 @@ async def test_a_recording_gives_metadata_and_a_channel_with_timed_words(
 async def test_utterances_paragraphs_speakers_and_the_language_are_told_when_asked_for(
     client: httpx.AsyncClient, token: Headers
 ) -> None:
-    query: dict[str, Any] = {"utterances": "true", "paragraphs": "true", "diarize": "true"}
+    query: dict[str, Any] = {
+        "utterances": "true",
+        "paragraphs": "true",
+        "diarize": "true",
+        "utt_split": 0.3,
+    }
     body = (await listen(client, token, **query, detect_language="true")).json()
     (channel,) = body["results"]["channels"]
     assert channel["detected_language"] == "en"

@@ -273,16 +273,16 @@ async def test_the_key_may_follow_token_in_the_subprotocols_of_a_browser(
     assert json.loads(refused.value.response.body)["err_code"] == "INVALID_AUTH"
 
 
-async def test_a_stream_is_charged_by_its_channels(
-    stt_server: SocketServer,
-) -> None:
-    billing = stt_server.services.platform.billing
-    principal_id = 1
-    before = await billing.credit(principal_id)
-    async with deepgram(stt_server, PATH, **STREAM, channels=2, multichannel="true") as client:
+async def test_a_stream_is_charged_by_its_channels(stt_server: SocketServer) -> None:
+    platform = stt_server.services.platform
+    principal = await platform.accounts.authenticator.authenticate(stt_server.key)
+    before = await platform.billing.credit(principal.workspace_id)
+    query = {"channels": 2, "multichannel": "true"}
+    async with deepgram(stt_server, PATH, **STREAM, **query) as client:
         await client.send_pcm(np.zeros(2 * 16_000, np.float32))
         await client.send("CloseStream")
         await client.rest()
     await stt_server.until_empty()
-    await billing.wait_for_settlements()
-    assert before - await billing.credit(principal_id) == 2 * billing.cost("stt", 1000)
+    await platform.billing.wait_for_settlements()
+    after = await platform.billing.credit(principal.workspace_id)
+    assert before - after == 2 * platform.billing.cost("stt", 1000)
