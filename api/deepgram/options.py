@@ -79,7 +79,7 @@ class ListenQuery(DialectQuery):
 
     @property
     def labels(self) -> bool:
-        """Whether speakers are told apart."""
+        """Whether speakers are distinguished."""
         return (self.diarize or self.diarize_model is not None) and not self.multichannel
 
     @property
@@ -248,8 +248,8 @@ def deepgram_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], di
         "err_msg": error.message,
         "request_id": request_id,
     }
-    told = error.message.encode("ascii", "replace").decode()
-    return fields, {"dg-error": " ".join(told.split())[:500], "dg-request-id": request_id}
+    shown = error.message.encode("ascii", "replace").decode()
+    return fields, {"dg-error": " ".join(shown.split())[:500], "dg-request-id": request_id}
 
 
 DEEPGRAM_ERRORS = ErrorDialect(

@@ -133,13 +133,13 @@ async def speak(
     plan, first, rest = await synthesis.start_stream(asked, workspace_id, operation)
     frames = encode_frames(first, rest, BytesWriter(lambda _: opener()))
     answer = StreamedResponse(frames, rest, query.output.media_type)
-    told = {
+    fields = {
         "dg-model-name": voice.voice.name.encode("ascii", "replace").decode(),
         "dg-model-uuid": voice.voice.voice_id,
         "dg-char-count": str(synthesis.characters(plan)),
         "dg-request-id": request_id.get() or "",
     }
-    answer.headers.update(told)
+    answer.headers.update(fields)
     return answer
 
 
@@ -202,9 +202,9 @@ class SpeakConversation(Conversation):
                 self._open(self._voice)
                 await self._socket.send(self.numbered("Cleared"))
         except (ClientFault, ContextFault) as fault:
-            told = {"description": str(fault), "code": "DATA-0000"}
-            told |= {"warn_msg": str(fault), "warn_code": "DATA-0000"}
-            raise ClientFault(str(fault), json_text({"type": "Warning", **told})) from None
+            fields = {"description": str(fault), "code": "DATA-0000"}
+            fields |= {"warn_msg": str(fault), "warn_code": "DATA-0000"}
+            raise ClientFault(str(fault), json_text({"type": "Warning", **fields})) from None
 
     async def closed(self) -> None:
         if self._flushes is not None:
@@ -249,7 +249,7 @@ class SpeakWire:
         return chunk.data
 
     def rest(self, spoken_s: float) -> None:
-        """No words are told."""
+        """No words are sent."""
 
     def flushed(self, *, is_automatic: bool) -> str | None:
         return None if is_automatic else self._conversation.numbered("Flushed")

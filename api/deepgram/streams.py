@@ -60,8 +60,8 @@ class StreamConversation(ListeningConversation):
 
     def error(self, message: str) -> str:
         code = "NET-0001" if message in SILENCE else "DATA-0000"
-        told = {"variant": "SchemaError", "description": message, "message": message}
-        return json_text({"type": "Error", "code": code, **told})
+        fields = {"variant": "SchemaError", "description": message, "message": message}
+        return json_text({"type": "Error", "code": code, **fields})
 
     async def begin(self) -> None:
         check_recogniser(self.query.model, self.model)
@@ -114,7 +114,7 @@ class StreamChannel(SocketListener):
         super().__init__(stream.socket, stream.speech)
         self._stream, self._number = stream, number
         self._speakers = SpeakerNumbers()
-        self._last_end_s = math.inf  # of the last word, until UtteranceEnd told it
+        self._last_end_s = math.inf  # of the last word, until UtteranceEnd was sent
 
     async def emit(self, event: LiveEvent) -> None:
         match event:
@@ -162,7 +162,7 @@ class StreamChannel(SocketListener):
         if language is not None:
             best["languages"] = [language]
         is_forced = heard.sentence_id in self.committed and not heard.cut and heard.final
-        told = {
+        fields = {
             "type": "Results",
             "channel_index": [self._number, len(self._stream.listeners)],
             "duration": round(heard.duration_s, 3),
@@ -177,7 +177,7 @@ class StreamChannel(SocketListener):
             },
             "from_finalize": is_forced,
         }
-        await self._socket.send(json_text(told))
+        await self._socket.send(json_text(fields))
 
 
 routes = dialect_socket(

@@ -34,7 +34,7 @@ def shown_words(
     punctuated: bool,
     language: str | None = None,
 ) -> list[dict[str, Any]]:
-    """`speakers` has one for each word, or none at all; `language` is told with each."""
+    """`speakers` has one for each word, or none at all; `language` goes with each."""
     shown = []
     for place, word in enumerate(words):
         fields: dict[str, Any] = {
@@ -97,8 +97,8 @@ class RecordingResults:
             channels = [turns]
         results: dict[str, Any] = {"channels": [self._channel(one) for one in channels]}
         if self._query.utterances:
-            told = [one for at, turns in enumerate(channels) for one in self._utterances(turns, at)]
-            results["utterances"] = sorted(told, key=lambda one: float(one["start"]))
+            said = [one for at, turns in enumerate(channels) for one in self._utterances(turns, at)]
+            results["utterances"] = sorted(spoken, key=lambda one: float(one["start"]))
         return results
 
     def _channel(self, turns: Turns) -> dict[str, Any]:

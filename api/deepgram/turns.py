@@ -75,8 +75,8 @@ class FluxConversation(ListeningConversation):
     def event(self, kind: str, **fields: Any) -> str:
         """The next message."""
         number, self._sequence = self._sequence, self._sequence + 1
-        told = {"type": kind, "request_id": self.request_id, "sequence_id": number, **fields}
-        return json_text(told)
+        about = {"request_id": self.request_id, "sequence_id": number}
+        return json_text({"type": kind, **about, **fields})
 
     def error(self, message: str) -> str:
         code = "NET-0001" if message in SILENCE else "INTERNAL_SERVER_ERROR"
@@ -91,8 +91,8 @@ class FluxConversation(ListeningConversation):
         try:
             message = TurnsMessage.parse(text)
         except ClientFault as fault:
-            told = {"code": "UNPARSABLE_CLIENT_MESSAGE", "description": fault.message}
-            raise ClientFault(fault.message, self.event("Error", **told)) from None
+            fields = {"code": "UNPARSABLE_CLIENT_MESSAGE", "description": fault.message}
+            raise ClientFault(fault.message, self.event("Error", **fields)) from None
         if message.type == "ForceEndTurn":
             self.turns.commit()
         elif message.type == "Configure":
@@ -130,8 +130,8 @@ class FluxConversation(ListeningConversation):
             else:
                 message = to_api_error(error).message
             code = "INVALID_CONFIGURE"
-            told = {"code": code, "error_code": code, "description": message}
-            return self.event("ConfigureFailure", **told)
+            fields = {"code": code, "error_code": code, "description": message}
+            return self.event("ConfigureFailure", **fields)
         query = self.query
         return self.event(
             "ConfigureSuccess",
@@ -156,10 +156,10 @@ class TurnListener(SocketListener):
         self._reset()
 
     def _reset(self) -> None:
-        self._begins_s: float | None = None  # of a turn that was told
+        self._begins_s: float | None = None  # of a turn that was reported
         self._parts: list[str] = []  # of one that is longer than an utterance may be
-        self._eager: str | None = None  # what was told as the probable end
-        self._text = ""  # that was told last
+        self._eager: str | None = None  # what was reported as the probable end
+        self._text = ""  # that was reported last
         self._heard = 1.0, 0.0  # confidence in the words, and that the turn has ended
 
     async def emit(self, event: LiveEvent) -> None:
@@ -187,8 +187,8 @@ class TurnListener(SocketListener):
                 await self._take(event)
             case FailedUtterance():
                 text = to_api_error(event.error).message
-                told = self._flux.event("Warning", code="TRANSCRIPTION_FAILED", description=text)
-                await self._socket.send(told)
+                warning = self._flux.event("Warning", code="TRANSCRIPTION_FAILED", description=text)
+                await self._socket.send(warning)
                 await self._end(self._text, "model")
 
     async def progressed(self) -> None:
@@ -240,7 +240,7 @@ class TurnListener(SocketListener):
             more |= {"languages": [self._language]}
             more |= {"languages_hinted": self._flux.query.language_hint}
         confidence = round(self._heard[0], 4)
-        told = self._flux.event(
+        info = self._flux.event(
             "TurnInfo",
             event=event,
             turn_index=self._index,
@@ -251,7 +251,7 @@ class TurnListener(SocketListener):
             end_of_turn_confidence=round(self._heard[1], 4),
             **more,
         )
-        await self._socket.send(told)
+        await self._socket.send(info)
 
 
 routes = dialect_socket(

@@ -107,9 +107,9 @@ async def turns(url: str, key: str, path: str) -> list[list[str]]:
     async with client.listen.v2.connect(**options, eager_eot_threshold="0.5") as connection:
         sending = asyncio.create_task(say(connection, data + bytes(4 * rate), rate))
         async for message in connection:
-            told = getattr(message, "event", "") or ""
-            seen.append([message.type, told, getattr(message, "transcript", "")])
-            if told == "EndOfTurn":
+            event = getattr(message, "event", "") or ""
+            seen.append([message.type, event, getattr(message, "transcript", "")])
+            if event == "EndOfTurn":
                 break
         sending.cancel()
     return seen
