@@ -98,7 +98,7 @@ class RecordingResults:
         results: dict[str, Any] = {"channels": [self._channel(one) for one in channels]}
         if self._query.utterances:
             said = [one for at, turns in enumerate(channels) for one in self._utterances(turns, at)]
-            results["utterances"] = sorted(spoken, key=lambda one: float(one["start"]))
+            results["utterances"] = sorted(said, key=lambda one: float(one["start"]))
         return results
 
     def _channel(self, turns: Turns) -> dict[str, Any]:
