@@ -120,6 +120,7 @@ def test_languages_are_in_the_order_of_their_names_and_models_are_those_of_the_s
         assert default == f"Default: {models[0]}" and "gpt" not in "".join(models)
 
 
+@pytest.mark.slow
 def test_previews_and_the_history_are_played_again_without_a_request(signed_in: Page) -> None:
     record_requests(signed_in)
     press(signed_in, "Preview Bass")

@@ -37,6 +37,7 @@ def test_langchain_chat_tool_calls_and_structured_output_work(
 
 
 @pytest.mark.weights
+@pytest.mark.slow
 def test_langchain_structured_output_works_with_a_real_model(
     registry_clients: RegistryClients, tmp_path: Path, weights: WeightStore
 ) -> None:

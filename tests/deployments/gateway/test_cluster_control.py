@@ -51,6 +51,7 @@ async def test_a_wrong_configuration_is_refused_with_the_sentence_of_the_command
     assert len(cluster.deployed) == 1
 
 
+@pytest.mark.slow
 async def test_a_deployment_that_fails_is_no_wrong_configuration(
     control: ServeControl, cluster: Cluster
 ) -> None:

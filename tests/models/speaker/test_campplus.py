@@ -22,6 +22,7 @@ def encoder() -> SpeakerEncoder:
         pytest.skip(str(error))
 
 
+@pytest.mark.slow
 def test_embeddings_of_one_voice_are_far_nearer_than_those_of_another(
     encoder: SpeakerEncoder,
 ) -> None:

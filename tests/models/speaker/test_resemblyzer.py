@@ -83,6 +83,7 @@ def test_windows_embedded_together_match_windows_embedded_alone(encoder: Speaker
 
 
 @pytest.mark.weights
+@pytest.mark.slow
 def test_embeddings_of_one_voice_are_nearer_than_those_of_another(encoder: SpeakerEncoder) -> None:
     heart, again = (encoder.embed(said("af_heart", text)) for text in TEXTS)
     for other in ("bf_emma", "am_adam"):

@@ -113,6 +113,7 @@ def test_repeated_sentences_are_all_in_the_text(weights: WeightStore) -> None:
 
 
 @pytest.mark.weights
+@pytest.mark.slow
 def test_a_text_that_repeats_itself_is_decoded_in_parts(
     weights: WeightStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

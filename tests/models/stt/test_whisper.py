@@ -103,7 +103,7 @@ def test_an_engine_that_does_not_translate_refuses_it(
         text_of(engine, speech, options=DecodingOptions(translate=True))
 
 
-@pytest.mark.parametrize("seconds", [0.3, 2.0])
+@pytest.mark.parametrize("seconds", [0.3, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_audio_without_speech_has_no_text(engine: WhisperEngine, seconds: float) -> None:
     sounds = wordless(seconds)
     for urgency in (FINAL, SPECULATIVE):
@@ -128,6 +128,7 @@ def test_a_batch_gives_the_texts_of_single_requests(engine: WhisperEngine, speec
     assert together[1].segments == ()
 
 
+@pytest.mark.slow
 def test_detection_is_limited_to_the_allowed_languages(engine: WhisperEngine, speech: Pcm) -> None:
     (transcript,) = engine.transcribe([TranscriptionRequest(speech, languages=("de", "fr"))])
     assert transcript.language in ("de", "fr")
@@ -283,6 +284,7 @@ def test_a_lower_no_speech_threshold_rejects_more_texts(engine: WhisperEngine) -
     assert rejected == [True, True, False, False]
 
 
+@pytest.mark.slow
 def test_single_words_are_not_hallucinations(engine: WhisperEngine, weights: WeightStore) -> None:
     for word in ("Yes.", "No.", "Stop.", "Hello."):
         pcm = speak(word, weights)

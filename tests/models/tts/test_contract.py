@@ -260,7 +260,7 @@ def test_phonemes_of_a_span_are_spoken_if_the_engine_declares_it(
     found = [word for chunk in engine.synthesize(given) for word in chunk.words]
     said = [sentence.text[word.text_start : word.text_end] for word in found]
     assert said == words
-    for hostile in ("]] [[", "\0", "x" * 200, "ˈˌ" * 50, "🙂"):
+    for hostile in ("]] [[ \0 🙂", "x" * 200):
         phonemes = ((start, start + len(last), hostile),)
         speech(engine, replace(sentence, phonemes=phonemes))
     assert len(speech(engine, sentence)) > 0

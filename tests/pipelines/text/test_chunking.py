@@ -278,6 +278,7 @@ TEXTS = {
         for name, unit in TEXTS.items()
     ],
 )
+@pytest.mark.slow
 def test_the_first_chunk_costs_the_same_cpu_time_for_long_and_short_texts(unit: str) -> None:
     def first_units(length: int) -> float:
         text = (unit * (length // len(unit) + 1))[:length]

@@ -60,8 +60,11 @@ def test_a_text_of_digits_is_counted_with_the_letters_of_its_words() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("777777777777777 ", "$1,234.56 ", "www.a.com/"),
-        *(pytest.param(one, marks=pytest.mark.slow) for one in ("⅞", "!", "1/1/70 ", "a\n", "? ")),
+        "$1,234.56 ",
+        *(
+            pytest.param(one, marks=pytest.mark.slow)
+            for one in ("777777777777777 ", "www.a.com/", "⅞", "!", "1/1/70 ", "a\n", "? ")
+        ),
     ],
 )
 def test_counting_takes_time_in_proportion_to_the_length(text: str) -> None:

@@ -256,6 +256,7 @@ def test_entities_of_ones_own_and_outside_are_refused(prologue: str) -> None:
     assert time.monotonic() - begins < 1.0
 
 
+@pytest.mark.slow
 def test_a_document_of_empty_elements_is_read_in_linear_time() -> None:
     for one in ("<break/>", "a<s/>", "<mark name='a'/>", "&amp;", "<p>a</p>\n", "<![CDATA[a]]>"):
         text = f"<speak>{one * (50_000 // len(one))}</speak>"

@@ -138,6 +138,7 @@ async def test_missing_consent_is_refused_with_the_sentence_to_say() -> None:
 
 
 @pytest.mark.weights
+@pytest.mark.slow
 async def test_the_shipped_recogniser_understands_the_consent_sentence() -> None:
     weights = WeightStore(weights_dir())
     issuer = consent(LocalSTTModel(*load_model(STT, "stt/whisper_base", weights)))

@@ -214,7 +214,14 @@ def test_the_longest_text_and_dictionary_stay_within_the_timeout(server: ChatSer
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("text", ["i\n" * 1000, "he go\n" * 1000, "informatoin developmnet " * 800])
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("i\n" * 1000, marks=pytest.mark.slow),
+        pytest.param("he go\n" * 1000, marks=pytest.mark.slow),
+        "informatoin developmnet " * 800,
+    ],
+)
 def test_the_cpu_time_of_a_correction_by_rules_is_bounded(server: ChatServer, text: str) -> None:
     """Such a correction is free, so its cost is bounded by the text and by the plan's requests."""
 

@@ -255,15 +255,16 @@ async def discard(app: FastAPI, request: httpx.Request) -> int:
 
 
 INWORLD = {"voiceId": VOICE.voice_id}
+WAV, SLOW = {"audioConfig": {"audioEncoding": "LINEAR16"}, **INWORLD}, pytest.mark.slow
 
 
 @pytest.mark.parametrize(
     ("path", "options", "is_keyed", "is_copied"),
     [
         ("/tts-synthesize", {"output_format": "mp3"}, False, False),
-        ("/tts-synthesize", {"output_format": "wav"}, True, True),
-        ("/tts/v1/voice", {"audioConfig": {"audioEncoding": "LINEAR16"}, **INWORLD}, True, False),
-        ("/tts/v1/voice", {"audioConfig": {"audioEncoding": "LINEAR16"}, **INWORLD}, False, True),
+        pytest.param("/tts-synthesize", {"output_format": "wav"}, True, True, marks=SLOW),
+        pytest.param("/tts/v1/voice", WAV, True, False, marks=SLOW),
+        ("/tts/v1/voice", WAV, False, True),
     ],
 )
 async def test_memory_of_a_whole_answer_does_not_grow_with_its_length(

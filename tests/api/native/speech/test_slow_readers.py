@@ -24,7 +24,7 @@ from tests.deployments.gateway.raw_http import admission, serving
 from tests.patience import PATIENCE_S
 from tests.pipelines.stt.voiced import VOICE, VoicedSpeaker
 
-TEXT = "Speech that is sent, and that its client does not read. " * 80
+TEXT = "Speech that is sent, and that its client does not read. " * 40
 
 
 class Recorded(SpeechPipeline):

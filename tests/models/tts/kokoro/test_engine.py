@@ -122,6 +122,7 @@ def test_the_converted_graphs_give_the_audio_of_the_published_graph() -> None:
 
 
 @pytest.mark.weights
+@pytest.mark.slow
 def test_a_compiled_graph_is_cached_on_disk_and_gives_the_same_output(tmp_path: Path) -> None:
     loaded("kokoro")  # or skip
     part = WeightStore(weights_dir()).converted("kokoro-82m-int8")["part4.onnx"]

@@ -47,6 +47,7 @@ def test_a_fit_finds_a_voice_similar_to_the_speaker() -> None:
     assert read_pack(voice.pack).filter is not None
 
 
+@pytest.mark.slow
 def test_a_british_accent_is_set_in_the_target_and_in_the_voice_pack() -> None:
     one = fit(SHORT, british=True)
     assert one.target.british
