@@ -82,9 +82,9 @@ class SocketListener(ABC):
         while (item := await self.input.inbox.take()) is not None:
             if isinstance(item, tuple):
                 live.change_languages(item)
-            elif item == "commit":
+            elif isinstance(item, str):  # the client ended the utterance
                 self.committed.add(await live.commit())
-            elif not isinstance(item, str):
+            else:
                 await live.accept_pcm(item)
                 self.heard_s += len(item) / STT_SAMPLE_RATE
                 await self.progressed()

@@ -12,12 +12,13 @@ from api.services import Services
 from models.audio import encode_g711, pcm16_to_float
 from tests.api.money import Books
 from tests.api.native.jobs.doing import recording
-from tests.hostile.audio_files import encode
+from tests.hostile.audio_files import encode, wav
 from tests.pipelines.webhooks.receivers import Authority, receiver
 
 Headers = dict[str, str]
 SCRIPT = "the quick brown fox"
-TALK = recording(6, every_s=3)  # twice two seconds, with pauses
+SOUND = recording(2)[44:]
+TALK = wav(SOUND + bytes(64_000) + SOUND, rate=16_000)  # twice two seconds, with a pause
 
 
 @pytest.fixture
