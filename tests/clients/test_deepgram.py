@@ -30,7 +30,7 @@ def test_deepgrams_client_transcribes_streams_and_speaks(
     connected, *turns = seen["turns"]
     assert connected[0] == "Connected"
     assert [one[1] for one in turns if one[1] != "Update"] == [
-        *("StartOfTurn", "EagerEndOfTurn", "EndOfTurn")
+        *("StartOfTurn", "EndOfTurn")  # late, as its text looks unfinished
     ]
     assert turns[-1][2] == HEARD
     speech = seen["speech"]
@@ -47,7 +47,7 @@ def test_livekits_plugin_listens_takes_turns_and_speaks(
     assert ["final_transcript", HEARD] in seen["stream"]
     assert seen["stream"][-1] == ["end_of_speech", ""] and seen["recognised"] == HEARD
     kinds = [kind for kind, _ in seen["turn"]]
-    assert kinds[0] == "start_of_speech" and "preflight_transcript" in kinds
+    assert kinds[0] == "start_of_speech"
     assert seen["turn"][-2:] == [["final_transcript", HEARD], ["end_of_speech", ""]]
     for spoken in (seen["spoken"], seen["again"], seen["whole"]):
         assert spoken["rate"] == 24_000
