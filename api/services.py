@@ -4,9 +4,10 @@ A handler asks for one group, by a dependency of `api.http.routing`. Everything 
 takes the objects that it needs, never a group.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 from api.http.bodies import BodySpace
 from api.http.limits import AdmissionControl, RequestLimits
@@ -76,6 +77,7 @@ class SpeechServices:
     speakers: Speakers
     jobs: Jobs
     check_url: Callable[[str], None]  # that what is there may be fetched
+    fetch: Callable[[str, Path, int], Coroutine[Any, Any, None]]  # to a file of so many bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +258,7 @@ def build_services(
             ),
             jobs=Jobs(database, files, billing, jobs, plans),
             check_url=webhooks.check,
+            fetch=webhooks.fetch,
         ),
         chat=ChatServices(
             completions=completions,

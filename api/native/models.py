@@ -36,13 +36,11 @@ class ModelListing(BaseModel):
 
 
 @router.get("/models", summary="The models and their aliases")
-@router.get("/v1/models", include_in_schema=False)
 async def list_models(infrastructure: InfrastructureDep) -> ModelListing:
     return ModelListing(data=[*map(shown_model, await infrastructure.models.models())])
 
 
 @router.get("/models/{model_id:path}", summary="One model, by id or alias")
-@router.get("/v1/models/{model_id:path}", include_in_schema=False)
 async def get_model(model_id: str, infrastructure: InfrastructureDep) -> Model:
     return shown_model(await infrastructure.models.find(model_id))
 

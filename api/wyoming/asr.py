@@ -6,7 +6,6 @@ from api.sockets.kernel import close_codes
 from api.sockets.kernel.audio_input import AudioInput
 from api.sockets.kernel.conversation import ClientFault
 from api.sockets.kernel.session import SocketSession
-from api.sockets.stt.conversation import transcript_events
 from api.wyoming.events import WyomingEvent
 from api.wyoming.framing import wyoming_error, wyoming_event
 from models.errors import EngineError
@@ -36,7 +35,6 @@ class SpokenCommand:
         self._limits = listening.limits
         self._input = AudioInput(session, speech.billing, listening.limits)
         self._format: tuple[int, int, int] | None = None
-        self._finals: list[tuple[str, str]] = []  # each with its language
         self._text = ""  # of the finals
         self._streamed = ""  # the beginning of the text
         self._next_id = 1  # of the sentence whose text comes next
@@ -73,8 +71,7 @@ class SpokenCommand:
         try:
             await self._live.close()
         finally:
-            meter = self._input.meter
-            await meter.settle(*transcript_events(meter, self._finals, self._failure))
+            await self._input.settle()
 
     async def _listen(self) -> None:
         await self._input.pass_on(self._live)
@@ -85,7 +82,7 @@ class SpokenCommand:
             await self._session.send(wyoming_error(error.message, error.code))
             self._session.finish(close_codes.INTERNAL)
             return
-        language = self._finals[0][1] if self._finals else None
+        language = self._input.texts[0][1] if self._input.texts else None
         answer = wyoming_event("transcript", text=self._text, language=language)
         if self._streams:
             start = b"" if self._streamed else wyoming_event("transcript-start", language=language)
@@ -96,18 +93,18 @@ class SpokenCommand:
         match event:
             case FailedUtterance():
                 self._failure, self._next_id = event.error, event.sentence_id + 1
-                self._input.meter.forgive(round(event.duration_s * 1000))
+                self._input.note_failed(event)
             case LiveTranscript() if event.final or event.sentence_id == self._next_id:
                 await self._add(event)
 
     async def _add(self, heard: LiveTranscript) -> None:
         said = heard.text if heard.final else heard.committed
-        separator = separator_of(self._finals[0][1]) if self._finals else ""
+        separator = separator_of(self._input.texts[0][1]) if self._input.texts else ""
         text = f"{self._text}{separator}{said}" if said else self._text
         if heard.final:
             self._text, self._next_id = text, heard.sentence_id + 1
             if said:
-                self._finals.append((said, heard.language))
+                self._input.texts.append((said, heard.language))
         if self._streams and self._failure is None and len(text) > len(self._streamed):
             language, new = heard.language, text[len(self._streamed) :]
             start = b"" if self._streamed else wyoming_event("transcript-start", language=language)

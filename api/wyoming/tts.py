@@ -45,7 +45,7 @@ class SpeechWire(ContextWire):
     def rest(self, spoken_s: float) -> None:
         return None
 
-    def flushed(self) -> bytes:
+    def flushed(self, *, is_automatic: bool = False) -> bytes:
         return self._start + STOP
 
     def closed(self) -> bytes:
@@ -58,7 +58,7 @@ class SpeechWire(ContextWire):
 class StreamEndWire(SpeechWire):
     """The end of a streamed text, after all its speech."""
 
-    def flushed(self) -> bytes:
+    def flushed(self, *, is_automatic: bool = False) -> bytes:
         return END
 
 

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,8 +20,9 @@ from pipelines.tts.shaping import StreamEnhancer, TimedWord
 from pipelines.tts.voices import AvailableVoice
 from telemetry import tracing
 
-Frame: TypeAlias = str | bytes
-"""A message of a socket: JSON, or the bytes of a protocol that has others."""
+Frame = str | bytes
+"""A message to the client: JSON, or binary."""
+
 Send = Callable[[Frame], Awaitable[None]]
 
 MAX_CONTEXTS = 5  # open at once in one session
@@ -191,11 +192,11 @@ class ContextWire(Protocol):
         `spoken_s` is the length of all audio of the context's voice.
         """
 
-    def flushed(self) -> Frame:
-        """A flush succeeded."""
+    def flushed(self, *, is_automatic: bool) -> Frame | None:
+        """A flush succeeded; None where no event tells it."""
 
-    def closed(self) -> Frame:
-        """The last event of the context."""
+    def closed(self) -> Frame | None:
+        """The last event of the context, if there is one."""
 
     def error(self, error: Exception) -> Frame:
         """A flush failed; the context stays open."""
@@ -322,7 +323,8 @@ class SpeakingContext:
                 if self._speaking is not None:
                     self._speaking.uncancel()
             self._speaking = None
-        await self._send(self._wire.closed())
+        if (closed := self._wire.closed()) is not None:
+            await self._send(closed)
 
     async def _speak_all(self) -> None:
         while True:
@@ -339,8 +341,9 @@ class SpeakingContext:
                 await self._send(rest)
             if flush.closes:
                 return
-            if succeeded:
-                await self._send(flush.wire.flushed())
+            flushed = flush.wire.flushed(is_automatic=flush.grows) if succeeded else None
+            if flushed is not None:
+                await self._send(flushed)
 
     async def _speak(self, flush: Flush) -> bool:
         """Whether it succeeded."""

@@ -44,6 +44,8 @@ RULES_BEYOND_SCHEMA = frozenset(
         "/voices/{voice_id}",
         "/voices/{voice_id}/shares",
         "/v1/chat/completions",
+        "/v1/listen",
+        "/v1/speak",
         "/webhooks",
         "/webhooks/{webhook_id}",
         "/openai/v1/audio/speech",

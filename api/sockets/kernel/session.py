@@ -18,10 +18,12 @@ from pipelines.tts.session import Frame
 
 logger = logging.getLogger(__name__)
 
+
 SecretSession: TypeAlias = dict[str, Any]
 """The configuration of the session that a client secret opens."""
 
 INTERNAL_MESSAGE = "the service failed; the session ends"
+MOST_REASON = 123  # bytes of text in a close frame (RFC 6455)
 CANCEL_S = 5.0  # a task that has not ended by then is left running
 # After each invalid message but the first nothing is read, for this much longer each time: twelve
 # sockets that sent nothing else made the speech of others 9.5 times as slow.
@@ -102,6 +104,7 @@ class SocketSession:
         self.close_code = close_codes.LOST
         self._websocket = websocket
         self._limits = limits
+        self._reason = ""  # in the close frame
         # Base64 and keys are ASCII; a letter is close enough to a byte for the rest.
         self._outbox: BoundedQueue[Frame] = BoundedQueue(limits.outbox_bytes, len)
         self.timeouts = SessionTimeouts(self.end)
@@ -151,7 +154,7 @@ class SocketSession:
         return self._tasks.start(work, name)
 
     def end(self, message: str, code: int, *, drops_queued: bool = False) -> None:
-        """Stops the work, sends the protocol's error event and closes.
+        """Stops the work, sends the protocol's error event and closes, with the message as reason.
 
         What is queued is still sent, unless `drops_queued`.
         """
@@ -161,6 +164,7 @@ class SocketSession:
         if drops_queued:
             self._outbox.clear()
         self._outbox.put(self._conversation.error(message))
+        self._reason = message.encode()[:MOST_REASON].decode(errors="ignore")
         self.finish(code)
 
     def abandon(self, code: int = close_codes.LOST) -> None:
@@ -255,7 +259,7 @@ class SocketSession:
         if self.ended:
             return
         async with asyncio.timeout(timeout_s):
-            await self._websocket.close(self.close_code)
+            await self._websocket.close(self.close_code, self._reason)
         self.ended = True
         self._over.set()
 

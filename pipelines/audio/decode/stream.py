@@ -9,8 +9,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from models.audio import Pcm, StreamResampler, decode_g711, linear_to_float
+from models.audio import Pcm, StreamResampler, decode_g711, float_to_pcm16, linear_to_float
 from models.stt.base import STT_SAMPLE_RATE
+from pipelines.audio.encode.encoder import wav_header
 from pipelines.errors import InvalidAudio
 
 LiveEncoding = Literal["mulaw", "alaw", "linear"]
@@ -82,6 +83,24 @@ class LiveAudio:
         return pcm if channels == 1 else pcm.reshape(-1, channels).mean(axis=1)
 
 
+class ChannelSplitter:
+    """Separates interleaved channels of bytes that are cut anywhere."""
+
+    def __init__(self, channels: int, encoding: LiveEncoding) -> None:
+        self._channels = channels
+        self._sample = 2 if encoding == "linear" else 1  # bytes
+        self._rest = b""  # of a sample of all channels that has not arrived
+
+    def split(self, data: bytes) -> list[bytes]:
+        """The samples that are complete, of each channel."""
+        data = self._rest + data
+        step = self._channels * self._sample
+        whole = len(data) // step * step
+        self._rest = data[whole:]
+        samples = np.frombuffer(data[:whole], f"u{self._sample}").reshape(-1, self._channels)
+        return [samples[:, channel].tobytes() for channel in range(self._channels)]
+
+
 class Upsampler2x:
     """8 to 16 kHz by a half-band filter: 2 ms late, where soxr works in blocks of 60 ms."""
 
@@ -106,11 +125,18 @@ class Upsampler2x:
         return self.process(np.zeros(HALF_BAND_TAPS // 2, np.float32))
 
 
-def decode_bytes(data: bytes, encoding: LiveEncoding, sample_rate: LiveSampleRate) -> Pcm:
+def decode_bytes(data: bytes, encoding: LiveEncoding, sample_rate: int) -> Pcm:
     """float32 [n] at STT_SAMPLE_RATE: audio that is there as a whole."""
     audio = LiveAudio()
     pcm = audio.accept_bytes(data, encoding, sample_rate)
     return np.concatenate([pcm, audio.flush()])
+
+
+def as_wav(data: bytes, encoding: LiveEncoding, sample_rate: int) -> bytes:
+    """Raw audio as a WAV file of int16 samples."""
+    if encoding != "linear":
+        data = float_to_pcm16(decode_g711(data, encoding))
+    return wav_header(sample_rate, len(data)) + data
 
 
 @lru_cache(maxsize=1)

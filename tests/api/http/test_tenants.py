@@ -48,6 +48,7 @@ UNKNOWN_IDS: Ids = {
     "voice.id": str(uuid4()),
     **owned.UNKNOWN,
     "key_id": "1",
+    "project_id": "999999",
     "voice": "Unknown",
     "script[].voice": "Unknown",
 }
@@ -260,6 +261,7 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
         "voice.id": voice["id"],
         "voice": voice["name"],
         "key_id": key["id"],
+        "project_id": str(principal.workspace_id),
         "webhook_id": webhook,
         "delivery_id": delivery["id"],
         "dictionary_id": dictionary["id"],
