@@ -8,7 +8,7 @@ import pytest
 from models.audio import Pcm
 from models.errors import WeightsMissing
 from models.registry import STT, VAD, load, load_model
-from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest, Word
+from models.stt.base import STT_SAMPLE_RATE, Segment, Transcript, TranscriptionRequest, Word
 from models.stt.coverage import cut, cut_at
 from models.stt.whisper.engine import WhisperEngine
 from models.weights.store import WeightStore
@@ -65,6 +65,37 @@ def test_a_pause_without_words_is_not_missed_speech() -> None:
 def test_missed_speech_is_cut_at_a_pause(heard: list[Word], at: float) -> None:
     asked = request(10, (0, 1), (1.5, 3.5), (4, 6), (6.5, 9.9))
     assert cut_s(asked, heard) == pytest.approx(at)
+
+
+def test_a_phrase_between_two_pauses_is_missed_sooner_than_a_part_of_a_sentence() -> None:
+    said = words((0, 0.5), (0.5, 1.0), (5.0, 6.0), (6.0, 7.0), (7.0, 8.0))
+    assert cut_s(request(8, (0, 1), (3, 3.6), (5, 8)), said) == pytest.approx(2.0)
+    assert cut_s(request(8, (0, 1), (3, 3.4), (5, 8)), said) is None
+    assert cut_s(request(8, (0, 1), (4.4, 8)), said) is None
+
+
+def test_the_text_beside_missed_speech_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, asked = WhisperEngine.__new__(WhisperEngine), list[float]()
+
+    def hear(requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
+        asked.extend(len(one.pcm) / STT_SAMPLE_RATE for one in requests)
+        return [heard("Replied he.", (1.1, 1.5)) for _ in requests]
+
+    monkeypatch.setattr(engine, "_transcribe", hear)
+    before = engine._with_missed(
+        request(6, (0, 1), (3, 3.6)), heard("I heard.", (0, 0.5), (0.5, 1))
+    )
+    assert [one.text for one in before.segments] == ["I heard.", "Replied he."]
+    assert [one.start for one in before.segments] == [0.0, pytest.approx(3.1)]
+    after = engine._with_missed(request(6, (1, 1.6), (5, 6)), heard("I heard.", (5, 5.5), (5.5, 6)))
+    assert [one.text for one in after.segments] == ["Replied he.", "I heard."]
+    assert [one.start for one in after.segments] == [pytest.approx(1.1), pytest.approx(5.0)]
+    assert asked == pytest.approx([4.0, 3.3])
+
+
+def heard(text: str, *times: tuple[float, float]) -> Transcript:
+    said = tuple(words(*times))
+    return Transcript("en", 1.0, (Segment(text, said[0].start, said[-1].end, -0.2, 0.0, said),))
 
 
 def test_long_numbers_and_words_are_not_missed_speech() -> None:
