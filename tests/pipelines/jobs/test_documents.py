@@ -155,4 +155,5 @@ def test_no_markdown_takes_long(text: str) -> None:
     for start in ("", "# "):
         with suppress(FileTooLarge):
             read((start + text * MOST)[:MOST] + "x", "a.md", 2 * MOST)
-    assert time.process_time() - began < 2
+    # 1.1 s of a processor, and 2.2 s on a busy machine; a rule that backtracks takes minutes.
+    assert time.process_time() - began < 8
