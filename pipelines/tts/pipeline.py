@@ -115,8 +115,7 @@ class SpeechPipeline:
         voice = named
         if voice is None:
             offered = await directory.voices()
-            language = request.language or language
-            language = language or await language_of(own_text(tokens), offered)
+            language = request.language or language or await language_of(own_text(tokens), offered)
             voice = directory.default(language, offered)
         passages: tuple[SpokenPassage, ...]
         if request.is_plain:
