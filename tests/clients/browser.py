@@ -82,8 +82,8 @@ def open_page(name: str, microphone: Path) -> Iterator[Page]:
 
 
 @contextmanager
-def open_url(url: str, name: str, microphone: Path) -> Iterator[Page]:
-    """As `open_page`, for the page `name` of a server."""
+def open_url(url: str, name: str, microphone: Path, again: bool = False) -> Iterator[Page]:
+    """As `open_page`, for the page `name` of a server; `again` plays the microphone in a loop."""
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
         pytest.skip("Chromium is not installed, so the sockets were NOT tried from a browser")
@@ -93,7 +93,7 @@ def open_url(url: str, name: str, microphone: Path) -> Iterator[Page]:
                 program,
                 *FLAGS,
                 f"--user-data-dir={profile}",
-                f"--use-file-for-fake-audio-capture={microphone}%noloop",
+                f"--use-file-for-fake-audio-capture={microphone}{'' if again else '%noloop'}",
                 f"{url}/{name}",
             ],
             stdin=subprocess.DEVNULL,

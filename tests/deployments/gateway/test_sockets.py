@@ -116,6 +116,10 @@ async def test_a_session_reports_a_killed_tts_replica_and_then_speaks_again(site
         await client.send(send_text={"text": LONG_TEXT})
         await client.send(flush_context={})
         await client.until("audio_chunk")
+        victims = replicas("TTSFast")
+        async with asyncio.timeout(PATIENCE_S):
+            while not await ongoing(victims):  # between two sentences its death goes unseen
+                await asyncio.sleep(0.005)
         kill_replicas("TTSFast")
         answer = await client.until("error", "flush_completed")
         assert "error" in answer, answer
