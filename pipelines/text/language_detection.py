@@ -68,7 +68,8 @@ def paragraph_language(text: str, offered: Set[str], expected: str) -> str:
     """The language that one paragraph is spoken in.
 
     `expected` is that of the voice: it stands unless the paragraph is clearly in another one of
-    `offered`, by its script or by enough letters that leave no doubt.
+    `offered`, by its script or by enough letters that leave no doubt. A word in another script
+    than the Latin one settles it: its own language reads Latin words too, English not those.
     """
     sample = text[:PARAGRAPH_SAMPLE]
     script = _script_languages(sample)
@@ -83,6 +84,8 @@ def paragraph_language(text: str, offered: Set[str], expected: str) -> str:
         return expected
     if script != _LATIN:
         return detect_language(sample, offered)
+    if any(_script_of(ord(letter)) == _expected_script(expected) for letter in sample):
+        return expected
     if sum(map(str.isalpha, sample)) < _LETTERS_OF_SCRIPT:
         return expected
     likely = FALLBACK if FALLBACK in candidates else detect_language(sample, frozenset(candidates))

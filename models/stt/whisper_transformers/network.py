@@ -15,7 +15,13 @@ import torch
 import torchaudio
 from faster_whisper.tokenizer import _LANGUAGE_CODES
 from tokenizers import Tokenizer
-from transformers import GenerationConfig, GenerationMixin, WhisperForConditionalGeneration
+from transformers import (
+    GenerationConfig,
+    GenerationMixin,
+    LogitsProcessorList,
+    WhisperForConditionalGeneration,
+    WhisperTimeStampLogitsProcessor,
+)
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.whisper.generation_whisper import _dynamic_time_warping, _median_filter
 
@@ -206,7 +212,8 @@ class TorchWhisper:
         network = self._loaded_network()
         given = len(prompts[0])
         sampled = sampling_temperature > 0
-        times = range(self._first_time, network.config.vocab_size)
+        plain = self._first_time - 1 in prompts[0]
+        times = range(self._first_time, network.config.vocab_size) if plain else ()
         forbidden = sorted({*suppress_tokens, *times} - {self._end})
         settings = GenerationConfig(
             max_new_tokens=max_length - given,
@@ -218,13 +225,16 @@ class TorchWhisper:
             eos_token_id=self._end,
             pad_token_id=self._end,
             decoder_start_token_id=prompts[0][0],  # else the library would prepend its own
+            no_timestamps_token_id=self._first_time - 1,
         )
+        rules = [] if plain else [WhisperTimeStampLogitsProcessor(settings, begin_index=given)]
         with torch.inference_mode():
             made = GenerationMixin.generate(  # Whisper's own splits audio and decodes it again
                 network,
                 encoder_outputs=BaseModelOutput(last_hidden_state=states),
                 decoder_input_ids=torch.tensor(prompts, device=states.device),
                 generation_config=settings,
+                logits_processor=LogitsProcessorList(rules),
             )[:, given:].tolist()
             texts = [row[: row.index(self._end)] if self._end in row else row for row in made]
             return self._scored(states, prompts, texts, forbidden, longest=max_length - given)

@@ -12,7 +12,7 @@ from typing import Any
 from configs.load import load_yaml
 from configs.schema.base import StrictModel
 from models.errors import UnsupportedLanguage
-from models.tts.espeak_ng import espeak_library, stress_before_vowels
+from models.tts.espeak_ng import espeak_installed, espeak_library, stress_before_vowels
 
 Phonemizer = Callable[[str], str]
 
@@ -83,8 +83,23 @@ def known(phonemes: str) -> str:
 def _english(british: bool) -> Phonemizer:
     from hibari.g2p import G2P  # slow to import
 
-    reader: Phonemizer = G2P(british=british)
-    return reader
+    latin: Phonemizer = G2P(british=british)
+
+    def read(text: str) -> str:
+        parts = _NOT_LATIN.split(text)
+        sounds = (_other(part, latin) if at % 2 else latin(part) for at, part in enumerate(parts))
+        return re.sub(r"\s+([,.!?:;])", r"\1", " ".join(" ".join(sounds).split()))
+
+    return lambda text: read(text) if _NOT_LATIN.search(text) else latin(text)
+
+
+def _other(text: str, foreign: Phonemizer) -> str:
+    """IPA of words that the English phonemizer would drop; of some only with espeak-ng."""
+    if _KANA.search(text):
+        return japanese_phonemes(text, foreign)
+    if _HAN.search(text):
+        return chinese_phonemes(text, foreign)
+    return _espeak("en-us", text) if espeak_installed() else foreign(text)
 
 
 def _espeak(voice: str, text: str) -> str:
@@ -94,6 +109,8 @@ def _espeak(voice: str, text: str) -> str:
     return phonemes.translate(_NEAREST)
 
 
+_NOT_LATIN = re.compile(r"([\u0900-\u1cff\u3040-\ud7af]+)")  # Greek and Cyrillic are spelt
+_KANA = re.compile(r"[\u3040-\u30ff]")
 _HAN = re.compile(r"([\u3400-\u9fff]+)")
 _LATIN = re.compile(r"[A-Za-z][A-Za-z' -]*")
 _CHINESE_PUNCTUATION = str.maketrans(_TABLES.chinese_punctuation)

@@ -8,8 +8,14 @@ import pytest
 from models.audio import Pcm
 from models.errors import WeightsMissing
 from models.registry import STT, VAD, load, load_model
-from models.stt.base import STT_SAMPLE_RATE, Segment, Transcript, TranscriptionRequest, Word
-from models.stt.coverage import cut, cut_at
+from models.stt.base import (
+    STT_SAMPLE_RATE,
+    Segment,
+    Transcript,
+    TranscriptionRequest,
+    Word,
+)
+from models.stt.coverage import cut, cut_at, words_of
 from models.stt.whisper.engine import WhisperEngine
 from models.weights.store import WeightStore
 from pipelines.audio.segments import SpeechSegment, spans_of
@@ -77,7 +83,9 @@ def test_a_phrase_between_two_pauses_is_missed_sooner_than_a_part_of_a_sentence(
 def test_the_text_beside_missed_speech_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, asked = WhisperEngine.__new__(WhisperEngine), list[float]()
 
-    def hear(requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
+    def hear(requests: Sequence[TranscriptionRequest], times: bool = False) -> list[Transcript]:
+        if times:  # this, too, misses the phrase
+            return [Transcript("en", 1.0) for _ in requests]
         asked.extend(len(one.pcm) / STT_SAMPLE_RATE for one in requests)
         return [heard("Replied he.", (1.1, 1.5)) for _ in requests]
 
@@ -91,6 +99,24 @@ def test_the_text_beside_missed_speech_is_kept(monkeypatch: pytest.MonkeyPatch) 
     assert [one.text for one in after.segments] == ["Replied he.", "I heard."]
     assert [one.start for one in after.segments] == [pytest.approx(1.1), pytest.approx(5.0)]
     assert asked == pytest.approx([4.0, 3.3])
+
+
+def test_a_text_with_time_tokens_is_kept_when_it_has_more_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine, asked = WhisperEngine.__new__(WhisperEngine), list[bool]()
+    whole = heard("But she said,", (0, 0.4), (0.4, 0.8), (0.8, 1.2))
+    more = tuple((at / 2, at / 2 + 0.5) for at in range(12))
+
+    def hear(requests: Sequence[TranscriptionRequest], times: bool = False) -> list[Transcript]:
+        asked.append(times)
+        assert [one.language for one in requests] == ["en"], "the language is not guessed again"
+        return [heard("But she said, whom thou wakest is he.", *more)]
+
+    monkeypatch.setattr(engine, "_transcribe", hear)
+    found = engine._with_missed(request(6, (0, 6)), whole)
+    assert found.segments[0].text.endswith("is he.") and found.language == "en"
+    assert asked == [True]
 
 
 def heard(text: str, *times: tuple[float, float]) -> Transcript:
@@ -141,6 +167,21 @@ def test_repeated_sentences_are_all_in_the_text(weights: WeightStore) -> None:
     plain = engine.transcribe([TranscriptionRequest(pcm, "en")])[0]
     alone = sum(len(segment.text) for segment in plain.segments)
     assert alone < len(text), "what a single decoding loses"
+
+
+@pytest.mark.weights
+def test_a_text_with_time_tokens_has_only_words(weights: WeightStore) -> None:
+    try:
+        engine, _ = load_model(STT, "stt/whisper_base", weights)
+    except WeightsMissing as error:
+        pytest.skip(str(error))
+    assert isinstance(engine, WhisperEngine)
+    said = "They found an old map behind the picture. Nobody answered when I knocked on the door."
+    pcm = speak(said, weights)
+    asked = TranscriptionRequest(pcm, "en", speech=((0, len(pcm)),))
+    [heard] = engine._transcribe([asked], times=True)
+    assert [word.word for word in words_of([heard])] == said.split()
+    assert heard.segments[0].text == said
 
 
 @pytest.mark.weights

@@ -61,6 +61,8 @@ def test_only_offered_languages_are_detected() -> None:
         ("Ich möchte heute Abend einen Tisch für zwei Personen reservieren.", "en", "de"),
         ("Please restart the server before the deployment begins.", "fr", "en"),
         ("Please restart the server before the deployment begins.", "hi", "en"),
+        ("നമസ്കാരം … Hello friends.", "ml", "ml"),
+        ("आज का meeting postponed हो गया, please update your calendar", "hi", "hi"),
         ("Gare du Nord", "en", "en"),
         ("OK.", "hi", "hi"),
         ("WARNING: DO NOT ENTER THIS AREA", "de", "de"),

@@ -130,6 +130,9 @@ def test_greedy_and_beam_search_return_scored_tokens(engine: TransformersWhisper
         for beams in (1, 4)
     ]
     assert all(one.sequences_ids[0] and one.scores[0] < 0 for one in made)
+    for one in made:  # without the token for none, a text begins with a time
+        first, *rest = one.sequences_ids[0]
+        assert first >= model._first_time > min(rest)
 
 
 def test_a_closed_engine_raises_and_frees_its_weights(folder: Path) -> None:
@@ -177,6 +180,8 @@ def test_real_weights_match_the_ctranslate2_engine(weights: WeightStore, tmp_pat
     pairs = list(zip(ours.segments[0].words, theirs.segments[0].words, strict=True))
     assert all(one.word == other.word for one, other in pairs)
     assert np.median([abs(one.start - other.start) for one, other in pairs]) <= 0.1
+    [timed], [other] = (engine._transcribe([request], times=True) for engine in (made, published))
+    assert timed.segments[0].text == other.segments[0].text
     german = replace(request, languages=("de", "fr"))
     assert made.transcribe([german])[0].language in ("de", "fr")
     made.close()
