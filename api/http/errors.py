@@ -4,6 +4,7 @@ The dialects are the service's own and that of OpenAI's clients.
 """
 
 import logging
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,8 @@ CODED = (EngineError, PipelineError, DatabaseError)
 CLOSE = {"Connection": "close"}
 """Headers of a response sent before the request body was read: the connection is not reused."""
 
+_FIELD = re.compile(r"([a-z_]+(?:\.\w+)*): ")  # that a message names first
+
 
 class ApiError(PipelineError):
     """An error answer. `code` is a key of STATUS_OF_CODE, `param` the field at fault."""
@@ -95,11 +98,12 @@ def is_openai(request: HTTPConnection) -> bool:
 def openai_error(error: ApiError) -> dict[str, Any]:
     """The error body that OpenAI's clients read."""
     other = "invalid_request_error" if error.status < 500 else "server_error"
+    named = _FIELD.match(error.message) if error.code == "validation_error" else None
     shown = {
         "message": error.message,
         "type": OPENAI_TYPES.get(error.status, other),
         "code": error.code,
-        "param": error.param,
+        "param": error.param or (named[1] if named else None),
     }
     return {"success": False, "message": error.message, "error": shown}
 

@@ -68,7 +68,9 @@ class TranscriptionJobFields(RecordingFields):
     timestamps: Switch = Field(default=True, description="Adds `words`; srt and vtt need it.")
     redact_mode: Literal["mask"] | None = None
     url: str = Field(default="", description="Where the recording is fetched, by https.")
-    parts: int = Field(default=1, ge=1, le=CONFIG.most_parts, description="That will be sent.")
+    parts: int | None = Field(
+        default=None, ge=1, le=CONFIG.most_parts, description="That will be sent."
+    )
 
 
 class SpeechJobFields(BaseModel):
@@ -85,7 +87,7 @@ class SpeechJobFields(BaseModel):
 
 
 class TranscriptQuery(BaseModel):
-    format: ResponseFormat | Literal["docx"] = "json"
+    format: Literal[ResponseFormat, "docx"] = "json"
 
 
 @stt.post(
@@ -108,9 +110,10 @@ async def transcribe_long(
     async with receive_form(request, UPLOAD, check) as form:
         fields = validated(TranscriptionJobFields, form.with_lists(LISTS))
         upload = form.file("audio") if form.files else None
+        if (upload is not None) + bool(fields.url) + (fields.parts is not None) != 1:
+            reason = "audio: send the recording, its url, or the number of parts that will follow"
+            raise ApiError("validation_error", reason, param="audio")
         if fields.url:
-            if upload:
-                raise ApiError("validation_error", "url: send audio or url", param="url")
             speech.check_url(fields.url)
         asked = await speech.transcription.pipeline.resolve(fields.to_request())
         known, limits = fields.known_speakers, (CONFIG.most_hours * 3600, CONFIG.window_s)
@@ -118,11 +121,10 @@ async def transcribe_long(
         task = transcription_jobs.TranscriptionTask(asked, fields.url, *limits, known)
         name = fields.name or (upload.filename[:200] if upload else "") or "recording"
         await check()
-        parts = 0 if upload or fields.url else fields.parts
         options = transcription_jobs.TASK.dump_json(task)
         path = upload.path if upload else None
         made = await speech.jobs.create(
-            principal, operation, "transcription", name, options, path, parts
+            principal, operation, "transcription", name, options, path, fields.parts or 0
         )
     return ShownJob.model_validate(made)
 

@@ -183,10 +183,10 @@ def add_webhook(
 
 
 def _cell(value: Any) -> str:
-    """A list as words, a moment as its day."""
+    """A list as words, a moment as its day, nothing as a dash."""
     if isinstance(value, list):
         return ", ".join(value)
-    text = f"{value:g}" if isinstance(value, float) else str(value or "never")
+    text = f"{value:g}" if isinstance(value, float) else str(value or "-")
     return text[:10] if text[10:11] == "T" else text
 
 

@@ -2,7 +2,7 @@
 
 A decoder without time tokens skips sentences, most often repeated ones, and stops before the last.
 The times of the words, from its cross-attention, tell: a word beside a skipped sentence stretches
-over it. Such a request is cut in two at a pause, and both parts are decoded alone.
+over it. Such a request is decoded with time tokens, then cut in two at a pause.
 """
 
 from collections.abc import Iterable, Sequence

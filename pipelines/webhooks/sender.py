@@ -162,7 +162,9 @@ class Sender:
 
     async def fetch(self, url: str, most_bytes: int) -> AsyncGenerator[bytes, None]:
         """The bytes at the address, in pieces. Raises FetchFailed or FileTooLarge."""
-        wait = aiohttp.ClientTimeout(total=FETCH_S, sock_connect=CONNECT_S, sock_read=FETCH_READ_S)
+        wait = aiohttp.ClientTimeout(  # `connect` with finding the address
+            total=FETCH_S, connect=2 * CONNECT_S, sock_connect=CONNECT_S, sock_read=FETCH_READ_S
+        )
         left = most_bytes
         try:
             async with self._session.get(url, allow_redirects=False, timeout=wait) as answer:

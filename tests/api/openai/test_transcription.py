@@ -347,14 +347,14 @@ async def test_a_disconnect_from_a_stream_charges_only_transcribed_audio(
 async def test_validation_error_names_the_field(
     client: httpx.AsyncClient, auth: Headers, speech_wav: bytes
 ) -> None:
-    wrong: list[tuple[dict[str, Any], str | None, str]] = [
+    wrong: list[tuple[dict[str, Any], str, str]] = [
         ({"response_format": "xml"}, "response_format", "verbose_json"),
         ({"temperature": "1.5"}, "temperature", "1"),
         ({"temperature": "warm"}, "temperature", "number"),
         ({"stream": "maybe"}, "stream", "boolean"),
         ({"stream": "true", "response_format": "srt"}, "stream", "srt"),
         ({"timestamp_granularities__": ["letter"]}, "timestamp_granularities", "word"),
-        ({"language": "xx"}, None, "language"),
+        ({"language": "xx"}, "language", "language"),
         ({"keywords__": ["x" * 101]}, "keywords", "100"),
         ({"keyterms__": ["x" * 101]}, "keyterms", "100"),
         ({"keyterms__": [" "]}, "keyterms", "1"),

@@ -226,6 +226,24 @@ async def test_a_recording_is_fetched_by_the_guarded_client(
     assert "refused_address" in (await job(client, auth, made["id"]))["message"]
 
 
+@pytest.mark.parametrize(
+    ("fields", "files"),
+    [
+        ({}, {"x": (None, "")}),
+        ({"parts": "2"}, {"audio": ("a.wav", b"RIFF")}),
+        ({"url": "https://example.com/a", "parts": "1"}, {"x": (None, "")}),
+        ({"url": "https://example.com/a"}, {"audio": ("a.wav", b"RIFF")}),
+    ],
+)
+async def test_a_job_has_one_source_of_its_recording(
+    client: httpx.AsyncClient, auth: Headers, fields: dict[str, str], files: dict[str, Any]
+) -> None:
+    answer = await client.post("/jobs/transcriptions", headers=auth, data=fields, files=files)
+    assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
+    assert "parts" in answer.json()["message"]
+    assert (await client.get("/jobs", headers=auth)).json()["data"] == []
+
+
 async def test_channels_are_speakers_and_both_are_charged(
     client: httpx.AsyncClient, auth: Headers, services: Services, books: Books
 ) -> None:
@@ -310,7 +328,7 @@ async def test_a_recording_longer_than_the_credit_fails_before_its_work(
     assert (await job(client, auth, made["id"]))["error"] == "insufficient_credit"
     assert counted.heard == 0 and await books.kinds() == []
     await books.set_credit(10)
-    answer = await client.post("/jobs/transcriptions", headers=auth, files={"x": (None, "")})
+    answer = await client.post("/jobs/transcriptions", headers=auth, files={"parts": (None, "1")})
     assert answer.json()["error"] == "insufficient_credit"
 
 
@@ -318,7 +336,9 @@ async def test_the_plan_limits_unfinished_jobs_and_workspaces_take_turns(
     client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
 ) -> None:
     first = await transcribe(client, other_auth, recording(2))
-    refused = await client.post("/jobs/transcriptions", headers=other_auth, files={"x": (None, "")})
+    refused = await client.post(
+        "/jobs/transcriptions", headers=other_auth, files={"parts": (None, "1")}
+    )
     assert (refused.status_code, refused.json()["error"]) == (403, "plan_required")
     await do_next(services)
     second = await transcribe(client, other_auth, recording(2))
@@ -334,7 +354,7 @@ async def test_a_workspace_with_zero_retention_has_no_jobs(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:
     await client.put("/auth/workspace", headers=auth, json={"retention": "zero"})
-    answer = await client.post("/jobs/transcriptions", headers=auth, files={"x": (None, "")})
+    answer = await client.post("/jobs/transcriptions", headers=auth, files={"parts": (None, "1")})
     assert answer.status_code == 400 and "retention" in answer.json()["message"]
 
 

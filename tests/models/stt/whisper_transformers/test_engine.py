@@ -25,7 +25,7 @@ transformers = pytest.importorskip("transformers", reason=LIBRARIES)
 pytest.importorskip("accelerate", reason=LIBRARIES)
 pytest.importorskip("torchaudio", reason=LIBRARIES, exc_type=ImportError)
 
-from models.stt.whisper.engine import DecodingJob  # noqa: E402
+from models.stt.whisper.engine import DecodingJob, WhisperEngine  # noqa: E402
 from models.stt.whisper_transformers.engine import TransformersWhisperEngine  # noqa: E402
 from models.stt.whisper_transformers.network import LogMel  # noqa: E402 they import the libraries
 from tests.models.stt.whisper_transformers.published_whisper import convert  # noqa: E402
@@ -170,6 +170,7 @@ def test_real_weights_match_the_ctranslate2_engine(weights: WeightStore, tmp_pat
     request = TranscriptionRequest(speech, options=DecodingOptions(words=True))
     [ours] = made.transcribe([request])
     published, _ = load_model(STT, "stt/whisper_base", weights)
+    assert isinstance(published, WhisperEngine)
     [theirs] = published.transcribe([request])
     assert ours.language == theirs.language == "en"
     assert ours.segments[0].text == theirs.segments[0].text
