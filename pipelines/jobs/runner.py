@@ -77,7 +77,7 @@ class JobRunner:
         await transcription.transcribe(self.jobs, claimed, task, path, self.stt)
 
     async def _fetch(self, claimed: Job, url: str, path: Path) -> None:
-        """Stores what is at the address in parts. Raises FetchFailed or FileTooLarge."""
+        """Stores what is at the address in parts. Raises InvalidUrl or FileTooLarge."""
         number, most = 1, self.config.part_mb << 20
         await self.jobs.drop_parts(claimed)
         with path.open("wb") as part:

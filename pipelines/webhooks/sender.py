@@ -30,6 +30,8 @@ CONNECT_S = 5.0
 MAX_ANSWER_BYTES = 16 << 10  # read and discarded, so that a receiver can finish its response
 ANSWER_S = 1.0  # for the body, after the status has arrived
 RESOLVING_AT_ONCE = 256
+TEMPORARY = (408, 425, 429)  # statuses under 500 after which another try may succeed
+LASTING = ("dns", "tls", "refused_address")  # errors after which none will
 FETCH_S, FETCH_READ_S, FETCH_BYTES = 6 * 3600.0, 60.0, 1 << 18  # of a file that is fetched
 KEEP_ALIVE_S = 1.0  # servers close idle connections after 2 s or more
 # A receiver that restarts closes idle connections at any time: a message that finds one closed
@@ -161,7 +163,10 @@ class Sender:
         return AttemptResult(status, failure, milliseconds, retry_after_s)
 
     async def fetch(self, url: str, most_bytes: int) -> AsyncGenerator[bytes, None]:
-        """The bytes at the address, in pieces. Raises FetchFailed or FileTooLarge."""
+        """The bytes at the address, in pieces.
+
+        Raises FetchFailed, InvalidUrl where another try would fail too, or FileTooLarge.
+        """
         wait = aiohttp.ClientTimeout(  # `connect` with finding the address
             total=FETCH_S, connect=2 * CONNECT_S, sock_connect=CONNECT_S, sock_read=FETCH_READ_S
         )
@@ -169,14 +174,19 @@ class Sender:
         try:
             async with self._session.get(url, allow_redirects=False, timeout=wait) as answer:
                 if answer.status != 200:
-                    raise FetchFailed(f"url: the answer has the status {answer.status}")
+                    again = answer.status >= 500 or answer.status in TEMPORARY
+                    kind = FetchFailed if again else InvalidUrl
+                    raise kind(f"url: the answer has the status {answer.status}")
                 async for piece in answer.content.iter_chunked(FETCH_BYTES):
                     left -= len(piece)
                     if left < 0:
                         raise FileTooLarge(f"url: the file is larger than {most_bytes >> 20} MB")
                     yield piece
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise FetchFailed(f"url: cannot be fetched: {_error_class(error)}") from error
+            shown = _error_class(error)
+            again = shown not in LASTING or getattr(error, "errno", None) == socket.EAI_AGAIN
+            kind = FetchFailed if again else InvalidUrl
+            raise kind(f"url: cannot be fetched: {shown}") from error
 
     def _guarded_socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
         family, kind, protocol, _, address = info
@@ -186,11 +196,12 @@ class Sender:
 
 
 def _reuse_noted() -> aiohttp.TraceConfig:
-    """Adds to the list that is the context of a request when it takes a kept connection."""
+    """Adds to the list that is the context of a request, if any, when a kept connection is taken."""
     trace = aiohttp.TraceConfig()
 
     async def note(_: object, context: SimpleNamespace, __: object) -> None:
-        context.trace_request_ctx.append(True)
+        if context.trace_request_ctx is not None:
+            context.trace_request_ctx.append(True)
 
     trace.on_connection_reuseconn.append(note)
     return trace

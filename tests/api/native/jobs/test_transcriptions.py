@@ -3,6 +3,7 @@
 import asyncio
 import io
 import zipfile
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -194,15 +195,17 @@ async def test_a_recording_is_fetched_by_the_guarded_client(
     """In parts, and from an address that the operator allows only."""
     audio = recording(20)
 
+    asked = Counter[str]()
+
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
-        return (
-            web.Response(body=audio)
-            if request.path.endswith("talk.wav")
-            else web.Response(status=302)
-        )
+        asked[request.path] += 1
+        if request.path.endswith("talk.wav"):
+            return web.Response(body=audio)
+        if request.path.endswith("busy.wav"):
+            return web.Response(body=audio) if asked[request.path] > 1 else web.Response(status=503)
+        return web.Response(status=302)
 
     authority = Authority.make(tmp_path)
-    monkeypatch.setattr(runner, "FETCH_WITHIN_S", 0.1)
     infrastructure = services.infrastructure
     settings = replace(infrastructure.settings, webhooks=authority.settings())
     allowed = replace(services, infrastructure=replace(infrastructure, settings=settings))
@@ -215,12 +218,15 @@ async def test_a_recording_is_fetched_by_the_guarded_client(
         allowed_networks = authority.settings().allowed_networks
         registration: Any = services.platform.webhooks
         monkeypatch.setattr(registration, "_allowed", allowed_networks)
-        for path, ends in (("talk.wav", "completed"), ("other", "failed")):
+        paths = (("talk.wav", "completed"), ("busy.wav", "completed"), ("other", "failed"))
+        for path, ends in paths:
             made = await transcribe(client, auth, None, url=there.url.rstrip("/") + f"/{path}")
             await do(allowed, await claim(services))
             done = await job(client, auth, made["id"])
             assert done["status"] == ends, done
     assert done["error"] == "invalid_url" and "302" in done["message"]
+    tries = {path.rpartition("/")[2]: count for path, count in asked.items()}
+    assert tries == {"talk.wav": 1, "busy.wav": 2, "other": 1}, "what may pass is tried again"
     made = await transcribe(client, auth, None, url=there.url)
     await do(services, await claim(services))  # where the address is not allowed
     assert "refused_address" in (await job(client, auth, made["id"]))["message"]
