@@ -193,7 +193,7 @@ class WhisperEngine(STTEngine):
         return coverage.join(Transcript(job.language, job.probability), parts, at)
 
     def _transcribe(
-        self, requests: Sequence[TranscriptionRequest], times: bool = False
+        self, requests: Sequence[TranscriptionRequest], *, times: bool = False
     ) -> list[Transcript]:
         began = time.monotonic()
         transcripts = [  # the result of silence

@@ -86,11 +86,13 @@ def _english(british: bool) -> Phonemizer:
     latin: Phonemizer = G2P(british=british)
 
     def read(text: str) -> str:
+        if not _NOT_LATIN.search(text):
+            return latin(text)
         parts = _NOT_LATIN.split(text)
         sounds = (_other(part, latin) if at % 2 else latin(part) for at, part in enumerate(parts))
-        return re.sub(r"\s+([,.!?:;])", r"\1", " ".join(" ".join(sounds).split()))
+        return _spaced(" ".join(sounds))
 
-    return lambda text: read(text) if _NOT_LATIN.search(text) else latin(text)
+    return read
 
 
 def _other(text: str, foreign: Phonemizer) -> str:
@@ -100,6 +102,11 @@ def _other(text: str, foreign: Phonemizer) -> str:
     if _HAN.search(text):
         return chinese_phonemes(text, foreign)
     return _espeak("en-us", text) if espeak_installed() else foreign(text)
+
+
+def _spaced(ipa: str) -> str:
+    """With single spaces, and none before punctuation."""
+    return re.sub(r"\s+([,.!?:;])", r"\1", " ".join(ipa.split()))
 
 
 def _espeak(voice: str, text: str) -> str:
@@ -129,7 +136,7 @@ def chinese_phonemes(text: str, foreign: Callable[[str], str]) -> str:
         readings = iter(lazy_pinyin(stretch, style=Style.TONE3, neutral_tone_with_five=True))
         words = ("".join(_syllable(next(readings)) for _ in word) for word in seg.cut(stretch))
         spoken.append(" ".join(words))
-    return re.sub(r"\s+([,.!?:;])", r"\1", " ".join("".join(spoken).split()))
+    return _spaced("".join(spoken))
 
 
 @cache

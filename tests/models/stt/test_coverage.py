@@ -7,7 +7,7 @@ import pytest
 
 from models.audio import Pcm
 from models.errors import WeightsMissing
-from models.registry import STT, VAD, load, load_model
+from models.registry import VAD, load
 from models.stt.base import (
     STT_SAMPLE_RATE,
     Segment,
@@ -83,7 +83,7 @@ def test_a_phrase_between_two_pauses_is_missed_sooner_than_a_part_of_a_sentence(
 def test_the_text_beside_missed_speech_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, asked = WhisperEngine.__new__(WhisperEngine), list[float]()
 
-    def hear(requests: Sequence[TranscriptionRequest], times: bool = False) -> list[Transcript]:
+    def hear(requests: Sequence[TranscriptionRequest], *, times: bool = False) -> list[Transcript]:
         if times:  # this, too, misses the phrase
             return [Transcript("en", 1.0) for _ in requests]
         asked.extend(len(one.pcm) / STT_SAMPLE_RATE for one in requests)
@@ -108,7 +108,7 @@ def test_a_text_with_time_tokens_is_kept_when_it_has_more_words(
     whole = heard("But she said,", (0, 0.4), (0.4, 0.8), (0.8, 1.2))
     more = tuple((at / 2, at / 2 + 0.5) for at in range(12))
 
-    def hear(requests: Sequence[TranscriptionRequest], times: bool = False) -> list[Transcript]:
+    def hear(requests: Sequence[TranscriptionRequest], *, times: bool = False) -> list[Transcript]:
         asked.append(times)
         assert [one.language for one in requests] == ["en"], "the language is not guessed again"
         return [heard("But she said, whom thou wakest is he.", *more)]
@@ -148,9 +148,10 @@ def test_the_parts_have_the_audio_and_the_speech_of_the_whole() -> None:
 
 @pytest.mark.slow
 @pytest.mark.weights
-def test_repeated_sentences_are_all_in_the_text(weights: WeightStore) -> None:
+def test_repeated_sentences_are_all_in_the_text(
+    engine: WhisperEngine, weights: WeightStore
+) -> None:
     try:
-        engine, _ = load_model(STT, "stt/whisper_base", weights)
         vad = load(VAD, "vad/silero", weights)
     except WeightsMissing as error:
         pytest.skip(str(error))
@@ -170,13 +171,10 @@ def test_repeated_sentences_are_all_in_the_text(weights: WeightStore) -> None:
 
 
 @pytest.mark.weights
-def test_a_text_with_time_tokens_has_only_words(weights: WeightStore) -> None:
-    try:
-        engine, _ = load_model(STT, "stt/whisper_base", weights)
-    except WeightsMissing as error:
-        pytest.skip(str(error))
-    assert isinstance(engine, WhisperEngine)
-    said = "They found an old map behind the picture. Nobody answered when I knocked on the door."
+def test_a_text_with_time_tokens_has_only_words(
+    engine: WhisperEngine, weights: WeightStore
+) -> None:
+    said = "They found an old map behind the picture. The ferry was late because of the fog."
     pcm = speak(said, weights)
     asked = TranscriptionRequest(pcm, "en", speech=((0, len(pcm)),))
     [heard] = engine._transcribe([asked], times=True)
@@ -187,13 +185,8 @@ def test_a_text_with_time_tokens_has_only_words(weights: WeightStore) -> None:
 @pytest.mark.weights
 @pytest.mark.slow
 def test_a_text_that_repeats_itself_is_decoded_in_parts(
-    weights: WeightStore, monkeypatch: pytest.MonkeyPatch
+    engine: WhisperEngine, weights: WeightStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    try:
-        engine, _ = load_model(STT, "stt/whisper_base", weights)
-    except WeightsMissing as error:
-        pytest.skip(str(error))
-    assert isinstance(engine, WhisperEngine)
     sentence = speak("The ferry was late because of the fog.", weights)
     pause = STT_SAMPLE_RATE // 4
     ends = [(at + 1) * (len(sentence) + pause) for at in range(8)]

@@ -10,7 +10,6 @@ import pytest
 
 from models.audio import Pcm
 from models.errors import InvalidEngineRequest, UnsupportedLanguage, WeightsMissing
-from models.registry import STT, load_model
 from models.stt.base import (
     FINAL,
     INTERIM,
@@ -28,16 +27,6 @@ from tests.models.sounds import speak, wordless
 pytestmark = pytest.mark.weights
 
 TEXT = "The quick brown fox jumps over the lazy dog, and then it sleeps under a tree."
-
-
-@pytest.fixture(scope="module")
-def engine(weights: WeightStore) -> WhisperEngine:
-    try:
-        engine, _ = load_model(STT, "stt/whisper_base", weights)
-    except WeightsMissing as error:
-        pytest.skip(str(error))
-    assert isinstance(engine, WhisperEngine)
-    return engine
 
 
 @pytest.fixture(scope="module")
