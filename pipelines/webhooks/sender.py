@@ -196,7 +196,7 @@ class Sender:
 
 
 def _reuse_noted() -> aiohttp.TraceConfig:
-    """Adds to the list that is the context of a request, if any, when a kept connection is taken."""
+    """Notes in the list that is the context of a request, if any, that it reuses a connection."""
     trace = aiohttp.TraceConfig()
 
     async def note(_: object, context: SimpleNamespace, __: object) -> None:
