@@ -9,6 +9,12 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
 from api.console import routes as console
+from api.deepgram import account as deepgram_account
+from api.deepgram import recordings as deepgram_recordings
+from api.deepgram import speech as deepgram_speech
+from api.deepgram import streams as deepgram_streams
+from api.deepgram import turns as deepgram_turns
+from api.deepgram.options import DEEPGRAM_ERRORS
 from api.guide import routes as guide
 from api.http.errors import CODED, on_client_left, on_error, on_http_error
 from api.http.middleware import RequestFrame
@@ -33,8 +39,10 @@ from api.native.voices import custom, library, reports
 from api.openai import models as openai_models
 from api.openai import speech as openai_speech
 from api.openai import transcription as openai_transcription
+from api.openai.batches import routes as batches
 from api.openai.realtime import client_secrets
 from api.openai.realtime import routes as realtime
+from api.openai.responses import routes as responses
 from api.reference import routes as reference
 from api.services import Services
 from api.sockets.kernel.routes import unknown_sockets
@@ -86,16 +94,21 @@ def routed_app() -> FastAPI:
         speech.router,
         openai_speech.router,
         inworld.router,
+        deepgram_speech.router,
+        deepgram_recordings.router,
         completions.router,
+        responses.router,
         transcription.router,
         openai_transcription.router,
         *billing.routers,
         models.router,
         openai_models.router,
+        deepgram_account.router,
         custom.router,
         library.router,
         *reports.routers,
         *jobs.routers,
+        batches.router,
         files.router,
         saved_chats.router,
         pronunciations.router,
@@ -109,8 +122,10 @@ def routed_app() -> FastAPI:
         # Not include_router: it would match every path twice.
         app.router.routes.extend(router.routes)
     pages = (console, guide, reference)
-    for module in (tts_socket, inworld, realtime, twilio, *pages, health, stt_socket):
+    deepgram = (deepgram_streams, deepgram_turns, deepgram_speech)
+    for module in (tts_socket, inworld, realtime, twilio, *deepgram, *pages, health, stt_socket):
         app.router.routes.extend(module.routes)
+    app.state.dialects = (DEEPGRAM_ERRORS,)
     # FastAPI's documented way to change its document.
     app.openapi = cache(lambda: truthful_openapi(app))  # type: ignore[method-assign]
     app.router.routes.append(unknown_sockets())

@@ -4,9 +4,10 @@ A handler asks for one group, by a dependency of `api.http.routing`. Everything 
 takes the objects that it needs, never a group.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 from api.http.bodies import BodySpace
 from api.http.limits import AdmissionControl, RequestLimits
@@ -20,6 +21,7 @@ from configs.schema.transcription import ListeningConfig, load_profiles
 from configs.schema.voices import ConsentConfig, CustomVoicesConfig, OpenAIConfig, VoicesConfig
 from configs.settings import PlanChanges, Settings
 from db.database import Database
+from models.base import ModelInfo
 from models.grammar_check.base import GrammarEngine
 from models.speaker.base import SpeakerEncoder
 from models.turn_detection.base import TurnDetectionEngine
@@ -75,6 +77,7 @@ class SpeechServices:
     speakers: Speakers
     jobs: Jobs
     check_url: Callable[[str], None]  # that what is there may be fetched
+    fetch: Callable[[str, Path, int], Coroutine[Any, Any, None]]  # to a file of so many bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +173,7 @@ class Models:
     grammar: Callable[[], GrammarEngine]  # called once, in a thread; loads it
     watermark: Watermark | None = None  # None where nothing is marked
     problems: Mapping[str, str] = field(default_factory=dict)  # of swaps, by deployment
+    infos: Mapping[str, ModelInfo] = field(default_factory=dict)  # by deployment, if it is down too
 
 
 def build_services(
@@ -198,7 +202,7 @@ def build_services(
     billing = Billing(database, plans.prices, encryption.encrypt_text, limits)
     webhooks = Webhooks(database, encryption, settings)
     ports = (models.speakers, models.transcribers, models.chat_models)
-    model_list = ModelList(*ports, problems=models.problems)
+    model_list = ModelList(*ports, problems=models.problems, infos=models.infos)
     sockets = SocketRegistry(
         load_yaml(SocketLimits, "sockets"), accounts.authenticator, plans, limits, admission.sockets
     )
@@ -229,7 +233,7 @@ def build_services(
         consent,
     )
     history = ChatHistory(database, encryption, plans)
-    completions = ChatPipeline(models.chat_models, history, billing)
+    completions = ChatPipeline(models.chat_models, history, billing, models.infos)
     return Services(
         speech=SpeechServices(
             synthesis=PaidSynthesis(synthesis, billing, files, webhooks.events),
@@ -254,6 +258,7 @@ def build_services(
             ),
             jobs=Jobs(database, files, billing, jobs, plans),
             check_url=webhooks.check,
+            fetch=webhooks.fetch,
         ),
         chat=ChatServices(
             completions=completions,

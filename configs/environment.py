@@ -5,6 +5,7 @@ import os
 import re
 import socket
 import sys
+from contextlib import suppress
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import TypeVar
@@ -55,6 +56,13 @@ def cluster_address() -> tuple[str, int] | None:
         f"CLUSTER_ADDRESS is {text!r}, and has to be the IPv4 address by which other machines reach"
         " this one, and a port, like 10.0.0.1:6379"
     )
+
+
+def wyoming_address() -> tuple[str, int] | None:
+    """WYOMING_HOST and WYOMING_PORT; None where the port is 0 or not set."""
+    if (os.environ.get("WYOMING_PORT") or "0") == "0":
+        return None
+    return host("WYOMING_HOST"), port("WYOMING_PORT", 0)
 
 
 def networks(name: str) -> tuple[IPv4Network | IPv6Network, ...]:
@@ -193,6 +201,16 @@ def cores() -> int:
         return number
 
 
+def free_bytes() -> int:
+    """The memory that processes can still get: of the machine, and of a container with a limit."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    with suppress(OSError, ValueError):  # no cgroup of version 2, or "max"
+        limit, used = (Path("/sys/fs/cgroup", f"memory.{name}") for name in ("max", "current"))
+        free = min(free, int(limit.read_text()) - int(used.read_text()))
+    return free
+
+
 def listen_problem(host: str, number: int) -> str | None:
     """Why nothing can listen there now. Without SO_REUSEPORT, unlike the gateways, so that another
     service is detected."""
@@ -209,6 +227,9 @@ def check_ports(host: str, number: int) -> None:
     addresses = [(f"HOST and PORT are {host!r} and {number}", host, number)]
     if (gcs := cluster_address()) is not None:  # Ray's GCS listens on all interfaces
         addresses.append((f"CLUSTER_ADDRESS has port {gcs[1]}", "0.0.0.0", gcs[1]))
+    if (wyoming := wyoming_address()) is not None:
+        what = f"WYOMING_HOST and WYOMING_PORT are {wyoming[0]!r} and {wyoming[1]}"
+        addresses.append((what, *wyoming))
     dashboard = port("RAY_DASHBOARD_PORT", DASHBOARD_PORT)
     where = gcs[0] if gcs else "127.0.0.1"
     addresses.append((f"RAY_DASHBOARD_PORT is {dashboard}", where, dashboard))

@@ -64,6 +64,16 @@ class PlanWebhook:
     secret: str = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class WyomingSettings:
+    """Where Home Assistant's protocol is served, and the API key that all its connections use."""
+
+    host: str
+    port: int
+    key: str = field(repr=False)
+    announces: bool  # by multicast DNS
+
+
 WatermarkOf = Literal["off", "clones", "all"]
 """Which speech gets an inaudible watermark."""
 
@@ -91,6 +101,7 @@ class Settings:
     sign_up: SignUpPolicy = "open"
     plan_changes: PlanChanges = "self"
     plan_webhook: PlanWebhook | None = None  # where plan_changes is webhook
+    wyoming: WyomingSettings | None = None  # None: not served
     cors_origins: tuple[str, ...] = ()  # of pages elsewhere that may call the API; "*": of all
 
 
@@ -101,6 +112,24 @@ def weights_dir() -> Path:
         return Path(override).expanduser()
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(cache).expanduser() / "antiphon" / "weights"
+
+
+def own_catalogue() -> Path:
+    """The operator's own catalogue of weights, beside `configs/catalogue.yaml`: ANTIPHON_CATALOGUE,
+    or catalogue.yaml in the data folder. It may not exist. Raises SettingsError."""
+    path = os.environ.get("ANTIPHON_CATALOGUE") or str(_data_path() / "catalogue.yaml")
+    if not path.endswith(".yaml"):
+        raise SettingsError(f"ANTIPHON_CATALOGUE is {path!r}, and has to end in .yaml")
+    return Path(path).expanduser().resolve()
+
+
+def weights_mirror() -> str | None:
+    """ANTIPHON_MIRROR: the address or absolute path of a folder that has weights by their SHA-256.
+    Raises SettingsError."""
+    text = (os.environ.get("ANTIPHON_MIRROR") or "").rstrip("/")
+    if "://" not in text:
+        return str(Path(text).expanduser().resolve()) if text else None
+    return environment.public_url("ANTIPHON_MIRROR", text)
 
 
 def watermark_of() -> WatermarkOf:
@@ -144,6 +173,7 @@ def load_settings(*, new: bool = True) -> Settings:
         require_consent=environment.choice("REQUIRE_CONSENT", get_args(ConsentNeeded), "off"),
         metrics_token=environment.token("METRICS_TOKEN"),
         operator_token=environment.token("OPERATOR_TOKEN", 32),
+        wyoming=_wyoming(),
         cors_origins=environment.origins("CORS_ORIGINS"),
         sign_up=environment.choice(
             "SIGN_UP", get_args(SignUpPolicy), "open" if is_local else "closed"
@@ -151,6 +181,21 @@ def load_settings(*, new: bool = True) -> Settings:
         plan_changes=plan_changes,
         plan_webhook=_plan_webhook() if plan_changes == "webhook" else None,
     )
+
+
+def _wyoming() -> WyomingSettings | None:
+    address, key = environment.wyoming_address(), environment.token("WYOMING_KEY")
+    announces = environment.choice("WYOMING_ZEROCONF", ("off", "on"), "off") == "on"
+    if address is None:
+        return None
+    if key is None:
+        raise SettingsError(
+            "WYOMING_PORT needs WYOMING_KEY, the API key that pays for all connections: the "
+            "protocol has no authentication of its own"
+        )
+    if announces and environment.is_loopback(address[0]):
+        raise SettingsError("WYOMING_ZEROCONF=on needs a WYOMING_HOST that others can reach")
+    return WyomingSettings(*address, key, announces)
 
 
 def _plan_webhook() -> PlanWebhook:
@@ -171,8 +216,12 @@ def _own_folder() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "antiphon"
 
 
+def _data_path() -> Path:
+    return Path(os.environ.get("ANTIPHON_DATA") or _own_folder()).expanduser().resolve()
+
+
 def _data_dir(*, new: bool) -> Path:
-    path = Path(os.environ.get("ANTIPHON_DATA") or _own_folder()).expanduser().resolve()
+    path = _data_path()
     if not new and not os.environ.get("DATABASE_URL") and not (path / DATABASE).exists():
         raise SettingsError(
             f"ANTIPHON_DATA: there is no database in {str(path)!r}; give the variables of "

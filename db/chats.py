@@ -1,6 +1,11 @@
-"""Saved chats. Chats of other workspaces are treated as nonexistent."""
+"""Saved chats. Chats of other workspaces are treated as nonexistent.
 
-from collections.abc import Sequence
+A turn, which is what a user sent and its answer, follows the one before it in the table, or an
+earlier one that it names, and is then a branch.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -15,6 +20,7 @@ from db.database import UtcDateTime, change_rows, page_of, utc_now
 CHAT_BYTES = 4096  # of a chat beside its messages
 MESSAGE_BYTES = 200  # of a message beside its text
 ALL = 1_000_000  # messages
+DELETED = ""  # the turn of an answer that was deleted, while later ones continue it
 
 
 class Chat(SQLModel, table=True):
@@ -49,6 +55,8 @@ class ChatEntry(SQLModel, table=True):
     model: str | None = None  # answers only: the model that generated it
     prompt_tokens: int | None = None  # answers only
     completion_tokens: int | None = None  # answers only
+    turn: str | None = Field(default=None, max_length=16)  # answers only: its name, random
+    follows: int | None = None  # the position of the message before it; None: the next lower one
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
 
 
@@ -58,10 +66,12 @@ def append_to_chat(
     chat_id: UUID,
     entries: Sequence[ChatEntry],
     title: str | None = None,
+    after: str | None = None,
 ) -> None:
     """Appends messages to a chat; with a `title` it is created first.
 
-    Sets the positions of `entries`. Does nothing when the chat was deleted meanwhile.
+    They follow the turn `after`, by default the last message. Sets the positions of `entries`. Does
+    nothing when the chat or that turn was deleted meanwhile.
     """
     size = sum(len(entry.content) + MESSAGE_BYTES for entry in entries)
     if title is not None:
@@ -77,6 +87,14 @@ def append_to_chat(
         )
         if not change_rows(session, used):
             return
+        if after is not None:
+            named = select(ChatEntry.position).where(
+                ChatEntry.chat_id == chat_id, ChatEntry.turn == after
+            )
+            entries[0].follows = session.exec(named).one_or_none()
+            if entries[0].follows is None:
+                session.rollback()  # of the size, too
+                return
     for position, entry in enumerate(entries, start=count_messages(session, chat_id)):
         entry.chat_id = chat_id
         entry.position = position
@@ -118,6 +136,36 @@ def entries_of(session: Session, chat_id: UUID) -> list[ChatEntry]:
     return list(session.exec(query.order_by(col(ChatEntry.position))))
 
 
+def find_answers(
+    session: Session, workspace_id: int, chat_ids: Collection[UUID], turns: Collection[str]
+) -> list[ChatEntry]:
+    """The answers in those chats that have one of those names."""
+    query = select(ChatEntry).join(Chat).where(Chat.workspace_id == workspace_id)
+    return list(
+        session.exec(
+            query.where(col(ChatEntry.chat_id).in_(chat_ids), col(ChatEntry.turn).in_(turns))
+        )
+    )
+
+
+def path_to(entries: Sequence[ChatEntry], turn: str | None = None) -> list[ChatEntry]:
+    """Of a whole chat in order, the messages up to the answer of a turn, or to the last message.
+
+    Empty when there is no such turn.
+    """
+    by_position = {entry.position: entry for entry in entries}
+    entry = next((one for one in reversed(entries) if turn in (None, one.turn)), None)
+    path: list[ChatEntry] = []
+    while entry is not None:
+        path.append(entry)
+        entry = by_position.get(_before(entry))
+    return path[::-1]
+
+
+def _before(entry: ChatEntry) -> int:
+    return entry.position - 1 if entry.follows is None else entry.follows
+
+
 def list_chats(
     session: Session, workspace_id: int, page: int, limit: int
 ) -> tuple[list[Chat], int]:
@@ -130,3 +178,39 @@ def delete_chat(session: Session, workspace_id: int, chat_id: UUID) -> bool:
     """Deletes a chat and its messages; False when there is no such chat."""
     ours = (col(Chat.id) == chat_id, col(Chat.workspace_id) == workspace_id)
     return change_rows(session, delete(Chat).where(*ours)) > 0
+
+
+def delete_turn(session: Session, workspace_id: int, chat_id: UUID, turn: str) -> bool:
+    """Deletes an answer, and the messages that led to no other; False when there is no such turn.
+
+    Messages that a later turn continues stay, without the name of their turn, until that one is
+    deleted. A chat without messages is deleted.
+    """
+    ours = (col(Chat.id) == chat_id, col(Chat.workspace_id) == workspace_id)
+    same = update(Chat).where(*ours).values(stored_bytes=col(Chat.stored_bytes))
+    if not change_rows(session, same):  # which locks the row, as `append_to_chat` does
+        return False
+    entries = {entry.position: entry for entry in entries_of(session, chat_id)}
+    answer = next((entry for entry in entries.values() if entry.turn == turn), None)
+    if answer is None:
+        return False
+    followers = Counter(map(_before, entries.values()))
+    gone: list[int] = []
+    size = 0
+    last: ChatEntry | None = answer
+    while last and not followers[last.position]:
+        if last is not answer and last.model is not None and last.turn != DELETED:
+            break  # another answer, which is still there
+        gone.append(last.position)
+        size += len(last.content) + MESSAGE_BYTES
+        followers[_before(last)] -= 1
+        last = entries.get(_before(last))
+    if not gone:
+        answer.turn = DELETED
+        return True
+    if len(gone) == len(entries):
+        return delete_chat(session, workspace_id, chat_id)
+    its = (col(ChatEntry.chat_id) == chat_id, col(ChatEntry.position).in_(gone))
+    freed = update(Chat).where(*ours).values(stored_bytes=col(Chat.stored_bytes) - size)
+    change_rows(session, delete(ChatEntry).where(*its))
+    return change_rows(session, freed) > 0

@@ -10,8 +10,9 @@ from configs.settings import Settings
 from db.database import Database
 from db.migrate import upgrade
 from db.service import SecretFingerprint, service_id
+from pipelines.accounts.authentication import MODEL_SCOPES, Authenticator
 from pipelines.accounts.secret_fingerprints import STORE, check_secret_fingerprints
-from pipelines.errors import StorageUnavailable
+from pipelines.errors import StorageUnavailable, Unauthorized
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import TRY_TIMEOUT_S, Files
 
@@ -70,6 +71,18 @@ def own_stores(settings: Settings) -> list[str]:
             " is on a volume that every machine has mounted"
         )
     return found
+
+
+async def check_wyoming_key(settings: Settings, authenticator: Authenticator) -> None:
+    """Raises SettingsError when WYOMING_KEY is wrong or has too few scopes; DatabaseError."""
+    if settings.wyoming is None:
+        return
+    try:
+        principal = await authenticator.authenticate(settings.wyoming.key)
+    except Unauthorized as error:
+        raise SettingsError(f"WYOMING_KEY: {error}") from None
+    if missing := [one for one in MODEL_SCOPES if one not in principal.scopes]:
+        raise SettingsError(f"WYOMING_KEY lacks scopes: {', '.join(missing)}")
 
 
 async def check_stores(settings: Settings) -> None:

@@ -11,6 +11,7 @@ from ray.serve import Application
 
 from configs.schema.serve import GatewayArgs, ModelsArgs, WorkerArgs
 from deployments.gateway.replica import Gateway
+from deployments.gateway.wyoming import Wyoming
 from deployments.model_index import ModelIndex
 from deployments.replicas.chat import ChatDeployment
 from deployments.replicas.stt import STTDeployment
@@ -38,6 +39,11 @@ def build_gateway(args: GatewayArgs) -> Application:
     """The application `gateway`: HTTP and WebSockets."""
     gateway = serve.ingress()(Gateway) if args.server == "serve" else Gateway
     return _bind("Gateway", gateway, args)
+
+
+def build_wyoming(args: WorkerArgs) -> Application:
+    """The application `wyoming`: Home Assistant's protocol on a port of its own."""
+    return _bind("Wyoming", Wyoming, GatewayArgs.model_validate(args.model_dump()))
 
 
 def build_worker(args: WorkerArgs) -> Application:

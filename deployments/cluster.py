@@ -19,7 +19,7 @@ import httpx
 import yaml
 
 from configs import environment
-from configs.load import explain
+from configs.load import CONFIGS_DIR, explain
 from configs.settings import PROJECT_DIR, Settings
 from deployments.compat import RAY_SWITCHES, node_options, publish_release, stop_late_node
 from deployments.release import release
@@ -95,13 +95,26 @@ def start(num_cpus: int | None = None, attempts: int = 3) -> str:
 
 
 def read_config(path: Path) -> Config:
-    """Raises ValueError with one sentence when it cannot be read or has no applications."""
+    """With the application of Wyoming, if it is on.
+
+    Raises ValueError with one sentence when the file cannot be read or has no applications.
+    """
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ValueError(f"{path} cannot be read: {explain(error)}") from None
     if not isinstance(config, dict) or not isinstance(config.get("applications"), list):
         raise ValueError(f"{path} holds no configuration of Ray Serve")
+    return _with_wyoming(config)
+
+
+def _with_wyoming(config: Config) -> Config:
+    """With the application that serves Wyoming where WYOMING_PORT is set."""
+    wyoming = yaml.safe_load((CONFIGS_DIR / "serve_wyoming.yaml").read_text(encoding="utf-8"))
+    listed = config["applications"]
+    paths = [one.get("import_path") for one in listed if isinstance(one, dict)]
+    if environment.wyoming_address() is not None and wyoming["import_path"] not in paths:
+        listed.append(wyoming)
     return config
 
 

@@ -17,10 +17,12 @@ from deployments.cluster import Config, entries
 
 MODELS_BUILDER = "deployments.app:build_models"
 GATEWAY_BUILDER = "deployments.app:build_gateway"
+WYOMING_BUILDER = "deployments.app:build_wyoming"
 # By import path: the arguments, and the deployments besides models.
 BUILDERS: dict[str, tuple[type[StrictModel], tuple[str, ...]]] = {
     MODELS_BUILDER: (ModelsArgs, ("ModelIndex",)),
     GATEWAY_BUILDER: (GatewayArgs, ("Gateway",)),
+    WYOMING_BUILDER: (WorkerArgs, ("Wyoming",)),
     "deployments.app:build_worker": (WorkerArgs, ("Worker",)),
 }
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from yaml import YAMLError
 
+from configs.environment import free_bytes
 from configs.load import explain
 from configs.schema.serve import ModelsArgs, ModelUserConfig
 from configs.settings import Settings, load_settings, weights_dir
@@ -16,9 +17,8 @@ from deployments import cluster
 from deployments.cluster import Config, entries
 from deployments.config_check import MODELS_BUILDER, application_problems, flat, option_problems
 from deployments.main import ask, local_url
-from deployments.memory import free_bytes
 from models.errors import EngineError
-from models.registry import CHAT, STT, TTS, EngineKind, artefacts_of
+from models.registry import CHAT, STT, TTS, EngineKind, artefacts_of, files_of
 from models.weights.store import WeightStore
 
 TIMEOUT_S = 600.0  # a large model on a GPU loads for minutes
@@ -103,8 +103,10 @@ def models_of(config: Config) -> dict[str, tuple[EngineKind[Any], Config]]:
 
 def model_problems(config: Config) -> list[str]:
     """Models whose configuration cannot be read, whose weights are missing, or that are named
-    twice, which one deployment with more replicas is for."""
+    twice, which one deployment with more replicas is for; names of two models, and fallbacks that
+    are no model."""
     found, known = [], dict[str, str]()
+    aliases, fallbacks = list[tuple[str, str]](), list[tuple[str, str]]()
     for name, (kind, entry) in models_of(config).items():
         model = "user_config"
         try:
@@ -112,10 +114,21 @@ def model_problems(config: Config) -> list[str]:
             shape = kind.read(model)
             for artefact in artefacts_of(shape):
                 WeightStore(weights_dir()).converted(artefact)
+            for file in files_of(shape):
+                file.stat()
             if (other := known.setdefault(shape.id, name)) != name:
                 found.append(f"{name} and {other} have the same model, {shape.id!r}")
+            aliases += [(name, alias) for alias in shape.aliases]
+            if kind is CHAT and shape.fallback is not None:
+                fallbacks.append((name, shape.fallback))
         except (EngineError, OSError, ValueError, YAMLError) as error:
             found.append(f"{name}: {model}: {explain(error)}")
+    for name, alias in aliases:
+        if (other := known.setdefault(alias, name)) != name:
+            found.append(f"{name} and {other} both answer to {alias!r}")
+    found += [
+        f"{name}: its fallback {one!r} is no model" for name, one in fallbacks if one not in known
+    ]
     return found
 
 
@@ -159,6 +172,7 @@ def memory_problem(config: Config, replicas: dict[str, int]) -> str | None:
         if name in replicas and not resources.get("num_gpus"):
             shape = kind.read(entry["user_config"]["model"])
             size = sum(store.artefact(one).size_bytes for one in artefacts_of(shape))
+            size += sum(file.stat().st_size for file in files_of(shape))
             need += max(size, int(resources.get("memory") or 0)) * replicas[name]
     if need <= (free := free_bytes()):
         return None

@@ -26,7 +26,7 @@ from configs.settings import BRAND, Settings, load_settings
 from db.billing.ledger import discrepancies
 from db.errors import DatabaseError
 from deployments import cluster
-from deployments.agreement import open_database
+from deployments.agreement import check_wyoming_key, open_database
 from deployments.cluster import first_stage, first_voice, model_names
 from deployments.compat import untested_versions
 from deployments.config_check import application_problems, option_problems
@@ -100,13 +100,17 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 
 async def prepare_database(settings: Settings) -> str | None:
-    """Migrates; at the first start also creates a workspace and returns its API key."""
+    """Migrates; at the first start also creates a workspace and returns its API key.
+
+    Raises SettingsError for a wrong WYOMING_KEY, or DatabaseError.
+    """
     database = await open_database(settings)
     try:
         plans = load_yaml(PlansConfig, "plans")
         accounts = Accounts(database, settings.secrets, plans)
         for account in await database.read(discrepancies):
             say(f"The ledger does not agree with an account: {account}")
+        await check_wyoming_key(settings, accounts.authenticator)
         return await accounts.ensure_first_workspace()
     finally:
         database.close()
@@ -193,6 +197,8 @@ def announce(what: str, settings: Settings, dashboard: str, started: float) -> N
     say(f"  Guide      {url}/guide")
     say(f"  Reference  {url}/docs")
     say(f"  Dashboard  {dashboard}")
+    if (wyoming := settings.wyoming) is not None:
+        say(f"  Wyoming    {wyoming.host}:{wyoming.port}, without authentication")
     if token := os.environ.get("RAY_AUTH_TOKEN_PATH"):
         say(f"             It asks for the token in {token}")
     if (joined := cluster_address()) is not None:

@@ -71,7 +71,7 @@ class ModelIndex(RequestCounter):
         known = self._reports.get(name)
         if known is None or known[1].sequence < report.sequence:
             self._reports[name] = (time.monotonic(), report)
-            if model is not None:
+            if model is not None and (model.is_loaded or report.deployment not in self._models):
                 self._models[report.deployment] = model
 
     async def exchange(self, report: Report) -> list[Report]:

@@ -85,6 +85,15 @@ def pcm16_to_float(data: bytes) -> Pcm:
     return np.frombuffer(data, dtype="<i2").astype(np.float32) / 32768.0
 
 
+def linear_to_float(data: bytes, width: int) -> Pcm:
+    """Little-endian signed integers of 1 to 4 bytes to float32 [n] in [-1, 1)."""
+    if width == 2:
+        return pcm16_to_float(data)
+    wide = np.zeros((len(data) // width, 4), np.uint8)
+    wide[:, 4 - width :] = np.frombuffer(data, np.uint8).reshape(-1, width)
+    return wide.view("<i4")[:, 0].astype(np.float32) / np.float32(2**31)
+
+
 def decode_g711(data: bytes, law: G711Law) -> Pcm:
     """Bytes of ITU-T G.711 to float32 [n] in (-1, 1)."""
     samples: Pcm = _samples(law)[np.frombuffer(data, np.uint8)]

@@ -59,6 +59,8 @@ class ModelInfo:
     context_tokens: int | None = None  # chat only
     pausable: bool = False  # chat only: an answer may be paused while it is spoken
     is_asleep: bool = False  # scaled to zero: the next request loads it
+    fallback: str | None = None  # chat only: the model that answers while this one cannot
+    is_loaded: bool = True  # False until its first load has succeeded: only its names are known
 
 
 class Engine:

@@ -1,4 +1,6 @@
-"""The errors that engines raise. Sent between processes, so their only field is a message."""
+"""The errors that engines raise. Sent between processes, so they are built of a message alone."""
+
+from typing import Self
 
 
 class EngineError(Exception):
@@ -6,6 +8,12 @@ class EngineError(Exception):
 
     code = "internal_error"
     retryable = False
+    retry_after_s: float | None = None  # from when another try makes sense, if that is known
+
+    def after(self, seconds: float | None) -> Self:
+        """This error, with the seconds until another try makes sense."""
+        self.retry_after_s = seconds
+        return self
 
     def __init_subclass__(cls, code: str | None = None, retryable: bool | None = None) -> None:
         cls.code = code or cls.code

@@ -6,7 +6,7 @@ subclass of the kind's base class, which names the type of its configurations in
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -99,6 +99,8 @@ SPEAKER: EngineKind[SpeakerEncoder] = EngineKind("speaker", SpeakerEncoder, Spea
 WATERMARK: EngineKind[Watermark] = EngineKind("watermark", Watermark, PerthConfig)
 GRAMMAR_CHECK: EngineKind[GrammarEngine] = EngineKind("grammar_check", GrammarEngine, HarperConfig)
 QUALITY: EngineKind[QualityEngine] = EngineKind("quality", QualityEngine, QualityConfig)
+_KINDS = (TTS, STT, CHAT, VAD, TURN_DETECTION, SPEAKER, WATERMARK, GRAMMAR_CHECK, QUALITY)
+KINDS: dict[str, EngineKind[Any]] = {kind.name: kind for kind in _KINDS}
 
 
 def load(kind: EngineKind[LoadedT], name: str, weights: WeightStore) -> LoadedT:
@@ -149,7 +151,13 @@ def load_model(
             "real_time_factor": config.real_time_factor,
             "voices": tuple(engine.voices()),
         }
-    return engine, ModelInfo(
+    return engine, replace(names_of(kind, name, config), is_loaded=True, **declared)
+
+
+def names_of(kind: EngineKind[ModelT], name: str, config: Any = None) -> ModelInfo:
+    """What the configuration `name` says of its model, before that is loaded. Raises as `read`."""
+    config = config or kind.read(name)
+    return ModelInfo(
         id=config.id,
         kind=kind.name,  # type: ignore[arg-type]  # chat, tts or stt
         engine=config.engine,
@@ -157,14 +165,24 @@ def load_model(
         created=config.created,
         aliases=config.aliases,
         config=name,
-        **declared,
+        fallback=config.fallback if kind is CHAT else None,
+        is_loaded=False,
     )
 
 
 def artefacts_of(config: Any) -> set[str]:
     """The names of the weights that an engine of this configuration needs, those of voices too."""
+    return {name for name in _weights_of(config) if not name.startswith("/")}
+
+
+def files_of(config: Any) -> set[Path]:
+    """The files that an engine of this configuration reads where they are, unverified."""
+    return {Path(name) for name in _weights_of(config) if name.startswith("/")}
+
+
+def _weights_of(config: Any) -> set[str]:
     found = {value for name, value in config if name in ("weights", "voice_weights", "artefact")}
-    return found.union(*(artefacts_of(voice) for voice in getattr(config, "voices", ())))
+    return found.union(*(_weights_of(voice) for voice in getattr(config, "voices", ())))
 
 
 def _build(kind: EngineKind[LoadedT], config: Any, weights: WeightStore) -> LoadedT:

@@ -86,14 +86,25 @@ class ListedModel:
     problem: str | None = None  # why the model that should have replaced it could not be loaded
 
 
+def named(name: str, models: Iterable[ModelInfo]) -> ModelInfo | None:
+    """The model with that id, else the first with that alias."""
+    known = [one for one in models if name in (one.id, *one.aliases)]
+    return min(known, key=lambda one: one.id != name, default=None)
+
+
 class ModelList:
     """Follows the ports of all kinds; the mappings may change while it lives."""
 
     def __init__(
-        self, *ports: Mapping[str, Port], problems: Mapping[str, str] | None = None
+        self,
+        *ports: Mapping[str, Port],
+        problems: Mapping[str, str] | None = None,
+        infos: Mapping[str, ModelInfo] | None = None,
     ) -> None:
-        """`problems` are failed swaps: by port, why its model was not replaced."""
+        """`problems` are failed swaps: by port, why its model was not replaced. `infos` has the
+        models of ports that are down, as far as others know them."""
         self._ports = ports
+        self._infos = {} if infos is None else infos
         self.problems = {} if problems is None else problems
         self._seen: dict[str, ModelInfo] = {}  # by name of the port; outlives a lost replica
 
@@ -110,15 +121,17 @@ class ModelList:
                 self._seen[name] = answer
                 status: ModelStatus = "asleep" if answer.is_asleep else "ready"
                 listed[name] = ListedModel(answer, status, self.problems.get(name))
-            elif name in self._seen:
-                listed[name] = ListedModel(self._seen[name], "unavailable")
+            elif (known := self._seen.get(name) or self._infos.get(name)) is not None:
+                listed[name] = ListedModel(known, "unavailable")
         return listed
 
     async def find(self, model: str) -> ListedModel:
         """The model with that id or alias. Raises ModelNotFound."""
-        for listed in await self.models():
-            if model == listed.info.id or model in listed.info.aliases:
-                return listed
+        models = await self.models()
+        found = named(model, [one.info for one in models])
+        for one in models:
+            if one.info is found:
+                return one
         raise ModelNotFound("no model has that id; GET /models lists them")
 
     async def missing(self, wanted: Collection[str] = ()) -> list[str]:

@@ -1,11 +1,10 @@
-"""The errors of the API: their status, and their body in either dialect.
-
-The dialects are the service's own and that of OpenAI's clients.
-"""
+"""The errors of the API: their status, and their body in the dialect of the request."""
 
 import logging
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from starlette.routing import Match
 from db.errors import DatabaseError
 from models.errors import EngineError
 from pipelines.errors import INTERNAL_MESSAGE, PipelineError, public_error
+from telemetry.tracing import request_id
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +74,15 @@ class ApiError(PipelineError):
         self.headers = dict(headers or {})
 
 
+@dataclass(frozen=True, slots=True)
+class ErrorDialect:
+    """The errors of another API at its paths: what its clients read, beside the usual fields."""
+
+    paths: tuple[str, ...]  # how they begin
+    shape: Callable[[ApiError, str], tuple[dict[str, Any], dict[str, str]]]
+    """Of an error and the request's id: fields of the body, and headers."""
+
+
 def to_api_error(error: Exception) -> ApiError:
     """The answer to an error of any layer; an unexpected one becomes an internal error."""
     if isinstance(error, ApiError):
@@ -81,12 +90,16 @@ def to_api_error(error: Exception) -> ApiError:
     if isinstance(error, RequestValidationError):
         # The first item of a location is body, query or path.
         field, text = first_fault(error, skip=1)
-        message = f"{field or 'the body'}: {text}"
+        place = error.errors()[0]["loc"][0]
+        message = f"{field or f'the {place}'}: {text}"
         return ApiError("validation_error", message, param=field or None)
     code, message = public_error(error)
     if code == "internal_error":
         logger.error("request_failed", exc_info=error)
-    return ApiError(code, message)
+    headers = {}
+    if isinstance(error, EngineError) and error.retry_after_s is not None:
+        headers["Retry-After"] = str(max(RETRY_AFTER_S, math.ceil(error.retry_after_s)))
+    return ApiError(code, message, headers=headers)
 
 
 def is_openai(request: HTTPConnection) -> bool:
@@ -110,10 +123,16 @@ def openai_error(error: ApiError) -> dict[str, Any]:
 
 def error_response(error: ApiError, request: HTTPConnection) -> Response:
     """The body in the dialect of the request, with the headers that its status needs."""
-    body = {"success": False, "error": error.code, "message": error.message}
+    body: dict[str, Any] = {"success": False, "error": error.code, "message": error.message}
+    headers = dict(error.headers)
     if is_openai(request):
         body = openai_error(error)
-    headers = dict(error.headers)
+    app = request.scope.get("app")  # none before the application, such as of a flooded server
+    dialects: tuple[ErrorDialect, ...] = getattr(app and app.state, "dialects", ())
+    for dialect in dialects:
+        if request.scope["path"].startswith(dialect.paths):
+            fields, more = dialect.shape(error, request_id.get() or "")
+            body, headers = body | fields, headers | more
     if error.status == 401:
         headers.setdefault("WWW-Authenticate", "Bearer")
     if error.status in (429, 503):

@@ -30,7 +30,7 @@ from api.services import (
     VoiceServices,
 )
 from configs.load import load_yaml
-from pipelines.accounts.authentication import Authenticator, Principal, Scope
+from pipelines.accounts.authentication import MODEL_SCOPES, Authenticator, Principal, Scope
 from pipelines.billing.operation import Operation
 
 BEARER = ("bearer",)
@@ -91,9 +91,6 @@ def require_scopes(
         noun = "scope" if len(missing) == 1 else "scopes"
         message = f"the API key lacks the {noun} {', '.join(map(repr, missing))}"
         raise ApiError("insufficient_scope", message)
-
-
-MODEL_SCOPES: tuple[Scope, ...] = ("tts", "stt", "chat")
 
 
 class _ParsedRequest(Request):

@@ -158,26 +158,11 @@ async def receive_form(
         raise ApiError("unsupported_media_type", message)
     if not 1 <= len(boundary) <= 70:
         raise _invalid("the Content-Type has no usable boundary")
-    declared = declared_bytes(request)
-    if declared > limits.max_body_bytes:
-        raise _too_large(limits)
-    if before_large is not None and declared > LARGE_BODY_BYTES:
-        await before_large()
-        before_large = None
-    space = getattr(request.state, UPLOAD_SPACE, partial(BodySpace(sys.maxsize, "uploads").of, 0))
-    async with space() as take, temporary_directory_in_thread(UPLOAD_FOLDERS) as folder:
+    async with _receiving(request, limits, limits.max_body_bytes, before_large) as (folder, chunks):
         receiver = _Receiver(limits, folder)
         try:
             parser = MultipartParser(boundary, receiver.callbacks())  # type: ignore[arg-type]
-            received = 0
-            async for chunk in body_chunks(request, is_upload=True):
-                received += len(chunk)
-                if received > limits.max_body_bytes:
-                    raise _too_large(limits)
-                if before_large is not None and received > LARGE_BODY_BYTES:  # sent in chunks
-                    await before_large()
-                    before_large = None
-                take(len(chunk))
+            async for chunk in chunks:
                 parser.write(chunk)
                 if receiver.waiting_bytes >= WRITE_BYTES:
                     await run_in_threadpool(receiver.write)
@@ -196,6 +181,61 @@ async def receive_form(
             note_ignored(request, (name for name in map(plain_name, sent) if name not in known))
         take_place(request)
         yield form
+
+
+@asynccontextmanager
+async def receive_file(
+    request: Request,
+    limits: UploadLimits = UploadLimits(),
+    before_large: Callable[[], Awaitable[object]] | None = None,
+) -> AsyncGenerator[Path, None]:
+    """The body itself as a file, which is deleted when the block ends; else as `receive_form`."""
+    most = limits.max_file_bytes
+    async with _receiving(request, limits, most, before_large) as (folder, chunks):
+        path = folder / "0"
+        with path.open("wb", buffering=2 * WRITE_BYTES) as file:
+            waiting = 0
+            async for chunk in chunks:
+                waiting += file.write(chunk)
+                if waiting >= WRITE_BYTES:
+                    await run_in_threadpool(file.flush)
+                    await turn_of(request).pay(waiting / READ_BYTES_PER_S)
+                    waiting = 0
+            await run_in_threadpool(file.flush)
+        take_place(request)
+        yield path
+
+
+@asynccontextmanager
+async def _receiving(
+    request: Request,
+    limits: UploadLimits,
+    most_bytes: int,
+    before_large: Callable[[], Awaitable[object]] | None,
+) -> AsyncGenerator[tuple[Path, AsyncGenerator[bytes, None]], None]:
+    """A folder for the files of a body, and the body as it arrives, within its limits."""
+    declared = declared_bytes(request)
+    if declared > most_bytes:
+        raise _too_large(limits)
+    if before_large is not None and declared > LARGE_BODY_BYTES:
+        await before_large()
+        before_large = None
+    space = getattr(request.state, UPLOAD_SPACE, partial(BodySpace(sys.maxsize, "uploads").of, 0))
+    async with space() as take, temporary_directory_in_thread(UPLOAD_FOLDERS) as folder:
+
+        async def chunks() -> AsyncGenerator[bytes, None]:
+            received, check = 0, before_large
+            async for chunk in body_chunks(request, is_upload=True):
+                received += len(chunk)
+                if received > most_bytes:
+                    raise _too_large(limits)
+                if check is not None and received > LARGE_BODY_BYTES:  # sent in chunks
+                    await check()
+                    check = None
+                take(len(chunk))
+                yield chunk
+
+        yield folder, chunks()
 
 
 def plain_name(name: str) -> str:

@@ -1,14 +1,11 @@
 """Inworld's text-to-speech socket, over the contexts of `/ws/tts`."""
 
-import asyncio
 import uuid
 
 from api.http.errors import CODED, to_api_error
 from api.inworld.messages import (
     ABORTED,
     ALREADY_EXISTS,
-    DEFAULT_DELAY_MS,
-    DEFAULT_THRESHOLD,
     INVALID_ARGUMENT,
     NOT_FOUND,
     RESOURCE_EXHAUSTED,
@@ -27,9 +24,8 @@ from api.inworld.messages import (
 from api.services import Services
 from api.sockets.kernel.conversation import ClientFault, Conversation, parse_event
 from api.sockets.kernel.session import SocketSession
+from api.sockets.tts.auto_flush import AutoFlush
 from api.sockets.tts.events import shown
-from pipelines.text.segmentation import finished
-from pipelines.tts.reading import is_ssml
 from pipelines.tts.session import (
     MAX_CONTEXTS,
     ContextFault,
@@ -37,71 +33,6 @@ from pipelines.tts.session import (
     OpenContexts,
     SpeakingContext,
 )
-
-SSML_END = "</speak>"
-QUIET_S = 0.5  # pause after part of a sentence in automatic mode; no language model pauses as long
-
-
-class AutoFlush:
-    """Flushes the buffer of one context automatically.
-
-    Automatic mode speaks whole sentences at once. Every mode flushes the buffer after a number of
-    characters or a maximum delay.
-    """
-
-    def __init__(self, context: SpeakingContext, create: Create, language: str) -> None:
-        """`language` is that of the voice."""
-        self._context = context
-        self._loop = asyncio.get_running_loop()
-        self._oldest: asyncio.TimerHandle | None = None  # since the buffer is not empty
-        self._quiet: asyncio.TimerHandle | None = None  # since the last text
-        self.change(create, language)
-
-    def change(self, create: Create, language: str) -> None:
-        """Sets the options and the language of the text that follows."""
-        self._language = language
-        self._auto = create.auto_mode
-        # In other strategies each message is a sentence or phrase: no more of it is awaited.
-        self._splits_words = create.auto_mode_strategy == "SENTENCE_BOUNDARY"
-        self._delay_s = (create.max_buffer_delay_ms or DEFAULT_DELAY_MS) / 1000
-        self._max_characters = create.buffer_char_threshold or DEFAULT_THRESHOLD
-
-    def added(self) -> None:
-        """Call it after text was added to the buffer."""
-        text = self._context.buffered
-        if is_ssml(text):  # spoken as a whole
-            end = text.find(SSML_END)
-            self._context.flush_automatically(0 if end < 0 else end + len(SSML_END))
-            self.stop()
-            return
-        ready = finished(text, self._language, sure=self._splits_words) if self._auto else 0
-        if len(text) - ready >= self._max_characters:
-            ready = text.rfind(" ") + 1 or len(text)
-        self._context.flush_automatically(ready)
-        self._watch(fresh=ready > 0)
-
-    def stop(self) -> None:
-        """Call it when the buffer is empty, or the client has disconnected."""
-        for timer in (self._oldest, self._quiet):
-            if timer is not None:
-                timer.cancel()
-        self._oldest = self._quiet = None
-
-    def _watch(self, *, fresh: bool) -> None:
-        if fresh or not self._context.buffered.strip():
-            self.stop()
-        if not self._context.buffered.strip():
-            return
-        if self._oldest is None:
-            self._oldest = self._loop.call_later(self._delay_s, self._speak_all)
-        if self._auto and not self._splits_words:
-            if self._quiet is not None:
-                self._quiet.cancel()
-            self._quiet = self._loop.call_later(QUIET_S, self._speak_all)
-
-    def _speak_all(self) -> None:
-        self.stop()
-        self._context.flush_automatically(len(self._context.buffered))
 
 
 class InworldConversation(Conversation):
@@ -195,7 +126,7 @@ class InworldConversation(Conversation):
         wire = InworldWire(context_id, create)
         context = SpeakingContext(context_id, voice, wire, self._session.send_speech)
         self._contexts.open(context)
-        flushes = AutoFlush(context, create, voice.voice.voice.language)
+        flushes = AutoFlush(context, create.flushing, voice.voice.voice.language)
         self._open[context_id] = create, flushes
         made = description(create, voice.voice.model.id)
         await self._session.send(context_event(context_id, "contextCreated", made))
@@ -207,7 +138,7 @@ class InworldConversation(Conversation):
         context.change_voice(voice, InworldWire(context_id, create))
         _, flushes = self._open[context_id]
         flushes.stop()
-        flushes.change(create, voice.voice.voice.language)
+        flushes.change(create.flushing, voice.voice.voice.language)
         self._open[context_id] = create, flushes
         made = description(create, voice.voice.model.id)
         await self._session.send(context_event(context_id, "contextUpdated", made))

@@ -22,6 +22,7 @@ from pydantic.alias_generators import to_camel
 from api.http.errors import to_api_error
 from api.native.pronunciations import DictionaryNames
 from api.sockets.kernel.conversation import ClientFault, fault_message, json_text
+from api.sockets.tts.auto_flush import DEFAULT_DELAY_MS, DEFAULT_THRESHOLD, FlushRules
 from api.sockets.tts.events import (
     PITCHES,
     SPEAKING_RATES,
@@ -58,8 +59,6 @@ TimestampType = Literal["TIMESTAMP_TYPE_UNSPECIFIED", "WORD", "CHARACTER"]
 ContextId = Annotated[str, Field(max_length=256)]
 
 _STABILITY_OF_MODE = {"STABLE": STABILITIES[1], "CREATIVE": STABILITIES[0]}
-DEFAULT_DELAY_MS = 3000
-DEFAULT_THRESHOLD = 1000  # characters
 
 
 class InworldModel(LenientModel):
@@ -129,6 +128,15 @@ class Create(Voicing):
     auto_mode_strategy: str | None = None
     max_buffer_delay_ms: int = Field(default=DEFAULT_DELAY_MS, ge=0)
     buffer_char_threshold: int = Field(default=DEFAULT_THRESHOLD, ge=0)
+
+    @property
+    def flushing(self) -> FlushRules:
+        return FlushRules(
+            self.auto_mode,
+            self.auto_mode_strategy == "SENTENCE_BOUNDARY",
+            (self.max_buffer_delay_ms or DEFAULT_DELAY_MS) / 1000,
+            self.buffer_char_threshold or DEFAULT_THRESHOLD,
+        )
 
 
 class UpdateConfig(InworldModel):
@@ -310,7 +318,7 @@ class InworldWire:
         timing = self._alignment.rest(spoken_s)
         return None if timing is None else self._chunk(b"", timing)
 
-    def flushed(self) -> str:
+    def flushed(self, *, is_automatic: bool) -> str:
         return context_event(self._context_id, "flushCompleted", {})
 
     def closed(self) -> str:

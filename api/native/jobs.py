@@ -45,9 +45,9 @@ class ShownJob(Shown):
     """A job and its progress."""
 
     id: Id
-    type: Literal["transcription", "speech"] = Field(validation_alias="kind")
+    type: Literal["transcription", "speech", "batch"] = Field(validation_alias="kind")
     name: str = Field(description="Of the file, or the title of the text.")
-    status: Literal["uploading", "processing", "completed", "failed"]
+    status: Literal["uploading", "processing", "completed", "failed", "cancelled", "expired"]
     progress: Annotated[float, rounded(3)] = Field(description="0 to 1.")
     duration: Annotated[float, rounded(3)] = Field(
         validation_alias="seconds", description="Of the audio that is done, in seconds."

@@ -20,6 +20,9 @@ class Model(BaseModel):
     engine: str
     languages: list[str]
     aliases: list[str]  # other ids that this model answers to
+    fallback: str | None = Field(
+        default=None, description="The model that answers while this one is down or overloaded"
+    )
     status: ModelStatus = Field(description="`asleep`: the next request waits while it is loaded")
     problem: str | None = Field(
         default=None,
@@ -33,13 +36,11 @@ class ModelListing(BaseModel):
 
 
 @router.get("/models", summary="The models and their aliases")
-@router.get("/v1/models", include_in_schema=False)
 async def list_models(infrastructure: InfrastructureDep) -> ModelListing:
     return ModelListing(data=[*map(shown_model, await infrastructure.models.models())])
 
 
 @router.get("/models/{model_id:path}", summary="One model, by id or alias")
-@router.get("/v1/models/{model_id:path}", include_in_schema=False)
 async def get_model(model_id: str, infrastructure: InfrastructureDep) -> Model:
     return shown_model(await infrastructure.models.find(model_id))
 
@@ -55,6 +56,7 @@ def shown_model(listed: ListedModel, *other_aliases: str) -> Model:
         engine=info.engine,
         languages=list(info.languages),
         aliases=[*info.aliases, *other_aliases],
+        fallback=info.fallback,
         status=listed.status,
         problem=listed.problem,
     )

@@ -1,5 +1,6 @@
 """The models, with the names of OpenAI's that they answer to."""
 
+from api.http.errors import ApiError
 from api.http.routing import SpeechDep, make_router
 from api.native.models import Model, ModelListing, shown_model
 from api.openai.names import aliases_of, unknown_model
@@ -22,3 +23,10 @@ async def get_model(model_id: str, speech: SpeechDep) -> Model:
         if model_id == model.id or model_id in model.aliases:
             return model
     raise unknown_model()
+
+
+@router.post("/openai/v1/embeddings", include_in_schema=False)
+async def embed() -> None:
+    """Raises ApiError(model_not_found): there is no kind of model that embeds texts."""
+    message = "no embedding model is deployed; GET /openai/v1/models lists all models"
+    raise ApiError("model_not_found", message, param="model")

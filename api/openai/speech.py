@@ -1,16 +1,16 @@
 """Text to speech for OpenAI's clients: bare bytes, or events with base64."""
 
 from base64 import b64encode
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 from starlette.responses import Response
 
+from api.dialects.outputs import BytesWriter
 from api.http.bodies import RequestModel
-from api.http.errors import to_api_error
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import (
-    CutShort,
     EventStream,
     StreamedResponse,
     encode_frames,
@@ -87,30 +87,11 @@ def open_speech_encoder(response_format: SpeechFormat, sample_rate: int) -> Audi
     return open_encoder("ogg" if response_format == "opus" else response_format, sample_rate)
 
 
-class BytesWriter:
-    """Writes one file in pieces."""
-
-    def __init__(self, response_format: SpeechFormat) -> None:
-        self._format = response_format
-        self._encoder: AudioEncoder | None = None
-
-    def write(self, chunk: SpokenChunk) -> bytes:
-        if self._encoder is None:
-            self._encoder = open_speech_encoder(self._format, chunk.audio.sample_rate)
-        return b"".join(self._encoder.encode(chunk.audio))
-
-    def finish(self) -> list[bytes]:
-        return [] if self._encoder is None else self._encoder.flush()
-
-    def fail(self, error: Exception) -> bytes:
-        raise CutShort(to_api_error(error).code) from None
-
-
 class EventWriter(BytesWriter):
     """Writes the same pieces as server-sent events."""
 
     def __init__(self, response_format: SpeechFormat, characters: int) -> None:
-        super().__init__(response_format)
+        super().__init__(partial(open_speech_encoder, response_format))
         self._characters = characters
 
     def write(self, chunk: SpokenChunk) -> bytes:
@@ -170,7 +151,9 @@ async def create_speech(
         writer = EventWriter(body.response_format, synthesis.characters(plan))
         answer = EventStream(encode_frames(first, rest, writer), rest)
     else:
-        frames = encode_frames(first, rest, BytesWriter(body.response_format))
+        frames = encode_frames(
+            first, rest, BytesWriter(partial(open_speech_encoder, body.response_format))
+        )
         answer = StreamedResponse(frames, rest, MEDIA_TYPES[body.response_format])
     answer.headers["openai-model"] = plan.voice.model.id  # whatever name the client used
     return answer

@@ -12,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,6 +22,7 @@ import numpy as np
 from faster_whisper.audio import decode_audio
 
 from api.app import create_app
+from api.openai.batches.lines import answer_line
 from benchmarks.hardware import hardware
 from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
@@ -100,7 +102,8 @@ async def do_job(
         async with aclosing(Sender(settings.webhooks)) as sender, services.speech.decoder:
             config = load_yaml(JobsConfig, "jobs")
             known = services.speech.speakers.known
-            runner = JobRunner(jobs, config, pipeline, services.speech.synthesis, sender, known)
+            synthesis, answer = services.speech.synthesis, partial(answer_line, services.chat)
+            runner = JobRunner(jobs, config, pipeline, synthesis, sender, known, answer)
             with Taken() as took:
                 running = asyncio.create_task(runner.run(claimed))
                 while not running.done():

@@ -1,4 +1,4 @@
-"""The schema of `configs/catalogue.yaml`: all weight files, their sources and licences."""
+"""The schema of `configs/catalogue.yaml` and the operator's own: files, sources and licences."""
 
 import hashlib
 import re
@@ -76,7 +76,8 @@ class UrlSource(StrictModel):
     """Files at fixed addresses, such as the assets of a release."""
 
     kind: Literal["url"]
-    files: dict[str, Annotated[str, StringConstraints(pattern=r"^https://")]]
+    # Without TLS too, such as a mirror's, since each file has its digest.
+    files: dict[str, Annotated[str, StringConstraints(pattern=r"^https?://")]]
 
 
 class FileSource(StrictModel):

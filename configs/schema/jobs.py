@@ -15,7 +15,7 @@ class WorkConfig(StrictModel):
 
 
 class JobsConfig(WorkConfig):
-    """Jobs of long recordings and long texts."""
+    """Jobs of long recordings, long texts and batches."""
 
     upload_mb: int = Field(ge=1)  # of a recording in one request
     part_mb: int = Field(ge=1)  # of a part of a recording
@@ -25,3 +25,8 @@ class JobsConfig(WorkConfig):
     document_mb: int = Field(ge=1)
     most_characters: int = Field(ge=1)  # of a text
     block_characters: int = Field(ge=100)  # of a text, spoken and kept at once
+    batch_mb: int = Field(ge=1)  # of the file of a batch
+    batch_lines: int = Field(ge=1)
+    batch_block: int = Field(ge=1)  # lines, answered and kept at once
+    batch_hours: float = Field(gt=0)  # after which a batch ends with what is done
+    batch_turn_s: float = Field(gt=0)  # after which others go first

@@ -7,19 +7,20 @@ from collections.abc import Collection
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import BigInteger, Index, Text, func
+from sqlalchemy import BigInteger, Index, Text, func, tuple_
 from sqlmodel import Field, Session, SQLModel, col, select
 
 from db.accounts import workspace_reference
 from db.database import UtcDateTime, page_of, utc_now
-from db.files import expire_these_files
+from db.files import StoredFile, expire_these_files
 
 UNFINISHED = ("uploading", "processing")
+BATCH = "batch"
 AT_ONCE = 100  # that are deleted
 
 
 class Job(SQLModel, table=True):
-    """A transcription of a long recording, or the speech of a long text."""
+    """A transcription of a long recording, the speech of a long text, or a batch of chats."""
 
     __table_args__ = (
         Index("ix_job_workspace_id_created_at", "workspace_id", "created_at"),
@@ -28,10 +29,11 @@ class Job(SQLModel, table=True):
 
     id: UUID = Field(primary_key=True)
     workspace_id: int = Field(sa_column=workspace_reference())
-    kind: str = Field(max_length=16)  # transcription or speech
+    kind: str = Field(max_length=16)  # transcription, speech or BATCH
     name: str  # of its file, or its title
-    parts: int = 1  # of its recording
-    status: str = Field(default="processing", max_length=16)  # or uploading, completed, failed
+    parts: int = 1  # of its recording; of a batch its lines
+    # Or uploading, completed, failed; of a batch also cancelled or expired.
+    status: str = Field(default="processing", max_length=16)
     progress: float = 0.0  # 0 to 1
     estimated_completion: datetime | None = Field(default=None, sa_type=UtcDateTime)
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
@@ -39,7 +41,7 @@ class Job(SQLModel, table=True):
     error: str | None = Field(default=None, max_length=40)  # error code of a failure
     reason: str | None = Field(default=None, sa_type=Text)  # the message of the error
 
-    # What is done: seconds of audio, and milliseconds or characters, which are charged.
+    # What is done: seconds of audio, and milliseconds or characters, which are charged, or lines.
     seconds: float = 0.0
     units: int = 0
     held: int | None = None  # units whose price is held; None before
@@ -53,7 +55,8 @@ class Job(SQLModel, table=True):
 
 
 class JobFile(SQLModel, table=True):
-    """A stored file of a job, of a kind: options, part (of the recording), result or speech."""
+    """A stored file of a job, of a kind: options, part (of the recording, or the lines of a batch),
+    result, failed (lines) or speech."""
 
     __tablename__ = "job_file"
 
@@ -61,7 +64,7 @@ class JobFile(SQLModel, table=True):
     kind: str = Field(max_length=16, primary_key=True)
     number: int = Field(primary_key=True)  # their order
     file_id: str = Field(max_length=40)
-    seconds: float = 0.0  # of the audio that a result is of
+    seconds: float = 0.0  # of the audio that a result is of; of a batch how many lines it has
 
 
 def job_of(
@@ -78,6 +81,28 @@ def jobs_page(
     """One page of a workspace's jobs, newest first, and their number; `page` counts from 1."""
     query = select(Job).where(Job.workspace_id == owner, col(Job.kind).in_(kinds))
     return page_of(session, query.order_by(col(Job.created_at).desc(), col(Job.id)), page, limit)
+
+
+def batches_after(
+    session: Session, owner: int, last: Job | None, limit: int, *, begun: bool
+) -> list[Job]:
+    """A workspace's batches that are older than `last`, newest first; with those that have not
+    begun, which are only files, unless `begun`."""
+    query = select(Job).where(Job.workspace_id == owner, Job.kind == BATCH)
+    if last is not None:
+        at = (last.created_at, last.id)
+        query = query.where(tuple_(col(Job.created_at), col(Job.id)) < at)
+    if begun:
+        query = query.where(Job.status != "uploading")
+    newest = query.order_by(col(Job.created_at).desc(), col(Job.id).desc())
+    return list(session.exec(newest.limit(limit)))
+
+
+def bytes_of(session: Session, job_id: UUID, kind: str) -> int:
+    """Of a job's stored files of that kind."""
+    query = select(func.sum(StoredFile.size)).join(JobFile, StoredFile.id == JobFile.file_id)  # type: ignore[arg-type]
+    found = session.exec(query.where(JobFile.job_id == job_id, JobFile.kind == kind)).one()
+    return int(found or 0)
 
 
 def count_unfinished(session: Session, workspace_id: int) -> int:
@@ -110,7 +135,7 @@ def drop_files(session: Session, job_id: UUID, *kinds: str) -> None:
 
 
 def delete_job(session: Session, job: Job) -> None:
-    drop_files(session, job.id, "options", "part", "result", "speech")
+    drop_files(session, job.id, "options", "part", "result", "failed", "speech")
     session.delete(job)
 
 

@@ -17,13 +17,14 @@ from configs.schema.jobs import WorkConfig
 from db.accounts import Workspace, lock_workspace
 from db.billing.tables import CreditHold
 from db.database import change_rows, is_free
-from db.jobs.jobs import Job
+from db.jobs.jobs import BATCH, Job
 from db.voices.voices import Voice
 
 W = TypeVar("W", Voice, Job)
 
-Waiting: TypeAlias = sa.Row[UUID, int, float, datetime, int, datetime | None]
-"""Id, workspace, progress, creation time, attempts so far, the workspace's last turn."""
+Waiting: TypeAlias = sa.Row[UUID, int, float, datetime, int, datetime | None, bool]
+"""Id, workspace, progress, creation time, attempts so far, the workspace's last turn, and whether
+it waits for its turn again after each attempt."""
 
 NEVER = datetime.min.replace(tzinfo=UTC)
 AT_ONCE = 100
@@ -43,8 +44,8 @@ def _can_be_claimed(of: type[W], now: datetime, work: WorkConfig) -> sa.ColumnEl
 def in_turn(session: Session, of: type[W], now: datetime, work: WorkConfig) -> Iterator[Waiting]:
     """What can be claimed, in the order of the queue.
 
-    First those with earlier attempts; then, repeatedly, the oldest of the workspace whose last one
-    was begun longest ago.
+    First those with earlier attempts, but for batches, which give way to others; then, repeatedly,
+    the oldest of the workspace whose last one was begun longest ago.
     """
     query: Any = (
         sa.select(
@@ -54,6 +55,7 @@ def in_turn(session: Session, of: type[W], now: datetime, work: WorkConfig) -> I
             col(of.created_at),
             col(of.attempt),
             col(_TURNS[of]).label("turn_at"),
+            (col(Job.kind) == BATCH if of is Job else sa.false()).label("gives_way"),
         )
         .join(Workspace, col(Workspace.id) == of.workspace_id)
         .where(_can_be_claimed(of, now, work))
@@ -63,7 +65,7 @@ def in_turn(session: Session, of: type[W], now: datetime, work: WorkConfig) -> I
     begun: list[Waiting] = []
     session.flush()
     for one in session.connection().execute(query):
-        is_begun = one.progress > 0 or one.attempt > 0
+        is_begun = not one.gives_way and (one.progress > 0 or one.attempt > 0)
         (begun if is_begun else waiting[one.workspace_id]).append(one)
     places = {one.workspace_id: place for place, one in enumerate(reversed(begun), start=1)}
 

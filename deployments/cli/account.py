@@ -1,4 +1,4 @@
-"""`antiphon login`, `models`, `voices`, `keys`, `usage`, `plans` and `webhooks`."""
+"""`antiphon login`, `voices`, `keys`, `usage`, `plans` and `webhooks`."""
 
 import os
 import re
@@ -44,23 +44,6 @@ def login(service: ServiceClient, email: str | None, sign_up: bool) -> None:
     plan = service.ask("GET", "/plans")
     store(service.url, service.key or "")
     service.show(plan, f"The key for {service.url} is stored.")
-
-
-@click.group()
-def models() -> None:
-    """The models that a service runs."""
-
-
-@models.command("list")
-@pass_service
-def list_models(service: ServiceClient) -> None:
-    """List the models with their status."""
-    found = service.ask("GET", "/models")
-    rows = []
-    for one in found["data"]:
-        languages = ", ".join(one["languages"][:5]) + ", …" * (len(one["languages"]) > 5)
-        rows.append((one["id"], one["kind"], one["problem"] or one["status"], languages))
-    service.show_rows(found, "ID, KIND, STATUS, LANGUAGES", rows)
 
 
 @click.group()

@@ -19,13 +19,13 @@ from configs.environment import (
     SettingsError,
     address_on_this_machine,
     cores,
+    free_bytes,
     listen_problem,
     port,
 )
 from configs.settings import Settings, load_settings, weights_dir
 from db import database
 from deployments.main import readyz
-from deployments.memory import free_bytes
 from models.weights.fetch import missing
 from models.weights.store import WeightStore
 from pipelines.storage.encryption import Encryption

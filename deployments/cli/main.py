@@ -10,7 +10,7 @@ import click
 
 from configs.load import load_yaml
 from configs.settings import BRAND
-from deployments.cli import account, jobs, pronunciations, speech, talk, text
+from deployments.cli import account, jobs, models, pronunciations, speech, talk, text
 from deployments.cli.service import ServiceClient
 
 _TABLES = Path(__file__).with_name("commands.yaml")
@@ -45,7 +45,7 @@ def _runs(module: str, name: str, before: tuple[str, ...]) -> Callable[[tuple[st
             status = import_module("models.weights.__main__").main(["fetch"])
             if status:
                 raise SystemExit(status)
-        import_module(module).main()
+        raise SystemExit(import_module(module).main())  # a status, or None
 
     return run
 
@@ -67,7 +67,7 @@ def _forward(
 for one in (
     *(speech.speak, speech.listen, jobs.job, talk.talk, text.chat, text.correct),
     *(account.voices, account.keys, account.usage, account.webhooks, account.login),
-    *(account.models, pronunciations.explain, pronunciations.pronunciations),
+    *(models.models, pronunciations.explain, pronunciations.pronunciations),
 ):
     antiphon.add_command(one)
 requests = load_yaml(dict[str, dict[str, dict[str, Any]]], str(_TABLES.with_name("requests.yaml")))
@@ -76,7 +76,7 @@ for each, commands in requests.items():
         account.add_request(antiphon.commands.get(each, antiphon), verb, spec)
 for path, (source, purpose, *first) in OPERATORS.items():
     where, _, each = path.rpartition(" ")
-    group = {"keys": account.keys, "models": account.models}.get(where, antiphon)
+    group = {"keys": account.keys, "models": models.models}.get(where, antiphon)
     _forward(group, each, source, purpose, tuple(first))
 for each, (purpose, _) in COMMANDS.items():
     _forward(antiphon, each, "deployments.operator", purpose, (each,))

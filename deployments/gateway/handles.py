@@ -103,7 +103,8 @@ class ModelHandle:
 
     def learn(self, reported: ModelInfo | None) -> None:
         """Takes what ModelIndex was told, unless it may be of before a swap that was seen here."""
-        if reported is not None and time.monotonic() > self._swapped_at + 2 * POLL_S:
+        is_known = reported is not None and reported.is_loaded
+        if is_known and time.monotonic() > self._swapped_at + 2 * POLL_S:
             self.info = reported
 
     def state(self) -> Availability:
@@ -298,6 +299,7 @@ class ModelDirectory:
         self.speakers: dict[str, TTSModelHandle] = {}
         self.transcribers: dict[str, STTModelHandle] = {}
         self.chat_models: dict[str, ChatModelHandle] = {}
+        self.infos: dict[str, ModelInfo] = {}  # by deployment, also of those that are down
         self.problems: dict[str, str] = {}  # by deployment, why it serves its previous model
         self.differences: dict[str, str] = {}  # by process, what the cluster does not agree on
         self._stores_problem = stores_problem
@@ -315,6 +317,7 @@ class ModelDirectory:
     async def refresh(self) -> None:
         """Raises EngineLost or TimeoutError while the application `models` is not running."""
         deployed: Deployed = await self.index.call("deployed", timeout_s=POLL_S)
+        self.infos.update(deployed.infos)
         self.problems.clear()
         self.problems.update(deployed.problems)
         differences = dict(deployed.differences)

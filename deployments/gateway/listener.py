@@ -8,7 +8,7 @@ import sys
 from collections.abc import Awaitable, Sequence
 from functools import partial
 from ipaddress import ip_network
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -38,6 +38,19 @@ BACKLOG = 2048
 DRAIN_S = 30.0
 LAST_S = 5.0  # for requests that still run after the WebSocket sessions are drained
 WS_MAX_MESSAGE_BYTES = 1 << 20
+
+
+class Listener(Protocol):
+    """A server of a replica."""
+
+    @property
+    def serving(self) -> bool:
+        """Whether it has started and not ended."""
+        ...
+
+    async def stop(self, drain: Awaitable[None] | None = None) -> None:
+        """Stops accepting, awaits `drain`, which ends the sessions, and closes the rest."""
+        ...
 
 
 class HttpListener:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from api.services import Services
     from api.sockets.kernel.registry import SocketRegistry
+    from configs.settings import Settings
+    from deployments.gateway.listener import Listener
 
 logger = logging.getLogger(__name__)
 
@@ -32,13 +34,13 @@ MOVE_ON_S = 1.0  # in which keep-alive clients get a response that closes their 
 class Gateway:
     """Stateless except for open connections; the replicas of a host share a port."""
 
+    corrects = True  # loads what corrections need
+
     async def __init__(self, args: GatewayArgs) -> None:  # type: ignore[misc]  # Serve awaits it
         keep_replica_on_loopback()
-        from api.app import create_app
         from api.http.uploads import UPLOAD_FOLDERS
         from configs.settings import load_settings
         from deployments.agreement import check_stores, open_database, stores_problem
-        from deployments.gateway.listener import HttpListener
         from deployments.gateway.services import gateway_limits, gateway_services
         from pipelines.storage.files import watch_storage
         from pipelines.temporary_directories import delete_leftover_directories
@@ -61,32 +63,40 @@ class Gateway:
             gateway_limits(settings, self._directory.index),
         )
         infrastructure = self.services.infrastructure
-        self._listener: HttpListener | None = None
-        if args.server == "own":
-            self._listener = HttpListener(
-                create_app(self.services),
-                settings.host,
-                settings.port,
-                settings.trusted_proxies,
-                turns=infrastructure.admission.turns,
-            )
-            await self._listener.start()
+        self._listener = await self.listen(settings, args)
         infrastructure.limits.start()
         self._background = TaskSet()
         self._background.start(self._directory.follow())
-        self._background.start(warm_up(self.services))
+        self._background.start(warm_up(self.services, corrects=self.corrects))
         self._background.start(watch_storage(infrastructure.files))
         if reports is not None:
             self._background.start(reports.run())
+
+    async def listen(self, settings: "Settings", args: GatewayArgs) -> "Listener | None":
+        """Starts the server of this replica; None where another one calls its application."""
+        from api.app import create_app
+        from deployments.gateway.listener import HttpListener
+
+        if args.server == "serve":
+            return None
+        listener = HttpListener(
+            create_app(self.services),
+            settings.host,
+            settings.port,
+            settings.trusted_proxies,
+            turns=self.services.infrastructure.admission.turns,
+        )
+        await listener.start()
+        return listener
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """For `deployments.autoscaling`; Serve calls it every few seconds."""
         return told(self.services.infrastructure.sockets.fullness / GATEWAY_FULL)
 
     def check_health(self) -> None:
-        """Raises when the HTTP server has stopped; Serve then restarts the replica."""
+        """Raises when the server has stopped; Serve then restarts the replica."""
         if self._listener is not None and not self._listener.serving:
-            raise RuntimeError("the HTTP server has ended")
+            raise RuntimeError("the server of the replica has ended")
 
     async def __del__(self) -> None:
         """Awaited by Serve when the replica stops: drains it first."""
@@ -146,14 +156,15 @@ async def drain_sockets(sockets: "SocketRegistry") -> None:
         await asyncio.sleep(MOVE_ON_S)
 
 
-async def warm_up(services: "Services") -> None:
+async def warm_up(services: "Services", *, corrects: bool = True) -> None:
     """Loads in advance what the first request of each kind would otherwise wait for."""
     from pipelines.text.normalisation.rewriting import compile_rules
 
     await _warm_up_planning(services)
     await asyncio.to_thread(compile_rules)
     await services.speech.decoder.start()
-    await services.chat.correction.warm_up()
+    if corrects:
+        await services.chat.correction.warm_up()
     logger.info("gateway_warm")
     while await services.infrastructure.models.missing():
         await asyncio.sleep(MODELS_S)

@@ -6,7 +6,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Generic
 
@@ -22,7 +22,7 @@ from deployments.memory import give_back
 from deployments.model_index import ClusterReports, cluster_reports
 from models.base import ModelInfo
 from models.errors import EngineError, EngineLost, ModelNotLoaded, PackMissing
-from models.registry import EngineKind, ModelT, load_model
+from models.registry import EngineKind, ModelT, load_model, names_of
 from models.weights.store import WeightStore
 from telemetry import metrics, tracing
 from telemetry.logs import setup_logs
@@ -62,6 +62,10 @@ class ModelDeployment(ABC, Generic[ModelT]):
         Serve would replace the replica, and the new one could not load the model either.
         """
         self._start_reporting()
+        if self._loaded is None and self._reports is not None:
+            with suppress(Exception):  # of what is wrong with it, which loading it says
+                wanted = ModelUserConfig.model_validate(user_config)
+                self._reports.model = await asyncio.to_thread(names_of, self._kind, wanted.model)
         async with self._swap:
             problem = ""
             try:
@@ -69,14 +73,15 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 logger.info("model_loaded", extra={"model": self._loaded[1].id})
             except ModelNotLoaded as error:
                 if self._loaded is None:
+                    if self._reports is not None:  # so that its names and fallback are known
+                        await self._reports.send()
                     raise
                 problem = str(error)
                 # With the traceback of an error of a library or a bug, where it says more.
                 reason = {"reason": problem}
                 logger.error("model_swap_failed", extra=reason, exc_info=error.__cause__)
-            wanted = str(user_config.get("model"))
             metrics.model_swap_failed.clear()
-            metrics.model_swap_failed.labels(wanted).set(bool(problem))
+            metrics.model_swap_failed.labels(str(user_config.get("model"))).set(bool(problem))
             if self._reports is not None:
                 self._reports.process = replace(self._reports.process, problem=problem)
                 self._reports.model = self._loaded[1]

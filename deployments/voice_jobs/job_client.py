@@ -12,7 +12,7 @@ from uuid import UUID
 
 from sqlalchemy.engine import make_url
 
-from configs.settings import PROJECT_DIR, Settings
+from configs.settings import PROJECT_DIR, Settings, own_catalogue
 from db.jobs.jobs import Job
 from db.voices.voices import Voice
 from deployments.release import PARTS
@@ -42,6 +42,8 @@ def places(settings: Settings) -> dict[str, str]:
     found = {"ANTIPHON_DATA": str(settings.data_dir)}
     if os.environ.get("ANTIPHON_WEIGHTS"):
         found["ANTIPHON_WEIGHTS"] = str(settings.weights_dir.resolve())
+    if os.environ.get("ANTIPHON_CATALOGUE"):
+        found["ANTIPHON_CATALOGUE"] = str(own_catalogue())
     database = make_url(settings.database_url)
     if database.get_backend_name() == "sqlite" and Path(database.database or "").is_file():
         file = Path(database.database or "").resolve()

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from api.openai.batches.lines import answer_line
 from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
 from configs.settings import load_settings
@@ -20,6 +21,7 @@ from deployments.agreement import check_stores, open_database
 from deployments.gateway.handles import ModelDirectory
 from deployments.gateway.services import gateway_services
 from deployments.memory import give_back
+from deployments.replicas.chat import ChatDeployment
 from deployments.replicas.model import ModelDeployment
 from deployments.replicas.stt import STTDeployment
 from deployments.replicas.tts import TTSDeployment
@@ -61,7 +63,9 @@ async def work(job_id: UUID, lease: str) -> int:
     await directory.refresh()
     replace_models(directory.speakers, TTSDeployment)
     replace_models(directory.transcribers, STTDeployment)
-    speech = gateway_services(settings, directory).speech
+    replace_models(directory.chat_models, ChatDeployment)
+    services = gateway_services(settings, directory)
+    speech, chat = services.speech, services.chat
     jobs, stt = speech.jobs, speech.transcription.pipeline
     if (claimed := await jobs.claimed(job_id, lease)) is None:
         return 0
@@ -69,7 +73,8 @@ async def work(job_id: UUID, lease: str) -> int:
         background = TaskSet()
         background.start(_give_back_often())
         config = load_yaml(JobsConfig, "jobs")
-        runner = JobRunner(jobs, config, stt, speech.synthesis, sender, speech.speakers.known)
+        known, answer = speech.speakers.known, partial(answer_line, chat)
+        runner = JobRunner(jobs, config, stt, speech.synthesis, sender, known, answer)
         return await until_stopped(job_id, runner.run(claimed), partial(jobs.give_back, claimed))
 
 

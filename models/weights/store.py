@@ -5,6 +5,7 @@
 <root>/checked/<identity>                  size and time of the bytes when they were last read whole
 <root>/derived/<name>@<fingerprint>/       results of conversions and engines
 <root>/downloads/                          partial downloads of unfinished runs
+<root>/listings/<name>@<commit>.json       files of a commit that the catalogue does not list
 """
 
 import hashlib
@@ -16,13 +17,18 @@ from contextlib import suppress
 from io import BufferedReader, BytesIO
 from pathlib import Path
 
+import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from configs.load import load_yaml
+from configs.environment import SettingsError
+from configs.load import explain, load_yaml
 from configs.schema.catalogue import Artefact, Catalogue, WeightFile
+from configs.settings import own_catalogue
 from models.errors import WeightsCorrupt, WeightsMissing
 
 logger = logging.getLogger(__name__)
+
+_HEADER = "# Weights of your own: `antiphon models pull` and `remove` write this file.\n"
 
 LISTING = TypeAdapter(dict[str, WeightFile])
 """The files of a commit of the model hub. Without hashes in the catalogue, the list of the first
@@ -30,12 +36,43 @@ fetch is final: a commit cannot change."""
 
 
 def load_catalogue() -> Catalogue:
-    """`configs/catalogue.yaml` as it is now: a swap may name weights that were added to it."""
-    return load_yaml(Catalogue, "catalogue")
+    """`configs/catalogue.yaml` and the operator's own entries, as they are now: a swap may name
+    weights that were added. Raises SettingsError when both have a name."""
+    ours, own = load_yaml(Catalogue, "catalogue").artefacts, load_own_catalogue().artefacts
+    if both := sorted(ours.keys() & own.keys()):
+        raise SettingsError(
+            f"ANTIPHON_CATALOGUE: {own_catalogue()} has {', '.join(both)}, which is in"
+            " configs/catalogue.yaml too; give it another name there"
+        )
+    return Catalogue(artefacts={**ours, **own})
+
+
+def load_own_catalogue() -> Catalogue:
+    """The operator's own entries. Raises SettingsError when the file cannot be read."""
+    path = own_catalogue()
+    try:
+        return load_yaml(Catalogue, str(path)) if path.exists() else Catalogue(artefacts={})
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        message = f"ANTIPHON_CATALOGUE: {path} cannot be read: {explain(error)}"
+        raise SettingsError(message) from None
+
+
+def write_own_catalogue(artefacts: dict[str, Artefact]) -> None:
+    """Replaces the operator's own entries. Raises OSError."""
+    path = own_catalogue()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # the data folder has secrets
+    shape = Catalogue(artefacts=artefacts).model_dump(mode="json", exclude_defaults=True)
+    write_whole(path, (_HEADER + yaml.safe_dump(shape, sort_keys=False)).encode())
+
+
+def own_model(name: str) -> Path:
+    """The path of the configuration that `models pull` writes for a model of the operator's, which
+    may not exist."""
+    return own_catalogue().parent / "models" / f"{name}.yaml"
 
 
 class WeightStore:
-    """Finds the files of an artefact of `configs/catalogue.yaml` in the cache."""
+    """Finds the files of an artefact of the catalogue in the cache."""
 
     def __init__(self, root: Path, catalogue: Catalogue | None = None) -> None:
         self.root = root
@@ -65,6 +102,11 @@ class WeightStore:
         """The path of the bytes of a file, which may not exist."""
         return self.root / "blobs" / file.identity
 
+    def has(self, file: WeightFile) -> bool:
+        """Whether its bytes are there, by their number."""
+        blob = self.blob_path(file)
+        return blob.is_file() and blob.stat().st_size == file.size_bytes
+
     def is_checked(self, file: WeightFile) -> bool:
         """Whether the bytes of a file match the catalogue.
 
@@ -72,15 +114,26 @@ class WeightStore:
         `checked/` keeps: 450 MB take a second, and `make run` checks them at each start. Raises
         OSError.
         """
-        blob, note = self.blob_path(file), self.root / "checked" / file.identity
-        current = _state(blob)
-        if note.is_file() and note.read_bytes() == current:
+        if self.was_checked(file):
             return True
-        if mismatch(file, blob):
+        if mismatch(file, self.blob_path(file)):
             return False
-        with suppress(OSError):  # a cache of another user is read again next time
-            write_whole(note, current)
+        self.note_checked(file)
         return True
+
+    def was_checked(self, file: WeightFile) -> bool:
+        """Whether its bytes are those of the last check, by size and time. Raises OSError."""
+        note = self.checked_path(file)
+        return note.is_file() and note.read_bytes() == _state(self.blob_path(file))
+
+    def note_checked(self, file: WeightFile) -> None:
+        """Keeps that the bytes of a file have been read and are right. Raises OSError."""
+        with suppress(OSError):  # a cache of another user is read again next time
+            write_whole(self.checked_path(file), _state(self.blob_path(file)))
+
+    def checked_path(self, file: WeightFile) -> Path:
+        """The path of the note of its last check, which may not exist."""
+        return self.root / "checked" / file.identity
 
     def store_converted(self, path: Path, content: bytes) -> None:
         """Writes a converted file, and its digest for `is_as_converted`. Raises OSError."""
@@ -174,6 +227,7 @@ class WeightStore:
                     f"{file_name!r} of {name!r} has {wrong};"
                     " run `python -m models.weights fetch --repair` or `make weights`"
                 )
+            self.note_checked(file)
         for path in self.converted(name).values():
             if not self.is_as_converted(path):
                 raise WeightsCorrupt(
@@ -201,7 +255,7 @@ def mismatch(file: WeightFile, path: Path) -> str | None:
     with path.open("rb") as stream:
         found = hashlib.file_digest(stream, "sha256").hexdigest()
         size_bytes = stream.tell()
-        pinned, fits = file.sha256, found == file.sha256
+        pinned, fits = file.sha256, (found, size_bytes) == (file.sha256, file.size_bytes)
         if file.git_object is not None:
             # The git hash of the file, or of its Git LFS pointer.
             stand_in = (

@@ -35,6 +35,7 @@ T = TypeVar("T", int, UUID)
 Scope = Literal["tts", "stt", "voices", "chat", "billing", "webhooks", "keys"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 ALL_SCOPES = frozenset(SCOPES)
+MODEL_SCOPES: tuple[Scope, ...] = ("tts", "stt", "chat")
 CACHE_TTL_S = 4.0  # a revoked key or token works for at most this long; sockets end within 5 s
 CACHE_SIZE = 10_000
 MAX_CREDENTIAL_LENGTH = 2048

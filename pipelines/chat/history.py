@@ -3,10 +3,10 @@
 import asyncio
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 from sqlmodel import Session
@@ -21,8 +21,11 @@ from db.chats import (
     bytes_of_chats,
     count_messages,
     delete_chat,
+    delete_turn,
+    find_answers,
     find_chat,
     list_chats,
+    path_to,
     read_chat,
 )
 from db.database import Database
@@ -40,7 +43,22 @@ TOKENS_PER_TOOLS = 256  # for the instructions on calls
 TOKENS_PER_PROMPT = 64  # for instructions that a template adds by itself
 MB = 1_000_000
 
+KEPT = "kept"  # among the extras of an answer: what no model reads
+TurnName: TypeAlias = tuple[UUID, str]
+"""A chat, and one of its turns."""
+
 M = TypeVar("M", ChatMessage, ChatEntry)
+
+
+@dataclass(frozen=True, slots=True)
+class SavedAnswer:
+    """The answer of one turn of a saved chat."""
+
+    text: str
+    calls: list[dict[str, Any]]
+    model: str
+    usage: TokenUsage
+    kept: dict[str, Any] | None  # what `ChatRequest.kept` was, and how the answer ended
 
 
 class ChatHistory:
@@ -66,7 +84,7 @@ class ChatHistory:
         count = partial(self._database.read, bytes_of_chats, workspace_id)
         if saves and await self._used.get(workspace_id, count) >= room_mb * MB:
             full = f"the plan has room for {room_mb} MB of saved chats"
-            raise PlanRequired(f"{full}; delete some, or send save_chat false")
+            raise PlanRequired(f"{full}; delete some, or save none (save_chat or store false)")
 
     def _room_mb(
         self, session: Session, workspace_id: int, chat_id: UUID | None, saves: bool
@@ -84,9 +102,15 @@ class ChatHistory:
         return self._plans.limits_of(workspace.plan if workspace else "").saved_chats_mb
 
     async def load(
-        self, workspace_id: int, chat_id: UUID, budget_tokens: int | None = None
+        self,
+        workspace_id: int,
+        chat_id: UUID,
+        budget_tokens: int | None = None,
+        *,
+        after: str | None = None,
     ) -> tuple[ChatMessage, ...]:
-        """The messages of a chat, oldest first. Raises ChatNotFound.
+        """The messages of a chat up to the turn `after`, or to the last, oldest first. Raises
+        ChatNotFound, also for an unknown turn.
 
         With a budget only what `continued` can use of them: the instructions, the last turn, and
         as many messages before it as fit. Nothing else is decrypted.
@@ -94,7 +118,33 @@ class ChatHistory:
         found = await self._database.read(read_chat, workspace_id, chat_id)
         if found is None:
             raise ChatNotFound
-        return await asyncio.to_thread(self._open_newest, *found[:2], budget_tokens)
+        chat, entries, _ = found
+        path = path_to(entries, after)
+        if after is not None and not path:
+            raise ChatNotFound
+        return await asyncio.to_thread(self._open_newest, chat, path, budget_tokens)
+
+    async def answers(
+        self, workspace_id: int, turns: Collection[TurnName]
+    ) -> dict[TurnName, SavedAnswer]:
+        """The answers of those turns that there are."""
+        chat_ids, names = {chat_id for chat_id, _ in turns}, {name for _, name in turns}
+        found = await self._database.read(find_answers, workspace_id, chat_ids, names)
+
+        def opened(entry: ChatEntry) -> SavedAnswer:
+            text, extra = self._open_message(workspace_id, entry)
+            kept, calls = extra.get(KEPT), extra.get("tool_calls", [])
+            usage = TokenUsage(entry.prompt_tokens or 0, entry.completion_tokens or 0)
+            return SavedAnswer(text, calls, entry.model or "", usage, kept)
+
+        read = await asyncio.to_thread(list, map(opened, found))
+        return {(e.chat_id, str(e.turn)): one for e, one in zip(found, read, strict=True)}
+
+    async def delete_turn(self, workspace_id: int, chat_id: UUID, turn: str) -> None:
+        """With the messages that no other turn continues. Raises ChatNotFound."""
+        if not await self._database.run(delete_turn, workspace_id, chat_id, turn):
+            raise ChatNotFound
+        self._used.forget(workspace_id)
 
     async def read(
         self, workspace_id: int, chat_id: UUID, page: int = 1, limit: int = ALL
@@ -122,13 +172,16 @@ class ChatHistory:
     def _open(self, chat: Chat, entries: list[ChatEntry]) -> None:
         self._open_title(chat)
         for entry in entries:
-            entry.content, entry.extra = self._open_message(chat, entry)
+            entry.content, entry.extra = self._open_message(chat.workspace_id, entry)
+            entry.extra.pop(KEPT, None)
 
     def _open_newest(
         self, chat: Chat, entries: list[ChatEntry], budget_tokens: int | None
     ) -> tuple[ChatMessage, ...]:
         def opened(entry: ChatEntry) -> ChatMessage:
-            return ChatMessage(cast(Role, entry.role), *self._open_message(chat, entry))
+            text, extra = self._open_message(chat.workspace_id, entry)
+            extra.pop(KEPT, None)
+            return ChatMessage(cast(Role, entry.role), text, extra)
 
         if budget_tokens is None:
             return tuple(map(opened, entries))
@@ -147,9 +200,9 @@ class ChatHistory:
         about = chat_about(chat.workspace_id, chat.id, "title")
         chat.title = self._encryption.decrypt_text(chat.title, about)
 
-    def _open_message(self, chat: Chat, entry: ChatEntry) -> tuple[str, dict[str, Any]]:
+    def _open_message(self, workspace_id: int, entry: ChatEntry) -> tuple[str, dict[str, Any]]:
         """The text and the extras, which are encrypted together."""
-        about = chat_about(chat.workspace_id, chat.id)
+        about = chat_about(workspace_id, entry.chat_id)
         text, extra = json.loads(self._encryption.decrypt_text(entry.content, about))
         return text, extra
 
@@ -163,16 +216,20 @@ class ChatHistory:
         usage: TokenUsage | None,
         *,
         is_new: bool,
+        turn: str | None = None,
+        after: str | None = None,
     ) -> None:
-        """Adds one turn: what the user sent, then the answer."""
+        """Adds one turn, of that name: what the user sent, then the answer. It follows the turn
+        `after`, or all of the chat."""
         entries = [_to_entry(message) for message in (*said, answer)]
         entries[-1].model = model
+        entries[-1].turn = turn
         if usage is not None:
             entries[-1].prompt_tokens = usage.prompt_tokens
             entries[-1].completion_tokens = usage.completion_tokens
         self._seal(workspace_id, chat_id, entries)
         title = self._seal_title(workspace_id, chat_id, said) if is_new else None
-        await self._database.run(append_to_chat, workspace_id, chat_id, entries, title)
+        await self._database.run(append_to_chat, workspace_id, chat_id, entries, title, after)
 
     async def save_conversation(
         self, workspace_id: int, chat_id: UUID, messages: Sequence[ChatMessage], model: str

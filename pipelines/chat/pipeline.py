@@ -9,18 +9,19 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from secrets import token_hex
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from uuid import UUID, uuid4
 
 from configs.schema.languages import LANGUAGES
 from models.base import ModelInfo
-from models.errors import ContextLengthExceeded, EngineLost
+from models.errors import ContextLengthExceeded, EngineError, EngineLost
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, TokenUsage
 from models.llm.structured_output.ast import SchemaTooSlow
 from pipelines.billing.billing import Billing, Charge
 from pipelines.billing.operation import Operation
 from pipelines.chat.history import (
     ALL_THAT_FITS,
+    KEPT,
     ChatHistory,
     Retention,
     check_results,
@@ -29,10 +30,11 @@ from pipelines.chat.history import (
     most_tokens,
 )
 from pipelines.errors import InvalidRequest, ModelNotFound
-from pipelines.ports import ChatModel, describe_all
+from pipelines.ports import ChatModel, ModelList, named
 from pipelines.tasks import TaskSet
 from pipelines.text.language_detection import detect_language
 from pipelines.text.redaction import Redaction, Redactor, masked
+from telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +44,12 @@ DEFAULT_MODEL = "svc/slm-3b-int4"
 ANSWER_SHARE = 4  # a quarter of the context is kept free of history for the answer
 MOST_REDACTED = 65_000  # tokens of all messages of a turn: half a second of work
 UNKNOWN_CONTEXT_TOKENS = 8192  # charged at most when a model does not declare its context
+
+Chain: TypeAlias = list[tuple[ChatModel | None, ModelInfo]]
+"""A model and its fallbacks, in the order in which they are asked; None for one that is down."""
+
+Begun: TypeAlias = tuple[GenerationDelta, AsyncGenerator[GenerationDelta, None], GenerationRequest]
+"""The first piece of an answer, the rest, and the request that it answers."""
 
 Resume: TypeAlias = Callable[[str, int], AsyncGenerator[GenerationDelta, None]]
 """The rest of an answer, of its text so far and the tokens of that."""
@@ -56,6 +64,9 @@ class ChatRequest:
     model: str = DEFAULT_MODEL  # id or alias
     save_chat: bool = True
     chat_id: UUID | None = None  # None begins a chat
+    after: str | None = None  # the turn of that chat that this one follows; None: the last
+    instructions: int = 0  # how many of the first messages are for this turn alone: are not saved
+    kept: dict[str, Any] | None = None  # saved with the answer, for `ChatHistory.answers`
     operation: Operation = field(default_factory=Operation)
     # Of a conversation that is not saved: as much of it is read as fits.
     history: tuple[ChatMessage, ...] = ()
@@ -89,6 +100,7 @@ class Completion:
         self.model = model  # id of the model that generates the answer
         self.is_new = request.chat_id is None and request.save_chat
         self.chat_id = uuid4() if self.is_new else request.chat_id  # None: nothing is saved
+        self.turn = token_hex(8)  # the name of the turn in its chat
         self.usage: TokenUsage | None = None  # so far
         self._request = request
         self._first = first
@@ -128,6 +140,13 @@ class Completion:
     def answer(self) -> GenerationDelta:
         """The answer so far."""
         return GenerationDelta.joined(self._pieces)
+
+    @property
+    def whole_usage(self) -> TokenUsage:
+        """That of an answer that has ended. Raises EngineLost for one that broke off."""
+        if self.usage is None:
+            raise EngineLost("the model ended without a finish reason")
+        return self.usage
 
     async def pause(self) -> bool:
         """Stops the model between two deltas, until the next is taken; returns whether it did.
@@ -192,15 +211,23 @@ class Completion:
         """Saves in a background task, which the cancellation of the caller does not reach."""
         self._saved = True
         assert self.chat_id is not None
+        request, answer = self._request, self.answer
+        message = answer.to_message()
+        if request.kept is not None:
+            cached = self.usage.cached_tokens if self.usage else 0
+            ended = {"created": self.created, "finish_reason": answer.finish_reason}
+            message.extra[KEPT] = {**request.kept, **ended, "cached_tokens": cached}
         return _saves.start(
             self._history.save(
-                self._request.workspace_id,
+                request.workspace_id,
                 self.chat_id,
-                self._request.generation.messages,
-                self.answer.to_message(),
+                request.generation.messages[request.instructions :],
+                message,
                 self.model,
                 self.usage,
                 is_new=self.is_new,
+                turn=self.turn,
+                after=request.after,
             ),
             name=str(self.chat_id),
         )
@@ -223,9 +250,15 @@ class ChatPipeline:
     """Chats over the models of `models`, a mapping that may change while it lives."""
 
     def __init__(
-        self, models: Mapping[str, ChatModel], history: ChatHistory, billing: Billing
+        self,
+        models: Mapping[str, ChatModel],
+        history: ChatHistory,
+        billing: Billing,
+        infos: Mapping[str, ModelInfo] | None = None,
     ) -> None:
+        """`infos` are those of `ModelList`, for the fallbacks of models that are down."""
         self._models = models
+        self._list = ModelList(models, infos=infos)
         self._history = history
         self._billing = billing
 
@@ -235,25 +268,29 @@ class ChatPipeline:
         Raises ModelNotFound, ChatNotFound, InvalidRequest, PlanRequired, InsufficientCredit,
         DatabaseUnavailable or EngineError.
         """
-        model, info = await self.choose(request.model)
+        chain = await self._chain(request.model)
+        info = _first_up(chain)[1]
         workspace_id, saves = request.workspace_id, request.save_chat
         await self._history.check(workspace_id, request.chat_id, saves=saves)
         earlier = request.history
         budget = _history_budget(info, request.generation.sampling.max_tokens)
         if request.chat_id is not None:
-            earlier = await self._history.load(workspace_id, request.chat_id, budget)
+            earlier = await self._history.load(
+                workspace_id, request.chat_id, budget, after=request.after
+            )
         if masks := request.redaction:
             request, earlier = await asyncio.to_thread(_redacted, request, masks, earlier)
         check_results(earlier, request.generation.messages)
         async with AsyncExitStack() as undo:
-            charge = await undo.enter_async_context(await self._hold(info, request, earlier))
+            charge = await undo.enter_async_context(await self._hold(chain, request, earlier))
             try:
-                first, rest, generation = await _first_piece(model, info, request, earlier)
+                model, info, begun = await _first_of(chain, request, earlier)
             except (asyncio.CancelledError, SchemaTooSlow):  # after work of the model
                 if not request.generation.is_speculative:
                     charge.made = estimate_tokens(request.prompt(earlier, budget))
                 raise
             undo.pop_all()
+        first, rest, generation = begun
         resume = partial(_resumed, model, generation) if info.pausable else None
         return Completion(request, info.id, first, rest, self._history, charge, resume)
 
@@ -268,32 +305,51 @@ class ChatPipeline:
         await rest.aclose()
 
     async def _hold(
-        self, info: ModelInfo, request: ChatRequest, earlier: tuple[ChatMessage, ...]
+        self, chain: Chain, request: ChatRequest, earlier: tuple[ChatMessage, ...]
     ) -> Charge:
-        """Holds the highest possible price of the turn."""
+        """Holds the highest possible price of the turn, by whichever model answers."""
         said, answer = request.generation, request.generation.sampling.max_tokens
-        prompt = request.prompt(earlier, _history_budget(info, answer))
-        tokens = info.context_tokens or UNKNOWN_CONTEXT_TOKENS
-        if answer is not None:
-            tokens = min(tokens, most_tokens(prompt, said.tools) + answer)
+
+        def most(info: ModelInfo) -> int:
+            tokens = info.context_tokens or UNKNOWN_CONTEXT_TOKENS
+            if answer is None:
+                return tokens
+            prompt = request.prompt(earlier, _history_budget(info, answer))
+            return min(tokens, most_tokens(prompt, said.tools) + answer)
+
+        tokens = max(most(info) for model, info in chain if model is not None)
         return await self._billing.hold(request.workspace_id, "chat", tokens, request.operation)
 
     async def choose(self, name: str) -> tuple[ChatModel, ModelInfo]:
-        """The model of that id or alias.
+        """The model of that id or alias, or its first fallback that is up. Raises ModelNotFound, or
+        EngineLost when the model may be one that is down now."""
+        return _first_up(await self._chain(name))
 
-        Raises ModelNotFound, or EngineLost when the model may be one that is down now.
-        """
-        models = list(self._models.values())
-        answers = zip(models, await describe_all(models), strict=True)
-        known = [(model, info) for model, info in answers if info is not None]
-        for model, info in known:
-            if name == info.id or name in info.aliases:
-                return model, info
-        if not known or len(known) < len(models):
+    async def _chain(self, name: str) -> Chain:
+        """The model of that id or alias and its fallbacks, at least one of which is up. Raises what
+        `choose` does."""
+        listed = await self._list.by_port()
+        known = {
+            one.info.id: (self._models.get(port) if one.status != "unavailable" else None, one.info)
+            for port, one in listed.items()
+            if one is not None
+        }
+        infos = [info for _, info in known.values()]
+        up = [info for model, info in known.values() if model is not None]
+        wanted = None if (found := named(name, infos)) is None else found.id
+        if wanted is None and name == DEFAULT_MODEL and len(up) == len(listed) > 0:
+            wanted = up[0].id
+        chain: Chain = []
+        while wanted is not None and (found := named(wanted, infos)) is not None:
+            if known[found.id] in chain:
+                break
+            chain.append(known[found.id])
+            wanted = found.fallback
+        if any(model is not None for model, _ in chain):
+            return chain
+        if not up or len(up) < len(listed):
             raise EngineLost("a chat model is down, possibly the requested one")
-        if name == DEFAULT_MODEL:
-            return known[0]
-        ids = ", ".join(sorted(info.id for _, info in known))
+        ids = ", ".join(sorted(info.id for info in up))
         raise ModelNotFound(f"there is no chat model of that name; there are: {ids}")
 
 
@@ -319,9 +375,36 @@ def _redacted(
     return replace(request, redaction=redactor.redaction, generation=generation), earlier
 
 
+def _first_up(chain: Chain) -> tuple[ChatModel, ModelInfo]:
+    return next((model, info) for model, info in chain if model is not None)
+
+
+async def _first_of(
+    chain: Chain, request: ChatRequest, earlier: tuple[ChatMessage, ...]
+) -> tuple[ChatModel, ModelInfo, Begun]:
+    """The answer of the first model that begins one. Raises the EngineError of the first that
+    failed; one that is not the model's fault is not tried again."""
+    failure: EngineError | None = None
+    for model, info in chain:
+        if model is None:
+            continue
+        try:
+            begun = await _first_piece(model, info, request, earlier)
+        except EngineError as error:
+            failure = failure or error
+            if not failure.retryable or request.generation.is_speculative:
+                break
+        else:
+            if info is not chain[0][1]:
+                metrics.chat_fallbacks.labels(chain[0][1].id).inc()
+            return model, info, begun
+    assert failure is not None  # one of the chain is up
+    raise failure
+
+
 async def _first_piece(
     model: ChatModel, info: ModelInfo, request: ChatRequest, earlier: tuple[ChatMessage, ...]
-) -> tuple[GenerationDelta, AsyncGenerator[GenerationDelta, None], GenerationRequest]:
+) -> Begun:
     """Begins the answer with as much history as fits. Raises EngineError."""
     said = request.generation
     budget = _history_budget(info, said.sampling.max_tokens)

@@ -1,10 +1,10 @@
-"""Jobs of workspaces: transcriptions of long recordings, and speech of long texts.
+"""Jobs of workspaces: transcriptions of long recordings, speech of long texts, batches of chats.
 
 A workspace creates, reads and deletes them; the process that has the lease of one does it part by
 part, and what is kept of a part is neither done nor charged again.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -21,8 +21,9 @@ from db.accounts import Workspace, lock_workspace
 from db.audit import SERVICE, audit
 from db.billing import ledger
 from db.database import Database, utc_now
+from db.files import expire_these_files
 from db.jobs import jobs
-from db.jobs.jobs import UNFINISHED, Job, JobFile
+from db.jobs.jobs import BATCH, UNFINISHED, Job, JobFile
 from db.webhooks import EventKind, NewEvent
 from pipelines.accounts.authentication import Principal
 from pipelines.billing.billing import Billing, Service
@@ -39,7 +40,7 @@ from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Content, Files, keep_files
 from telemetry import metrics
 
-SERVICES: dict[str, Service] = {"transcription": "stt", "speech": "tts"}
+SERVICES: dict[str, Service] = {"transcription": "stt", "speech": "tts", BATCH: "chat"}
 URL_LASTS_S = 24 * 3600.0
 _ONCE = uuid5(NAMESPACE_URL, "urn:antiphon:job-asked-for-once")
 
@@ -56,7 +57,7 @@ class Jobs(LeasedQueue[Job]):
     _plans: PlansConfig
 
     of_table = Job
-    given_up = "the job could not be done; nothing was charged, and it may be tried again"
+    given_up = "the job could not be done, and may be tried again; it costs no more than is kept"
 
     @classmethod
     def of(cls, settings: Settings, database: Database, encryption: Encryption) -> Self:
@@ -156,8 +157,69 @@ class Jobs(LeasedQueue[Job]):
         StorageUnavailable."""
         job, files = await self._find(principal, job_id, "result")
         if job.kind != "transcription":
-            raise InvalidRequest("the job has no transcript, it speaks a text")
+            raise InvalidRequest("the job is no transcription, and has no transcript")
         return [await self.read(job, one) for one in files]
+
+    async def begin_batch(self, principal: Principal, job_id: UUID, options: bytes) -> Job:
+        """Queues the lines of a file. Raises NotFound, or InvalidRequest for one that has been."""
+        stored = await self._store(principal.workspace_id, {"options": options})
+
+        def begin(session: Session, job: Job) -> None:
+            if job.kind != BATCH or job.status != "uploading":
+                raise InvalidRequest("input_file_id: the file has a batch already; send it again")
+            keep_files(session, job.workspace_id, stored.values())
+            self._keep(session, job, stored)
+            job.status, job.created_at = "processing", utc_now()
+
+        return await self._change_own(principal, job_id, begin)
+
+    async def cancel(self, principal: Principal, job_id: UUID) -> Job:
+        """Ends a batch with what is done, unless it has ended. Raises NotFound."""
+
+        def cancel(session: Session, job: Job) -> None:
+            if (job.kind, job.status) == (BATCH, "processing"):
+                self._end(session, job, "cancelled")
+
+        return await self._change_own(principal, job_id, cancel)
+
+    async def drop(self, principal: Principal, job_id: UUID, kind: str) -> None:
+        """Deletes the files of a kind of a batch that has ended, or one that has not begun. Raises
+        NotFound or InvalidRequest."""
+
+        def drop(session: Session, job: Job) -> None:
+            if job.status == "processing":
+                raise InvalidRequest("the batch of the file has not ended; cancel it first")
+            if job.status == "uploading":
+                jobs.delete_job(session, job)
+            else:  # their rows count the lines
+                stored = [one.file_id for one in jobs.files_of(session, job.id, kind)]
+                expire_these_files(session, stored, utc_now())
+
+        await self._change_own(principal, job_id, drop)
+        await self._delete_expired()
+
+    async def batches(
+        self, principal: Principal, after: UUID | None, limit: int, *, begun: bool
+    ) -> list[Job]:
+        """Some that are older than the batch `after`, newest first; with files that have no batch
+        unless `begun`. Raises NotFound."""
+        last = None if after is None else (await self._find(principal, after))[0]
+        owner = principal.workspace_id
+        return await self._database.read(jobs.batches_after, owner, last, limit, begun=begun)
+
+    async def batch(self, principal: Principal, job_id: UUID) -> tuple[Job, bytes, int]:
+        """The batch, its options, and how many of its lines have failed. Raises NotFound or
+        StorageUnavailable."""
+        job, files = await self._find(principal, job_id, "options", "failed")
+        if job.kind != BATCH:
+            raise NotFound("the workspace has no batch of that id")
+        options = next(one for one in files if one.kind == "options")
+        failed = sum(round(one.seconds) for one in files if one.kind == "failed")
+        return job, await self.read(job, options), failed
+
+    async def size(self, job: Job, kind: str) -> int:
+        """Bytes of all files of a kind."""
+        return await self._database.read(jobs.bytes_of, job.id, kind)
 
     async def delete(self, principal: Principal, job_id: UUID) -> None:
         """Charges for what is done of an unfinished job, and deletes it. Raises NotFound."""
@@ -185,10 +247,10 @@ class Jobs(LeasedQueue[Job]):
         """Of an attempt that has not fetched all of them."""
         await self._change(claimed, lambda session, row: jobs.drop_files(session, row.id, "part"))
 
-    async def recording(self, claimed: Job) -> AsyncGenerator[bytes, None]:
-        """The parts of the recording, joined, in pieces."""
-        for part in await self.files(claimed, "part"):
-            file = await self._files.find(claimed.workspace_id, part.file_id)
+    async def joined(self, job: Job, kind: str) -> AsyncGenerator[bytes, None]:
+        """The files of a kind, such as the parts of a recording, joined, in pieces."""
+        for part in await self.files(job, kind):
+            file = await self._files.find(job.workspace_id, part.file_id)
             async for piece in self._files.pieces(file, 0, file.size):
                 yield piece
 
@@ -217,20 +279,34 @@ class Jobs(LeasedQueue[Job]):
     ) -> None:
         """Stores a part of the recording or the result, with what it costs: no attempt does it
         again."""
-        assert claimed.lease_until, "a claimed job has a lease"
-        took = utc_now() - claimed.lease_until + timedelta(seconds=self._work.lease_s)
-        left = took * ((1.0 - progress) / max(progress - claimed.progress, 0.001))
 
         def keep(session: Session, row: Job, stored: dict[str, str]) -> None:
             self._keep(session, row, stored, number, seconds)
             row.seconds += seconds
             row.units = min(row.units + units, row.held or 0)
-            if progress > row.progress:
-                row.progress, row.attempt = progress, 1
-            row.estimated_completion = utc_now() + left if progress else None
+            self._advance(claimed, row, progress)
 
         _require(await self._with_files(claimed, {kind: data}, keep))
         metrics.job_audio_seconds.labels(claimed.kind).inc(seconds)
+
+    async def keep_lines(
+        self, claimed: Job, number: int, answers: Sequence[bytes], failures: Sequence[bytes]
+    ) -> None:
+        """Stores lines of the two results of a batch; `number` is that of the first line."""
+        count = {"result": len(answers), "failed": len(failures)}
+        parts = {"result": b"".join(answers) or None, "failed": b"".join(failures) or None}
+
+        def keep(session: Session, row: Job, stored: dict[str, str]) -> None:
+            for kind, file_id in stored.items():
+                self._keep(session, row, {kind: file_id}, number, count[kind])
+            row.units += len(answers) + len(failures)
+            self._advance(claimed, row, row.units / row.parts)
+
+        _require(await self._with_files(claimed, parts, keep))
+
+    async def expire(self, claimed: Job) -> None:
+        """Ends a batch with what is done."""
+        await self._change(claimed, lambda session, row: self._end(session, row, "expired"))
 
     async def complete(
         self, claimed: Job, speech: Path | None = None, media_type: str = ""
@@ -267,7 +343,9 @@ class Jobs(LeasedQueue[Job]):
         row.status, row.finished_at = status, utc_now()
         row.lease = row.lease_until = row.estimated_completion = None
         useless = ("result",) if (row.kind, status) == ("speech", "failed") else ()
-        jobs.drop_files(session, row.id, "options", "part", *useless)
+        if row.kind != BATCH:  # which is shown with its options
+            useless = (*useless, "options")
+        jobs.drop_files(session, row.id, "part", *useless)
         session.add(row)
         session.flush()
         kind: EventKind = "job.completed" if status == "completed" else "job.failed"
@@ -277,6 +355,15 @@ class Jobs(LeasedQueue[Job]):
         self._billing.add_events(session, row.workspace_id, (event,))
         metrics.jobs_ended.labels(row.kind, status).inc()
         audit(session, row.workspace_id, kind, SERVICE, str(row.id))
+
+    def _advance(self, claimed: Job, row: Job, progress: float) -> None:
+        """Notes the progress of an attempt, from which the time of the end is estimated."""
+        assert claimed.lease_until, "a claimed job has a lease"
+        took = utc_now() - claimed.lease_until + timedelta(seconds=self._work.lease_s)
+        left = took * ((1.0 - progress) / max(progress - claimed.progress, 0.001))
+        if progress > row.progress:
+            row.progress, row.attempt = progress, 1
+        row.estimated_completion = utc_now() + left if progress else None
 
     def _settle(self, session: Session, row: Job, *, charges: bool) -> None:
         """Charges for what is done, or releases the hold."""
@@ -352,7 +439,7 @@ def _own(session: Session, principal: Principal, job_id: UUID, *, lock: bool = F
 
 
 def _check_waits(job: Job, number: int) -> None:
-    if job.status != "uploading" or number > job.parts:
+    if job.kind == BATCH or job.status != "uploading" or number > job.parts:
         raise InvalidRequest("the job does not wait for that part")
 
 

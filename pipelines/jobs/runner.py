@@ -9,9 +9,9 @@ from pathlib import Path
 
 from configs.schema.jobs import JobsConfig
 from db.errors import DatabaseUnavailable
-from db.jobs.jobs import Job
+from db.jobs.jobs import BATCH, Job
 from pipelines.errors import SERVICE_FAULTS, public_error
-from pipelines.jobs import speech, transcription
+from pipelines.jobs import batches, speech, transcription
 from pipelines.jobs.jobs import Jobs, LeaseLost
 from pipelines.stt.diarization import SpeakerVoice
 from pipelines.stt.file import TranscriptionPipeline
@@ -37,6 +37,7 @@ class JobRunner:
     synthesis: PaidSynthesis
     sender: Sender
     known_speakers: Callable[[int, bool | list[str]], Awaitable[tuple[SpeakerVoice, ...]]]
+    answer_line: batches.AnswerLine
 
     async def run(self, claimed: Job) -> None:
         """Returns when the job has ended, or its lease is lost. Raises failures of the service;
@@ -53,6 +54,11 @@ class JobRunner:
                 if claimed.kind == "speech":
                     book = speech.TASK.validate_json(task)
                     await speech.speak(self.jobs, claimed, book, folder / "book", self.synthesis)
+                elif claimed.kind == BATCH:
+                    await self._save(claimed, folder / "lines")
+                    batch = batches.TASK.validate_json(task)
+                    doing = claimed, batch, folder / "lines", self.answer_line, self.config
+                    await batches.do_batch(self.jobs, *doing)
                 else:
                     await self._transcribe(claimed, transcription.TASK.validate_json(task), folder)
         except LeaseLost:
@@ -71,10 +77,14 @@ class JobRunner:
         known = await self.known_speakers(claimed.workspace_id, task.known_speakers)
         task = replace(task, request=replace(task.request, known=known))
         path = folder / "recording"
-        with path.open("wb") as file:
-            async for piece in self.jobs.recording(claimed):
-                await asyncio.to_thread(file.write, piece)
+        await self._save(claimed, path)
         await transcription.transcribe(self.jobs, claimed, task, path, self.stt)
+
+    async def _save(self, claimed: Job, path: Path) -> None:
+        """Writes the parts of the job to one file."""
+        with path.open("wb") as file:
+            async for piece in self.jobs.joined(claimed, "part"):
+                await asyncio.to_thread(file.write, piece)
 
     async def _fetch(self, claimed: Job, url: str, path: Path) -> None:
         """Stores what is at the address in parts. Raises InvalidUrl or FileTooLarge."""

@@ -118,6 +118,10 @@ class UtteranceDecoder:
         self._expected: str | None = None  # the language that was last detected with certainty
         self._expected_times = 1  # how many times in a row
 
+    def change(self, options: SessionOptions) -> None:
+        """For decodings from now on; the languages stay."""
+        self._options = options
+
     def change_languages(self, languages: tuple[str, ...]) -> None:
         """For decodings from now on."""
         self.languages = languages

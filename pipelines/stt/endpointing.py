@@ -84,6 +84,7 @@ class SemanticTurns:
     """A turn ends soon after a complete sentence, and after `longest_wait_ms` of silence else."""
 
     longest_wait_ms: int = 4000
+    complete: float = 0.5  # the probability from which it is taken for complete; at 1 none is
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +168,10 @@ class Endpointer:
         if self._position - utterance.start >= self._longest:
             events += self._cut(utterance)
         return events
+
+    def always_end_after(self, silence_ms: float) -> None:
+        """Changes the silence that ends utterances, the open one too."""
+        self._end_after = self._usual_end = _samples(silence_ms / 1000)
 
     def end_after(self, silence_ms: float) -> None:
         """Changes the silence that ends the open utterance, until it resumes."""

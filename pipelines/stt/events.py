@@ -35,6 +35,7 @@ class EagerTranscript:
     text: str
     confidence: float = 1.0  # 0 to 1
     duration_s: float = 1.0  # of the speech
+    completeness: float | None = None  # of the turn, 0 to 1, if the turn detector judged it
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,9 +92,12 @@ def _written(word: str, language: str, form: TranscriptStyle) -> str:
     bare = _MARKS.sub("", word)
     if form.profanity_filter and bare.casefold() in _PROFANITY.get(language, ()):
         word = word.replace(bare, bare[0] + "*" * (len(bare) - 1))
-    if form.punctuate or _MASK.search(word):
-        return word
-    return _MARKS.sub("", word).lower()
+    return word if form.punctuate else bare_word(word)
+
+
+def bare_word(word: str) -> str:
+    """Without marks and capitals, but a mask as it is."""
+    return word if _MASK.search(word) else _MARKS.sub("", word).lower()
 
 
 def _with_digits(words: Sequence[Word], numbers: dict[str, int]) -> Iterator[Word]:

@@ -106,6 +106,13 @@ class LiveSession:
             self._utterance.cancel_interim()
             self._utterance.cancel_decoding()
 
+    def change(self, options: SessionOptions) -> None:
+        """Other key terms, form, interims, or wait of semantic turns, for what follows."""
+        self._options = options
+        self._decoder.change(options)
+        if isinstance(options.turns, SemanticTurns):
+            self._endpointer.always_end_after(options.turns.longest_wait_ms)
+
     async def accept_pcm(self, pcm: Pcm) -> None:
         """Takes the next audio, float32 [n] at 16 kHz; waits while the backlog is full."""
         step = BATCH_FRAMES * self._frames.size
@@ -114,14 +121,15 @@ class LiveSession:
                 await self._emitted.wait_for(lambda: self._backlog_s <= self._limits.backlog_s)
             await self._accept_step(pcm[start : start + step])
 
-    async def commit(self) -> None:
-        """Ends the utterance now; without speech its text is empty."""
+    async def commit(self) -> int:
+        """Ends the utterance now; without speech its text is empty. Its sentence_id."""
         before = self._closed
         await self._end_now()
         if self._closed == before:
             self._open_utterance(self._position)
             at = self._position
             await self._handle(UtteranceEnded(at, at, at, at, speech_frames=0))
+        return self._sentences
 
     def clear(self) -> None:
         """Forgets an open utterance."""
@@ -221,10 +229,11 @@ class LiveSession:
             silence_s = (event.end - event.speech_end) / STT_SAMPLE_RATE
             wanted_in_s = max(0.0, self._options.utterance_end_ms / 1000 - silence_s)
         utterance.task = self._decoder.decode(pcm, SPECULATIVE, utterance, wanted_in_s=wanted_in_s)
-        if self._options.turns is not None:
-            self._tasks.start(self._emit_eager(utterance, utterance.task, event))
-        if isinstance(self._options.turns, SemanticTurns):
-            self._tasks.start(self._turn_judge.judge(utterance, event, self._options.turns))
+        judged = None
+        if isinstance(turns := self._options.turns, SemanticTurns):
+            judged = self._tasks.start(self._turn_judge.judge(utterance, event, turns))
+        if turns is not None:
+            self._tasks.start(self._emit_eager(utterance, utterance.task, event, judged))
 
     def _is_too_short(self, speech_frames: int) -> bool:
         return self._hallucinations.is_too_short(speech_frames * self._frame_s)
@@ -266,7 +275,11 @@ class LiveSession:
         return EndedUtterance(utterance, event, pcm, speech_s, languages, self._clock())
 
     async def _emit_eager(
-        self, utterance: LiveUtterance, task: asyncio.Task[Transcript], event: LikelyEnd
+        self,
+        utterance: LiveUtterance,
+        task: asyncio.Task[Transcript],
+        event: LikelyEnd,
+        judged: asyncio.Task[float | None] | None,
     ) -> None:
         """The speculative text, if it is ready while the end is still uncertain."""
         try:
@@ -274,12 +287,13 @@ class LiveSession:
         except EngineError:
             return  # the final follows, or reports the failure
         speech_s = event.speech_frames * self._frame_s
-        if utterance.likely_end is not event:
+        completeness = None if judged is None else await judged
+        if self._hallucinations.is_hallucination(transcript, speech_s):
             return
-        if not self._hallucinations.is_hallucination(transcript, speech_s):
-            confidence = confidence_of(transcript.segments)
-            shown = await self._written(transcript, SPECULATIVE)
-            await self._emit(EagerTranscript(text_of(shown), confidence, speech_s))
+        confidence = confidence_of(transcript.segments)
+        shown = await self._written(transcript, SPECULATIVE)
+        if utterance.likely_end is event:
+            await self._emit(EagerTranscript(text_of(shown), confidence, speech_s, completeness))
 
     async def _emit_final(self, ended: EndedUtterance) -> None:
         """Emits the final transcript of one utterance, or that its decoding failed."""

@@ -30,7 +30,6 @@ LIKELY_END_MS = 96
 # Of silence, after which the turn detector is asked: its 30 ms are over when the recogniser begins,
 # and what it hears is as telling as at the likely end. Both at once would slow each other.
 PAUSE_MS = 64
-COMPLETE = 0.5  # of the turn detector's probability
 COMPLETE_END_MS = 200.0  # of silence that end a turn that sounds complete
 INCOMPLETE = 0.01  # at which a turn is waited for as long as it may
 UNFINISHED = 0.02  # at most, of a text that looks unfinished
@@ -43,9 +42,12 @@ def end_ms(completeness: float, turns: SemanticTurns, *, unfinished: bool = Fals
     """
     if unfinished:
         completeness = min(completeness, UNFINISHED)
-    if completeness >= COMPLETE:
+    if turns.complete >= 1:
+        return turns.longest_wait_ms
+    if completeness >= turns.complete:
         return COMPLETE_END_MS
-    doubt = _log_odds(max(completeness, INCOMPLETE)) / _log_odds(INCOMPLETE)
+    least, enough = _log_odds(INCOMPLETE), _log_odds(turns.complete)
+    doubt = (enough - _log_odds(max(completeness, INCOMPLETE))) / (enough - least)
     return COMPLETE_END_MS * math.pow(turns.longest_wait_ms / COMPLETE_END_MS, doubt)
 
 
@@ -73,12 +75,15 @@ class TurnJudge:
         """Begins to judge a turn that pauses, float32 [n] at 16 kHz."""
         self._question = self._tasks.start(self._ask(pcm))
 
-    async def judge(self, utterance: LiveUtterance, event: LikelyEnd, turns: SemanticTurns) -> None:
+    async def judge(
+        self, utterance: LiveUtterance, event: LikelyEnd, turns: SemanticTurns
+    ) -> float | None:
         """Ends the utterance the sooner, the more it sounds complete, but when its text is known:
-        nothing could be answered before, so that waiting costs no time."""
+        nothing could be answered before, so that waiting costs no time. The probability that it is
+        complete, if there is one."""
         question, unfinished = self._question, False
         if question is None:
-            return
+            return None
         if (decoding := utterance.task) is not None:
             await asyncio.wait({decoding})
             if not decoding.cancelled() and decoding.exception() is None:
@@ -87,6 +92,9 @@ class TurnJudge:
         completeness = await question
         if completeness is not None and utterance.likely_end is event:
             self._endpointer.end_after(end_ms(completeness, turns, unfinished=unfinished))
+        if completeness is None:
+            return None
+        return min(completeness, UNFINISHED) if unfinished else completeness
 
     async def _ask(self, pcm: Pcm) -> float | None:
         """The probability that the turn is complete; None when it went on meanwhile, or the turn

@@ -20,7 +20,10 @@ from pipelines.tts.shaping import StreamEnhancer, TimedWord
 from pipelines.tts.voices import AvailableVoice
 from telemetry import tracing
 
-Send = Callable[[str], Awaitable[None]]
+Frame = str | bytes
+"""A message to the client: JSON, or binary."""
+
+Send = Callable[[Frame], Awaitable[None]]
 
 MAX_CONTEXTS = 5  # open at once in one session
 REMEMBERED_IDS = 100  # of closed contexts, so that errors can name them
@@ -178,24 +181,24 @@ class ContextVoice:
 
 
 class ContextWire(Protocol):
-    """Writes the events of one context for a protocol, as JSON."""
+    """Writes the events of one context for a protocol."""
 
-    def audio(self, chunk: EncodedChunk) -> str:
+    def audio(self, chunk: EncodedChunk) -> Frame:
         """A chunk of speech."""
 
-    def rest(self, spoken_s: float) -> str | None:
+    def rest(self, spoken_s: float) -> Frame | None:
         """The words held back until the end of a flush, which may have failed.
 
         `spoken_s` is the length of all audio of the context's voice.
         """
 
-    def flushed(self) -> str:
-        """A flush succeeded."""
+    def flushed(self, *, is_automatic: bool) -> Frame | None:
+        """A flush succeeded; None where no event tells it."""
 
-    def closed(self) -> str:
-        """The last event of the context."""
+    def closed(self) -> Frame | None:
+        """The last event of the context, if there is one."""
 
-    def error(self, error: Exception) -> str:
+    def error(self, error: Exception) -> Frame:
         """A flush failed; the context stays open."""
 
 
@@ -320,7 +323,8 @@ class SpeakingContext:
                 if self._speaking is not None:
                     self._speaking.uncancel()
             self._speaking = None
-        await self._send(self._wire.closed())
+        if (closed := self._wire.closed()) is not None:
+            await self._send(closed)
 
     async def _speak_all(self) -> None:
         while True:
@@ -337,8 +341,9 @@ class SpeakingContext:
                 await self._send(rest)
             if flush.closes:
                 return
-            if succeeded:
-                await self._send(flush.wire.flushed())
+            flushed = flush.wire.flushed(is_automatic=flush.grows) if succeeded else None
+            if flushed is not None:
+                await self._send(flushed)
 
     async def _speak(self, flush: Flush) -> bool:
         """Whether it succeeded."""

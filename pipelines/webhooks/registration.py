@@ -1,8 +1,11 @@
 """Webhooks of a workspace: registration, changes, and the state of their deliveries."""
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID, uuid4
 
@@ -30,6 +33,7 @@ from pipelines.accounts.authentication import Principal
 from pipelines.errors import InvalidRequest, NotFound
 from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.webhooks.events import WebhookEvents
+from pipelines.webhooks.sender import FetchFailed, Sender
 from pipelines.webhooks.signing import signing_key
 from pipelines.webhooks.targets import check_url
 
@@ -37,6 +41,7 @@ WebhookStatus = Literal["active", "inactive"]
 
 _SAMPLES = load_yaml(TypeAdapter(dict[EventKind, dict[str, Any]]), "webhook_samples")
 MAX_WEBHOOKS = 20
+FETCH_S = 60.0  # for a file that a request waits for
 OLD_SECRET_LASTS = timedelta(hours=24)  # both sign while a secret rotates
 
 
@@ -62,6 +67,7 @@ class Webhooks:
         self._database = database
         self._encryption = encryption
         self.events = WebhookEvents(database, encryption.encrypt_text)
+        self._settings = settings.webhooks
         self._allowed = settings.webhooks.allowed_networks
         own = URL(settings.public_url).raw_host
         self._own_hosts = frozenset({own.lower().removesuffix(".")} if own else ())
@@ -69,6 +75,17 @@ class Webhooks:
     def check(self, url: str) -> None:
         """Raises InvalidUrl for an address that the service does not dial."""
         check_url(url, self._own_hosts, self._allowed)
+
+    async def fetch(self, url: str, path: Path, most_bytes: int) -> None:
+        """Writes what is at the address to a file. Raises InvalidUrl or FileTooLarge."""
+        self.check(url)
+        try:
+            async with asyncio.timeout(FETCH_S), aclosing(Sender(self._settings)) as sender:
+                with path.open("wb") as file:
+                    async for piece in sender.fetch(url, most_bytes):
+                        await asyncio.to_thread(file.write, piece)
+        except TimeoutError:
+            raise FetchFailed(f"url: cannot be fetched in {FETCH_S:g} seconds") from None
 
     async def register(
         self,

@@ -58,14 +58,14 @@ def serve_chat(folder: Path, engine: ChatEngine, info: ModelInfo) -> Iterator[Ch
     services = chat_services(folder, engine, info)
     try:
         with serve_app(create_app(services)) as url:
-            tokens = asyncio.run(_sign_up_two(services))
+            tokens = asyncio.run(sign_up_two(services))
             raise_plans(services.infrastructure.settings.database_url)
             yield ChatServer(url, *tokens)
     finally:
         services.infrastructure.database.close()
 
 
-async def _sign_up_two(services: Services) -> tuple[str, str]:
+async def sign_up_two(services: Services) -> tuple[str, str]:
     first = await services.platform.accounts.sign_up("a@example.com", "correct horse", "A", "")
     second = await services.platform.accounts.sign_up("b@example.com", "correct horse", "B", "")
     return first.token, second.token

@@ -56,6 +56,18 @@ async function chat(model) {
   return seen;
 }
 
+// The second turn names the message of the first by its id, as this provider does by default.
+async function converse(model) {
+  const first = await generateText({ ...common, model, prompt: "one two" });
+  const messages = [
+    { role: "user", content: "one two" },
+    ...first.response.messages,
+    { role: "user", content: "three" },
+  ];
+  const second = await generateText({ ...common, model, messages });
+  return { text: second.text, tokens: second.usage.inputTokens };
+}
+
 const speech = await generateSpeech({
   ...common,
   model: openai.speech("tts-1"),
@@ -79,6 +91,8 @@ try {
 console.log(
   JSON.stringify({
     openai: await chat(openai.chat("svc/echo")),
+    responses: await chat(openai("svc/echo")),
+    conversation: await converse(openai("svc/echo")),
     compatible: await chat(compatible("svc/echo")),
     speech: { mediaType: speech.audio.mediaType, bytes: speech.audio.uint8Array.length },
     heard: {

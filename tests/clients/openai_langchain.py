@@ -49,6 +49,19 @@ def see(base_url: str, key: str) -> dict[str, Any]:
     }
     calling = chat.with_structured_output(Person, method="function_calling")
     kinds["function_calling"] = calling.invoke(PERSON_CALL).model_dump()
+    newer = ChatOpenAI(
+        base_url=base_url, api_key=key, model=MODEL, max_retries=0, use_responses_api=True
+    )
+    handy = newer.bind_tools([weather])
+    called = handy.invoke(CALL)
+    results = [weather.invoke(call) for call in called.tool_calls]
+    responses = {
+        "text": newer.invoke(TEXT).text,
+        "streamed": "".join(chunk.text for chunk in newer.stream(TEXT)),
+        "calls": [{"name": call["name"], "args": call["args"]} for call in called.tool_calls],
+        "answer": handy.invoke([HumanMessage(CALL), called, *results]).text,
+        "structured": newer.with_structured_output(Person).invoke(OBJECT).model_dump(),
+    }
     try:
         ChatOpenAI(base_url=base_url, api_key=key, model="gpt-9", max_retries=0).invoke(TEXT)
         refused = ""
@@ -68,6 +81,7 @@ def see(base_url: str, key: str) -> dict[str, Any]:
         ],
         "answer": answer.content,
         "structured": kinds,
+        "responses": responses,
         "refused": refused,
     }
 

@@ -38,4 +38,17 @@ try {
   seen.broken = error.message;
 }
 
+if (baseURL.endsWith("/openai/v1")) {
+  const response = await client.responses.create({ model, input: text });
+  const stream = client.responses.stream({
+    model,
+    input: text,
+    previous_response_id: response.id,
+  });
+  let streamed = "";
+  stream.on("response.output_text.delta", (event) => (streamed += event.delta));
+  const last = await stream.finalResponse();
+  seen.responses = { whole: response.output_text, streamed, last: last.output_text };
+}
+
 console.log(JSON.stringify(seen));

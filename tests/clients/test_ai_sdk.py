@@ -19,7 +19,7 @@ def seen(node_clients: NodeClients, tone_server: Server, recording: Path) -> dic
     return read
 
 
-@pytest.mark.parametrize("provider", ["openai", "compatible"])
+@pytest.mark.parametrize("provider", ["openai", "responses", "compatible"])
 def test_ai_sdk_chat_tools_and_objects_work(seen: dict[str, Any], provider: str) -> None:
     assert seen[provider] == {
         "text": TEXT,
@@ -35,6 +35,10 @@ def test_ai_sdk_chat_tools_and_objects_work(seen: dict[str, Any], provider: str)
         "last": WEATHER,
         "object": {"name": "Ada", "age": 36},
     }
+
+
+def test_ai_sdk_continues_a_conversation_over_responses(seen: dict[str, Any]) -> None:
+    assert seen["conversation"] == {"text": "three", "tokens": 5}
 
 
 def test_ai_sdk_synthesises_speech_and_transcribes_a_recording(seen: dict[str, Any]) -> None:

@@ -13,8 +13,11 @@ def test_the_node_client_reads_chat_answers_in_every_style(
     server: ChatServer, node_clients: NodeClients, prefix: str
 ) -> None:
     seen = node_clients.run("openai_node.mjs", server.url + prefix, server.token, TEXT)
+    assert ("responses" in seen) == prefix.startswith("/openai")
     assert len(seen.pop("chatId")) == 36
     assert "the replica died" in seen.pop("broken")
+    responses = {"whole": TEXT, "streamed": TEXT, "last": TEXT}
+    assert seen.pop("responses", responses) == responses
     assert seen == {
         "whole": TEXT,
         "loop": TEXT,

@@ -33,6 +33,13 @@ def test_langchain_chat_tool_calls_and_structured_output_work(
     ada = {"name": "Ada", "age": 36}
     methods = ("json_schema", "json_mode", "function_calling")
     assert seen["structured"] == dict.fromkeys(methods, ada)
+    assert seen["responses"] == {
+        "text": TEXT,
+        "streamed": TEXT,
+        "calls": seen["calls"],
+        "answer": WEATHER,
+        "structured": ada,
+    }
     assert seen["refused"].endswith("NotFoundError")
 
 

@@ -29,6 +29,10 @@ VARIABLES = (
         "WEBHOOK_NETWORKS",
         "WEBHOOK_TIME_SCALE",
         "WEBHOOK_CA_FILE",
+        "WYOMING_PORT",
+        "WYOMING_HOST",
+        "WYOMING_KEY",
+        "WYOMING_ZEROCONF",
     ),
 )
 
@@ -268,6 +272,10 @@ def test_the_cores_of_a_process_are_bounded_by_its_affinity_and_the_quota_of_its
         ("PUBLIC_URL", "https://speech.example/?a=b"),
         ("PUBLIC_URL", "http://:::8000"),
         ("ANTIPHON_DATA", "/dev/null/data"),
+        ("WYOMING_PORT", "70000"),
+        ("WYOMING_PORT", "10300"),  # without a key
+        ("WYOMING_KEY", "two words"),
+        ("WYOMING_ZEROCONF", "yes"),
     ],
 )
 def test_an_invalid_setting_is_reported_in_one_line_that_begins_with_its_name(

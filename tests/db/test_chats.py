@@ -4,7 +4,17 @@ import asyncio
 from uuid import UUID, uuid4
 
 from db.accounts import User, Workspace, add_user
-from db.chats import ChatEntry, append_to_chat, delete_chat, list_chats, read_chat
+from db.chats import (
+    ChatEntry,
+    append_to_chat,
+    bytes_of_chats,
+    delete_chat,
+    delete_turn,
+    find_answers,
+    list_chats,
+    path_to,
+    read_chat,
+)
 from db.database import Database
 
 
@@ -93,3 +103,37 @@ async def test_deleting_a_chat_deletes_its_messages(database: Database) -> None:
     await database.run(append_to_chat, workspace_id, chat_id, turn("y"), "again")
     entries = await read_entries(database, workspace_id, chat_id)
     assert entries is not None and len(entries) == 2
+
+
+async def test_turns_that_follow_the_same_one_are_branches(database: Database) -> None:
+    workspace_id, chat_id = await add_workspace(database), uuid4()
+
+    async def add(text: str, after: str | None) -> None:
+        entries = turn(text)
+        entries[-1].model, entries[-1].turn = "m", text
+        title = None if after else "title"
+        await database.run(append_to_chat, workspace_id, chat_id, entries, title, after)
+
+    async def path(name: str | None) -> list[str]:
+        entries = await read_entries(database, workspace_id, chat_id)
+        return [entry.content for entry in path_to(entries or [], name)[::2]]
+
+    await add("a", None)
+    await asyncio.gather(*(add(name, "a") for name in ("b", "c", "d")))
+    await add("e", "b")
+    await add("never", "unknown")
+    assert [await path(name) for name in "abcde"] == [["a"], *(["a", x] for x in "bcd"), [*"abe"]]
+    assert await path(None) == [*"abe"] and await path("never") == []
+    theirs = await add_workspace(database, "c@d.co")
+    assert await database.read(find_answers, theirs, [chat_id], [*"abc"]) == []
+    found = await database.read(find_answers, workspace_id, [chat_id], [*"ab", "never"])
+    assert {entry.turn for entry in found} == {"a", "b"}
+    assert not await database.run(delete_turn, theirs, chat_id, "c")
+    for name in "acbd":  # those in the middle stay until the last that continues them is deleted
+        assert await database.run(delete_turn, workspace_id, chat_id, name)
+        assert not await database.run(delete_turn, workspace_id, chat_id, name)
+    assert await path("e") == [*"abe"]
+    assert len(await read_entries(database, workspace_id, chat_id) or ()) == 6
+    assert await database.run(delete_turn, workspace_id, chat_id, "e")
+    assert await read_entries(database, workspace_id, chat_id) is None
+    assert await database.read(bytes_of_chats, workspace_id) == 0

@@ -182,7 +182,7 @@ def test_models_are_listed_and_a_configuration_is_checked(shell: Shell, tmp_path
     for command in ("check", "swap"):
         done = shell.run("models", command, str(wrong))
         assert done.returncode == 1 and b"ANTIPHON_DATA" in done.stderr
-    assert b"fetch" in shell.run("models", "pull", "--help").stdout
+    assert b"--licence" in shell.run("models", "pull", "--help").stdout
 
 
 def test_a_text_is_explained_and_spoken_with_markup_and_dictionaries(

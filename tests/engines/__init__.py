@@ -3,14 +3,17 @@
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
-TONE, TONE_LOW, TONE_SLOW, SCRIPTED, SCRIPTED_SLOW, ECHO, ECHO_SLOW = (
+TONE, TONE_LOW, TONE_SLOW, SCRIPTED, SCRIPTED_SLOW, ECHO, ECHO_SLOW, UPSTREAM = (
     str(FOLDER / f"{name}.yaml")
-    for name in ("tone", "tone_low", "tone_slow", "scripted", "scripted_slow", "echo", "echo_slow")
+    for name in (
+        *("tone", "tone_low", "tone_slow", "scripted", "scripted_slow", "echo", "echo_slow"),
+        "upstream",
+    )
 )
 CONFIGURATIONS = {
     "tts": (TONE, TONE_LOW, TONE_SLOW),
     "stt": (SCRIPTED, SCRIPTED_SLOW),
-    "chat": (ECHO, ECHO_SLOW),
+    "chat": (ECHO, ECHO_SLOW, UPSTREAM),
 }
 """Those of each kind."""
 TONE_ENGINE = "tests.engines.tone:ToneEngine"

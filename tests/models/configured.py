@@ -9,16 +9,14 @@ import yaml
 
 from configs.load import CONFIGS_DIR
 from configs.settings import weights_dir
-from models import registry
 from models.base import Engine, ModelInfo
 from models.errors import UnsupportedFeature, WeightsMissing
-from models.registry import CHAT, ENGINES, STT, TTS, EngineKind, load, load_model
+from models.registry import CHAT, ENGINES, KINDS, STT, TTS, EngineKind, load, load_model
 from models.weights.store import WeightStore, load_catalogue
 from tests.engines import CONFIGURATIONS
 
 EngineT = TypeVar("EngineT", bound=Engine)
 
-KINDS = {kind.name: kind for kind in vars(registry).values() if isinstance(kind, EngineKind)}
 FOLDERS = {"chat": "llm", "grammar_check": "grammar"}
 """The folders of `configs/` that are not named as their kind."""
 

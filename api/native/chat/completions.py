@@ -15,8 +15,7 @@ from api.http.routing import ChatDep, OperationDep, PrincipalDep, make_router
 from api.http.streaming import EventStream, error_frame
 from api.native.chat.saved_chats import to_chat_id
 from api.native.chat.schemas import ChatCompletion, ChatCompletionBody, correction_body
-from models.errors import EngineLost
-from models.llm.base import FinishReason, GenerationDelta, GenerationRequest, TokenUsage
+from models.llm.base import FinishReason, GenerationDelta, TokenUsage
 from pipelines.accounts.authentication import Principal
 from pipelines.billing.operation import Operation
 from pipelines.chat.pipeline import DEFAULT_MODEL, ChatRequest, Completion
@@ -57,22 +56,22 @@ async def complete(
     # An error before the first piece still sets the HTTP status.
     completion: Completion
     if body.text is None:
-        completion = await chat.completions.start(_to_chat_request(body, principal, operation))
+        saves, workspace_id = _saves(body, principal), principal.workspace_id
+        asked = to_chat_request(body, workspace_id, operation, saves=saves)
+        completion = await chat.completions.start(asked)
     else:
-        asked = _to_correction(body, body.text, principal, operation)
-        completion = await chat.correction.start(asked)
+        correction = _to_correction(body, body.text, principal, operation)
+        completion = await chat.correction.start(correction)
     if stream:
         return EventStream(_frames(completion, began), completion)
-    return JSONResponse(await _collect(completion, began))
+    return JSONResponse(await collect(completion, began))
 
 
-async def _collect(completion: Completion, began: float) -> dict[str, Any]:
+async def collect(completion: Completion, began: float) -> dict[str, Any]:
     """The whole answer as a ChatCompletion."""
     async for _ in completion.deltas():
         pass
-    if completion.usage is None:
-        raise EngineLost("the model ended without a finish reason")
-    answer = completion.answer
+    usage, answer = completion.whole_usage, completion.answer
     return {
         "id": completion.id,
         "object": "chat.completion",
@@ -85,7 +84,7 @@ async def _collect(completion: Completion, began: float) -> dict[str, Any]:
                 "finish_reason": answer.finish_reason,
             }
         ],
-        "usage": usage_body(completion.usage),
+        "usage": usage_body(usage),
         "chat_id": None if completion.chat_id is None else str(completion.chat_id),
         "response_time_ms": _milliseconds_since(began),
         **await _extras(completion),
@@ -113,10 +112,8 @@ async def _frames(completion: Completion, began: float) -> AsyncGenerator[bytes,
                 yield frames.piece(delta)
             if delta.finish_reason is not None:
                 yield frames.finish(delta.finish_reason)
-        if completion.usage is None:
-            raise EngineLost("the model ended without a finish reason")
-        more = await _extras(completion)
-        yield frames.done(_milliseconds_since(began), completion.usage, **more)
+        usage, more = completion.whole_usage, await _extras(completion)
+        yield frames.done(_milliseconds_since(began), usage, **more)
     except Exception as error:  # the status line was sent: every failure becomes an event
         yield error_frame(error)
     finally:
@@ -125,24 +122,19 @@ async def _frames(completion: Completion, began: float) -> AsyncGenerator[bytes,
     yield DONE
 
 
-def _to_chat_request(
-    body: ChatCompletionBody, principal: Principal, operation: Operation
+def _saves(body: ChatCompletionBody, principal: Principal) -> bool:
+    return body.save_chat is not False and principal.retention != "zero"
+
+
+def to_chat_request(
+    body: ChatCompletionBody, workspace_id: int, operation: Operation, *, saves: bool
 ) -> ChatRequest:
-    thinking = body.chat_template_kwargs is not None and body.chat_template_kwargs.enable_thinking
+    """The turn of a body with messages. Raises ChatNotFound for what is no id of a chat."""
     return ChatRequest(
-        principal.workspace_id,
-        GenerationRequest(
-            messages=tuple(message.to_message() for message in body.messages or ()),
-            sampling=body.sampling(),
-            enable_thinking=thinking,
-            tools=tuple(tool.to_openai() for tool in body.all_tools()),
-            tool_choice=body.choice(),
-            called_tool=body.called_tool(),
-            parallel_tool_calls=body.parallel_tool_calls is not False,
-            response_format=body.format(),
-        ),
+        workspace_id,
+        body.generation([message.to_message() for message in body.messages or ()]),
         model=body.model or DEFAULT_MODEL,
-        save_chat=body.save_chat is not False and principal.retention != "zero",
+        save_chat=saves,
         chat_id=None if body.chat_id is None else to_chat_id(body.chat_id),
         operation=operation,
         redaction=body.redaction(),
@@ -163,7 +155,7 @@ def _to_correction(
         style=body.wished(),
         app_context=body.app_context,
         model=body.model,
-        save_chat=body.save_chat is not False and principal.retention != "zero",
+        save_chat=_saves(body, principal),
         chat_id=None if body.chat_id is None else to_chat_id(body.chat_id),
         operation=operation,
     )

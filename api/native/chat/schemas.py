@@ -1,12 +1,13 @@
 """Bodies of the chat routes: messages, tools, structured answers, and corrections."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from api.http.bodies import NOT_BLANK, WHOLE, OneLine, RedactFields, RequestModel, Whole
-from models.llm.base import ChatMessage, SamplingOptions
+from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions
 from models.llm.base import ToolChoice as EngineToolChoice
 from pipelines.chat.pipeline import DEFAULT_MODEL
 from pipelines.correction.edits import Edit, Kind
@@ -173,20 +174,25 @@ class TextPart(RequestModel):
     text: str
 
 
-def _joined(content: object) -> object:
-    """The text of a message given in parts."""
-    if not isinstance(content, list):
-        return content
-    texts = []
-    for part in content:
-        if not isinstance(part, dict) or part.get("type") != "text":
-            raise ValueError("only parts of type 'text' are supported")
-        if not isinstance(part.get("text"), str):
-            raise ValueError("a part needs a text of type string")
-        texts.append(part["text"])
-    if not texts:
-        raise ValueError("must have at least 1 part")
-    return "".join(texts)
+def joins(*kinds: str) -> Callable[[object], object]:
+    """A validator that gives the text of a content that is a list of parts of those types."""
+    named = " and ".join(f"'{kind}'" for kind in kinds)
+
+    def joined(content: object) -> object:
+        if not isinstance(content, list):
+            return content
+        texts = []
+        for part in content:
+            if not isinstance(part, dict) or part.get("type") not in kinds:
+                raise ValueError(f"only parts of type {named} are supported")
+            if not isinstance(part.get("text"), str):
+                raise ValueError("a part needs a text of type string")
+            texts.append(part["text"])
+        if not texts:
+            raise ValueError("must have at least 1 part")
+        return "".join(texts)
+
+    return joined
 
 
 def _listed(stop: object) -> object:
@@ -194,7 +200,7 @@ def _listed(stop: object) -> object:
 
 
 Parts = Annotated[list[TextPart], Field(min_length=1)]
-Content = Annotated[str, BeforeValidator(_joined, json_schema_input_type=str | Parts)]
+Content = Annotated[str, BeforeValidator(joins("text"), json_schema_input_type=str | Parts)]
 StopText = Annotated[str, Field(min_length=1, max_length=200)]
 Stop = Annotated[
     list[StopText],
@@ -235,13 +241,10 @@ class StreamOptions(RequestModel):
     include_usage: bool | None = None  # accepted; usage always rides on the `done` line
 
 
-class ChatCompletionBody(CorrectionFields, RedactFields):
-    """A chat (`messages`), or a text to correct (`text`)."""
+class AnswerFields(RequestModel):
+    """The model, and what its answer may be."""
 
     model: Annotated[str, Field(max_length=200)] | None = DEFAULT_MODEL
-    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)] | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
     chat_template_kwargs: TemplateOptions | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -253,12 +256,6 @@ class ChatCompletionBody(CorrectionFields, RedactFields):
     seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1), WHOLE] | None = None
     presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    n: Annotated[int, Field(ge=1, le=1), WHOLE] | None = None
-    logprobs: bool | None = None
-    top_logprobs: Whole | None = None
-    user: str | None = None
-    save_chat: bool | None = True
-    chat_id: Annotated[str, Field(max_length=200)] | None = None
     tool: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = None
     tools: Annotated[list[OpenAITool], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: ToolChoice | None = None
@@ -266,21 +263,7 @@ class ChatCompletionBody(CorrectionFields, RedactFields):
     response_format: ResponseFormat | None = None
 
     @model_validator(mode="after")
-    def _has_one_mode(self) -> "ChatCompletionBody":
-        if self.text is not None and self.messages is not None:
-            raise ValueError("give either messages or text, not both")
-        if self.text is None and self.messages is None:
-            raise ValueError("messages: at least 1 message is required, or a text to correct")
-        if self.text is not None and (self.tool or self.tools or self.format() is not None):
-            raise ValueError("text: a correction takes neither tools nor response_format")
-        if self.text is not None and self.redact:
-            raise ValueError("redact: a text is corrected as it is, only messages are redacted")
-        if self.logprobs or self.top_logprobs:
-            raise ValueError("logprobs: log probabilities are not supported; omit it")
-        return self
-
-    @model_validator(mode="after")
-    def _has_usable_tools(self) -> "ChatCompletionBody":
+    def _has_usable_tools(self) -> "AnswerFields":
         names = [tool.name for tool in self.all_tools()]
         if len(names) > MAX_TOOLS:
             raise ValueError(f"tools: at most {MAX_TOOLS} are allowed")
@@ -324,6 +307,48 @@ class ChatCompletionBody(CorrectionFields, RedactFields):
         if self.max_completion_tokens is not None:
             given["max_tokens"] = self.max_completion_tokens
         return SamplingOptions(**{**given, "stop": tuple(self.stop or ())})
+
+    def generation(self, messages: Sequence[ChatMessage]) -> GenerationRequest:
+        """What the model is asked to answer these messages with."""
+        thinking = self.chat_template_kwargs
+        return GenerationRequest(
+            messages=tuple(messages),
+            sampling=self.sampling(),
+            enable_thinking=thinking is not None and thinking.enable_thinking,
+            tools=tuple(tool.to_openai() for tool in self.all_tools()),
+            tool_choice=self.choice(),
+            called_tool=self.called_tool(),
+            parallel_tool_calls=self.parallel_tool_calls is not False,
+            response_format=self.format(),
+        )
+
+
+class ChatCompletionBody(AnswerFields, CorrectionFields, RedactFields):
+    """A chat (`messages`), or a text to correct (`text`)."""
+
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: Annotated[int, Field(ge=1, le=1), WHOLE] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Whole | None = None
+    user: str | None = None
+    save_chat: bool | None = True
+    chat_id: Annotated[str, Field(max_length=200)] | None = None
+
+    @model_validator(mode="after")
+    def _has_one_mode(self) -> "ChatCompletionBody":
+        if self.text is not None and self.messages is not None:
+            raise ValueError("give either messages or text, not both")
+        if self.text is None and self.messages is None:
+            raise ValueError("messages: at least 1 message is required, or a text to correct")
+        if self.text is not None and (self.tool or self.tools or self.format() is not None):
+            raise ValueError("text: a correction takes neither tools nor response_format")
+        if self.text is not None and self.redact:
+            raise ValueError("redact: a text is corrected as it is, only messages are redacted")
+        if self.logprobs or self.top_logprobs:
+            raise ValueError("logprobs: log probabilities are not supported; omit it")
+        return self
 
 
 class AnswerMessage(BaseModel):

@@ -57,6 +57,10 @@ _OVERRIDES = (
     "parallel_tool_calls",
 )
 
+Metadata = Annotated[
+    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
+    Field(max_length=MAX_METADATA),
+]
 Include = Literal["item.input_audio_transcription.logprobs"]
 AudioType = Literal["audio/pcm", "audio/pcmu", "audio/pcma"]
 Modality = Literal["audio", "text"]
@@ -397,16 +401,7 @@ class ResponseOptions(LenientModel):
 
     conversation: Literal["auto", "none"] = "auto"
     input: Annotated[list[InputItem], Field(max_length=MAX_MESSAGES)] | None = None
-    metadata: (
-        Annotated[
-            dict[
-                Annotated[str, Field(max_length=64)],
-                Annotated[str, Field(max_length=512)],
-            ],
-            Field(max_length=MAX_METADATA),
-        ]
-        | None
-    ) = None
+    metadata: Metadata | None = None
 
     def applied_to(
         self, session: RealtimeSession, *, voice_frozen: bool = False

@@ -9,11 +9,17 @@ from api.sockets.kernel.queue import BoundedQueue
 from api.sockets.kernel.session import SocketSession
 from configs.schema.transcription import ListeningLimits
 from db.errors import DatabaseError
+from db.webhooks import NewEvent
 from models.audio import Pcm
+from models.errors import EngineError
 from models.stt.base import STT_SAMPLE_RATE
-from pipelines.audio.decode.stream import LiveAudio, LiveEncoding, LiveSampleRate
+from pipelines.audio.decode.stream import LiveAudio, LiveEncoding
 from pipelines.billing.audio_meter import AudioMeter
 from pipelines.billing.billing import Billing
+from pipelines.errors import public_error
+from pipelines.stt.events import FailedUtterance, LiveTranscript
+from pipelines.stt.formatting import separator_of
+from pipelines.stt.session import LiveSession
 
 # Reading stops for at most so long: pongs are not read either, and time out at 10.
 PUSH_BACK_S = 8.0
@@ -73,18 +79,25 @@ class AudioInput:
         self._limits = limits
         self._audio = LiveAudio()
         self._pace = ReceivePacer(limits.max_speed, limits.speed_window_s)
+        self.texts: list[tuple[str, str]] = []  # finals, each with its language
+        self._failure: EngineError | None = None
 
     @property
     def received_s(self) -> float:
         return float(self._audio.received_s)
 
     async def accept(
-        self, data: bytes, encoding: LiveEncoding, sample_rate: LiveSampleRate
+        self,
+        data: bytes,
+        encoding: LiveEncoding,
+        sample_rate: int,
+        width: int = 2,
+        channels: int = 1,
     ) -> None:
         """Waits while the inbox is full. Ends the session of a client that is too fast, and when
         the service cannot keep up. Raises InsufficientCredit: then the audio is dropped."""
         before_s = self._audio.received_s
-        pcm = self._audio.accept_bytes(data, encoding, sample_rate)
+        pcm = self._audio.accept_bytes(data, encoding, sample_rate, width, channels)
         now = asyncio.get_running_loop().time()
         if not self._pace.allows(now, float(self._audio.received_s - before_s)):
             self._session.end(
@@ -108,6 +121,40 @@ class AudioInput:
             self._session.end("the service cannot keep up with the audio", close_codes.OVERLOADED)
             return
         self.inbox.put(pcm)
+
+    async def pass_on(self, live: LiveSession) -> None:
+        """Gives the session the items of the inbox, until its end."""
+        while (item := await self.inbox.take()) is not None:
+            if isinstance(item, tuple):
+                live.change_languages(item)
+            elif not isinstance(item, str):
+                await live.accept_pcm(item)
+                await asyncio.sleep(0)  # much audio at once must not hold up other sessions
+
+    def note_heard(self, final: LiveTranscript) -> None:
+        """For the webhook event of the session."""
+        if final.text:
+            self.texts.append((final.text, final.language))
+
+    def note_failed(self, failed: FailedUtterance) -> None:
+        """It is not charged."""
+        self._failure = failed.error
+        self.meter.forgive(round(failed.duration_s * 1000))
+
+    async def settle(self) -> None:
+        """Charges, and writes the webhook event of the whole session, once; none when nothing was
+        said in it."""
+        about = {"id": self.meter.operation}
+        events: list[NewEvent] = []
+        if self.texts:
+            language = self.texts[0][1]
+            text = separator_of(language).join(text for text, _ in self.texts)
+            said = {"text": text, "language": language, "duration": self.meter.heard_ms / 1000}
+            events.append(NewEvent("stt.completed", {**about, **said}))
+        elif self._failure is not None:
+            code, message = public_error(self._failure)
+            events.append(NewEvent("stt.failed", {**about, "error": code, "message": message}))
+        await self.meter.settle(*events)
 
     def finish(self, *, whole: bool) -> None:
         """The end of the audio; with what the resampler holds back only when `whole`."""

@@ -9,18 +9,19 @@ from pydantic import TypeAdapter, ValidationError
 
 from api.http.bodies import parse_json
 from api.http.errors import ApiError, first_fault
+from pipelines.tts.session import Frame
 
-Service = Literal["tts", "stt", "agent"]
+Service = Literal["tts", "stt", "agent", "wyoming"]
 T = TypeVar("T")
 
 
 class ClientFault(Exception):
     """The client sent a wrong message. It gets an error event, and the session continues.
 
-    `event`, as JSON, replaces the one that `Conversation.error` makes of the message.
+    `event`, as JSON or bytes, replaces the one that `Conversation.error` makes of the message.
     """
 
-    def __init__(self, message: str, event: str | None = None) -> None:
+    def __init__(self, message: str, event: Frame | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.event = event
@@ -53,8 +54,8 @@ class Conversation(Protocol):
         """Exactly once, however the session ended, after its tasks were cancelled."""
         ...
 
-    def error(self, message: str) -> str:
-        """The protocol's error event, as JSON."""
+    def error(self, message: str) -> Frame:
+        """The protocol's error event."""
         ...
 
 
@@ -68,10 +69,10 @@ def json_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def parse_event(text: str) -> dict[str, Any]:
-    """The JSON object of a text message, parsed as strictly as a body. Raises ClientFault."""
+def parse_event(text: str | bytes) -> dict[str, Any]:
+    """The JSON object of a message, parsed as strictly as a body. Raises ClientFault."""
     try:
-        value = parse_json(text.encode())
+        value = parse_json(text if isinstance(text, bytes) else text.encode())
     except ApiError as error:
         raise ClientFault(error.message.replace("the body", "the message", 1)) from None
     if not isinstance(value, dict):

@@ -41,6 +41,7 @@ class SocketRoute:
     # key.
     subprotocol: str | None = None
     key_prefix: str = ""
+    key_after: tuple[str, ...] = ()  # subprotocols, each offered before one that is the key
     takes_secrets: bool = False  # opens with a client secret too
     takes_key_in_path: bool = False  # as a last part of the path
 
@@ -77,10 +78,12 @@ def _key_of(websocket: WebSocket, route: SocketRoute) -> str:
     if route.takes_key_in_path and (key := websocket.path_params.get("key")):
         return str(key)
     key = websocket.query_params.get("apiKey") or credential_of(websocket, route.schemes)
+    offered: list[str] = websocket.scope["subprotocols"]
     if not key and route.subprotocol:
-        offered = (one for one in websocket.scope["subprotocols"] if route.key_prefix)
-        keys = (one for one in offered if one.startswith(route.key_prefix))
+        keys = (one for one in offered if route.key_prefix and one.startswith(route.key_prefix))
         key = next(keys, "").removeprefix(route.key_prefix)
+    if not key and len(offered) > 1 and offered[0] in route.key_after:
+        key = offered[1]
     return key
 
 
@@ -111,9 +114,9 @@ async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
         await _refuse(websocket, to_api_error(error))
         return
     try:
-        is_offered = route.subprotocol in websocket.scope["subprotocols"]
+        known = {route.subprotocol, *route.key_after}
         await websocket.accept(
-            route.subprotocol if is_offered else None,
+            next((one for one in websocket.scope["subprotocols"] if one in known), None),
             headers=[(b"x-request-id", (request_id.get() or "").encode())],
         )
         session = SocketSession(

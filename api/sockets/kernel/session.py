@@ -14,13 +14,16 @@ from configs.schema.platform import SocketLimits
 from pipelines.accounts.authentication import Principal, Scope
 from pipelines.billing.operation import Operation
 from pipelines.tasks import TaskSet
+from pipelines.tts.session import Frame
 
 logger = logging.getLogger(__name__)
+
 
 SecretSession: TypeAlias = dict[str, Any]
 """The configuration of the session that a client secret opens."""
 
 INTERNAL_MESSAGE = "the service failed; the session ends"
+MOST_REASON = 123  # bytes of text in a close frame (RFC 6455)
 CANCEL_S = 5.0  # a task that has not ended by then is left running
 # After each invalid message but the first nothing is read, for this much longer each time: twelve
 # sockets that sent nothing else made the speech of others 9.5 times as slow.
@@ -101,8 +104,9 @@ class SocketSession:
         self.close_code = close_codes.LOST
         self._websocket = websocket
         self._limits = limits
+        self._reason = ""  # in the close frame
         # Base64 and keys are ASCII; a letter is close enough to a byte for the rest.
-        self._outbox: BoundedQueue[str] = BoundedQueue(limits.outbox_bytes, len)
+        self._outbox: BoundedQueue[Frame] = BoundedQueue(limits.outbox_bytes, len)
         self.timeouts = SessionTimeouts(self.end)
         self._tasks = TaskSet(self._task_failed)
         self._over = asyncio.Event()
@@ -124,15 +128,15 @@ class SocketSession:
         """The size of the messages that are queued and not sent yet."""
         return self._outbox.waiting
 
-    async def send(self, frame: str) -> None:
-        """Queues a text frame with JSON. Waits while the outbox is full.
+    async def send(self, frame: Frame) -> None:
+        """Queues a text frame with JSON, or a binary one. Waits while the outbox is full.
 
         Raises SessionEnded.
         """
         await self._outbox.wait_for_room()
         self._outbox.put(frame)
 
-    async def send_speech(self, frame: str) -> None:
+    async def send_speech(self, frame: Frame) -> None:
         """As `send`; a client that listens is not idle."""
         await self.send(frame)
         self.touch()
@@ -150,7 +154,7 @@ class SocketSession:
         return self._tasks.start(work, name)
 
     def end(self, message: str, code: int, *, drops_queued: bool = False) -> None:
-        """Stops the work, sends the protocol's error event and closes.
+        """Stops the work, sends the protocol's error event and closes, with the message as reason.
 
         What is queued is still sent, unless `drops_queued`.
         """
@@ -160,6 +164,7 @@ class SocketSession:
         if drops_queued:
             self._outbox.clear()
         self._outbox.put(self._conversation.error(message))
+        self._reason = message.encode()[:MOST_REASON].decode(errors="ignore")
         self.finish(code)
 
     def abandon(self, code: int = close_codes.LOST) -> None:
@@ -247,13 +252,14 @@ class SocketSession:
     async def _send_all(self) -> None:
         timeout_s = self._limits.send_timeout_s
         while (frame := await self._outbox.take()) is not None:
+            kind = "text" if isinstance(frame, str) else "bytes"
             async with asyncio.timeout(timeout_s):
-                await self._websocket.send({"type": "websocket.send", "text": frame})
+                await self._websocket.send({"type": "websocket.send", kind: frame})
             self.sent += 1
         if self.ended:
             return
         async with asyncio.timeout(timeout_s):
-            await self._websocket.close(self.close_code)
+            await self._websocket.close(self.close_code, self._reason)
         self.ended = True
         self._over.set()
 

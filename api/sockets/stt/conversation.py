@@ -1,6 +1,5 @@
 """The protocol of /ws/stt over one live session."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable
 from dataclasses import asdict
@@ -24,15 +23,14 @@ from api.sockets.stt.events import (
     stt_event,
 )
 from configs.settings import BRAND
-from db.webhooks import NewEvent
 from models.base import ModelInfo
 from models.errors import EngineError
 from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate, decode_base64
 from pipelines.billing.billing import to_usd
-from pipelines.errors import InsufficientCredit, InvalidAudio, PipelineError, public_error
+from pipelines.errors import InsufficientCredit, InvalidAudio, PipelineError
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveSpeechStarted, LiveTranscript
-from pipelines.stt.formatting import TranscriptStyle, separator_of
+from pipelines.stt.formatting import TranscriptStyle
 from pipelines.stt.session import LiveSession
 from pipelines.text.language_names import iso_code, name_language
 from pipelines.text.redaction import timed_entities
@@ -66,8 +64,6 @@ class SttConversation:
         self._config = StartConfig()
         self._continuous = False
         self._mode: Literal["browser", "telephony"] = "browser"
-        self._texts: list[tuple[str, str]] = []  # finals, each with its language
-        self._failure: EngineError | None = None
         self._stopping = False
         self._close_code = close_codes.NORMAL
         self._summary_sent = False
@@ -111,7 +107,7 @@ class SttConversation:
             if self._live is not None:
                 await self._live.close()
         finally:
-            await self._meter.settle(*self._events())
+            await self._input.settle()
         if self._input.received_s:
             logger.info("stt_session", extra=self._summary())
 
@@ -218,13 +214,7 @@ class SttConversation:
         self._input.finish(whole=whole)
 
     async def _feed(self, live: LiveSession) -> None:
-        """Passes on the items of the inbox until its end."""
-        while (item := await self._input.inbox.take()) is not None:
-            if isinstance(item, tuple):
-                live.change_languages(item)
-            elif not isinstance(item, str):
-                await live.accept_pcm(item)
-                await asyncio.sleep(0)  # much audio at once must not hold up other sessions
+        await self._input.pass_on(live)
         await live.finish()
         await self._send_summary()
 
@@ -235,15 +225,13 @@ class SttConversation:
                     stt_event("speech_started", timestamp=round(event.at_s, 3))
                 )
             case FailedUtterance():
-                self._failure = event.error
-                self._meter.forgive(round(event.duration_s * 1000))
+                self._input.note_failed(event)
                 message = f"sentence {event.sentence_id}: {to_api_error(event.error).message}"
                 await self._session.send(self.error(message))
             case LiveTranscript():
                 await self._session.send(self._transcription(event))
                 if event.final:
-                    if event.text:
-                        self._texts.append((event.text, event.language))
+                    self._input.note_heard(event)
                     if event.text and not event.cut and not self._continuous:
                         self._stopping = True
                         await self._send_summary()
@@ -286,7 +274,7 @@ class SttConversation:
         if self._summary_sent:
             return
         self._summary_sent = True
-        await self._meter.settle(*self._events())
+        await self._input.settle()
         try:
             await self._session.send(stt_event("session_stopped", billing_summary=self._summary()))
         except SessionEnded:
@@ -297,21 +285,8 @@ class SttConversation:
         return {
             "total_duration_seconds": self._meter.heard_ms / 1000,
             "total_cost": to_usd(self._meter.charged),
-            "characters_transcribed": sum(len(text) for text, _ in self._texts),
+            "characters_transcribed": sum(len(text) for text, _ in self._input.texts),
         }
-
-    def _events(self) -> list[NewEvent]:
-        """The webhook event of the whole session; none when nothing was said in it."""
-        about = {"id": self._meter.operation}
-        if self._texts:
-            language = self._texts[0][1]
-            text = separator_of(language).join(text for text, _ in self._texts)
-            said = {"text": text, "language": language, "duration": self._meter.heard_ms / 1000}
-            return [NewEvent("stt.completed", {**about, **said})]
-        if self._failure is not None:
-            code, message = public_error(self._failure)
-            return [NewEvent("stt.failed", {**about, "error": code, "message": message})]
-        return []
 
 
 async def _or_fault(work: Awaitable[T]) -> T:

@@ -141,7 +141,7 @@ class TtsWire:
     def rest(self, spoken_s: float) -> None:
         """Nothing: no words are held back here."""
 
-    def flushed(self) -> str:
+    def flushed(self, *, is_automatic: bool) -> str:
         return context_event("flush_completed", self._context_id)
 
     def closed(self) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from configs.schema.base import ModelConfig
 
@@ -11,20 +11,39 @@ class LanguageModelConfig(ModelConfig):
     """The common fields of chat configurations."""
 
     languages: tuple[str, ...]  # ISO 639-1 codes that the model was trained for
+    # The id or alias of the model that answers while this one is down or overloaded.
+    fallback: str | None = None
 
 
 class LlamaCppConfig(LanguageModelConfig):
     """A GGUF model on llama.cpp, inside the replica's process."""
 
     engine: Literal["llama_cpp"]
-    weights: str  # artefact of the catalogue; its file is model.gguf
-    context_tokens: int = Field(ge=256)  # per stream; the memory is allocated at the start
-    parallel: int = Field(ge=1)  # streams generated together; more streams wait
-    threads: int = Field(ge=1)
+    weights: str  # artefact of the catalogue, whose file is model.gguf; or the path of a GGUF
+    unverified: bool = False  # the file of that path is read as it is, compared with no digest
+    # Per stream; the memory is allocated at the start. 0: as much as fits in free memory.
+    context_tokens: Literal[0] | Annotated[int, Field(ge=256)] = 0
+    parallel: int = Field(default=0, ge=0)  # streams generated together; more wait. 0: as above
+    threads: int = Field(default=0, ge=0)  # 0: as many as cores
     batch_tokens: int = Field(default=256, ge=32)  # prompt tokens between checks for cancellation
     cache_type: Literal["f16", "q8_0"] = "q8_0"  # of keys and values; q8_0 takes half the memory
-    chat_template: str | None = None  # a file in this folder with support for tools; else no tools
+    # A file in this folder with support for tools. Without it the template of the GGUF is used,
+    # and tools only if it writes their calls as Hermes models do.
+    chat_template: str | None = None
     gpu_layers: int = Field(default=0, ge=0)
+
+    @field_validator("weights")
+    @classmethod
+    def _is_a_plain_path(cls, weights: str) -> str:
+        return weights.removeprefix("file://")
+
+    @model_validator(mode="after")
+    def _own_files_are_declared(self) -> Self:
+        if self.weights.startswith("/") != self.unverified:
+            raise ValueError("the absolute path of a file in weights needs unverified: true")
+        if self.gpu_layers and not (self.context_tokens and self.parallel):
+            raise ValueError("with gpu_layers give context_tokens and parallel, too")
+        return self
 
 
 class TransformersChatConfig(LanguageModelConfig):
@@ -54,4 +73,40 @@ class TransformersChatConfig(LanguageModelConfig):
         return self
 
 
-ChatConfig = Annotated[LlamaCppConfig | TransformersChatConfig, Field(discriminator="engine")]
+# What of a request a service may read beside the messages: OpenAI's, and others.
+OPENAI_FIELDS = tuple(
+    "temperature top_p max_tokens stop seed presence_penalty frequency_penalty tools"
+    " parallel_tool_calls response_format stream_options".split()
+)
+MORE_FIELDS = ("max_completion_tokens", "top_k", "min_p", "chat_template_kwargs", "cache_salt")
+
+
+class UpstreamConfig(LanguageModelConfig):
+    """A model behind an OpenAI-compatible address: vLLM, SGLang, llama-server, Ollama, an API."""
+
+    engine: Literal["openai_upstream"]
+    # Up to the path /chat/completions, without a password or a query.
+    url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$")]
+    model: str  # its name there
+    key_env: str | None = None  # the environment variable with the API key
+    ca_file: str | None = None  # certificate authorities in addition to the system's
+    context_tokens: int = Field(ge=64)  # per stream
+    parallel: int = Field(default=32, ge=1)  # streams generated together; more streams wait
+    fields: tuple[str, ...] = OPENAI_FIELDS  # those that it reads; the rest is not sent
+    # Whether answers are begun before it is certain that they are wanted; an API charges them.
+    drafts: bool = False
+    connect_s: float = Field(default=5.0, gt=0)
+    first_token_s: float = Field(default=60.0, gt=0)  # from a request to the first of its answer
+    idle_s: float = Field(default=30.0, gt=0)  # between two pieces of it
+
+    @field_validator("fields")
+    @classmethod
+    def _are_known(cls, fields: tuple[str, ...]) -> tuple[str, ...]:
+        if unknown := set(fields).difference(OPENAI_FIELDS, MORE_FIELDS):
+            raise ValueError(f"there is no {sorted(unknown)}, but also {', '.join(MORE_FIELDS)}")
+        return fields
+
+
+ChatConfig = Annotated[
+    LlamaCppConfig | TransformersChatConfig | UpstreamConfig, Field(discriminator="engine")
+]

@@ -9,8 +9,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from models.audio import Pcm, StreamResampler, decode_g711, pcm16_to_float
+from models.audio import Pcm, StreamResampler, decode_g711, float_to_pcm16, linear_to_float
 from models.stt.base import STT_SAMPLE_RATE
+from pipelines.audio.encode.encoder import wav_header
 from pipelines.errors import InvalidAudio
 
 LiveEncoding = Literal["mulaw", "alaw", "linear"]
@@ -32,24 +33,38 @@ class LiveAudio:
     """One session's audio. The format may change at any call."""
 
     def __init__(self) -> None:
-        self._format: tuple[LiveEncoding, LiveSampleRate] | None = None
+        self._format: tuple[LiveEncoding, int, int, int] | None = None
         self._resampler: StreamResampler | Upsampler2x | None = None
-        self._odd = b""  # the first byte of a sample whose second has not arrived
+        self._odd = b""  # the first bytes of samples whose last have not arrived
         self.received_s = Fraction(0)  # exact, since money is counted by it
 
-    def accept_bytes(self, data: bytes, encoding: LiveEncoding, sample_rate: LiveSampleRate) -> Pcm:
-        """float32 [n] at STT_SAMPLE_RATE: the samples that these bytes complete, perhaps none."""
+    def accept_bytes(
+        self,
+        data: bytes,
+        encoding: LiveEncoding,
+        sample_rate: int,
+        width: int = 2,
+        channels: int = 1,
+    ) -> Pcm:
+        """float32 [n] at STT_SAMPLE_RATE: the samples that these bytes complete, perhaps none.
+
+        Linear samples are integers of `width` bytes, of which those of all `channels` are averaged.
+        """
         held = _EMPTY
-        if self._resampler is None or (encoding, sample_rate) != self._format:
+        given = encoding, sample_rate, width, channels
+        if self._resampler is None or given != self._format:
             held = self.flush()
-            self._format = encoding, sample_rate
+            self._format = given
             self._resampler = (
                 Upsampler2x()
                 if sample_rate == 8000
                 # The quality LQ passes speech whole and holds back the least of those that do.
                 else StreamResampler(sample_rate, STT_SAMPLE_RATE, quality="LQ")
             )
-        pcm = self._linear(data) if encoding == "linear" else decode_g711(data, encoding)
+        if encoding == "linear":
+            pcm = self._linear(data, width, channels)
+        else:
+            pcm = decode_g711(data, encoding)
         self.received_s += Fraction(len(pcm), sample_rate)
         out = self._resampler.process(pcm)
         return np.concatenate([held, out]) if len(held) else out
@@ -60,11 +75,30 @@ class LiveAudio:
         self._format, self._resampler, self._odd = None, None, b""
         return rest
 
-    def _linear(self, data: bytes) -> Pcm:
+    def _linear(self, data: bytes, width: int, channels: int) -> Pcm:
         data = self._odd + data
-        whole = len(data) & ~1
+        whole = len(data) - len(data) % (width * channels)
         self._odd = data[whole:]
-        return pcm16_to_float(data[:whole])
+        pcm = linear_to_float(data[:whole], width)
+        return pcm if channels == 1 else pcm.reshape(-1, channels).mean(axis=1)
+
+
+class ChannelSplitter:
+    """Separates interleaved channels of bytes that are cut anywhere."""
+
+    def __init__(self, channels: int, encoding: LiveEncoding) -> None:
+        self._channels = channels
+        self._sample = 2 if encoding == "linear" else 1  # bytes
+        self._rest = b""  # of a sample of all channels that has not arrived
+
+    def split(self, data: bytes) -> list[bytes]:
+        """The samples that are complete, of each channel."""
+        data = self._rest + data
+        step = self._channels * self._sample
+        whole = len(data) // step * step
+        self._rest = data[whole:]
+        samples = np.frombuffer(data[:whole], f"u{self._sample}").reshape(-1, self._channels)
+        return [samples[:, channel].tobytes() for channel in range(self._channels)]
 
 
 class Upsampler2x:
@@ -91,11 +125,18 @@ class Upsampler2x:
         return self.process(np.zeros(HALF_BAND_TAPS // 2, np.float32))
 
 
-def decode_bytes(data: bytes, encoding: LiveEncoding, sample_rate: LiveSampleRate) -> Pcm:
+def decode_bytes(data: bytes, encoding: LiveEncoding, sample_rate: int) -> Pcm:
     """float32 [n] at STT_SAMPLE_RATE: audio that is there as a whole."""
     audio = LiveAudio()
     pcm = audio.accept_bytes(data, encoding, sample_rate)
     return np.concatenate([pcm, audio.flush()])
+
+
+def as_wav(data: bytes, encoding: LiveEncoding, sample_rate: int) -> bytes:
+    """Raw audio as a WAV file of int16 samples."""
+    if encoding != "linear":
+        data = float_to_pcm16(decode_g711(data, encoding))
+    return wav_header(sample_rate, len(data)) + data
 
 
 @lru_cache(maxsize=1)

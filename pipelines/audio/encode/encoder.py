@@ -8,7 +8,7 @@ import io
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 import av
@@ -19,7 +19,7 @@ from models.audio import AudioChunk, G711Law, Pcm, StreamResampler, encode_g711,
 from pipelines.temporary_files import TemporaryFile
 
 OutputFormat = Literal["mp3", "wav", "ogg", "flac"]
-FileFormat = OutputFormat | Literal["aac"]
+FileFormat = OutputFormat | Literal["aac", "wav_mulaw", "wav_alaw"]
 
 _STREAM_OPTIONS: Mapping[FileFormat, dict[str, str]] = {
     "mp3": {"write_xing": "0"},  # the length of a stream is not known
@@ -67,6 +67,8 @@ CODECS: Mapping[FileFormat, Codec] = {
     ),
     "flac": Codec("FLAC", "flac", "s16", "audio/flac", ()),
     "aac": Codec("AAC", "aac", "fltp", "audio/aac", _MPEG_RATES, bit_rate=64_000, container="adts"),
+    "wav_mulaw": Codec("MULAW", "pcm_mulaw", "s16", "audio/wav", (), container="wav"),
+    "wav_alaw": Codec("ALAW", "pcm_alaw", "s16", "audio/wav", (), container="wav"),
 }
 
 
@@ -160,10 +162,15 @@ class FileEncoder(AudioEncoder):
     """A file in a container, piece by piece; after a flush another file begins."""
 
     def __init__(
-        self, output_format: FileFormat, sample_rate: int, target: TemporaryFile | None = None
+        self,
+        output_format: FileFormat,
+        sample_rate: int,
+        target: TemporaryFile | None = None,
+        bit_rate: int | None = None,
     ) -> None:
-        """A file in a `target` has its true length in the header; a stream cannot."""
-        self._codec = CODECS[output_format]
+        """A file in a `target` has its true length in the header; a stream cannot. `bit_rate` is in
+        place of the codec's usual one."""
+        self._codec = replace(codec := CODECS[output_format], bit_rate=bit_rate or codec.bit_rate)
         super().__init__(_nearest_rate(self._codec, sample_rate))
         self.sample_rate = self._codec.decoded_rate or self._rate
         self._format = output_format

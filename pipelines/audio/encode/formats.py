@@ -30,8 +30,11 @@ _OF_SOCKETS: Mapping[str, tuple[EncoderFormat, tuple[int, ...]]] = {
 }
 
 
-def open_encoder(encoder_format: EncoderFormat, sample_rate: int) -> AudioEncoder:
-    """An encoder of a stream. A codec that lacks `sample_rate`, in Hz, takes the next above it.
+def open_encoder(
+    encoder_format: EncoderFormat, sample_rate: int, bit_rate: int | None = None
+) -> AudioEncoder:
+    """An encoder of a stream. A codec that lacks `sample_rate`, in Hz, takes the next above it;
+    those that lose quality have a `bit_rate`.
 
     Files begin with the first chunk and end with a flush. `wav_stream` has a header after each
     flush, `wav_messages` one on each message; `opus_messages` are Ogg files that decode alone.
@@ -48,7 +51,7 @@ def open_encoder(encoder_format: EncoderFormat, sample_rate: int) -> AudioEncode
         case "opus_messages":
             return OpusMessageEncoder(sample_rate)
         case _:
-            return FileEncoder(encoder_format, sample_rate)
+            return FileEncoder(encoder_format, sample_rate, bit_rate=bit_rate)
 
 
 def usable_pair(encoding: str, sample_rate: int) -> tuple[AudioEncoding, int]:

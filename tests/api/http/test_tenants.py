@@ -19,6 +19,7 @@ from pipelines.accounts.service import Origin, new_session
 from tests.api.ended_credentials import ended_credentials
 from tests.api.native.jobs.doing import transcribe
 from tests.api.native.voices import voice_making
+from tests.api.openai import owned
 from tests.api.replaced import with_request_limits
 from tests.plans import raise_plans
 
@@ -45,7 +46,9 @@ UNKNOWN_IDS: Ids = {
         str(uuid4()),
     ),
     "voice.id": str(uuid4()),
+    **owned.UNKNOWN,
     "key_id": "1",
+    "project_id": "999999",
     "voice": "Unknown",
     "script[].voice": "Unknown",
 }
@@ -55,6 +58,7 @@ FORM = "/jobs/speech"
 FILES = {FORM: {"document": ("a.txt", b"Hi.")}}
 FILES["/jobs/{job_id}/parts/{number}"] = {"audio": ("a.wav", b"part")}
 IN_BODIES: dict[str, list[str]] = {
+    **owned.IN_BODIES,
     "chat_id": [CHAT, f"/openai{CHAT}"],
     "voice_id": [*SPEECH, FORM],
     "voice": [*SPEECH, FORM, "/openai/v1/audio/speech"],
@@ -71,6 +75,7 @@ FREE_FIELDS = {  # what looks like one in a body and is none
     "workspace",  # in what the operator's payment system signs
     "messages[].tool_call_id",  # the caller's own name, not looked up
     "messages[].tool_calls[].id",
+    "input[].call_id",
 }
 
 BODIES: dict[Operation, dict[str, Any]] = {
@@ -80,6 +85,7 @@ BODIES: dict[Operation, dict[str, Any]] = {
         for path in IN_BODIES["chat_id"]
     },
     **{("POST", path): {"text": "Hi."} for path in IN_BODIES["voice_id"] + IN_BODIES["voiceId"]},
+    **owned.BODIES,
     ("POST", "/openai/v1/audio/speech"): {"model": "tts-1", "input": "Hi."},
     ("PUT", "/pronunciations/{dictionary_id}"): {"name": "n", "entries": []},
     ("PATCH", "/voices/{voice_id}"): {"name": "Ann"},
@@ -246,6 +252,7 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
     login = new_session(principal.user_id, Origin())
     await services.infrastructure.database.run(begin_session, login)
     return {
+        **await owned.make(client, headers, services),
         "job_id": job["id"],
         "session_id": str(login.id),
         "chat_id": chat["chat_id"],
@@ -254,6 +261,7 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
         "voice.id": voice["id"],
         "voice": voice["name"],
         "key_id": key["id"],
+        "project_id": str(principal.workspace_id),
         "webhook_id": webhook,
         "delivery_id": delivery["id"],
         "dictionary_id": dictionary["id"],
@@ -419,6 +427,7 @@ async def test_list_routes_show_only_data_of_the_callers_workspace(
             assert not [one for one in foreign if one in text], path
             seen |= {path for one in own if one in text}
     assert seen == {
+        *owned.LISTS,
         "/auth/sessions",
         "/chats",
         "/developer/api",

@@ -95,6 +95,7 @@ async def test_a_model_whose_swap_was_not_seen_is_what_the_index_was_told(
     model.learn(INFO)
     model.learn(swapped)
     model.learn(None)
+    model.learn(replace(INFO, is_loaded=False))  # of a replica that begins
     assert await model.describe() == swapped
     monkeypatch.setattr(handles, "POLL_S", 0.0)
     model.forget()

@@ -129,6 +129,35 @@ async def test_a_first_model_that_cannot_load_is_an_error_of_one_sentence(
         await replica.describe()
 
 
+async def test_a_first_model_that_cannot_load_is_reported_by_its_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    index, sent = ModelIndex(ModelsArgs(chat=("Chat",))), list[ModelInfo]()
+
+    class Reports:
+        model: ModelInfo
+
+        async def run(self) -> None: ...
+
+        async def send(self) -> None:
+            sent.append(self.model)
+            await index.report(Report("Chat", "a", len(sent), {}), self.model)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(replica_module, "cluster_reports", Reports)
+    monkeypatch.setattr(replica_module, "load_model", fail)
+    with pytest.raises(ModelNotLoaded):
+        await ChatDeployment().reconfigure({"model": ECHO})
+    assert [(one.id, one.is_loaded) for one in sent] == [("svc/echo", False)]
+    assert (await index.deployed()).infos == {"Chat": sent[0]}
+    loaded = replace(sent[0], context_tokens=9, is_loaded=True)
+    await index.report(Report("Chat", "b", 1, {}), loaded)
+    await index.report(Report("Chat", "c", 1, {}), sent[0])  # another replica begins
+    assert (await index.deployed()).infos == {"Chat": loaded}
+
+
 async def test_weights_with_wrong_bytes_are_named_with_the_command_that_repairs_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from configs.schema.catalogue import Catalogue
 from models.errors import WeightsCorrupt
 from models.weights.fetch import discard_corrupt, fetch
 from models.weights.store import WeightStore
+from tests.models.weights.local_hub import git_object
 from tests.models.weights.test_fetch import MODEL, Recorder, catalogue, run_child
 
 
@@ -70,10 +71,6 @@ def test_an_interrupted_download_resumes_with_a_range_request(root: Path, hub: s
     assert run_child(root, shape, HF_ENDPOINT=hub) == 0
     WeightStore(root, shape).verify("tiny")
     assert Hub.requests == [None, "bytes=200000-"]
-
-
-def git_object(data: bytes) -> str:
-    return hashlib.sha1(f"blob {len(data)}\0".encode() + data).hexdigest()
 
 
 POINTER = (

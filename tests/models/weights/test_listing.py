@@ -1,67 +1,25 @@
 """Artefacts pinned to a commit, whose files the hub lists."""
 
-import hashlib
-import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from configs.schema.catalogue import Catalogue
 from models.errors import WeightsCorrupt, WeightsMissing
 from models.weights.fetch import fetch, missing
+from models.weights.mirror import fill_mirror
 from models.weights.store import WeightStore
+from tests.models.weights.local_hub import COMMIT, LocalHub, git_object, serving, use_hub
 from tests.models.weights.test_fetch import MODEL, Recorder
-from tests.models.weights.test_hub import git_object
-
-COMMIT = "c" * 40
-
-
-class Hub(BaseHTTPRequestHandler):
-    """A model hub that lists and serves the files of a commit."""
-
-    files: dict[str, bytes] = {}
-    asked: list[str] = []
-
-    def do_GET(self) -> None:
-        Hub.asked.append(self.path)
-        if not self.path.startswith("/api/"):
-            self._answer(Hub.files[self.path.rpartition("/")[2]])
-            return
-        listed = [
-            {"type": "file", "path": path, "size": len(MODEL), "oid": git_object(MODEL)}
-            for path in (*Hub.files, "README.md")
-        ]
-        self._answer(json.dumps(listed).encode())
-
-    def _answer(self, body: bytes) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    Hub.files, Hub.asked = {"m.bin": MODEL}, []
-    url = f"http://127.0.0.1:{server.server_port}"
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", url)
-    monkeypatch.setattr(
-        "huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE",
-        url + "/{repo_id}/resolve/{revision}/{filename}",
-    )
-    yield
-    server.shutdown()
-    server.server_close()
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalHub]:
+    with serving() as found:
+        found.files = {"m.bin": MODEL, "README.md": b"about"}
+        use_hub(found, monkeypatch)
+        yield found
 
 
 @pytest.fixture
@@ -79,29 +37,29 @@ def store(tmp_path: Path) -> WeightStore:
     return WeightStore(tmp_path / "cache", shape)
 
 
-def test_the_file_list_of_a_commit_is_fetched_and_cached(hub: None, store: WeightStore) -> None:
+def test_the_file_list_of_a_commit_is_fetched_and_cached(hub: LocalHub, store: WeightStore) -> None:
     with pytest.raises(WeightsMissing, match="never listed"):
         store.folder("tiny")
     assert missing(store, ["tiny"]) == ["tiny"]
     fetch(store, ["tiny"], Recorder())
     assert (store.verify("tiny") / "model.bin").read_bytes() == MODEL
-    tree = f"/api/models/a/b/tree/{COMMIT}?recursive=true"
-    assert Hub.asked == [tree, f"/a/b/resolve/{COMMIT}/m.bin"]
+    assert hub.asked == [f"/api/models/a/b/revision/{COMMIT}", f"/a/b/resolve/{COMMIT}/m.bin"]
     again = WeightStore(store.root, store.catalogue)
     assert missing(again, ["tiny"]) == []
     fetch(again, ["tiny"], Recorder())
-    assert len(Hub.asked) == 2
+    assert len(hub.asked) == 2
 
 
-def test_a_file_that_differs_from_the_listed_hash_is_refused(hub: None, store: WeightStore) -> None:
-    Hub.files["m.bin"] = MODEL[:-1] + b"?"
-    assert hashlib.sha256(Hub.files["m.bin"]).digest() != hashlib.sha256(MODEL).digest()
-    with pytest.raises(WeightsCorrupt, match=git_object(MODEL)):
+def test_a_file_that_differs_from_the_listed_hash_is_refused(
+    hub: LocalHub, store: WeightStore
+) -> None:
+    hub.listed = {"m.bin": {"blobId": git_object(MODEL[:-1] + b"?")}}
+    with pytest.raises(WeightsCorrupt, match=git_object(MODEL[:-1] + b"?")):
         fetch(store, ["tiny"], Recorder())
 
 
-def test_the_error_names_a_file_that_the_commit_lacks(hub: None, store: WeightStore) -> None:
-    Hub.files.clear()
+def test_the_error_names_a_file_that_the_commit_lacks(hub: LocalHub, store: WeightStore) -> None:
+    hub.files.clear()
     with pytest.raises(WeightsMissing, match=r"no \['m.bin'\] at cccc"):
         fetch(store, ["tiny"], Recorder())
 
@@ -112,3 +70,27 @@ def test_an_unreachable_hub_raises_weights_missing(
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(WeightsMissing, match="does not list"):
         fetch(store, ["tiny"], Recorder())
+
+
+@pytest.mark.parametrize("by_address", [False, True])
+def test_a_mirror_has_the_list_of_a_commit_and_its_files_where_there_is_no_hub(
+    hub: LocalHub,
+    store: WeightStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    by_address: bool,
+) -> None:
+    fetch(store, ["tiny"], Recorder())
+    folder = tmp_path / "mirror"
+    assert fill_mirror(store, ["tiny"], folder) == len(MODEL)
+    assert fill_mirror(store, ["tiny"], folder) == 0
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    hub.files = {
+        one.relative_to(folder).as_posix(): one.read_bytes()
+        for one in folder.rglob("*")
+        if one.is_file()
+    }
+    monkeypatch.setenv("ANTIPHON_MIRROR", f"{hub.url}/" if by_address else str(folder))
+    offline = WeightStore(tmp_path / "offline", store.catalogue)
+    fetch(offline, ["tiny"], Recorder())
+    assert (offline.verify("tiny") / "model.bin").read_bytes() == MODEL

@@ -1,10 +1,12 @@
 """Creates jobs over HTTP, and does them in this process in place of a Ray job."""
 
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import httpx
 
+from api.openai.batches.lines import answer_line
 from api.services import Services
 from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
@@ -50,11 +52,12 @@ async def claim(services: Services) -> Job:
 
 async def do(services: Services, claimed: Job) -> None:
     """Does a claimed job."""
-    speech = services.speech
+    speech, answer = services.speech, partial(answer_line, services.chat)
     async with aclosing(Sender(services.infrastructure.settings.webhooks)) as sender:
         stt = speech.transcription.pipeline
         known = speech.speakers.known
-        await JobRunner(speech.jobs, CONFIG, stt, speech.synthesis, sender, known).run(claimed)
+        doing = speech.jobs, CONFIG, stt, speech.synthesis, sender, known, answer
+        await JobRunner(*doing).run(claimed)
 
 
 async def do_next(services: Services) -> None:

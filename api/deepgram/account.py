@@ -1,0 +1,110 @@
+"""What Deepgram's clients read of an account: models, the key, one project; and short tokens."""
+
+from datetime import timedelta
+from typing import Any
+
+from fastapi import Request
+from pydantic import BaseModel, Field
+
+from api.deepgram.options import BEARER_OR_TOKEN, described, uuid_of
+from api.http.bodies import declared_bytes, parse_json, read_json
+from api.http.errors import ApiError
+from api.http.routing import InfrastructureDep, PlatformDep, PrincipalDep, SpeechDep, make_router
+from api.http.uploads import validated
+from api.native.models import shown_model
+from models.base import ModelInfo
+from pipelines.accounts.authentication import Principal, Scope
+from pipelines.tts.voices import AvailableVoice
+
+router = make_router("Deepgram's dialect", schemes=BEARER_OR_TOKEN)
+
+SCOPES: tuple[Scope, ...] = ("tts", "stt")
+DEFAULT_S = 30.0
+Json = dict[str, Any]
+
+
+class GrantFields(BaseModel):
+    ttl_seconds: float | None = Field(default=None, ge=1, le=3600)
+
+
+@router.get("/v1/models", include_in_schema=False)
+async def list_models(
+    infrastructure: InfrastructureDep, principal: PrincipalDep, speech: SpeechDep
+) -> Json:
+    """`GET /models`, with the recognisers and voices as Deepgram's clients read them."""
+    listed = await infrastructure.models.models()
+    voices = await speech.synthesis.pipeline.directory.voices(principal.workspace_id)
+    return {
+        "object": "list",
+        "data": [*map(shown_model, listed)],
+        "stt": [_recogniser(one.info) for one in listed if one.info.kind == "stt"],
+        "tts": [_voice(one) for one in voices],
+    }
+
+
+@router.get("/v1/models/{model_id:path}", include_in_schema=False)
+async def get_model(
+    model_id: str, infrastructure: InfrastructureDep, principal: PrincipalDep, speech: SpeechDep
+) -> Json:
+    """By the UUID of a recogniser or a voice, or as `GET /models/{id}`."""
+    both = await list_models(infrastructure, principal, speech)
+    for one in (*both["stt"], *both["tts"]):
+        if model_id == one["uuid"]:
+            return dict(one)
+    return shown_model(await infrastructure.models.find(model_id)).model_dump()
+
+
+@router.get("/v1/auth/token", summary="The key, for Deepgram's clients")
+async def show_key(principal: PrincipalDep) -> Json:
+    return {"api_key_id": str(principal.key_id or ""), "scopes": sorted(principal.scopes)}
+
+
+@router.post("/v1/auth/grant", summary="Create a token of seconds, for Deepgram's clients")
+async def grant(request: Request, principal: PrincipalDep, platform: PlatformDep) -> Json:
+    """A browser token for speech and recognition, as far as the key may: for 30 seconds, or for the
+    `ttl_seconds` of a body in JSON, which may be left out."""
+    body = parse_json(await read_json(request)) if declared_bytes(request) else {}
+    fields = validated(GrantFields, body if isinstance(body, dict) else {"ttl_seconds": body})
+    seconds = fields.ttl_seconds or DEFAULT_S
+    scopes = [one for one in SCOPES if one in principal.scopes]
+    if not scopes:
+        raise ApiError("insufficient_scope", "the API key has neither 'tts' nor 'stt'")
+    lifetime = timedelta(seconds=seconds)
+    new = await platform.client_secrets.create(principal, scopes, None, lifetime)
+    return {"access_token": new.value, "expires_in": seconds}
+
+
+@router.get("/v1/projects", summary="The workspace as a project, for Deepgram's clients")
+async def list_projects(principal: PrincipalDep) -> Json:
+    return {"projects": [_project(principal)]}
+
+
+@router.get("/v1/projects/{project_id}", summary="The same, by its id")
+async def get_project(project_id: str, principal: PrincipalDep) -> Json:
+    if project_id != str(principal.workspace_id):
+        raise ApiError("not_found", "no project has that id")
+    return _project(principal)
+
+
+def _project(principal: Principal) -> Json:
+    name = principal.workspace
+    return {"project_id": str(principal.workspace_id), "name": name, "mip_opt_out": True}
+
+
+def _recogniser(info: ModelInfo) -> Json:
+    able = dict.fromkeys(("batch", "streaming", "formatted_output"), True)
+    return _named(info, info.id, uuid_of(info)) | {"languages": list(info.languages)} | able
+
+
+def _voice(one: AvailableVoice) -> Json:
+    voice = one.voice
+    gender = "masculine" if voice.gender == "male" else "feminine"
+    about = {"accent": voice.accent, "tags": [gender], "use_cases": list(voice.categories)}
+    named = _named(one.model, voice.name, voice.voice_id)
+    return named | {"languages": [voice.language], "metadata": about}
+
+
+def _named(info: ModelInfo, name: str, uuid: str) -> Json:
+    about = described(info)
+    names = {"name": name, "canonical_name": name, "uuid": uuid}
+    return names | {"architecture": about["arch"], "version": about["version"]}

@@ -1,0 +1,265 @@
+"""The options of Deepgram's requests, and what they mean for the pipelines."""
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+from uuid import NAMESPACE_URL, uuid5
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from api.dialects.queries import DialectQuery
+from api.dialects.voices import ForeignVoice
+from api.http.bodies import KeyTerms
+from api.http.errors import ApiError, ErrorDialect
+from configs.load import load_yaml
+from configs.schema.base import StrictModel
+from configs.schema.redaction import Kind
+from configs.schema.transcription import ProfileName
+from models.base import ModelInfo
+from pipelines.audio.decode.stream import LiveEncoding
+from pipelines.stt.decoding import SessionOptions
+from pipelines.stt.file import FileRequest
+from pipelines.stt.formatting import TranscriptStyle
+from pipelines.text.redaction import Redaction
+
+BEARER_OR_TOKEN = ("bearer", "token")
+ENCODINGS: dict[str, LiveEncoding] = {"linear16": "linear", "mulaw": "mulaw", "alaw": "alaw"}
+DEFAULT_VOICE = "aura-2-thalia-en"
+MULTI = "multi"  # the language that detects
+_VOICE = re.compile(r"(?:aura|aura-2|flux)-([a-z]+)-([a-z]{2})")
+
+
+class DeepgramNames(StrictModel):
+    """The tables of `names.yaml`."""
+
+    masculine: str
+    recognisers: str
+    profiles: dict[str, ProfileName]
+    redactions: dict[str, tuple[Kind, ...]]
+
+
+_NAMES = load_yaml(DeepgramNames, str(Path(__file__).with_name("names.yaml")))
+_MASCULINE, _RECOGNISERS = set(_NAMES.masculine.split()), tuple(_NAMES.recognisers.split())
+
+Raw = Annotated[
+    Literal["linear16", "mulaw", "alaw"],
+    Field(description="Of audio without a container."),
+]
+
+
+class ListenQuery(DialectQuery):
+    """Of a recording and of a stream."""
+
+    refused: ClassVar[frozenset[str]] = frozenset(
+        "callback summarize sentiment topics intents custom_topic custom_intent detect_entities "
+        "search replace".split()
+    )
+
+    model: str = Field(default="nova-3", max_length=100)
+    language: str = Field(default="en", max_length=35, description="`multi` detects it.")
+    language_hint: list[str] = Field(default=[], max_length=20)
+    keyterm: KeyTerms = []
+    keywords: KeyTerms = Field(default=[], description="Their weights are dropped.")
+    redact: list[str] = Field(default=[], max_length=20)
+    diarize: bool = False
+    diarize_model: str | None = None  # which diarizes, too
+    multichannel: bool = False
+    numerals: bool = False
+    profanity_filter: bool = False
+    punctuate: bool = False
+    smart_format: bool = False
+    encoding: Raw | None = None
+    sample_rate: int | None = Field(default=None, ge=8000, le=48_000)
+    tag: list[str] = Field(default=[], max_length=50)
+
+    @property
+    def is_punctuated(self) -> bool:
+        return self.punctuate or self.smart_format
+
+    @property
+    def labels(self) -> bool:
+        """Whether speakers are distinguished."""
+        return (self.diarize or self.diarize_model is not None) and not self.multichannel
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        return (*self.keyterm, *(word.partition(":")[0] for word in self.keywords))
+
+    @property
+    def style(self) -> TranscriptStyle:
+        numerals = self.numerals or self.smart_format
+        return TranscriptStyle(numerals, self.profanity_filter, self.is_punctuated)
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """Of the languages that may be spoken; any when there are none."""
+        return tuple(self.language_hint) if self.language == MULTI else (self.language,)
+
+    def redaction(self) -> Redaction | None:
+        """Raises ApiError(validation_error) for an unknown kind."""
+        wanted = [one for one in self.redact if one.lower() not in ("", "false")]
+        return redaction_of(wanted)
+
+
+class RecordingQuery(ListenQuery):
+    """Of a recording."""
+
+    detect_language: list[str] = Field(
+        default=[], max_length=20, description="`true`, or the codes to choose among."
+    )
+    paragraphs: bool = False
+    utterances: bool = False
+    utt_split: float = Field(default=0.8, gt=0, le=60, description="Seconds of a pause.")
+
+    @property
+    def is_punctuated(self) -> bool:
+        return self.punctuate or self.smart_format or self.paragraphs
+
+    @property
+    def detects(self) -> bool:
+        return any(one not in ("", "false") for one in self.detect_language)
+
+    def to_request(self) -> FileRequest:
+        """Raises ApiError(validation_error)."""
+        codes = tuple(one for one in self.detect_language if one not in ("", "true", "false"))
+        codes = codes if self.detects else self.codes
+        return FileRequest(
+            language=codes[0] if len(codes) == 1 else None,
+            languages=codes if len(codes) > 1 else (),
+            profile=_NAMES.profiles.get(self.model.rpartition("-")[2], "general"),
+            words=True,
+            speakers=self.labels,
+            multichannel=self.multichannel,
+            keyterms=self.terms,
+            form=self.style,
+            redaction=self.redaction(),
+        )
+
+
+def _milliseconds(value: Any) -> Any:
+    """`false` is no time, and `true` the default."""
+    return {"false": 0, "true": None}.get(str(value).lower(), value)
+
+
+Silence = Annotated[int, Field(ge=0, le=30_000)]
+
+
+class StreamQuery(ListenQuery):
+    """Of a live stream."""
+
+    encoding: Raw
+    sample_rate: int = Field(ge=8000, le=48_000)
+    channels: int = Field(default=1, ge=1, le=2)
+    interim_results: bool = False
+    endpointing: Annotated[Silence | None, BeforeValidator(_milliseconds)] = None
+    utterance_end_ms: int | None = Field(default=None, ge=1, le=60_000)
+    vad_events: bool = False
+
+    @model_validator(mode="after")
+    def _separates_channels(self) -> Self:
+        if self.channels > 1 and not self.multichannel:
+            raise ValueError("channels: two need multichannel=true; send one otherwise")
+        return self
+
+    def to_options(self, least_ms: int, usual_ms: int, interim_ms: int) -> SessionOptions:
+        """Raises ApiError(validation_error)."""
+        return SessionOptions(
+            keyterms=self.terms,
+            form=self.style,
+            redaction=self.redaction(),
+            utterance_end_ms=usual_ms
+            if self.endpointing == 0
+            else max(self.endpointing or 0, least_ms),
+            interim_ms=interim_ms if self.interim_results else None,
+        )
+
+
+class FluxQuery(DialectQuery):
+    """Of a live stream of turns."""
+
+    model: str = Field(default="flux-general-en", max_length=100)
+    encoding: Raw = "linear16"
+    sample_rate: int = Field(default=16_000, ge=8000, le=48_000)
+    eot_threshold: float = Field(default=0.7, ge=0.5, le=1.0)
+    eager_eot_threshold: float | None = Field(default=None, ge=0.3, le=0.9)
+    eot_timeout_ms: int = Field(default=5000, ge=500, le=60_000)
+    keyterm: KeyTerms = []
+    language_hint: list[str] = Field(default=[], max_length=20)
+    numerals: bool = False
+    profanity_filter: bool = False
+    redact: list[str] = Field(default=[], max_length=20)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.eager_eot_threshold is not None and self.eager_eot_threshold > self.eot_threshold:
+            raise ValueError("eager_eot_threshold: must not be over eot_threshold")
+        return self
+
+    @property
+    def is_multilingual(self) -> bool:
+        return self.model.endswith("-multi")
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        return tuple(self.language_hint) if self.is_multilingual else ("en",)
+
+
+def redaction_of(wanted: list[str]) -> Redaction | None:
+    """Raises ApiError(validation_error) for an unknown kind."""
+    if unknown := [one for one in wanted if one.lower() not in _NAMES.redactions]:
+        known = ", ".join(_NAMES.redactions)
+        message = f"redact: {unknown[0][:40]!r} is not supported; {known} are"
+        raise ApiError("validation_error", message, param="redact")
+    kinds = frozenset(kind for one in wanted for kind in _NAMES.redactions[one.lower()])
+    return Redaction(kinds) if kinds else None
+
+
+def check_recogniser(model: str, info: ModelInfo) -> None:
+    """Every name of Deepgram's stands for the recogniser. Raises ApiError(model_not_found)."""
+    if not model.startswith(_RECOGNISERS) and model not in (info.id, *info.aliases):
+        message = f"model: no recogniser has that name; nova-3 stands for {info.id}"
+        raise ApiError("model_not_found", message, param="model")
+
+
+def foreign_voice(model: str) -> ForeignVoice | None:
+    """What the name of a model of Deepgram's says of its voice; None for another name."""
+    if (match := _VOICE.fullmatch(model)) is None:
+        return None
+    name, language = match.groups()
+    return ForeignVoice(name, language, "male" if name in _MASCULINE else "female")
+
+
+def uuid_of(model: ModelInfo) -> str:
+    """A UUID of the model, which has none of its own."""
+    return str(uuid5(NAMESPACE_URL, f"urn:antiphon:model:{model.id}"))
+
+
+def described(model: ModelInfo) -> dict[str, str]:
+    """The `model_info` of the model that really answered."""
+    published = datetime.fromtimestamp(model.created, UTC).date().isoformat()
+    return {"name": model.id, "version": published, "arch": model.engine}
+
+
+def deepgram_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """The fields and headers of an error that Deepgram's clients read."""
+    fields = {
+        "err_code": _CODES.get(error.status, error.code.upper()),
+        "err_msg": error.message,
+        "request_id": request_id,
+    }
+    shown = error.message.encode("ascii", "replace").decode()
+    return fields, {"dg-error": " ".join(shown.split())[:500], "dg-request-id": request_id}
+
+
+DEEPGRAM_ERRORS = ErrorDialect(
+    ("/v1/listen", "/v2/listen", "/v1/speak", "/v1/auth/", "/v1/projects"), deepgram_error
+)
+_CODES = {
+    400: "Bad Request",
+    401: "INVALID_AUTH",
+    403: "INSUFFICIENT_PERMISSIONS",
+    429: "TOO_MANY_REQUESTS",
+    500: "INTERNAL_SERVER_ERROR",
+    503: "SERVICE_UNAVAILABLE",
+}

@@ -1,0 +1,270 @@
+"""Deepgram's text to speech: `POST /v1/speak`, and the socket of the same path."""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Literal
+
+from fastapi import Query
+from pydantic import Field
+from starlette.responses import Response
+
+from api.deepgram.options import BEARER_OR_TOKEN, DEFAULT_VOICE, foreign_voice, uuid_of
+from api.dialects.messages import SocketMessage
+from api.dialects.outputs import BytesWriter, SpeechOutput
+from api.dialects.queries import DialectQuery
+from api.dialects.sockets import dialect_socket
+from api.dialects.voices import voice_for
+from api.http.bodies import RequestModel
+from api.http.errors import CODED, to_api_error
+from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
+from api.http.streaming import StreamedResponse, encode_frames
+from api.native.speech import SpokenText
+from api.services import Services
+from api.sockets.kernel import close_codes
+from api.sockets.kernel.conversation import ClientFault, Conversation, json_text
+from api.sockets.kernel.session import SocketSession
+from api.sockets.tts.auto_flush import AutoFlush, FlushRules
+from pipelines.audio.encode.encoder import AudioEncoder
+from pipelines.tts.reading import SpeechRequest
+from pipelines.tts.session import (
+    ContextFault,
+    ContextVoice,
+    EncodedChunk,
+    OpenContexts,
+    SpeakingContext,
+)
+from pipelines.tts.voices import AvailableVoice
+from telemetry.tracing import request_id
+
+router = make_router("Deepgram's dialect", scope="tts", schemes=BEARER_OR_TOKEN)
+
+_PCM = (24_000, 8000, 16_000, 22_050, 32_000, 44_100, 48_000)
+_G711 = (8000, 16_000)
+FORMATS: Mapping[tuple[str, str], SpeechOutput] = {  # by encoding and container; first its default
+    ("linear16", "wav"): SpeechOutput("wav", "audio/wav", _PCM),
+    ("linear16", "none"): SpeechOutput("pcm", "audio/l16", _PCM),
+    ("mulaw", "wav"): SpeechOutput("wav_mulaw", "audio/wav", _G711),
+    ("mulaw", "none"): SpeechOutput("mulaw", "audio/mulaw", _G711),
+    ("alaw", "wav"): SpeechOutput("wav_alaw", "audio/wav", _G711),
+    ("alaw", "none"): SpeechOutput("alaw", "audio/alaw", _G711),
+    ("mp3", "none"): SpeechOutput("mp3", "audio/mpeg", (22_050, 24_000), (32_000, 48_000)),
+    ("opus", "ogg"): SpeechOutput("ogg", "audio/ogg", (48_000,), range(4000, 256_001)),
+    ("flac", "none"): SpeechOutput("flac", "audio/flac", (48_000, 8000, 16_000, 22_050, 32_000)),
+    ("aac", "none"): SpeechOutput("aac", "audio/aac", (22_050, 24_000), range(4000, 192_001)),
+}
+SENTENCES = FlushRules()
+
+
+class SpeakQuery(DialectQuery):
+    """How a text is spoken."""
+
+    refused = frozenset({"callback"})
+
+    model: str = Field(
+        default=DEFAULT_VOICE, max_length=200, description="A voice of Deepgram's, or one of here."
+    )
+    encoding: Literal["linear16", "mulaw", "alaw", "mp3", "opus", "flac", "aac"] = "mp3"
+    container: Literal["wav", "none", "ogg"] | None = None
+    sample_rate: int | None = None
+    bit_rate: int | None = None
+    speed: float = Field(default=1.0, ge=0.5, le=1.5)
+
+    @property
+    def output(self) -> SpeechOutput:
+        """Where the encoding has no such container, its default is used."""
+        fitting = (one for (name, _), one in FORMATS.items() if name == self.encoding)
+        return FORMATS.get((self.encoding, self.container or ""), next(fitting))
+
+    def encoders(self) -> Callable[[], AudioEncoder]:
+        """Opens encoders. Raises ApiError(validation_error)."""
+        return self.output.opener(self.sample_rate, self.bit_rate)
+
+
+class SpeakStreamQuery(SpeakQuery):
+    """On the socket there are no containers."""
+
+    encoding: Literal["linear16", "mulaw", "alaw"] = "linear16"
+    container: Literal["none"] = "none"
+
+
+class DeepgramText(RequestModel):
+    """The text to speak."""
+
+    text: SpokenText
+
+
+@router.post(
+    "/v1/speak",
+    summary="Speak a text, for Deepgram's clients",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The streamed file",
+            "content": {
+                one.media_type: {
+                    "schema": {"type": "string", "contentMediaType": "application/octet-stream"}
+                }
+                for one in FORMATS.values()
+            },
+        }
+    },
+)
+async def speak(
+    body: DeepgramText,
+    principal: PrincipalDep,
+    speech: SpeechDep,
+    operation: OperationDep,
+    query: Annotated[SpeakQuery, Query()],
+) -> Response:
+    """The first audio is sent before the second sentence is synthesised.
+
+    If the client disconnects, the work stops, and the speech synthesised until then is charged.
+    """
+    workspace_id, synthesis = principal.workspace_id, speech.synthesis
+    opener = query.encoders()
+    async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=None):
+        directory = synthesis.pipeline.directory
+        voice = await voice_for(query.model, foreign_voice(query.model), directory, workspace_id)
+    asked = SpeechRequest(
+        text=body.text,
+        voice_id=voice.voice.voice_id,
+        speed=query.speed,
+        workspace_id=workspace_id,
+    )
+    plan, first, rest = await synthesis.start_stream(asked, workspace_id, operation)
+    frames = encode_frames(first, rest, BytesWriter(lambda _: opener()))
+    answer = StreamedResponse(frames, rest, query.output.media_type)
+    fields = {
+        "dg-model-name": voice.voice.name.encode("ascii", "replace").decode(),
+        "dg-model-uuid": voice.voice.voice_id,
+        "dg-char-count": str(synthesis.characters(plan)),
+        "dg-request-id": request_id.get() or "",
+    }
+    answer.headers.update(fields)
+    return answer
+
+
+class SpeakMessage(SocketMessage):
+    """More of the text; or to speak what is left, forget it, or speak it and end the session."""
+
+    type: Literal["Speak", "Flush", "Clear", "Close"]
+    text: str = ""
+
+
+class SpeakConversation(Conversation):
+    """One context at a time, whose sentences are spoken as they are complete."""
+
+    def __init__(self, socket: SocketSession, services: Services) -> None:
+        self._socket = socket
+        self._synthesis = services.speech.synthesis
+        self._query = SpeakStreamQuery.of_socket(socket.query)
+        self._opener = self._query.encoders()
+        self._contexts = OpenContexts(socket.spawn, self._closed)
+        self._context: SpeakingContext | None = None
+        self._flushes: AutoFlush | None = None
+        self._count = 0  # of contexts
+        self._sequence = 0  # of flushes and clears
+
+    async def opened(self) -> None:
+        workspace_id, model = self._socket.principal.workspace_id, self._query.model
+        directory = self._synthesis.pipeline.directory
+        try:
+            voice = await voice_for(model, foreign_voice(model), directory, workspace_id)
+        except CODED as error:
+            self._socket.end(to_api_error(error).message, close_codes.POLICY)
+            return
+        self._voice = voice
+        about = {
+            "request_id": request_id.get() or "",
+            "model_name": voice.voice.name,
+            "model_version": voice.model.id,
+            "model_uuid": voice.voice.voice_id,
+            "additional_model_uuids": [uuid_of(voice.model)],
+        }
+        await self._socket.send(json_text({"type": "Metadata", **about}))
+        self._open(voice)
+
+    async def receive_text(self, text: str) -> None:
+        context, flushes = self._context, self._flushes
+        assert context is not None and flushes is not None
+        try:
+            message = SpeakMessage.parse(text)
+            if message.type == "Speak":
+                context.add_text(message.text)
+                flushes.added()
+                return
+            flushes.stop()
+            if message.type == "Flush":
+                context.flush()
+            elif message.type == "Close":
+                context.close()
+            else:
+                context.cancel()
+                self._open(self._voice)
+                await self._socket.send(self.numbered("Cleared"))
+        except (ClientFault, ContextFault) as fault:
+            fields = {"description": str(fault), "code": "DATA-0000"}
+            fields |= {"warn_msg": str(fault), "warn_code": "DATA-0000"}
+            raise ClientFault(str(fault), json_text({"type": "Warning", **fields})) from None
+
+    async def closed(self) -> None:
+        if self._flushes is not None:
+            self._flushes.stop()
+
+    def error(self, message: str) -> str:
+        return json_text({"type": "Error", "description": message, "code": "NET-0000"})
+
+    def numbered(self, kind: Literal["Flushed", "Cleared"]) -> str:
+        """The event, with the next number."""
+        number, self._sequence = self._sequence, self._sequence + 1
+        return json_text({"type": kind, "sequence_id": number})
+
+    def _open(self, voice: AvailableVoice) -> None:
+        spoken = ContextVoice(
+            self._synthesis,
+            self._socket.principal.workspace_id,
+            voice,
+            SpeechRequest(text="", speed=self._query.speed),
+            self._opener,
+            operation=self._socket.payer,
+        )
+        self._count += 1
+        wire = SpeakWire(self)
+        self._context = SpeakingContext(str(self._count), spoken, wire, self._socket.send_speech)
+        self._flushes = AutoFlush(self._context, SENTENCES, voice.voice.language)
+        self._contexts.open(self._context)
+        self._contexts.start(self._context)
+
+    def _closed(self, context_id: str) -> None:
+        if context_id == str(self._count):
+            self._socket.finish()
+
+
+class SpeakWire:
+    """Audio is binary."""
+
+    def __init__(self, conversation: SpeakConversation) -> None:
+        self._conversation = conversation
+
+    def audio(self, chunk: EncodedChunk) -> bytes:
+        return chunk.data
+
+    def rest(self, spoken_s: float) -> None:
+        """No words are sent."""
+
+    def flushed(self, *, is_automatic: bool) -> str | None:
+        return None if is_automatic else self._conversation.numbered("Flushed")
+
+    def closed(self) -> None:
+        """The socket closes."""
+
+    def error(self, error: Exception) -> str:
+        return self._conversation.error(to_api_error(error).message)
+
+
+routes = dialect_socket(
+    "/v1/speak",
+    "tts",
+    SpeakConversation,
+    lambda query: SpeakStreamQuery.of_socket(query).encoders(),
+    BEARER_OR_TOKEN,
+)

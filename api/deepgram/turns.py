@@ -1,0 +1,263 @@
+"""Deepgram's socket `/v2/listen` (Flux): a stream as turns of a conversation."""
+
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from api.deepgram.options import (
+    BEARER_OR_TOKEN,
+    ENCODINGS,
+    FluxQuery,
+    check_recogniser,
+    redaction_of,
+)
+from api.deepgram.streams import SILENCE
+from api.dialects.conversation import ListeningConversation
+from api.dialects.listener import SocketListener
+from api.dialects.messages import SocketMessage
+from api.dialects.sockets import dialect_socket
+from api.http.errors import CODED, to_api_error
+from api.services import Services
+from api.sockets.kernel.conversation import ClientFault, fault_message, json_text
+from api.sockets.kernel.session import SocketSession
+from pipelines.stt.decoding import SessionOptions
+from pipelines.stt.endpointing import SemanticTurns
+from pipelines.stt.events import (
+    EagerTranscript,
+    FailedUtterance,
+    LiveEvent,
+    LiveSpeechStarted,
+    LiveTranscript,
+    SpeechResumed,
+)
+from pipelines.stt.formatting import TranscriptStyle, separator_of
+from pipelines.stt.turns import INCOMPLETE
+
+UPDATE_MS = 300
+
+FluxEvent = Literal["Update", "StartOfTurn", "EagerEndOfTurn", "TurnResumed", "EndOfTurn"]
+
+
+class TurnsMessage(SocketMessage):
+    """`Configure` changes what is given, for what follows: parameters of the query."""
+
+    type: Literal["CloseStream", "ForceEndTurn", "Configure", "KeepAlive"]
+    thresholds: dict[Literal["eager_eot_threshold", "eot_threshold", "eot_timeout_ms"], Any] = {}
+    keyterms: list[str] | None = None
+    language_hints: list[str] | None = None
+    numerals: bool | None = None
+    profanity_filter: bool | None = None
+
+    def applied_to(self, query: FluxQuery) -> FluxQuery:
+        """Raises ValidationError."""
+        given = {
+            "keyterm": self.keyterms,
+            "language_hint": self.language_hints,
+            "numerals": self.numerals,
+            "profanity_filter": self.profanity_filter,
+        }
+        known = {name: value for name, value in given.items() if value is not None}
+        return FluxQuery.model_validate({**query.model_dump(), **known, **self.thresholds})
+
+
+class FluxConversation(ListeningConversation):
+    """One channel, whose listener tells the turns."""
+
+    silence = SILENCE
+
+    def __init__(self, socket: SocketSession, services: Services) -> None:
+        super().__init__(socket, services)
+        self.query = FluxQuery.of_socket(socket.query)
+        self.turns = TurnListener(self)
+        self.listeners = [self.turns]
+        self._sequence = 0
+
+    def event(self, kind: str, **fields: Any) -> str:
+        """The next message."""
+        number, self._sequence = self._sequence, self._sequence + 1
+        about = {"request_id": self.request_id, "sequence_id": number}
+        return json_text({"type": kind, **about, **fields})
+
+    def error(self, message: str) -> str:
+        code = "NET-0001" if message in SILENCE else "INTERNAL_SERVER_ERROR"
+        return self.event("Error", code=code, description=message)
+
+    async def begin(self) -> None:
+        check_recogniser(self.query.model, self.model)
+        await self.turns.start(self._options(), self.query.codes)
+        await self.socket.send(self.event("Connected"))
+
+    async def handle(self, text: str) -> bool:
+        try:
+            message = TurnsMessage.parse(text)
+        except ClientFault as fault:
+            fields = {"code": "UNPARSABLE_CLIENT_MESSAGE", "description": fault.message}
+            raise ClientFault(fault.message, self.event("Error", **fields)) from None
+        if message.type == "ForceEndTurn":
+            self.turns.commit()
+        elif message.type == "Configure":
+            await self.socket.send(await self._configured(message))
+        return message.type == "CloseStream"
+
+    async def accept(self, data: bytes) -> bool:
+        encoding, rate = ENCODINGS[self.query.encoding], self.query.sample_rate
+        await self.turns.input.accept(data, encoding, rate)
+        return False
+
+    def _options(self) -> SessionOptions:
+        query = self.query
+        return SessionOptions(
+            keyterms=tuple(query.keyterm),
+            form=TranscriptStyle(query.numerals, query.profanity_filter),
+            redaction=redaction_of(query.redact),
+            interim_ms=UPDATE_MS,
+            words=False,
+            turns=SemanticTurns(query.eot_timeout_ms, query.eot_threshold),
+            languages=self.turns.options.languages,
+            owner=self.turns.options.owner,
+        )
+
+    async def _configured(self, change: TurnsMessage) -> str:
+        before = self.query
+        try:
+            self.query = change.applied_to(before)
+            codes = self.query.codes if change.language_hints is not None else None
+            await self.turns.change(self._options(), codes)
+        except (ValidationError, *CODED) as error:
+            self.query = before
+            if isinstance(error, ValidationError):
+                message = fault_message(error)
+            else:
+                message = to_api_error(error).message
+            code = "INVALID_CONFIGURE"
+            fields = {"code": code, "error_code": code, "description": message}
+            return self.event("ConfigureFailure", **fields)
+        query = self.query
+        return self.event(
+            "ConfigureSuccess",
+            thresholds=query.model_dump(
+                include={"eager_eot_threshold", "eot_threshold", "eot_timeout_ms"}
+            ),
+            keyterms=query.keyterm,
+            language_hints=query.language_hint,
+            numerals=query.numerals,
+        )
+
+
+class TurnListener(SocketListener):
+    """The turns, each from its first words to its end. Words have no times."""
+
+    def __init__(self, flux: FluxConversation) -> None:
+        super().__init__(flux.socket, flux.speech)
+        self._flux = flux
+        self._index = 0
+        self._language = "en"
+        self._speech_s = 0.0  # where the last speech began
+        self._reset()
+
+    def _reset(self) -> None:
+        self._begins_s: float | None = None  # of a turn that was reported
+        self._parts: list[str] = []  # of one that is longer than an utterance may be
+        self._eager: str | None = None  # what was reported as the probable end
+        self._text = ""  # that was reported last
+        self._heard = 1.0, 0.0  # confidence in the words, and that the turn has ended
+
+    async def emit(self, event: LiveEvent) -> None:
+        match event:
+            case LiveSpeechStarted():
+                self._speech_s = event.starts_s
+            case SpeechResumed():
+                await self._resume(self._eager)
+            case EagerTranscript(text=text, completeness=completeness):
+                self._heard = event.confidence, completeness or 0.0
+                least = self._flux.query.eager_eot_threshold
+                if (
+                    text
+                    and least is not None
+                    and completeness is not None
+                    and completeness >= least
+                ):
+                    self._eager = self._whole(text)
+                    await self._tell("EagerEndOfTurn", self._eager)
+                elif text:
+                    await self._tell("Update", self._whole(text))
+            case LiveTranscript():
+                self._language = event.language
+                self._heard = event.confidence, self._heard[1]
+                await self._take(event)
+            case FailedUtterance():
+                text = to_api_error(event.error).message
+                warning = self._flux.event("Warning", code="TRANSCRIPTION_FAILED", description=text)
+                await self._socket.send(warning)
+                await self._end(self._text, "model")
+
+    async def progressed(self) -> None:
+        """Turns do not end by the audio alone."""
+
+    async def ended(self) -> None:
+        await self._flux.listener_ended()
+
+    async def _take(self, heard: LiveTranscript) -> None:
+        text = self._whole(heard.text)
+        if heard.final and not heard.cut:
+            if heard.sentence_id in self.committed:
+                trigger = "manual"
+            else:
+                trigger = "timeout" if self._heard[1] <= INCOMPLETE else "model"
+            await self._end(text, trigger)
+            return
+        if heard.final and heard.text:
+            self._parts.append(heard.text)
+        if heard.text:
+            await self._tell("Update", text)
+
+    async def _end(self, text: str, trigger: str) -> None:
+        if self._eager not in (None, text):
+            await self._resume(text)
+        if text or self._begins_s is not None:  # else a sound without words
+            await self._tell("EndOfTurn", text, trigger=trigger)
+            self._index += 1
+        self._reset()
+
+    async def _resume(self, text: str | None) -> None:
+        if self._eager is not None:
+            self._eager = None
+            await self._tell("TurnResumed", text or "")
+
+    def _whole(self, text: str) -> str:
+        return separator_of(self._language).join(filter(None, (*self._parts, text)))
+
+    async def _tell(self, event: FluxEvent, text: str, **more: Any) -> None:
+        """An event of the turn, which begins with its first."""
+        if self._begins_s is None:
+            self._begins_s = self._speech_s
+            if event != "Update":
+                await self._tell("StartOfTurn", text)
+            else:
+                event = "StartOfTurn"
+        self._text = text
+        if self._flux.query.is_multilingual:
+            more |= {"languages": [self._language]}
+            more |= {"languages_hinted": self._flux.query.language_hint}
+        confidence = round(self._heard[0], 4)
+        info = self._flux.event(
+            "TurnInfo",
+            event=event,
+            turn_index=self._index,
+            audio_window_start=round(self._begins_s, 3),
+            audio_window_end=round(self.heard_s, 3),
+            transcript=text,
+            words=[{"word": one, "confidence": confidence} for one in text.split()],
+            end_of_turn_confidence=round(self._heard[1], 4),
+            **more,
+        )
+        await self._socket.send(info)
+
+
+routes = dialect_socket(
+    "/v2/listen",
+    "stt",
+    FluxConversation,
+    lambda query: redaction_of(FluxQuery.of_socket(query).redact),
+    BEARER_OR_TOKEN,
+)

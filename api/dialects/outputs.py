@@ -1,0 +1,57 @@
+"""Speech in the formats that a dialect names, as one streamed response."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from api.http.errors import ApiError, to_api_error
+from api.http.streaming import CutShort
+from pipelines.audio.encode.encoder import AudioEncoder
+from pipelines.audio.encode.formats import EncoderFormat, open_encoder
+from pipelines.tts.shaping import SpokenChunk
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechOutput:
+    """A format of a dialect."""
+
+    encoder: EncoderFormat
+    media_type: str
+    rates: tuple[int, ...]  # Hz that clients may ask for; the first is the default
+    bit_rates: Sequence[int] = ()  # that they may ask for
+
+    def opener(
+        self, sample_rate: int | None = None, bit_rate: int | None = None
+    ) -> Callable[[], AudioEncoder]:
+        """Opens encoders. Raises ApiError(validation_error) for what the format does not have."""
+        rate = sample_rate or self.rates[0]
+        if rate not in self.rates:
+            _refuse("sample_rate", f"may be {', '.join(map(str, self.rates))} in this format")
+        if bit_rate is not None and bit_rate not in self.bit_rates:
+            some = f"may be {self.bit_rates[0]} to {self.bit_rates[-1]}" if self.bit_rates else ""
+            _refuse("bit_rate", some or "this format has none")
+        return partial(open_encoder, self.encoder, rate, bit_rate)
+
+
+def _refuse(field: str, text: str) -> None:
+    raise ApiError("validation_error", f"{field}: {text}", param=field)
+
+
+class BytesWriter:
+    """Writes one file in pieces."""
+
+    def __init__(self, open_for: Callable[[int], AudioEncoder]) -> None:
+        """`open_for` gets the sample rate of the speech, Hz."""
+        self._open_for = open_for
+        self._encoder: AudioEncoder | None = None
+
+    def write(self, chunk: SpokenChunk) -> bytes:
+        if self._encoder is None:
+            self._encoder = self._open_for(chunk.audio.sample_rate)
+        return b"".join(self._encoder.encode(chunk.audio))
+
+    def finish(self) -> list[bytes]:
+        return [] if self._encoder is None else self._encoder.flush()
+
+    def fail(self, error: Exception) -> bytes:
+        raise CutShort(to_api_error(error).code) from None

@@ -1,0 +1,36 @@
+"""The sockets of dialects: their keys, and options that are checked before the upgrade."""
+
+from collections.abc import Callable
+from typing import Literal
+
+from starlette.datastructures import QueryParams
+from starlette.routing import BaseRoute
+from starlette.websockets import WebSocket
+
+from api.services import Services
+from api.sockets.kernel.conversation import Conversation
+from api.sockets.kernel.routes import SocketRoute, socket_routes
+from api.sockets.kernel.session import SocketSession
+from pipelines.accounts.authentication import Scope
+
+
+def dialect_socket(
+    path: str,
+    service: Literal["stt", "tts"],
+    conversation: Callable[[SocketSession, Services], Conversation],
+    check: Callable[[QueryParams], object],
+    schemes: tuple[str, ...],
+) -> list[BaseRoute]:
+    """The key follows one of the `schemes` in the header or among the subprotocols. `check` raises
+    ApiError, which is the answer to the handshake."""
+
+    def scopes(websocket: WebSocket, _: object) -> tuple[Scope, ...]:
+        check(websocket.query_params)
+        return (service,)
+
+    return socket_routes(
+        path,
+        SocketRoute(
+            service, conversation, scopes, schemes=schemes, greets=False, key_after=schemes
+        ),
+    )

@@ -1,0 +1,315 @@
+"""Batches for OpenAI's clients, and their files: jobs of many chats."""
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Annotated, Any, Generic, Literal, TypeVar
+from uuid import UUID
+
+from anyio import to_thread
+from fastapi import Query, Request
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from api.http.bodies import RequestModel
+from api.http.errors import ApiError
+from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
+from api.http.streaming import StreamedResponse
+from api.http.uploads import BINARY, UploadLimits, form_schema, receive_form, validated
+from api.openai.realtime.session_object import Metadata
+from configs.load import load_yaml
+from configs.schema.jobs import JobsConfig
+from pipelines.accounts.authentication import Principal
+from pipelines.errors import NotFound
+from pipelines.jobs.batches import TASK, BatchTask, count_lines
+from pipelines.jobs.jobs import Jobs
+
+router = make_router("batches", scope="chat")
+
+T = TypeVar("T")
+
+CONFIG = load_yaml(JobsConfig, "jobs")
+UPLOAD = UploadLimits(max_file_bytes=CONFIG.batch_mb << 20)
+MEDIA_TYPE = "application/jsonl"
+ENDS = ("completed", "failed", "cancelled", "expired")
+LINES = f"JSON Lines; at most {CONFIG.batch_mb} MB and {CONFIG.batch_lines:,} lines."
+KINDS = {"": "part", "-output": "result", "-errors": "failed"}
+"""What is behind the digits in the id of a file, and the files of the job that it means."""
+
+
+class FileFields(BaseModel):
+    """The plain fields of the form."""
+
+    purpose: Literal["batch"]
+
+
+class BatchFile(BaseModel):
+    id: str
+    object: Literal["file"] = "file"
+    bytes: int
+    created_at: int
+    filename: str
+    purpose: Literal["batch", "batch_output"]
+    status: Literal["processed"] = "processed"
+
+
+class DeletedFile(BaseModel):
+    id: str
+    object: Literal["file"] = "file"
+    deleted: Literal[True] = True
+
+
+class RequestCounts(BaseModel):
+    total: int
+    completed: int
+    failed: int
+
+
+class BatchErrors(BaseModel):
+    object: Literal["list"] = "list"
+    data: list[dict[str, str | None]]
+
+
+class ShownBatch(BaseModel):
+    """A batch and its progress."""
+
+    id: str
+    object: Literal["batch"] = "batch"
+    endpoint: str
+    errors: BatchErrors | None
+    input_file_id: str
+    completion_window: Literal["24h"] = "24h"
+    status: Literal["validating", "in_progress", "completed", "failed", "cancelled", "expired"]
+    output_file_id: str | None
+    error_file_id: str | None
+    created_at: int
+    expires_at: int
+    completed_at: int | None
+    failed_at: int | None
+    cancelled_at: int | None
+    expired_at: int | None
+    request_counts: RequestCounts
+    metadata: dict[str, str]
+
+
+class BatchBody(RequestModel):
+    """The lines of a file, for one endpoint."""
+
+    input_file_id: Annotated[str, Field(max_length=200)]
+    endpoint: Literal["/v1/chat/completions", "/v1/responses"]
+    completion_window: Literal["24h"]
+    metadata: Metadata | None = None
+
+
+class CursorQuery(BaseModel):
+    after: str | None = Field(default=None, max_length=200)
+    limit: int = Field(default=20, ge=1, le=100)
+
+
+class CursorPage(BaseModel, Generic[T]):
+    """A part of a list, newest first; `after` takes its `last_id`."""
+
+    object: Literal["list"] = "list"
+    data: list[T]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+@router.post(
+    "/openai/v1/files",
+    summary="Upload the lines of a batch, for OpenAI's clients",
+    openapi_extra=form_schema("file", FileFields, {**BINARY, "description": LINES}),
+)
+async def upload_file(
+    request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
+) -> BatchFile:
+    """Each line is a request. It counts as an unfinished job of the plan, and is deleted when its
+    batch ends."""
+    check = partial(speech.jobs.check_room, principal, "batch", 1, operation)
+    async with receive_form(request, UPLOAD, check) as form:
+        validated(FileFields, form.fields)
+        upload = form.file("file")
+        lines = await to_thread.run_sync(count_lines, upload.path, CONFIG.batch_lines)
+        if not 1 <= lines <= CONFIG.batch_lines:
+            message = f"file: 1 to {CONFIG.batch_lines} lines are allowed"
+            raise ApiError("validation_error", message, param="file")
+        await check()
+        task = BatchTask(upload.size_bytes, datetime.now(UTC))
+        name, options = upload.filename[:200] or "batch.jsonl", TASK.dump_json(task)
+        made = await speech.jobs.create(
+            principal, operation, "batch", name, options, upload.path, lines
+        )
+    return _input(made, task)
+
+
+@router.get("/openai/v1/files", summary="The files of batches, for OpenAI's clients")
+async def list_files(
+    principal: PrincipalDep, speech: SpeechDep, query: Annotated[CursorQuery, Query()]
+) -> CursorPage[BatchFile]:
+    """Those that were uploaded, without the results."""
+    found = await _some(speech.jobs, principal, query, "file-", begun=False)
+    shown = [_input(job, task) for job, task, _ in found]
+    return _page(shown, query.limit)
+
+
+@router.get("/openai/v1/files/{batch_file_id}", summary="A file of a batch, for OpenAI's clients")
+async def read_file(batch_file_id: str, principal: PrincipalDep, speech: SpeechDep) -> BatchFile:
+    job, task, kind = await _file(speech.jobs, principal, batch_file_id)
+    if kind == "part":
+        return _input(job, task)
+    return BatchFile(
+        id=batch_file_id,
+        bytes=await speech.jobs.size(job, kind),
+        created_at=_seconds(job.finished_at or job.created_at),
+        filename=f"{batch_file_id}.jsonl",
+        purpose="batch_output",
+    )
+
+
+@router.get(
+    "/openai/v1/files/{batch_file_id}/content",
+    summary="The lines of a file, for OpenAI's clients",
+    response_class=Response,
+    responses={200: {"content": {MEDIA_TYPE: {}}}},
+)
+async def read_content(batch_file_id: str, principal: PrincipalDep, speech: SpeechDep) -> Response:
+    job, _, kind = await _file(speech.jobs, principal, batch_file_id)
+    if not await speech.jobs.size(job, kind):
+        raise ApiError("not_found", "the file was deleted, as each is when its batch ends")
+    return StreamedResponse(speech.jobs.joined(job, kind), None, MEDIA_TYPE)
+
+
+@router.delete("/openai/v1/files/{batch_file_id}", summary="Delete a file, for OpenAI's clients")
+async def delete_file(
+    batch_file_id: str, principal: PrincipalDep, speech: SpeechDep
+) -> DeletedFile:
+    """One of a batch that has not ended is 400."""
+    job, _, kind = await _file(speech.jobs, principal, batch_file_id)
+    await speech.jobs.drop(principal, job.id, kind)
+    return DeletedFile(id=batch_file_id)
+
+
+@router.post("/openai/v1/batches", summary="Answer the lines of a file, for OpenAI's clients")
+async def create_batch(body: BatchBody, principal: PrincipalDep, speech: SpeechDep) -> ShownBatch:
+    """While the machine is otherwise idle; each line is charged as a request of its own."""
+    job, task, kind = await _file(speech.jobs, principal, body.input_file_id, "input_file_id")
+    if kind != "part":
+        raise ApiError("validation_error", "input_file_id: is a result", param="input_file_id")
+    task = replace(task, endpoint=body.endpoint, metadata=body.metadata or {})
+    begun = await speech.jobs.begin_batch(principal, job.id, TASK.dump_json(task))
+    return _shown(begun, task, 0)
+
+
+@router.get("/openai/v1/batches", summary="The batches, for OpenAI's clients")
+async def list_batches(
+    principal: PrincipalDep, speech: SpeechDep, query: Annotated[CursorQuery, Query()]
+) -> CursorPage[ShownBatch]:
+    found = await _some(speech.jobs, principal, query, "batch_", begun=True)
+    return _page([_shown(*one) for one in found], query.limit)
+
+
+@router.get("/openai/v1/batches/{batch_id}", summary="A batch, for OpenAI's clients")
+async def read_batch(batch_id: str, principal: PrincipalDep, speech: SpeechDep) -> ShownBatch:
+    return _shown(*await _batch(speech.jobs, principal, batch_id))
+
+
+@router.post("/openai/v1/batches/{batch_id}/cancel", summary="End a batch, for OpenAI's clients")
+async def cancel_batch(batch_id: str, principal: PrincipalDep, speech: SpeechDep) -> ShownBatch:
+    """What is answered is charged, and kept."""
+    job, *_ = await _batch(speech.jobs, principal, batch_id)
+    await speech.jobs.cancel(principal, job.id)
+    return _shown(*await _batch(speech.jobs, principal, batch_id))
+
+
+def _uuid_of(text: str, prefix: str, field: str | None = None) -> tuple[UUID, str]:
+    """Of an id, and what is behind its digits. Raises ApiError(not_found)."""
+    match = re.fullmatch(rf"{prefix}([0-9a-f]{{32}})(-output|-errors)?", text)
+    if match is None or (prefix != "file-" and match[2]):
+        raise ApiError("not_found", "there is nothing with that id", param=field)
+    return UUID(match[1]), match[2] or ""
+
+
+async def _read(jobs: Jobs, principal: Principal, job_id: UUID) -> tuple[Any, BatchTask, int]:
+    """A job, what it is to do, and its failed lines."""
+    try:
+        job, options, failed = await jobs.batch(principal, job_id)
+    except NotFound:
+        raise ApiError("not_found", "there is nothing with that id") from None
+    return job, TASK.validate_json(options), failed
+
+
+async def _batch(jobs: Jobs, principal: Principal, batch_id: str) -> tuple[Any, BatchTask, int]:
+    found = await _read(jobs, principal, _uuid_of(batch_id, "batch_")[0])
+    if not found[1].endpoint:  # a file without a batch
+        raise ApiError("not_found", "there is nothing with that id")
+    return found
+
+
+async def _file(
+    jobs: Jobs, principal: Principal, file_id: str, field: str | None = None
+) -> tuple[Any, BatchTask, str]:
+    """The job of a file, what it is to do, and the kind of the file. Raises ApiError(not_found)."""
+    job_id, suffix = _uuid_of(file_id, "file-", field)
+    job, task, _ = await _read(jobs, principal, job_id)
+    kind = KINDS[suffix]
+    if suffix and not (job.finished_at and await jobs.size(job, kind)):
+        raise ApiError("not_found", "there is nothing with that id", param=field)
+    return job, task, kind
+
+
+async def _some(
+    jobs: Jobs, principal: Principal, query: CursorQuery, prefix: str, *, begun: bool
+) -> list[tuple[Any, BatchTask, int]]:
+    """One more than the page has, if there are more."""
+    after = query.after and _uuid_of(query.after, prefix, "after")[0]
+    found = await jobs.batches(principal, after or None, query.limit + 1, begun=begun)
+    return [await _read(jobs, principal, job.id) for job in found]
+
+
+def _page(shown: list[Any], limit: int) -> CursorPage[Any]:
+    page = shown[:limit]
+    return CursorPage(
+        data=page,
+        first_id=page[0].id if page else None,
+        last_id=page[-1].id if page else None,
+        has_more=len(shown) > limit,
+    )
+
+
+def _input(job: Any, task: BatchTask) -> BatchFile:
+    return BatchFile(
+        id=f"file-{job.id.hex}",
+        bytes=task.size,
+        created_at=_seconds(task.uploaded_at),
+        filename=job.name,
+        purpose="batch",
+    )
+
+
+def _shown(job: Any, task: BatchTask, failed: int) -> ShownBatch:
+    digits, ended = job.id.hex, job.finished_at
+    status = "in_progress" if job.lease or job.units else "validating"
+    status = status if job.status == "processing" else job.status
+    times: Any = {f"{one}_at": None for one in ENDS} | {f"{status}_at": ended and _seconds(ended)}
+    error = {"code": job.error, "message": job.reason, "param": None}
+    return ShownBatch(
+        id=f"batch_{digits}",
+        endpoint=task.endpoint,
+        errors=BatchErrors(data=[error]) if job.error else None,
+        input_file_id=f"file-{digits}",
+        status=status,
+        output_file_id=f"file-{digits}-output" if ended and job.units > failed else None,
+        error_file_id=f"file-{digits}-errors" if ended and failed else None,
+        created_at=_seconds(job.created_at),
+        expires_at=_seconds(job.created_at + timedelta(hours=CONFIG.batch_hours)),
+        request_counts=RequestCounts(total=job.parts, completed=job.units - failed, failed=failed),
+        metadata=task.metadata,
+        **times,
+    )
+
+
+def _seconds(at: datetime) -> int:
+    """Since the epoch."""
+    return int(at.timestamp())

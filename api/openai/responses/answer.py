@@ -1,0 +1,216 @@
+"""The response object of the Responses dialect, and the events that build it.
+
+Item by item, each ended before the next begins, as OpenAI's clients assemble them.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from api.http.errors import to_api_error
+from models.llm.base import FinishReason, GenerationDelta, TokenUsage
+
+ItemStatus = Literal["in_progress", "completed", "incomplete"]
+ResponseStatus = Literal["in_progress", "completed", "incomplete", "failed"]
+
+
+class OutputText(BaseModel):
+    type: Literal["output_text"] = "output_text"
+    text: str = ""
+    annotations: list[dict[str, Any]] = []
+    logprobs: list[dict[str, Any]] = []
+
+
+class ReasoningText(BaseModel):
+    type: Literal["reasoning_text"] = "reasoning_text"
+    text: str = ""
+
+
+class OutputMessage(BaseModel):
+    type: Literal["message"] = "message"
+    id: str
+    status: ItemStatus = "in_progress"
+    role: Literal["assistant"] = "assistant"
+    content: list[OutputText] = []
+
+
+class OutputCall(BaseModel):
+    type: Literal["function_call"] = "function_call"
+    id: str
+    status: ItemStatus = "in_progress"
+    call_id: str
+    name: str
+    arguments: str = Field(default="", description="JSON that obeys the parameters of the tool.")
+
+
+class OutputReasoning(BaseModel):
+    type: Literal["reasoning"] = "reasoning"
+    id: str
+    status: ItemStatus = "in_progress"
+    summary: list[dict[str, Any]] = []
+    content: list[ReasoningText] = []
+
+
+class ResponseUsage(BaseModel):
+    input_tokens: int
+    input_tokens_details: dict[Literal["cached_tokens"], int]
+    output_tokens: int
+    output_tokens_details: dict[Literal["reasoning_tokens"], int]
+    total_tokens: int
+
+
+class ResponseObject(BaseModel):
+    """A response, while it is made or when it has ended."""
+
+    id: str
+    object: Literal["response"] = "response"
+    created_at: int
+    status: ResponseStatus = "in_progress"
+    model: str  # what really answers
+    output: list[OutputMessage | OutputCall | OutputReasoning] = []
+    usage: ResponseUsage | None = None
+    error: dict[Literal["code", "message"], str] | None = None
+    incomplete_details: dict[Literal["reason"], Literal["max_output_tokens"]] | None = None
+    background: Literal[False] = False
+    store: bool = Field(description="Whether it is stored.")
+    # As in the request, with the defaults that apply.
+    instructions: str | None
+    max_output_tokens: int | None
+    metadata: dict[str, str]
+    parallel_tool_calls: bool
+    previous_response_id: str | None
+    reasoning: dict[str, str | None]
+    temperature: float
+    text: dict[str, dict[str, Any]]
+    tool_choice: str | dict[str, str]
+    tools: list[dict[str, Any]]
+    top_p: float
+    truncation: Literal["auto", "disabled"]
+
+
+class ResponseWriter:
+    """Adds an answer to its response; each method returns the events of that, for a stream."""
+
+    def __init__(self, response: ResponseObject, digits: str) -> None:
+        """`digits` are those of all ids."""
+        self.response = response
+        self._digits = digits
+        self._events = 0
+        self._pieces: list[str] = []  # of the last item
+        self._call = -1  # the number of the call that is being written
+
+    def begin(self) -> bytes:
+        return self._state("created") + self._state("in_progress")
+
+    def push(self, delta: GenerationDelta) -> bytes:
+        return b"".join(self._push(delta))
+
+    def end(self, reason: FinishReason | None, usage: TokenUsage) -> bytes:
+        """Without a `reason` the client left before the end."""
+        response = self.response
+        status: ItemStatus = "incomplete" if reason in (None, "length") else "completed"
+        response.status = status
+        if reason == "length":
+            response.incomplete_details = {"reason": "max_output_tokens"}
+        response.usage = ResponseUsage(
+            input_tokens=usage.prompt_tokens,
+            input_tokens_details={"cached_tokens": usage.cached_tokens},
+            output_tokens=usage.completion_tokens,
+            output_tokens_details={"reasoning_tokens": 0},  # engines do not count them apart
+            total_tokens=usage.total_tokens,
+        )
+        events: list[bytes] = []
+        if reason == "stop":  # clients expect a text then, even an empty one
+            events += self._open_text(OutputMessage)
+        events += self._close(status)
+        return b"".join((*events, self._state(status)))
+
+    def fail(self, error: Exception) -> bytes:
+        """The last events of a stream that failed."""
+        shown = to_api_error(error)
+        code = "server_error" if shown.status >= 500 else shown.code
+        self.response.status = "failed"
+        self.response.error = {"code": code, "message": shown.message}
+        return b"".join((*self._close("incomplete"), self._state("failed")))
+
+    def _push(self, delta: GenerationDelta) -> Iterator[bytes]:
+        if delta.reasoning:
+            yield from self._open_text(OutputReasoning)
+            yield self._piece("reasoning_text", delta.reasoning, content_index=0)
+        if delta.text:
+            yield from self._open_text(OutputMessage)
+            yield self._piece("output_text", delta.text, content_index=0, logprobs=[])
+        for call in delta.tool_calls:
+            if call["index"] != self._call:
+                yield from self._open_call(call)
+            if arguments := call["function"].get("arguments"):
+                yield self._piece("function_call_arguments", arguments)
+
+    def _open_text(self, kind: type[OutputMessage] | type[OutputReasoning]) -> Iterator[bytes]:
+        """Unless the last item is one of that kind, to which more can be added."""
+        output = self.response.output
+        if output and isinstance(output[-1], kind):
+            return
+        count = sum(isinstance(item, kind) for item in output)
+        prefix = "msg" if kind is OutputMessage else "rs"
+        number = f"_{count}" if count else ""
+        yield from self._open(kind(id=f"{prefix}_{self._digits}{number}"))
+        part = OutputText() if kind is OutputMessage else ReasoningText()
+        yield self._event("content_part.added", content_index=0, part=part.model_dump())
+
+    def _open_call(self, call: dict[str, Any]) -> Iterator[bytes]:
+        number, name = call["index"], call["function"]["name"]
+        opened = OutputCall(id=f"fc_{self._digits}_{number}", call_id=call["id"], name=name)
+        yield from self._open(opened)
+        self._call = number
+
+    def _open(self, item: OutputMessage | OutputCall | OutputReasoning) -> Iterator[bytes]:
+        yield from self._close("completed")
+        self.response.output.append(item)
+        self._pieces, self._call = [], -1
+        yield self._frame("output_item.added", output_index=self._index, item=item.model_dump())
+
+    def _piece(self, kind: str, text: str, **fields: Any) -> bytes:
+        self._pieces.append(text)
+        return self._event(f"{kind}.delta", delta=text, **fields)
+
+    def _close(self, status: ItemStatus) -> Iterator[bytes]:
+        """Ends the last item."""
+        if not self.response.output:
+            return
+        item, text = self.response.output[-1], "".join(self._pieces)
+        item.status = status
+        match item:
+            case OutputCall():
+                item.arguments = text
+                name = item.name
+                yield self._event("function_call_arguments.done", name=name, arguments=text)
+            case OutputMessage():
+                item.content = [OutputText(text=text)]
+                yield self._event("output_text.done", content_index=0, text=text, logprobs=[])
+            case OutputReasoning():
+                item.content = [ReasoningText(text=text)]
+                yield self._event("reasoning_text.done", content_index=0, text=text)
+        if not isinstance(item, OutputCall):
+            part = item.content[0].model_dump()
+            yield self._event("content_part.done", content_index=0, part=part)
+        yield self._frame("output_item.done", output_index=self._index, item=item.model_dump())
+
+    @property
+    def _index(self) -> int:
+        return len(self.response.output) - 1
+
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        """An event of the last item."""
+        item_id = self.response.output[-1].id
+        return self._frame(kind, item_id=item_id, output_index=self._index, **fields)
+
+    def _state(self, kind: str) -> bytes:
+        return self._frame(kind, response=self.response.model_dump())
+
+    def _frame(self, kind: str, **fields: Any) -> bytes:
+        event = {"type": f"response.{kind}", "sequence_number": self._events, **fields}
+        self._events += 1
+        return f"event: response.{kind}\ndata: {json.dumps(event)}\n\n".encode()

@@ -1,0 +1,176 @@
+"""The body of POST /openai/v1/responses."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
+
+from api.http.bodies import WHOLE, RequestModel
+from api.http.errors import first_fault
+from api.native.chat.schemas import (
+    MAX_TOOLS,
+    AnswerFields,
+    FunctionName,
+    JsonObjectFormat,
+    NamedSchema,
+    TextFormat,
+    Tool,
+)
+from api.openai.realtime.session_object import Metadata
+from api.openai.responses.items import ResponseInput
+from api.sockets.tts.events import shown
+
+THINKING = ("low", "medium", "high", "xhigh")  # efforts with which a model thinks
+LOGPROBS = "message.output_text.logprobs"
+
+
+def _only_function(value: Any) -> Any:
+    """Names the tools that there are not, such as web_search."""
+    if isinstance(value, dict) and (kind := value.get("type")) != "function":
+        raise ValueError(f"'{shown(kind)}' is not supported, only 'function'")
+    return value
+
+
+def _refused(why: str) -> BeforeValidator:
+    """Of a field that only has its default here."""
+
+    def check(value: Any) -> None:
+        if value is not None and value is not False:
+            raise ValueError(why)
+
+    return BeforeValidator(check, json_schema_input_type=Literal[False] | None)
+
+
+class FunctionTool(Tool):
+    """A function that the client calls. Arguments always obey `parameters`."""
+
+    type: Literal["function"]
+    strict: bool | None = None
+
+    def to_openai(self) -> dict[str, Any]:
+        function = self.model_dump(exclude={"type", "strict"}, exclude_none=True)
+        return {"type": "function", "function": function}
+
+
+class ChosenFunction(RequestModel):
+    """The function that has to be called."""
+
+    type: Literal["function"]
+    name: FunctionName
+
+
+class NamedSchemaFormat(NamedSchema):
+    """JSON that obeys `schema`."""
+
+    type: Literal["json_schema"]
+
+
+class TextOptions(RequestModel):
+    """The form of the answer."""
+
+    format: (
+        Annotated[TextFormat | JsonObjectFormat | NamedSchemaFormat, Field(discriminator="type")]
+        | None
+    ) = None
+
+
+class ReasoningOptions(RequestModel):
+    """Whether a model that can think does so: with each effort from low on."""
+
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+
+
+class ResponsesBody(RequestModel):
+    """A turn: its input, its options, and the response that it continues."""
+
+    model: Annotated[str, Field(max_length=200)] | None = None
+    input: ResponseInput
+    instructions: str | None = None
+    previous_response_id: Annotated[str, Field(max_length=200)] | None = None
+    store: bool | None = None
+    stream: bool | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    max_output_tokens: Annotated[int, Field(ge=1, le=1_000_000), WHOLE] | None = None
+    tools: (
+        Annotated[
+            list[Annotated[FunctionTool, BeforeValidator(_only_function)]],
+            Field(max_length=MAX_TOOLS),
+        ]
+        | None
+    ) = None
+    tool_choice: Annotated[
+        Literal["none", "auto", "required"] | ChosenFunction | None, BeforeValidator(_only_function)
+    ] = None
+    parallel_tool_calls: bool | None = None
+    text: TextOptions | None = None
+    reasoning: ReasoningOptions | None = None
+    metadata: Metadata | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    include: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=20)] | None = (
+        None
+    )
+    top_logprobs: Annotated[int, Field(ge=0, le=0), WHOLE] | None = None
+    background: Annotated[None, _refused("responses are not made in the background; stream it")] = (
+        None
+    )
+    conversation: Annotated[None, _refused("not supported; send previous_response_id")] = None
+    prompt: Annotated[None, _refused("prompts are not stored; send instructions and input")] = None
+
+    _answer: AnswerFields = PrivateAttr()
+
+    @model_validator(mode="after")
+    def _is_answerable(self) -> "ResponsesBody":
+        if LOGPROBS in (self.include or ()):
+            raise ValueError(f"include: {LOGPROBS} is not supported; omit it")
+        try:
+            self._answer = AnswerFields.model_validate(self._fields())
+        except ValidationError as error:
+            field, text = first_fault(error)
+            raise ValueError(f"{field}: {text}" if field else text) from None
+        return self
+
+    @property
+    def answer(self) -> AnswerFields:
+        """The same options as a chat has them."""
+        return self._answer
+
+    def shown(self) -> dict[str, Any]:
+        """The options as the response shows them, with the defaults that apply."""
+        sampling, text = self._answer.sampling(), self.text and self.text.format
+        return {
+            "instructions": self.instructions,
+            "max_output_tokens": self.max_output_tokens,
+            "metadata": self.metadata or {},
+            "parallel_tool_calls": self.parallel_tool_calls is not False,
+            "previous_response_id": self.previous_response_id,
+            "reasoning": {"effort": self.reasoning and self.reasoning.effort, "summary": None},
+            "temperature": sampling.temperature,
+            "text": {"format": (text or TextFormat(type="text")).model_dump(by_alias=True)},
+            "tool_choice": self.tool_choice.model_dump()
+            if isinstance(self.tool_choice, ChosenFunction)
+            else self.tool_choice or "auto",
+            "tools": [{**tool.model_dump(), "strict": True} for tool in self.tools or ()],
+            "top_p": sampling.top_p,
+            "truncation": self.truncation or "disabled",
+        }
+
+    def _fields(self) -> dict[str, Any]:
+        choice: Any = self.tool_choice
+        if isinstance(choice, ChosenFunction):
+            choice = {"type": "function", "function": {"name": choice.name}}
+        form: Any = self.text and self.text.format
+        if isinstance(form, NamedSchemaFormat):
+            schema = form.model_dump(by_alias=True, exclude={"type"}, exclude_none=True)
+            form = {"type": "json_schema", "json_schema": schema}
+        return {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "max_tokens": self.max_output_tokens,
+            "tools": [tool.to_openai() for tool in self.tools or ()],
+            "tool_choice": choice,
+            "parallel_tool_calls": self.parallel_tool_calls,
+            "response_format": form,
+            "chat_template_kwargs": {
+                "enable_thinking": self.reasoning is not None and self.reasoning.effort in THINKING
+            },
+        }

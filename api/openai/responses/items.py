@@ -1,0 +1,162 @@
+"""Input items of the Responses dialect, and the messages of a chat that they mean."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from api.http.bodies import RequestModel
+from api.http.errors import ApiError
+from api.native.chat.schemas import MAX_MESSAGES, joins
+from api.openai.responses.names import named_turn
+from models.llm.base import ChatMessage
+from pipelines.chat.history import SavedAnswer, TurnName
+
+_KINDS = "message, function_call, function_call_output, reasoning and item_reference"
+
+ItemId = Annotated[str, Field(max_length=200)]
+
+
+class TextContent(RequestModel):
+    """A text. There are no images, files and audio."""
+
+    type: Literal["input_text", "output_text"]
+    text: str
+    annotations: Any = None  # of an answer; without effect, as are its other details
+    logprobs: Any = None
+
+
+PartList = Annotated[list[TextContent], Field(min_length=1)]
+ContentText = Annotated[
+    str,
+    BeforeValidator(joins("input_text", "output_text"), json_schema_input_type=str | PartList),
+]
+
+
+class GivenItem(RequestModel):
+    """An item that is there as a whole: its id is not looked up."""
+
+    id: ItemId | None = None
+    status: Annotated[str, Field(max_length=40)] | None = None
+
+
+class RoleMessage(GivenItem):
+    type: Literal["message"] = "message"
+    role: Literal["user", "assistant", "system", "developer"]
+    content: ContentText
+
+
+class CallItem(GivenItem):
+    """A call that an earlier answer made."""
+
+    type: Literal["function_call"]
+    call_id: Annotated[str, Field(min_length=1, max_length=200)]
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    arguments: str  # JSON
+
+
+class CallOutput(GivenItem):
+    """The result of a call."""
+
+    type: Literal["function_call_output"]
+    call_id: Annotated[str, Field(min_length=1, max_length=200)]
+    output: ContentText
+
+
+class ReasoningItem(GivenItem):
+    """Of an earlier answer; the model does not read it again."""
+
+    type: Literal["reasoning"]
+    summary: list[Any] | None = None
+    content: list[Any] | None = None
+    encrypted_content: str | None = None
+
+
+class StoredItem(RequestModel):
+    """An item of a response that is stored, by its id alone."""
+
+    type: Literal["item_reference"] | None = None
+    id: ItemId
+
+
+def _kind_of(item: Any) -> Any:
+    """The type; an item without one is a message, or has an id alone."""
+    kind = item.get("type") if isinstance(item, dict) else None
+    if isinstance(item, dict) and kind is None:
+        return "message" if "role" in item else "item_reference"
+    return kind if isinstance(kind, str) else None
+
+
+ResponseItem: TypeAlias = Annotated[
+    Annotated[RoleMessage, Tag("message")]
+    | Annotated[CallItem, Tag("function_call")]
+    | Annotated[CallOutput, Tag("function_call_output")]
+    | Annotated[ReasoningItem, Tag("reasoning")]
+    | Annotated[StoredItem, Tag("item_reference")],
+    Discriminator(
+        _kind_of,
+        custom_error_type="unknown_item",
+        custom_error_message=f"there are items of the types {_KINDS}, and no others",
+    ),
+]
+ItemList = Annotated[list[ResponseItem], Field(min_length=1, max_length=MAX_MESSAGES)]
+
+
+def _listed(given: Any) -> Any:
+    return [{"role": "user", "content": given}] if isinstance(given, str) else given
+
+
+ResponseInput = Annotated[ItemList, BeforeValidator(_listed, json_schema_input_type=str | ItemList)]
+
+
+def referenced(items: Sequence[ResponseItem]) -> set[TurnName]:
+    """The turns that have the items which are only named. Raises ApiError(not_found)."""
+    return {_reference(item)[1] for item in items if isinstance(item, StoredItem)}
+
+
+def to_messages(
+    items: Sequence[ResponseItem], answers: Mapping[TurnName, SavedAnswer]
+) -> list[ChatMessage]:
+    """The messages of a chat, instructions first; `answers` has those that items name.
+
+    Calls join the answer before them, as chats have them. Raises ApiError(not_found).
+    """
+    messages: list[ChatMessage] = []
+
+    def call(item: dict[str, Any]) -> None:
+        if not messages or messages[-1].role != "assistant":
+            messages.append(ChatMessage("assistant", ""))
+        messages[-1].extra.setdefault("tool_calls", []).append(item)
+
+    for item in items:
+        match item:
+            case RoleMessage():
+                role = "system" if item.role == "developer" else item.role
+                messages.append(ChatMessage(role, item.content))
+            case CallItem():
+                function = {"name": item.name, "arguments": item.arguments}
+                call({"id": item.call_id, "type": "function", "function": function})
+            case CallOutput():
+                extra = {"tool_call_id": item.call_id}
+                messages.append(ChatMessage("tool", item.output, extra))
+            case StoredItem():
+                prefix, turn, number = _reference(item)
+                answer = answers.get(turn)
+                if answer is None or (prefix == "fc" and number >= len(answer.calls)):
+                    raise _unknown()
+                if prefix == "fc":
+                    call(answer.calls[number])
+                elif prefix == "msg" and not number:  # which has the whole text
+                    messages.append(ChatMessage("assistant", answer.text))
+    return sorted(messages, key=lambda message: message.role != "system")
+
+
+def _reference(item: StoredItem) -> tuple[str, TurnName, int]:
+    if (named := named_turn(item.id)) is None:
+        raise _unknown()
+    return named
+
+
+def _unknown() -> ApiError:
+    message = "input: no stored item has the id of an item_reference; send the item itself"
+    return ApiError("not_found", message, param="input")

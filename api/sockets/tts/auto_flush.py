@@ -1,0 +1,83 @@
+"""Automatic flushes of a buffer, for dialects whose clients do not flush each sentence."""
+
+import asyncio
+from dataclasses import dataclass
+
+from pipelines.text.segmentation import finished
+from pipelines.tts.reading import is_ssml
+from pipelines.tts.session import SpeakingContext
+
+SSML_END = "</speak>"
+QUIET_S = 0.5  # pause after part of a sentence in automatic mode; no language model pauses as long
+DEFAULT_DELAY_MS = 3000
+DEFAULT_THRESHOLD = 1000  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class FlushRules:
+    """When the buffer is spoken without a flush of the client."""
+
+    sentences: bool = True  # each as soon as it is complete
+    # Messages may end within words: a sentence is complete when a space follows its full stop.
+    # Otherwise each message is a sentence or phrase, of which no more is awaited.
+    splits_words: bool = True
+    delay_s: float = DEFAULT_DELAY_MS / 1000
+    most_characters: int = DEFAULT_THRESHOLD
+
+
+class AutoFlush:
+    """Flushes the buffer of one context automatically.
+
+    After a number of characters or a maximum delay, and whole sentences at once where the rules say
+    so.
+    """
+
+    def __init__(self, context: SpeakingContext, rules: FlushRules, language: str) -> None:
+        """`language` is that of the voice."""
+        self._context = context
+        self._loop = asyncio.get_running_loop()
+        self._oldest: asyncio.TimerHandle | None = None  # since the buffer is not empty
+        self._quiet: asyncio.TimerHandle | None = None  # since the last text
+        self.change(rules, language)
+
+    def change(self, rules: FlushRules, language: str) -> None:
+        """Sets the rules and the language of the text that follows."""
+        self._rules, self._language = rules, language
+
+    def added(self) -> None:
+        """Call it after text was added to the buffer."""
+        text = self._context.buffered
+        if is_ssml(text):  # spoken as a whole
+            end = text.find(SSML_END)
+            self._context.flush_automatically(0 if end < 0 else end + len(SSML_END))
+            self.stop()
+            return
+        sure = self._rules.splits_words
+        ready = finished(text, self._language, sure=sure) if self._rules.sentences else 0
+        if len(text) - ready >= self._rules.most_characters:
+            ready = text.rfind(" ") + 1 or len(text)
+        self._context.flush_automatically(ready)
+        self._watch(fresh=ready > 0)
+
+    def stop(self) -> None:
+        """Call it when the buffer is empty, or the client has disconnected."""
+        for timer in (self._oldest, self._quiet):
+            if timer is not None:
+                timer.cancel()
+        self._oldest = self._quiet = None
+
+    def _watch(self, *, fresh: bool) -> None:
+        if fresh or not self._context.buffered.strip():
+            self.stop()
+        if not self._context.buffered.strip():
+            return
+        if self._oldest is None:
+            self._oldest = self._loop.call_later(self._rules.delay_s, self._speak_all)
+        if self._rules.sentences and not self._rules.splits_words:
+            if self._quiet is not None:
+                self._quiet.cancel()
+            self._quiet = self._loop.call_later(QUIET_S, self._speak_all)
+
+    def _speak_all(self) -> None:
+        self.stop()
+        self._context.flush_automatically(len(self._context.buffered))

@@ -1,0 +1,87 @@
+"""Wyoming's TCP connections as WebSockets of ASGI, so that they are admitted, limited, charged and
+drained as all sockets: each is opened with the same API key, and each event is a message."""
+
+import asyncio
+import json
+import logging
+from contextlib import suppress
+
+from starlette.applications import Starlette
+from starlette.types import Message, Scope
+
+from api.http.middleware import RequestFrame
+from api.services import Services
+from api.sockets.kernel import close_codes
+from api.sockets.kernel.conversation import ClientFault
+from api.sockets.kernel.routes import SocketRoute, socket_routes
+from api.wyoming.conversation import WyomingConversation
+from api.wyoming.framing import read_frame, wyoming_error
+from api.wyoming.handle import open_memory
+from pipelines.accounts.authentication import MODEL_SCOPES
+
+logger = logging.getLogger(__name__)
+
+PATH = "/wyoming"  # in logs and traces
+CLOSING_S = 2.0  # for what the client has not read yet
+
+
+class WyomingBridge:
+    """Serves connections, for `asyncio.start_server`."""
+
+    def __init__(self, services: Services, key: str) -> None:
+        """`key` is the API key that all connections use."""
+        memory = open_memory()
+        route = SocketRoute(
+            "wyoming",
+            lambda session, given: WyomingConversation(session, given, memory),
+            lambda *_: MODEL_SCOPES,
+            greets=False,
+        )
+        self._app = Starlette(routes=socket_routes(PATH, route))
+        self._app.state.services = services
+        self._app.add_middleware(RequestFrame, admission=services.infrastructure.admission)
+        self._scope: Scope = {
+            "type": "websocket",
+            "path": PATH,
+            "query_string": b"",
+            "headers": [(b"authorization", f"Bearer {key}".encode())],
+            "subprotocols": [],
+            "extensions": {"websocket.http.response": {}},
+        }
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, until its end, or an event whose end is not known."""
+        opening: list[Message] = [{"type": "websocket.connect"}]
+
+        async def receive() -> Message:
+            if opening:
+                return opening.pop()
+            code = close_codes.LOST
+            with suppress(OSError):
+                try:
+                    if frame := await read_frame(reader):
+                        return {"type": "websocket.receive", "bytes": frame}
+                except ClientFault as fault:
+                    writer.write(wyoming_error(fault.message))
+                    code = close_codes.POLICY
+            return {"type": "websocket.disconnect", "code": code}
+
+        async def send(message: Message) -> None:
+            if message["type"] == "websocket.send":
+                writer.write(message["bytes"])
+                await writer.drain()
+            elif message["type"] == "websocket.http.response.body":  # of a refusal
+                refused = json.loads(message["body"])
+                writer.write(wyoming_error(refused["message"], refused["error"]))
+
+        client = writer.get_extra_info("peername")
+        try:
+            await self._app({**self._scope, "client": client and client[:2]}, receive, send)
+        except Exception:  # one connection must not end the others
+            logger.exception("wyoming_connection_failed")
+        finally:
+            writer.close()
+            with suppress(OSError):  # TimeoutError is one
+                async with asyncio.timeout(CLOSING_S):
+                    await writer.wait_closed()
+            writer.transport.abort()

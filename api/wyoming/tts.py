@@ -1,0 +1,187 @@
+"""Text to speech for Wyoming: whole texts and streamed ones, spoken one after another."""
+
+from dataclasses import dataclass
+from functools import partial
+
+from api.http.errors import CODED, to_api_error
+from api.services import SpeechServices
+from api.sockets.kernel.conversation import ClientFault
+from api.sockets.kernel.session import SocketSession
+from api.wyoming.events import VoiceChoice, WyomingEvent
+from api.wyoming.framing import wyoming_error, wyoming_event
+from pipelines.audio.encode.formats import open_encoder
+from pipelines.errors import InvalidRequest, VoiceNotFound
+from pipelines.text.language_names import engine_codes
+from pipelines.text.segmentation import finished
+from pipelines.tts.pipeline import language_of
+from pipelines.tts.reading import SpeechRequest, is_ssml
+from pipelines.tts.session import (
+    BUFFER_CHARACTERS,
+    ContextFault,
+    ContextVoice,
+    ContextWire,
+    EncodedChunk,
+    SpeakingContext,
+)
+from pipelines.tts.voices import FALLBACK_LANGUAGE, AvailableVoice
+
+SENTENCE_CHARACTERS = 1000  # of a streamed text; a longer sentence is spoken in parts
+USUAL_RATE = 24_000  # Hz
+STOP, END = wyoming_event("audio-stop"), wyoming_event("synthesize-stopped")
+
+
+class SpeechWire(ContextWire):
+    """The events of one piece of speech."""
+
+    def __init__(self, rate: int) -> None:
+        """`rate`, Hz, is that of the samples."""
+        self._format = {"rate": rate, "width": 2, "channels": 1}
+        self._start = wyoming_event("audio-start", **self._format)
+
+    def audio(self, chunk: EncodedChunk) -> bytes:
+        start, self._start = self._start, b""
+        return start + wyoming_event("audio-chunk", chunk.data, **self._format)
+
+    def rest(self, spoken_s: float) -> None:
+        return None
+
+    def flushed(self, *, is_automatic: bool = False) -> bytes:
+        return self._start + STOP
+
+    def closed(self) -> bytes:
+        return b""
+
+    def error(self, error: Exception) -> bytes:
+        return failure(error)
+
+
+class StreamEndWire(SpeechWire):
+    """The end of a streamed text, after all its speech."""
+
+    def flushed(self, *, is_automatic: bool = False) -> bytes:
+        return END
+
+
+def failure(error: Exception) -> bytes:
+    """With the end of the audio, for which clients wait that ignore errors."""
+    shown = to_api_error(error)
+    return wyoming_error(shown.message, shown.code) + STOP
+
+
+@dataclass(slots=True)
+class GrowingText:
+    """A text of which more may come."""
+
+    options: WyomingEvent
+    waiting: str = ""  # the sentence that is not whole yet
+    voice: ContextVoice | None = None  # chosen by the first sentence
+    has_failed: bool = False
+
+
+class SpokenTexts:
+    """The texts of one connection."""
+
+    def __init__(self, session: SocketSession, speech: SpeechServices) -> None:
+        self._session = session
+        self._synthesis = speech.synthesis
+        self._context: SpeakingContext | None = None
+        self._stream: GrowingText | None = None
+
+    async def accept(self, event: WyomingEvent) -> None:
+        """A whole text, or the start, a part or the end of a streamed one. Raises ClientFault."""
+        stream = self._stream
+        if event.type == "synthesize":
+            if stream is None and event.text.strip():
+                await self._speak(GrowingText(event, event.text), is_whole=True)
+            elif stream is None:  # else it repeats what is streamed, for older servers
+                await self._session.send(SpeechWire(USUAL_RATE).flushed())
+        elif event.type == "synthesize-start":
+            if stream is not None:
+                raise ClientFault("synthesize-start: the text before has no synthesize-stop")
+            self._stream = GrowingText(event)
+        elif stream is None:
+            raise ClientFault("send synthesize-start first")
+        elif event.type == "synthesize-chunk":
+            stream.waiting += event.text
+            await self._speak(stream)
+        else:
+            self._stream = None
+            await self._speak(stream, is_whole=True)
+            context = self._context
+            if context is None or stream.voice is None or context.is_crowded:
+                await self._session.send(END)
+            else:
+                self._with(stream.voice, StreamEndWire(0)).flush()
+
+    async def _speak(self, text: GrowingText, *, is_whole: bool = False) -> None:
+        """Speaks its whole sentences, and nothing more after a failure."""
+        try:
+            ready = len(text.waiting) if is_whole else _ready(text)
+            said, text.waiting = text.waiting[:ready], text.waiting[ready:]
+            if text.has_failed or not said.strip():
+                return
+            if self._context is not None and self._context.is_crowded:
+                raise ContextFault("too many texts wait")
+            text.voice = text.voice or await self._open(text.options, said)
+            context = self._with(text.voice, SpeechWire(_rate_of(text.voice.voice)))
+            context.add_text(said)
+            context.flush_automatically(len(said))
+        except (ContextFault, *CODED) as error:
+            fault = InvalidRequest(str(error)) if isinstance(error, ContextFault) else error
+            text.has_failed = True
+            await self._session.send(failure(fault))
+
+    def _with(self, voice: ContextVoice, wire: SpeechWire) -> SpeakingContext:
+        """The context, which speaks the text that is added next with that voice."""
+        if self._context is None:
+            self._context = SpeakingContext("", voice, wire, self._session.send_speech)
+            self._session.spawn(self._context.run(), "speak")
+        else:
+            self._context.change_voice(voice, wire)
+        return self._context
+
+    async def _open(self, options: WyomingEvent, text: str) -> ContextVoice:
+        """Raises an error of CODED."""
+        voice = await self._choose(options.voice or VoiceChoice(), text)
+        return ContextVoice(
+            self._synthesis,
+            self._session.principal.workspace_id,
+            voice,
+            SpeechRequest("", takes_ssml=options.text_format != "text"),
+            partial(open_encoder, "pcm", _rate_of(voice)),
+            operation=self._session.payer,
+        )
+
+    async def _choose(self, wanted: VoiceChoice, text: str) -> AvailableVoice:
+        """The voice that is named, or the default one of the language, by default of the text."""
+        directory = self._synthesis.pipeline.directory
+        if wanted.name:
+            workspace_id = self._session.principal.workspace_id
+            return await directory.find_named(wanted.name, workspace_id, "voice")
+        offered = await directory.voices()
+        if not wanted.language:
+            return directory.default(await language_of(text, offered), offered)
+        codes = engine_codes(wanted.language)
+        if found := [one for one in offered if one.voice.language in codes]:
+            return directory.default(found[0].voice.language, offered)
+        raise VoiceNotFound(f"no voice speaks {wanted.language[:40]!r}")
+
+
+def _rate_of(voice: AvailableVoice) -> int:
+    """Hz of its own audio."""
+    return voice.model.sample_rate or USUAL_RATE
+
+
+def _ready(text: GrowingText) -> int:
+    """How many characters are whole sentences. Raises ContextFault for too long a text."""
+    if text.has_failed:
+        return len(text.waiting)
+    if len(text.waiting) > BUFFER_CHARACTERS:
+        raise ContextFault(f"more than {BUFFER_CHARACTERS} characters wait")
+    if text.options.text_format != "text" and is_ssml(text.waiting):  # spoken as a whole
+        return 0
+    language = text.voice.voice.voice.language if text.voice else FALLBACK_LANGUAGE
+    ready = finished(text.waiting, language)
+    if len(text.waiting) - ready > SENTENCE_CHARACTERS:
+        ready = text.waiting.rfind(" ") + 1 or len(text.waiting)
+    return ready

@@ -1,0 +1,259 @@
+"""`antiphon models`: those that a service runs, and for operators the weights of this machine."""
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+
+from configs.load import CONFIGS_DIR, explain, load_yaml
+from configs.schema.catalogue import Catalogue
+from configs.settings import load_settings, own_catalogue, weights_dir
+from deployments.cli.service import ServiceClient, pass_service
+from models.errors import EngineError
+from models.weights.__main__ import main as fetch_weights
+from models.weights.cleaning import delete, leftovers, size_bytes
+from models.weights.configurations import FORMS, Gender
+from models.weights.fetch import missing, only_run
+from models.weights.mirror import fill_mirror
+from models.weights.pull import PullOptions, pull
+from models.weights.store import WeightStore, load_own_catalogue, own_model, write_own_catalogue
+from telemetry.logs import redact
+
+CONFIG = click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    default=CONFIGS_DIR / "serve_config.yaml",
+    help="The configuration that the service is started with; serve_config.yaml.",
+)
+DASHBOARD = click.option("--dashboard", help="URL of Ray's dashboard, if not of the settings.")
+
+
+@click.group()
+def models() -> None:
+    """The models that a service runs, and the weights of this machine."""
+
+
+@models.command("list")
+@click.option("--local", is_flag=True, help="Operators: the weights of this machine.")
+@CONFIG
+@DASHBOARD
+@pass_service
+def list_models(service: ServiceClient, local: bool, config: Path, dashboard: str | None) -> None:
+    """List the models of the service with their status."""
+    rows: list[tuple[str, ...]] = []
+    if not local:
+        found = service.ask("GET", "/models")
+        for one in found["data"]:
+            languages = ", ".join(one["languages"][:5]) + ", …" * (len(one["languages"]) > 5)
+            rows.append((one["id"], one["kind"], one["problem"] or one["status"], languages))
+        service.show_rows(found, "ID, KIND, STATUS, LANGUAGES", rows)
+        return
+    with failures():
+        weights = local_weights(config, dashboard)
+    for one in weights:
+        state = "verified" if one["verified"] else "fetched" if one["fetched"] else "missing"
+        on_disk, used = f"{one['disk_bytes'] / 2**20:,.0f} MiB", ", ".join(one["used_by"])
+        about = (one["id"], one["kind"] or "", one["licence"])
+        rows.append((*about, on_disk, state, one["need"], used))
+    service.show_rows({"data": weights}, "ID, KIND, LICENCE, ON DISK, STATE, NEED, USED BY", rows)
+
+
+@models.command("pull")
+@click.argument("references", nargs=-1)
+@click.option("--name", help="In the catalogue; after the model by default.")
+@click.option("--include", multiple=True, help="A pattern of the files to take, like '*Q4_K_M*'.")
+@click.option("--licence", help="Of the weights; that of the model card by default.")
+@click.option("--accept-licence", is_flag=True, help="Take weights whose licence is not stated.")
+@click.option("--sha256", help="Of the file at an address.")
+@click.option("--language", "languages", multiple=True, help="That the model has, such as en.")
+@click.option("--gender", type=click.Choice(get_args(Gender)), help="Of a Piper voice.")
+def pull_models(references: tuple[str, ...], **options: Any) -> None:
+    """Operators: fetch weights: entries of the catalogue, repositories, addresses, paths.
+
+    \b
+    antiphon models pull whisper-tiny-en
+    antiphon models pull hf:Qwen/Qwen2.5-0.5B-Instruct-GGUF@main --include '*q4_k_m.gguf'
+    antiphon models pull hf:rhasspy/piper-voices@v1.0.0 --include '*de_DE-eva_k*' --gender female
+    antiphon models pull https://example.com/mine.gguf --sha256 … --licence MIT
+    antiphon models pull /models/mine.gguf --licence Apache-2.0
+    """
+    with failures():
+        catalogue = WeightStore(weights_dir()).catalogue.artefacts
+        entries = [one for one in references if one in catalogue]
+        others = [one for one in references if one not in catalogue]
+        if len(others) > 1 and (options["name"] or options["sha256"]):
+            raise click.UsageError("--name and --sha256 are for one model")
+        if entries or not others:
+            if status := fetch_weights(["fetch", *entries]):
+                sys.exit(status)
+        for reference in others:
+            name, engine = pull(weights_dir(), reference, PullOptions(**options), click.echo)
+            click.echo(f"{name!r} is in {own_catalogue()}")
+            if engine is not None:
+                click.echo(
+                    f"To run it, give {FORMS[engine][1]} in serve_config.yaml\n"
+                    f"    user_config: {{model: {own_model(name)}}}\n"
+                    "and run: antiphon deploy --check serve_config.yaml"
+                )
+
+
+@models.command("check")
+@click.argument("names", nargs=-1)
+@DASHBOARD
+def check_models(names: tuple[str, ...], dashboard: str | None) -> None:
+    """Operators: read every byte of weights, by default of all, or check a configuration.
+
+    \b
+    antiphon models check piper-joe
+    antiphon models check serve_config.yaml
+    """
+    if any(one.endswith(".yaml") for one in names):
+        from deployments import operator
+
+        options = [f"--dashboard={dashboard}"] if dashboard else []
+        operator.main(["deploy", "--check", *options, *names])
+        return
+    wrong = False
+    with failures():
+        store = WeightStore(weights_dir())
+        for name in dict.fromkeys(names or _here(store)):
+            try:
+                click.echo(f"{name}: every byte as expected, in {store.verify(name)}")
+            except EngineError as error:
+                click.echo(f"{name}: {error}", err=True)
+                wrong = True
+    sys.exit(int(wrong))
+
+
+@models.command("remove")
+@click.argument("names", nargs=-1)
+@click.option("--unused", is_flag=True, help="All that no catalogue names, and broken downloads.")
+@click.option("--force", is_flag=True, help="Also what is required or in use.")
+@CONFIG
+@DASHBOARD
+@click.confirmation_option(prompt="Delete them from this machine?")
+def remove_models(
+    names: tuple[str, ...], unused: bool, force: bool, config: Path, dashboard: str | None
+) -> None:
+    """Operators: delete weights from this machine, and your own from your catalogue."""
+    if bool(names) == unused:
+        raise click.UsageError("name weights, or --unused")
+    root = weights_dir()
+    with failures():
+        used = {} if unused or force else users(config, dashboard)
+        with only_run(root, lambda: click.echo("waiting for another run", err=True)):
+            store = WeightStore(root)
+            gone = leftovers(store)
+            if names:
+                for name in names:
+                    needs = ["`make run`"] * store.artefact(name).required
+                    if (needs := [*needs, *sorted(used.get(name, ()))]) and not force:
+                        by = ", ".join(needs)
+                        raise ValueError(f"{name!r} is needed by {by}; --force deletes it anyway")
+                gone = leftovers(WeightStore(root, _without(store.catalogue, names))) - gone
+                own = load_own_catalogue()
+                if own.artefacts.keys() & {*names}:
+                    write_own_catalogue(_without(own, names).artefacts)
+                    gone |= {path for path in map(own_model, names) if path.exists()}
+            freed = delete(gone)
+    click.echo(f"{freed / 2**20:,.1f} MiB are free again")
+
+
+@models.command("mirror")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("names", nargs=-1)
+def mirror_models(folder: Path, names: tuple[str, ...]) -> None:
+    """Operators: copy weights, by default all, into a folder for ANTIPHON_MIRROR."""
+    with failures():
+        store = WeightStore(weights_dir())
+        copied = fill_mirror(store, dict.fromkeys(names or _here(store)), folder)
+    click.echo(f"{copied / 2**20:,.1f} MiB are copied to {folder}")
+
+
+@contextmanager
+def failures() -> Iterator[None]:
+    """Ends the program with a sentence when the block fails or is interrupted."""
+    try:
+        yield
+    except (EngineError, OSError, ValueError) as error:
+        said = str(error) if isinstance(error, EngineError) else explain(error)
+        raise click.ClickException(redact(said)) from None
+    except KeyboardInterrupt:
+        click.echo("stopped; the next run continues from here", err=True)
+        sys.exit(130)
+
+
+def _here(store: WeightStore) -> list[str]:
+    absent = set(missing(store, store.catalogue.artefacts))
+    return [name for name in store.catalogue.artefacts if name not in absent]
+
+
+def _without(catalogue: Catalogue, names: tuple[str, ...]) -> Catalogue:
+    kept = {name: one for name, one in catalogue.artefacts.items() if name not in names}
+    return Catalogue(artefacts=kept)
+
+
+def users(config: Path, dashboard: str | None) -> dict[str, set[str]]:
+    """By artefact, the deployments that need it: of the running service and the configuration.
+    Raises ValueError for one that cannot be read."""
+    from deployments import cluster
+    from deployments.config_check import application_problems
+    from deployments.deploy import models_of
+    from models.registry import artefacts_of
+
+    wanted, running = cluster.read_config(config), dict[str, Any]()
+    if problems := application_problems(wanted):
+        raise ValueError(f"{config}: {'; '.join(problems)}")
+    try:
+        cluster.prepare_environment(load_settings(new=False))
+        running = cluster.applications(dashboard or cluster.dashboard())
+    except ValueError as error:
+        click.echo(f"only {config} is considered: {error}", err=True)
+    deployed = {"applications": [one["deployed_app_config"] for one in running.values()]}
+    found: dict[str, set[str]] = defaultdict(set)
+    for name, (kind, entry) in [*models_of(deployed).items(), *models_of(wanted).items()]:
+        for artefact in artefacts_of(kind.read(entry["user_config"]["model"])):
+            found[artefact].add(name)
+    return found
+
+
+def local_weights(config: Path, dashboard: str | None) -> list[dict[str, Any]]:
+    """What is known of each artefact of the catalogue, and of its files on this machine."""
+    store, used, kinds = WeightStore(weights_dir()), users(config, dashboard), _kinds()
+    here, own = set(_here(store)), load_own_catalogue().artefacts
+    found = []
+    for name, entry in store.catalogue.artefacts.items():
+        files = {file.identity: file for file in store.artefact(name).files.values()}.values()
+        disk = sum(file.size_bytes for file in files if store.has(file))
+        needs = {"required": entry.required, "gpu": entry.required_on_gpu, "own": name in own}
+        found.append(
+            {
+                "id": name,
+                "kind": kinds.get(name),
+                "licence": entry.licence,
+                "disk_bytes": disk + size_bytes(store.derived(name, "any").parent),
+                "fetched": name in here,
+                "verified": name in here and all(map(store.was_checked, files)),
+                "need": next((need for need, is_so in needs.items() if is_so), "optional"),
+                "used_by": sorted(used.get(name, ())),
+                "description": entry.description,
+            }
+        )
+    return found
+
+
+def _kinds() -> dict[str, str]:
+    """The kind of engine that reads each artefact, by the configurations of engines."""
+    from models.registry import ENGINES, KINDS, artefacts_of
+
+    found: dict[str, str] = {}
+    for path in map(str, (*CONFIGS_DIR.glob("*/*.yaml"), *own_model("any").parent.glob("*.yaml"))):
+        engine = load_yaml(dict[str, Any], path).get("engine")
+        for kind, engines in ENGINES.items():
+            if engine in engines:
+                found |= dict.fromkeys(artefacts_of(KINDS[kind].read(path)), kind)
+    return found

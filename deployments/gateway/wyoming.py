@@ -1,0 +1,103 @@
+"""The deployment of Home Assistant's Wyoming protocol: a gateway's services behind a TCP port."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+from configs.environment import SettingsError, is_loopback, listens_everywhere
+from configs.schema.serve import GatewayArgs
+from configs.settings import BRAND, Settings
+from deployments.gateway.replica import Gateway
+
+if TYPE_CHECKING:
+    from api.services import Services
+    from deployments.gateway.listener import Listener
+
+logger = logging.getLogger(__name__)
+
+SERVICE_TYPE = "_wyoming._tcp.local."
+
+
+class Wyoming(Gateway):
+    """Off unless WYOMING_PORT is set. All connections use one API key."""
+
+    corrects = False
+
+    async def listen(self, settings: Settings, args: GatewayArgs) -> "Listener":
+        """Raises SettingsError for a wrong key, or none."""
+        from deployments.agreement import check_wyoming_key
+
+        wanted = settings.wyoming
+        if wanted is None:
+            raise SettingsError("the application wyoming needs WYOMING_PORT and WYOMING_KEY")
+        await check_wyoming_key(settings, self.services.platform.accounts.authenticator)
+        listener = WyomingListener(self.services, wanted.host, wanted.port, wanted.key)
+        await listener.start()
+        if wanted.announces:
+            await listener.announce()
+        return listener
+
+
+class WyomingListener:
+    """Serves Wyoming's clients until `stop`, on a port that the replicas of a host share."""
+
+    def __init__(self, services: "Services", host: str, port: int, key: str) -> None:
+        from api.wyoming.bridge import WyomingBridge
+        from deployments.gateway.listener import listening_socket
+
+        self._bridge = WyomingBridge(services, key)
+        self._socket = listening_socket(host, port)
+        self._server: asyncio.Server | None = None
+        self._zeroconf: Any = None  # AsyncZeroconf, which is only loaded where it is used
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens; useful when the port 0 was configured."""
+        host, port = self._socket.getsockname()[:2]
+        return str(host), int(port)
+
+    async def start(self) -> None:
+        """Returns when the server accepts connections."""
+        from api.wyoming.framing import HEADER_BYTES
+        from deployments.gateway.listener import BACKLOG
+
+        self._server = await asyncio.start_server(
+            self._bridge.serve, sock=self._socket, limit=HEADER_BYTES, backlog=BACKLOG
+        )
+
+    @property
+    def serving(self) -> bool:
+        return self._server is not None and self._server.is_serving()
+
+    async def announce(self) -> None:
+        """By multicast DNS, so that Home Assistant finds it; a network without it is no failure."""
+        from ifaddr import get_adapters
+        from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
+
+        host, port = self.address
+        addresses = [host]
+        if listens_everywhere(host):
+            found = [
+                str(one.ip) for adapter in get_adapters() for one in adapter.ips if one.is_IPv4
+            ]
+            addresses = [one for one in found if not is_loopback(one)]
+        name = f"{BRAND} on {socket.gethostname().partition('.')[0][:40]}.{SERVICE_TYPE}"
+        info = AsyncServiceInfo(SERVICE_TYPE, name, port, parsed_addresses=addresses)
+        try:
+            self._zeroconf = AsyncZeroconf()
+            # Other replicas of this host announce the same.
+            await self._zeroconf.async_register_service(info, cooperating_responders=True)
+        except OSError as error:
+            logger.warning("wyoming_not_announced", extra={"reason": str(error)})
+
+    async def stop(self, drain: Awaitable[None] | None = None) -> None:
+        """Stops accepting, and awaits `drain`, which ends the sessions."""
+        if self._zeroconf is not None:
+            await self._zeroconf.async_unregister_all_services()
+            await self._zeroconf.async_close()
+        if self._server is not None:
+            self._server.close()
+        if drain is not None:
+            await drain

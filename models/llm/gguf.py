@@ -1,0 +1,134 @@
+"""What the header of a GGUF file says, read by llama.cpp's own parser, and how large a cache fits.
+
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md and the functions of its gguf.h.
+"""
+
+import ctypes
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from configs.environment import free_bytes
+from configs.schema.models.llm import LlamaCppConfig
+from models.errors import EngineError
+
+logger = logging.getLogger(__name__)
+
+STRING, ARRAY = 8, 9  # of gguf_type
+_NUMBERS: dict[int, Any] = dict(
+    enumerate(
+        (ctypes.c_uint8, ctypes.c_int8, ctypes.c_uint16, ctypes.c_int16, ctypes.c_uint32)
+        + (ctypes.c_int32, ctypes.c_float, ctypes.c_bool)
+    )
+) | {10: ctypes.c_uint64, 11: ctypes.c_int64, 12: ctypes.c_double}
+CACHE_BYTES = {"f16": 2.0, "q8_0": 34 / 32}  # of a value
+FREE_SHARE = 0.5  # of the memory beside the weights, for the cache
+MOST_CONTEXT, ENOUGH_CONTEXT, LEAST_CONTEXT = 8192, 4096, 512  # tokens of a stream
+STEP = 256  # tokens
+SLOTS = (8, 4, 2, 1)
+_ENCODERS = ("t5", "t5encoder")  # with their decoder llama.cpp's server does not generate
+
+
+class _InitParams(ctypes.Structure):
+    _fields_ = (("no_alloc", ctypes.c_bool), ("tensors", ctypes.c_void_p))
+
+
+@dataclass(frozen=True, slots=True)
+class GgufModel:
+    """A chat model in a GGUF."""
+
+    template: str | None  # in Jinja
+    context_tokens: int  # that it was trained with
+    cache_values: int  # keys and values of a token, in all layers
+    size_bytes: int
+
+
+def read_gguf(library: str, path: str) -> GgufModel:
+    """The model at `path`; `library` is llama.cpp's shared library. Raises EngineError for a file
+    that is no GGUF, or holds something else than a model that chats."""
+    gguf = ctypes.CDLL(library)
+    gguf.gguf_init_from_file.argtypes = [ctypes.c_char_p, _InitParams]
+    for function in (gguf.gguf_init_from_file, gguf.gguf_get_val_data, gguf.gguf_get_arr_data):
+        function.restype = ctypes.c_void_p
+    gguf.gguf_get_val_str.restype = ctypes.c_char_p
+    gguf.gguf_find_key.restype = ctypes.c_int64
+    gguf.gguf_get_arr_n.restype = ctypes.c_size_t
+    header = gguf.gguf_init_from_file(os.fsencode(path), _InitParams(True, None))
+    if not header:
+        raise EngineError(f"{path} cannot be read, or is no GGUF")
+    try:
+        return _model_of(partial(_value, gguf, ctypes.c_void_p(header)), path)
+    finally:
+        gguf.gguf_free(ctypes.c_void_p(header))
+
+
+def _value(gguf: Any, header: ctypes.c_void_p, key: str) -> Any:
+    """A number, a text or a list of numbers; None without that key, and for lists of others."""
+    at = ctypes.c_int64(gguf.gguf_find_key(header, key.encode()))
+    if at.value < 0:
+        return None
+    kind = gguf.gguf_get_kv_type(header, at)
+    if kind == STRING:
+        return gguf.gguf_get_val_str(header, at).decode(errors="replace")
+    if kind != ARRAY:
+        return _NUMBERS[kind].from_address(gguf.gguf_get_val_data(header, at)).value
+    if (number := _NUMBERS.get(gguf.gguf_get_arr_type(header, at))) is None:
+        return None
+    length = gguf.gguf_get_arr_n(header, at)
+    return list((number * length).from_address(gguf.gguf_get_arr_data(header, at)))
+
+
+def _model_of(read: Callable[[str], Any], path: str) -> GgufModel:
+    name = str(read("general.architecture"))
+
+    def of(key: str, default: Any = None) -> Any:
+        found = read(f"{name}.{key}")
+        return default if found is None else found
+
+    kind = read("general.type") or "model"
+    if name == "clip" or kind == "mmproj":
+        raise EngineError(f"{path} has the eyes or ears of a model (mmproj), which do not chat")
+    if kind != "model":
+        raise EngineError(f"{path} holds no model, but is of the type {kind!r}")
+    if name in _ENCODERS or of("attention.causal") is False or of("pooling_type", 0) > 0:
+        raise EngineError(f"{path} makes embeddings or ranks texts ({name}), and does not chat")
+    blocks = of("block_count", 0)
+
+    def in_layers(heads: Any) -> list[int]:
+        return heads if isinstance(heads, list) else [heads] * blocks
+
+    heads = in_layers(of("attention.head_count", 1))
+    cached = in_layers(of("attention.head_count_kv", heads))
+    size = of("embedding_length", 0) // max(1, *heads)
+    return GgufModel(
+        template=read("tokenizer.chat_template"),
+        context_tokens=of("context_length", ENOUGH_CONTEXT),
+        cache_values=sum(cached)
+        * (of("attention.key_length", size) + of("attention.value_length", size)),
+        size_bytes=os.path.getsize(path) * (read("split.count") or 1),
+    )
+
+
+def fitted(config: LlamaCppConfig, model: GgufModel) -> LlamaCppConfig:
+    """With the context and the slots for which there is memory, where it does not name them.
+
+    Context counts first, up to ENOUGH_CONTEXT, then slots. Raises EngineError when there is too
+    little memory for any.
+    """
+    if config.context_tokens and config.parallel:
+        return config
+    value_bytes = CACHE_BYTES[config.cache_type] * max(model.cache_values, 1)
+    tokens = int((free_bytes() - model.size_bytes) * FREE_SHARE / value_bytes)
+    most = min(model.context_tokens, MOST_CONTEXT)
+    slots = (config.parallel,) if config.parallel else SLOTS
+    for parallel in slots:
+        least = LEAST_CONTEXT if parallel == slots[-1] else min(most, ENOUGH_CONTEXT)
+        context = config.context_tokens or min(most, tokens // parallel // STEP * STEP)
+        if context * parallel <= tokens and (config.context_tokens or context >= least):
+            chosen = {"context_tokens": context, "parallel": parallel}
+            logger.info("context_chosen", extra=chosen)
+            return config.model_copy(update=chosen)
+    raise EngineError(f"there is too little free memory for {config.id!r} and a context")

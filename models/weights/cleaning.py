@@ -1,0 +1,42 @@
+"""Deletes what lies in the cache and no artefact of the catalogue needs."""
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from models.weights.store import WeightStore
+
+FOLDERS = ("blobs", "checked", "artefacts", "derived", "listings", "downloads")
+
+
+def leftovers(store: WeightStore) -> set[Path]:
+    """Paths that no artefact of the store's catalogue needs: blobs, folders of older versions, and
+    parts of downloads that were broken off."""
+    needed = set()
+    for name, entry in store.catalogue.artefacts.items():
+        files = store.artefact(name).files.values()
+        needed |= {store.blob_path(file) for file in files}
+        needed |= {store.checked_path(file) for file in files}
+        needed |= {store.artefact_path(name), store.derived(name, "any").parent}
+        if not entry.files:
+            needed.add(store.listing_path(name))
+    found = {path for folder in FOLDERS for path in (store.root / folder).glob("*")}
+    return found - needed
+
+
+def delete(paths: Iterable[Path]) -> int:
+    """Deletes files and folders of the cache; returns their bytes. Raises OSError.
+
+    A replica that has a file open can still read it.
+    """
+    freed = 0
+    for path in paths:
+        freed += size_bytes(path)
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return freed
+
+
+def size_bytes(path: Path) -> int:
+    """The bytes of a file, or of those in a folder, without those that it links to."""
+    inside = [path, *path.rglob("*")]
+    return sum(one.lstat().st_size for one in inside if one.is_file() and not one.is_symlink())

@@ -1,0 +1,40 @@
+"""Fills a folder from which machines without the internet fetch weights: ANTIPHON_MIRROR.
+
+<folder>/<identity>                      each file under its SHA-256
+<folder>/listings/<name>@<commit>.json   lists of files that the catalogue lacks
+"""
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from configs.schema.catalogue import EVERY_FILE, FileSource, WeightFile
+from models.weights.sources import Downloads
+from models.weights.store import WeightStore, mismatch
+
+
+def fill_mirror(store: WeightStore, names: Iterable[str], folder: Path) -> int:
+    """Copies the verified files of the artefacts that the folder lacks; returns their bytes.
+
+    Raises WeightsMissing, WeightsCorrupt or OSError.
+    """
+    (folder / "listings").mkdir(parents=True, exist_ok=True)
+    downloads, copied = Downloads(folder, lambda name, got_bytes: None), 0
+    for name in names:
+        store.verify(name)
+        known = {file.identity: file for file in store.artefact(name).files.values()}
+        paths = {folder / identity: file for identity, file in known.items()}
+        lacking = {one: file for one, file in paths.items() if _differs(file, one)}
+        downloads.check_room(lacking.values())
+        for path, file in lacking.items():
+            source = FileSource(kind="file", files={EVERY_FILE: str(store.blob_path(file))})
+            os.replace(downloads.get(source, name, file), path)
+            copied += file.size_bytes
+        if not store.catalogue.artefacts[name].files:
+            shutil.copy(store.listing_path(name), folder / "listings")
+    return copied
+
+
+def _differs(file: WeightFile, path: Path) -> bool:
+    return not path.is_file() or mismatch(file, path) is not None

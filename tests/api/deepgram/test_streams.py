@@ -1,0 +1,288 @@
+"""Deepgram's socket `/v1/listen`, with a scripted recogniser."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from api.deepgram import streams
+from models.stt.base import Segment, Transcript, TranscriptionRequest, Word
+from tests.api.deepgram.socket_client import STREAM, best, deepgram
+from tests.api.sockets.client import connect
+from tests.api.sockets.conftest import SocketServer
+from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet, tone, transcript
+
+PATH = "/v1/listen"
+
+
+def sentence(number: int, request: TranscriptionRequest) -> Transcript:
+    """Two words of each utterance."""
+    end = len(request.pcm) / 16_000
+    words = (Word("Hello,", 0.3, 0.5, 0.9), Word("World.", 0.6, end, 0.8))
+    return Transcript("en", 0.9, (Segment("Hello, World.", 0.0, end, -0.1, 0.0, words),))
+
+
+async def test_an_utterance_gives_one_final_result_with_words_and_the_model_that_answered(
+    stt_server: SocketServer, fake: FakeTranscriber
+) -> None:
+    fake.answer = sentence
+    query = {"smart_format": "true", "vad_events": "true", "model": "nova-3", "language": "en-US"}
+    async with deepgram(stt_server, PATH, **STREAM, **query) as client:
+        await client.send_pcm(quiet(0.5), loud(1), quiet(1))
+        started, result = await client.until("Results")
+        await client.send("CloseStream")
+        events, code, _ = await client.rest()
+    assert (started["type"], started["channel"]) == ("SpeechStarted", [0, 1])
+    assert started["timestamp"] == pytest.approx(0.5, abs=0.05)
+    assert (result["is_final"], result["speech_final"]) == (True, True)
+    assert (result["from_finalize"], result["channel_index"]) == (False, [0, 1])
+    assert result["start"] == pytest.approx(0.5, abs=0.05)
+    assert result["duration"] == pytest.approx(1, abs=0.1)
+    assert best(result)["transcript"] == "Hello, World."
+    first = best(result)["words"][0]
+    assert set(first) == {"word", "start", "end", "confidence", "punctuated_word"}
+    assert (first["word"], first["punctuated_word"]) == ("hello", "Hello,")
+    assert result["metadata"]["model_info"]["name"] == "svc/fake"
+    (metadata,) = events
+    assert metadata["type"] == "Metadata" and code == 1000
+    assert metadata["duration"] == pytest.approx(2.5) and metadata["channels"] == 1
+    assert metadata["request_id"] == result["metadata"]["request_id"] != ""
+    assert len(metadata["sha256"]) == 64
+    assert metadata["model_info"][metadata["models"][0]]["name"] == "svc/fake"
+    assert fake.requests[0].language == "en"
+
+
+async def test_without_punctuation_words_are_bare_and_in_lower_case(
+    stt_server: SocketServer, fake: FakeTranscriber
+) -> None:
+    fake.answer = sentence
+    async with deepgram(stt_server, PATH, **STREAM) as client:
+        await client.send_pcm(loud(1), quiet(1))
+        (result,) = await client.until("Results")
+    assert best(result)["transcript"] == "hello world"
+    assert "punctuated_word" not in best(result)["words"][0]
+
+
+async def test_interim_results_precede_the_final_and_have_words_with_estimated_times(
+    stt_server: SocketServer,
+) -> None:
+    async with deepgram(stt_server, PATH, **STREAM, interim_results="true") as client:
+        await client.send_pcm(loud(1.5))
+        (interim,) = await client.until("Results")
+        await client.send_pcm(loud(0.5), quiet(1))
+        final = (await client.until("Results", is_final=True))[-1]
+    assert (interim["is_final"], interim["speech_final"]) == (False, False)
+    words = best(interim)["words"]
+    assert [one["word"] for one in words] == best(interim)["transcript"].split()
+    assert 0 <= words[0]["start"] < words[-1]["end"] <= 1.6
+    assert final["start"] == interim["start"]
+
+
+async def test_finalize_ends_the_utterance_at_once_and_says_so_also_when_nothing_was_said(
+    stt_server: SocketServer,
+) -> None:
+    async with deepgram(stt_server, PATH, **STREAM) as client:
+        await client.send_pcm(quiet(0.2), loud(1))
+        await client.send("Finalize")
+        (spoken,) = await client.until("Results")
+        await client.send("Finalize")
+        (empty,) = await client.until("Results")
+    assert spoken["from_finalize"] and spoken["speech_final"] and best(spoken)["transcript"]
+    assert empty["from_finalize"] and best(empty) == {
+        "transcript": "",
+        "confidence": 0.0,
+        "words": [],
+    }
+
+
+async def test_without_endpointing_finals_come_and_none_ends_the_speech(
+    stt_server: SocketServer,
+) -> None:
+    async with deepgram(stt_server, PATH, **STREAM, endpointing="false") as client:
+        await client.send_pcm(loud(1), quiet(1))
+        (result,) = await client.until("Results")
+    assert (result["is_final"], result["speech_final"]) == (True, False)
+
+
+async def test_the_end_of_an_utterance_is_told_once_after_its_silence(
+    stt_server: SocketServer, fake: FakeTranscriber
+) -> None:
+    fake.answer = sentence
+    query = {"interim_results": "true", "utterance_end_ms": "1000"}
+    async with deepgram(stt_server, PATH, **STREAM, **query) as client:
+        await client.send_pcm(loud(1), quiet(0.8))
+        final = (await client.until("Results", is_final=True))[-1]
+        await client.send_pcm(quiet(1.5))
+        (ended,) = await client.until("UtteranceEnd")
+        await client.send("CloseStream")
+        events, _, _ = await client.rest()
+    assert ended["last_word_end"] == best(final)["words"][-1]["end"]
+    assert ended["channel"] == [0, 1]
+    assert [one["type"] for one in events] == ["Metadata"]
+
+
+async def test_two_channels_are_transcribed_apart(
+    stt_server: SocketServer, fake: FakeTranscriber
+) -> None:
+    query = {"channels": 2, "multichannel": "true"}
+    left, right = np.concatenate([loud(1), quiet(2)]), np.concatenate([quiet(2), loud(1)])
+    async with deepgram(stt_server, PATH, **STREAM, **query) as client:
+        await client.send_pcm(np.stack([left, right], axis=1).ravel())
+        await client.send("CloseStream")
+        events, _, _ = await client.rest()
+    results = [one for one in events if one["type"] == "Results"]
+    starts = {tuple(one["channel_index"]): one["start"] for one in results}
+    assert set(starts) == {(0, 2), (1, 2)}
+    assert starts[0, 2] < 0.1 and starts[1, 2] == pytest.approx(2, abs=0.1)
+    assert events[-1]["channels"] == 2 and events[-1]["duration"] == pytest.approx(3)
+
+
+async def test_speakers_are_numbered_from_zero(stt_server: SocketServer) -> None:
+    async with deepgram(stt_server, PATH, **STREAM, diarize_model="latest") as client:
+        for hz in (300, 2500, 300):
+            await client.send_pcm(tone(hz, 2), quiet(1))
+        events = [(await client.until("Results"))[-1] for _ in range(3)]
+    assert [best(one)["words"][0]["speaker"] for one in events] == [0, 1, 0]
+
+
+async def test_key_terms_languages_and_personal_data_reach_the_recogniser(
+    stt_server: SocketServer, fake: FakeTranscriber
+) -> None:
+    fake.answer = lambda number, request: transcript(
+        number, request, "My number is 555 123 4567. Call me."
+    )
+    query = {"keyterm": ["Antiphon", "Kokoro"], "keywords": "Ray:2", "redact": ["pci", "numbers"]}
+    query |= {"language": "multi", "language_hint": ["en", "de"], "punctuate": "true"}
+    async with deepgram(stt_server, PATH, **STREAM, **query) as client:
+        await client.send_pcm(loud(1), quiet(1))
+        (result,) = await client.until("Results")
+        await client.send("Configure", keyterms=["Silero"], features={"punctuate": False})
+        (changed,) = await client.until("ConfigureSuccess")
+        await client.send_pcm(loud(1), quiet(1))
+        (after,) = await client.until("Results")
+    assert fake.requests[0].options.terms == ("Antiphon", "Kokoro", "Ray")
+    assert fake.requests[0].languages == ("en", "de")
+    assert "555" not in best(result)["transcript"] and "Call me." in best(result)["transcript"]
+    assert best(result)["languages"] == ["en"]
+    assert changed["keyterms"] == ["Silero"]
+    assert fake.requests[-1].options.terms == ("Silero",)
+    assert best(after)["transcript"] == best(after)["transcript"].lower().replace(
+        "[phone]", "[PHONE]"
+    )
+
+
+@pytest.mark.parametrize(("encoding", "sound"), [("mulaw", b"\x9f"), ("alaw", b"\xb5")])
+async def test_telephone_audio_is_taken_at_any_rate(
+    stt_server: SocketServer, fake: FakeTranscriber, encoding: str, sound: bytes
+) -> None:
+    async with deepgram(stt_server, PATH, encoding=encoding, sample_rate=11_025) as client:
+        await client.socket.send(sound * 11_025)
+        await client.socket.send(b"")  # an older way to end a stream
+        events, code, _ = await client.rest()
+    assert [one["type"] for one in events] == ["Results", "Metadata"] and code == 1000
+    assert events[-1]["duration"] == pytest.approx(1)
+
+
+async def test_a_stream_without_audio_and_messages_ends_as_the_original(
+    stt_server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, message, code = streams.SILENCE
+    monkeypatch.setattr(streams.StreamConversation, "silence", (0.3, message, code))
+    async with deepgram(stt_server, PATH, **STREAM) as client:
+        (error,), closed, reason = await client.rest()
+    assert (closed, reason) == (1011, message) and reason.startswith("NET-0001")
+    assert (error["type"], error["code"], error["description"]) == ("Error", "NET-0001", message)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"encoding": "opus", "sample_rate": 48_000},
+        {"sample_rate": 16_000},
+        {**STREAM, "sample_rate": 1},
+        {**STREAM, "redact": "everything"},
+        {**STREAM, "channels": 2},
+        {**STREAM, "callback": "https://example.com"},
+        {**STREAM, "summarize": "v2"},
+        {**STREAM, "interim_results": "perhaps"},
+        {**STREAM, "endpointing": "-1"},
+        {**STREAM, "keyterm": "x" * 101},
+    ],
+)
+async def test_a_wrong_option_refuses_the_handshake_with_deepgrams_error(
+    stt_server: SocketServer, query: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        async with deepgram(stt_server, PATH, **query):
+            pass
+    answer = refused.value.response
+    body = json.loads(answer.body)
+    assert (answer.status_code, body["err_code"]) == (400, "Bad Request")
+    assert body["err_msg"] == body["message"] and body["request_id"]
+    assert answer.headers["dg-error"] and answer.headers["dg-request-id"] == body["request_id"]
+
+
+@pytest.mark.parametrize("switched_off", ["callback", "summarize", "detect_entities", "search"])
+async def test_an_unsupported_option_that_is_switched_off_does_not_matter(
+    stt_server: SocketServer, switched_off: str
+) -> None:
+    async with deepgram(stt_server, PATH, **STREAM, **{switched_off: "false"}) as client:
+        await client.send("CloseStream")
+        ((metadata,), code, _) = await client.rest()
+    assert metadata["type"] == "Metadata" and code == 1000
+
+
+async def test_an_unknown_language_or_model_ends_the_session_with_its_reason(
+    stt_server: SocketServer,
+) -> None:
+    for query in ({"language": "tlh"}, {"model": "gpt-4"}):
+        async with deepgram(stt_server, PATH, **STREAM, **query) as client:
+            (error,), code, reason = await client.rest()
+        assert (error["type"], code) == ("Error", 1008)
+        assert reason and error["description"].startswith(reason[:60])
+
+
+async def test_wrong_messages_get_an_error_and_the_stream_goes_on(
+    stt_server: SocketServer,
+) -> None:
+    async with deepgram(stt_server, PATH, **STREAM) as client:
+        wrong = ("{", "[]", '{"type": "Unknown"}', '{"type": "Finalize", "channel": "one"}')
+        for text in wrong:
+            await client.socket.send(text)
+            assert (await client.receive())["type"] == "Error"
+        await client.send("KeepAlive")
+        await client.send_pcm(loud(1), quiet(1))
+        assert best((await client.until("Results"))[-1])["transcript"]
+
+
+async def test_the_key_may_follow_token_in_the_subprotocols_of_a_browser(
+    stt_server: SocketServer,
+) -> None:
+    url = f"ws://{stt_server.address}{PATH}?encoding=linear16&sample_rate=16000"
+    async with connect(url, subprotocols=["token", stt_server.key]) as socket:
+        assert socket.subprotocol == "token"
+        await socket.send('{"type": "CloseStream"}')
+        assert json.loads(await socket.recv())["type"] == "Metadata"
+    for offered in (["token", "sk_wrong"], ["other", stt_server.key], [stt_server.key]):
+        with pytest.raises(InvalidStatus) as refused:
+            async with connect(url, subprotocols=offered):
+                pass
+        assert refused.value.response.status_code == 401
+    assert json.loads(refused.value.response.body)["err_code"] == "INVALID_AUTH"
+
+
+async def test_a_stream_is_charged_by_its_channels(stt_server: SocketServer) -> None:
+    platform = stt_server.services.platform
+    principal = await platform.accounts.authenticator.authenticate(stt_server.key)
+    before = await platform.billing.credit(principal.workspace_id)
+    query = {"channels": 2, "multichannel": "true"}
+    async with deepgram(stt_server, PATH, **STREAM, **query) as client:
+        await client.send_pcm(np.zeros(2 * 16_000, np.float32))
+        await client.send("CloseStream")
+        await client.rest()
+    await stt_server.until_empty()
+    await platform.billing.wait_for_settlements()
+    after = await platform.billing.credit(principal.workspace_id)
+    assert before - after == 2 * platform.billing.cost("stt", 1000)

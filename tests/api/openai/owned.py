@@ -1,0 +1,55 @@
+"""What a workspace owns on OpenAI's paths: responses, their items, and batches with their files."""
+
+from typing import Any
+
+import httpx
+from sqlmodel import col, update
+
+from api.services import Services
+from db.accounts import Workspace
+
+RESPONSES, BATCHES = "/openai/v1/responses", "/openai/v1/batches"
+LISTS = {BATCHES, "/openai/v1/files"}
+IN_BODIES = {
+    "previous_response_id": [RESPONSES],
+    "input[].id": [RESPONSES],
+    "input_file_id": [BATCHES],
+}
+BODIES: dict[tuple[str, str], dict[str, Any]] = {
+    ("POST", RESPONSES): {"input": "Hi."},
+    ("POST", BATCHES): {"endpoint": "/v1/responses", "completion_window": "24h"},
+}
+UNKNOWN = {
+    **dict.fromkeys(("response_id", "previous_response_id"), f"resp_{'0' * 48}"),
+    "input[].id": f"msg_{'0' * 48}",
+    "batch_id": f"batch_{'0' * 32}",
+    **dict.fromkeys(("batch_file_id", "input_file_id"), f"file-{'0' * 32}"),
+}
+
+
+async def make(
+    client: httpx.AsyncClient, headers: dict[str, str], services: Services
+) -> dict[str, str]:
+    """One of each, by the name of its id."""
+    credential = headers["Authorization"].removeprefix("Bearer ")
+    principal = await services.platform.accounts.authenticator.authenticate(credential)
+    more = update(Workspace).where(col(Workspace.id) == principal.workspace_id)
+    plan = more.values(plan="enterprise")  # with room for the files
+    await services.infrastructure.database.run(lambda rows: rows.connection().execute(plan))
+    response = (await client.post(RESPONSES, headers=headers, json={"input": "mine"})).json()
+    files = []
+    for _ in range(3):
+        sent = {"file": ("lines.jsonl", b"{}")}
+        form = {"purpose": "batch"}
+        made = await client.post("/openai/v1/files", headers=headers, data=form, files=sent)
+        files.append(made.json()["id"])
+    begun = BODIES["POST", BATCHES] | {"input_file_id": files[0]}
+    batch = (await client.post(BATCHES, headers=headers, json=begun)).json()
+    return {
+        "response_id": response["id"],
+        "previous_response_id": response["id"],
+        "input[].id": response["output"][0]["id"],
+        "batch_id": batch["id"],
+        "batch_file_id": files[1],
+        "input_file_id": files[2],
+    }

@@ -1,0 +1,286 @@
+"""Batches and their files, with the official client of OpenAI, done in this process."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from openai import AsyncOpenAI
+from openai.types import Batch
+from sqlmodel import Session, select
+
+from api.services import Services
+from db.database import utc_now
+from db.jobs.jobs import Job
+from models.errors import EngineLost
+from pipelines.jobs import runner
+from tests.api.money import Books
+from tests.api.native.jobs import doing
+from tests.api.native.jobs.doing import claim, do, do_next
+from tests.plans import raise_plans
+
+Headers = dict[str, str]
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+
+
+def line(number: int, text: str = "hello world", url: str = CHAT, **fields: Any) -> str:
+    body: dict[str, Any] = {"messages": [{"role": "user", "content": text}]}
+    if url == RESPONSES:
+        body = {"input": text}
+    asked = {"custom_id": f"line-{number}", "method": "POST", "url": url, "body": body | fields}
+    return json.dumps(asked)
+
+
+@pytest.fixture
+async def api(client: httpx.AsyncClient, auth: Headers, services: Services) -> AsyncOpenAI:
+    raise_plans(services.infrastructure.settings.database_url)
+    return client_of(client, auth)
+
+
+def client_of(client: httpx.AsyncClient, headers: Headers) -> AsyncOpenAI:
+    key = headers["Authorization"].removeprefix("Bearer ")
+    at = "http://test/openai/v1"
+    transport: Any = client  # which the client of OpenAI takes, though its types name another
+    return AsyncOpenAI(base_url=at, api_key=key, max_retries=0, http_client=transport)
+
+
+async def send(api: AsyncOpenAI, *lines: str, endpoint: str = CHAT) -> Batch:
+    file = await api.files.create(file=("lines.jsonl", "\n".join(lines).encode()), purpose="batch")
+    return await api.batches.create(
+        input_file_id=file.id,
+        endpoint=endpoint,  # type: ignore[arg-type]
+        completion_window="24h",
+        metadata={"topic": "seas"},
+    )
+
+
+async def content(api: AsyncOpenAI, file_id: str | None) -> list[dict[str, Any]]:
+    assert file_id is not None
+    read = (await api.files.content(file_id)).text
+    return [json.loads(one) for one in read.splitlines()]
+
+
+def counts(batch: Batch) -> tuple[int, int, int]:
+    of = batch.request_counts
+    assert of is not None
+    return of.total, of.completed, of.failed
+
+
+@pytest.mark.parametrize("endpoint", [CHAT, RESPONSES])
+async def test_the_lines_of_a_file_are_answered_and_charged_one_by_one(
+    endpoint: str, api: AsyncOpenAI, services: Services, books: Books
+) -> None:
+    lines = [line(number, f"hello {number}", endpoint) for number in range(20)]
+    made = await send(api, *lines, "", endpoint=endpoint)
+    assert (made.status, counts(made)) == ("validating", (20, 0, 0))
+    assert made.output_file_id is None and made.expires_at == made.created_at + 24 * 3600
+    await do_next(services)
+    done = await api.batches.retrieve(made.id)
+    assert (done.status, counts(done), done.error_file_id) == ("completed", (20, 20, 0), None)
+    assert done.metadata == {"topic": "seas"} and done.completed_at is not None
+    read = await content(api, done.output_file_id)
+    assert [one["custom_id"] for one in read] == [f"line-{number}" for number in range(20)]
+    bodies = [one["response"]["body"] for one in read]
+    if endpoint == CHAT:
+        texts = [body["choices"][0]["message"]["content"] for body in bodies]
+        assert {body["chat_id"] for body in bodies} == {None}
+    else:
+        texts = [body["output"][0]["content"][0]["text"] for body in bodies]
+        assert {body["store"] for body in bodies} == {False}
+    assert texts == [f"hello {number}" for number in range(20)]
+    assert (await books.charged("chat"))[0] == 20 * 4
+    assert (await books.kinds()).count("capture") == 20
+
+
+async def test_wrong_lines_are_in_the_error_file_and_cost_nothing(
+    api: AsyncOpenAI, services: Services, books: Books
+) -> None:
+    wrong = [
+        "no json",
+        "[]",
+        '{"custom_id": "no-body", "method": "POST", "url": "/v1/chat/completions"}',
+        '{"a": 1, "a": 2}',
+        line(4, url=RESPONSES),
+        line(5, temperature=9),
+        line(6, model="gpt-9"),
+        line(7, stream=True),
+        line(8, text="word " * 3000),
+        "[" * 100_000,
+        line(10, tools=[{"type": "web_search"}]),
+    ]
+    made = await send(api, line(11), *wrong, line(12))
+    await do_next(services)
+    done = await api.batches.retrieve(made.id)
+    assert (done.status, counts(done)) == ("completed", (13, 2, 11))
+    right = await content(api, done.output_file_id)
+    assert [one["custom_id"] for one in right] == ["line-11", "line-12"]
+    failed = await content(api, done.error_file_id)
+    assert [one["custom_id"] for one in failed] == [
+        *(None, None, "no-body", None),
+        *(f"line-{number}" for number in (4, 5, 6, 7, 8)),
+        *(None, "line-10"),
+    ]
+    assert [one["response"]["status_code"] for one in failed] == [400] * 6 + [404] + [400] * 4
+    errors = [one["response"]["body"]["error"] for one in failed]
+    assert errors[5]["param"] == "temperature" and errors[8]["code"] == "context_length_exceeded"
+    assert all(error["message"] for error in errors)
+    assert (await books.charged("chat"))[0] == 8
+
+
+async def test_a_batch_resumes_after_a_kill_and_charges_no_line_twice(
+    api: AsyncOpenAI, services: Services, books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "RENEW_S", 0.05)
+    made = await send(api, *(line(number) for number in range(20)))
+    keep, kept = services.speech.jobs.keep_lines, 0
+
+    async def dies(*arguments: Any) -> None:
+        nonlocal kept
+        kept += 1
+        if kept == 2:  # the second block is answered and paid, and not kept
+            raise EngineLost("killed")
+        await keep(*arguments)
+
+    monkeypatch.setattr(services.speech.jobs, "keep_lines", dies)
+    claimed = await claim(services)
+    with pytest.raises(EngineLost):
+        await do(services, claimed)
+    half = await api.batches.retrieve(made.id)
+    assert (half.status, counts(half)) == ("in_progress", (20, 8, 0))
+    assert len(await books.entries()) == 2 * 16
+    await services.speech.jobs.give_back(claimed, failed=True)
+    await do_next(services)
+    done = await api.batches.retrieve(made.id)
+    assert (done.status, counts(done)) == ("completed", (20, 20, 0))
+    read = await content(api, done.output_file_id)
+    assert [one["custom_id"] for one in read] == [f"line-{number}" for number in range(20)]
+    assert await books.charged("chat") == (80, 80 * 20)
+
+
+async def test_a_batch_that_is_cancelled_keeps_what_is_done(
+    api: AsyncOpenAI, services: Services, books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await send(api, *(line(number) for number in range(20)))
+    monkeypatch.setattr(runner, "RENEW_S", 0.05)
+    keep = services.speech.jobs.keep_lines
+
+    async def cancelled(*arguments: Any) -> None:
+        await keep(*arguments)
+        await api.batches.cancel(made.id)
+
+    monkeypatch.setattr(services.speech.jobs, "keep_lines", cancelled)
+    await do_next(services)
+    done = await api.batches.cancel(made.id)
+    assert (done.status, counts(done)) == ("cancelled", (20, 8, 0))
+    assert done.cancelled_at is not None and len(await content(api, done.output_file_id)) == 8
+    assert (await books.kinds()).count("capture") >= 8
+    waiting = await send(api, line(1))
+    assert (await api.batches.cancel(waiting.id)).status == "cancelled"
+    assert await services.speech.jobs.claim() is None
+
+
+async def test_a_batch_ends_with_what_is_done_after_its_day(
+    api: AsyncOpenAI, services: Services
+) -> None:
+    made = await send(api, line(1))
+
+    def a_day_ago(session: Session) -> None:
+        job = session.exec(select(Job)).one()
+        job.created_at = utc_now() - timedelta(hours=25)
+
+    await services.infrastructure.database.run(a_day_ago)
+    await do_next(services)
+    done = await api.batches.retrieve(made.id)
+    assert (done.status, counts(done)) == ("expired", (1, 0, 0))
+    assert (done.output_file_id, done.error_file_id) == (None, None)
+
+
+async def test_a_batch_gives_way_to_another_workspace_after_its_turn(
+    client: httpx.AsyncClient,
+    api: AsyncOpenAI,
+    other_auth: Headers,
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = await send(api, *(line(number) for number in range(20)))
+    claimed = await claim(services)
+    theirs = await send(client_of(client, other_auth), line(1))
+    short = doing.CONFIG.model_copy(update={"batch_turn_s": 0.0})
+    monkeypatch.setattr(doing, "CONFIG", short)
+    await do(services, claimed)
+    assert (await api.batches.retrieve(made.id)).status == "validating"
+    assert (await claim(services)).id.hex == theirs.id.removeprefix("batch_")
+
+
+async def test_lists_are_read_page_by_page_newest_first(
+    api: AsyncOpenAI, services: Services
+) -> None:
+    made = [await send(api, line(number)) for number in range(5)]
+    file = await api.files.create(file=("x.jsonl", line(9).encode()), purpose="batch")
+    ids = [one.id async for one in api.batches.list(limit=2)]
+    assert ids == [one.id for one in made[::-1]]
+    page = await api.batches.list(limit=2)
+    assert page.has_more and [one.id for one in page.data] == ids[:2]
+    files = [one.id async for one in api.files.list(limit=3)]
+    assert files == [file.id, *(one.input_file_id for one in made[::-1])]
+    read = await api.files.retrieve(file.id)
+    assert (read.bytes, read.filename, read.purpose) == (len(line(9)), "x.jsonl", "batch")
+    assert (await api.files.content(file.id)).text == line(9)
+    assert (await api.files.delete(file.id)).deleted
+    with pytest.raises(openai.NotFoundError):
+        await api.files.retrieve(file.id)
+
+
+async def test_the_files_of_a_batch_are_deleted_one_by_one_when_it_has_ended(
+    api: AsyncOpenAI, services: Services
+) -> None:
+    made = await send(api, line(1))
+    with pytest.raises(openai.BadRequestError, match="has not ended"):
+        await api.files.delete(made.input_file_id)
+    await do_next(services)
+    done = await api.batches.retrieve(made.id)
+    assert done.output_file_id is not None
+    assert (await api.files.retrieve(done.output_file_id)).purpose == "batch_output"
+    with pytest.raises(openai.NotFoundError, match="deleted"):
+        await api.files.content(done.input_file_id)
+    await api.files.delete(done.output_file_id)
+    for read in (api.files.retrieve, api.files.content, api.files.delete):
+        with pytest.raises(openai.NotFoundError):
+            await read(done.output_file_id)
+    assert counts(await api.batches.retrieve(made.id)) == (1, 1, 0)
+
+
+async def test_what_a_batch_does_not_support_is_refused(
+    api: AsyncOpenAI, client: httpx.AsyncClient, auth: Headers
+) -> None:
+    async def refused(match: str, working: Any) -> None:
+        with pytest.raises(openai.APIStatusError, match=match) as wrong:
+            await working
+        assert wrong.value.status_code in (400, 404)
+
+    lines = ("x.jsonl", line(1).encode())
+    await refused("purpose", api.files.create(file=lines, purpose="fine-tune"))
+    for wrong in (b"", b"\n \n", b"{}\n" * 10_001, b"\n" * 20_000_000):
+        await refused("1 to 10000 lines", api.files.create(file=("x", wrong), purpose="batch"))
+    file = await api.files.create(file=lines, purpose="batch")
+
+    async def begin(file_id: str, endpoint: Any = CHAT, window: Any = "24h") -> Batch:
+        return await api.batches.create(
+            input_file_id=file_id, endpoint=endpoint, completion_window=window
+        )
+
+    for endpoint in ("/v1/embeddings", "/v1/completions"):
+        await refused("endpoint", begin(file.id, endpoint))
+    await refused("completion_window", begin(file.id, CHAT, "1h"))
+    for unknown in ("file-1", f"file-{'0' * 32}", f"{file.id}-output", "file-x/../y"):
+        await refused("nothing with that id", begin(unknown))
+    await begin(file.id)
+    await refused("has a batch already", begin(file.id))
+    form = {"audio": ("a.wav", b"part")}
+    job_id = file.id.removeprefix("file-")
+    at = f"/jobs/{job_id[:8]}-{job_id[8:12]}-{job_id[12:16]}-{job_id[16:20]}-{job_id[20:]}"
+    part = await client.put(f"{at}/parts/1", headers=auth, files=form)
+    assert part.status_code == 400
+    assert (await client.get(f"{at}/transcript", headers=auth)).status_code == 400

@@ -1,0 +1,212 @@
+"""Speech over Wyoming: whole texts, and texts that are streamed sentence by sentence."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.api.wyoming.conftest import Event, Home, WyomingClient, without_credit
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CHARACTER_S = 0.06  # of the tone engine
+RATE = 24_000
+TEXT = "One two three four. "
+
+
+def seconds(events: list[Event]) -> float:
+    return sum(len(payload) for kind, _, payload in events if kind == "audio-chunk") / 2 / RATE
+
+
+def kinds(events: list[Event]) -> list[str]:
+    """Without repetitions."""
+    found = [kind for kind, _, _ in events]
+    return [one for index, one in enumerate(found) if index == 0 or found[index - 1] != one]
+
+
+async def test_a_text_is_audio_between_its_start_and_its_stop(home: Home) -> None:
+    before = await home.units("tts")
+    async with home.client(version=None) as client:
+        await client.send("synthesize", text=TEXT)
+        events = await client.until("audio-stop")
+    assert kinds(events) == ["audio-start", "audio-chunk", "audio-stop"]
+    shape = {"rate": RATE, "width": 2, "channels": 1}
+    assert all(data == shape for kind, data, _ in events if kind != "audio-stop")
+    assert seconds(events) == pytest.approx(len(TEXT) * CHARACTER_S, rel=0.4)
+    assert await home.units("tts") - before == len(TEXT)
+
+
+@pytest.mark.parametrize(
+    "voice", [{"name": "Bass"}, {"name": "bass", "speaker": "x"}, {"language": "de-AT"}, {}, None]
+)
+async def test_a_voice_is_chosen_by_name_by_language_or_by_the_text(
+    home: Home, voice: dict[str, str] | None
+) -> None:
+    async with home.client() as client:
+        await client.send("synthesize", text=TEXT, voice=voice)
+        assert kinds(await client.until("audio-stop"))[-2:] == ["audio-chunk", "audio-stop"]
+
+
+async def test_a_voice_is_found_by_the_name_that_the_description_has(home: Home) -> None:
+    async with home.client() as client:
+        await client.send("describe")
+        ((_, info, _),) = await client.until("info")
+        names = [one["name"] for one in info["tts"][0]["voices"]]
+        await client.send("synthesize", text=TEXT, voice={"name": names[1]})
+        assert seconds(await client.until("audio-stop")) > 0.5
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"text": TEXT, "voice": {"name": "No One"}}, "voice_not_found"),
+        ({"text": TEXT, "voice": {"language": "tlh"}}, "voice_not_found"),
+        ({"text": "<speak>a<", "text_format": "ssml"}, None),
+        ({"text": "a " * 50_000}, None),
+    ],
+)
+async def test_a_text_that_cannot_be_spoken_is_an_error_and_the_end_of_its_audio(
+    home: Home, body: dict[str, Any], code: str | None
+) -> None:
+    """Some versions of Home Assistant ignore errors, and wait for the end."""
+    before = await home.units("tts")
+    async with home.client() as client:
+        await client.send("synthesize", **body)
+        events = await client.until("audio-stop")
+        assert kinds(events) == ["error", "audio-stop"]
+        assert events[0][1]["text"] and (code is None or events[0][1]["code"] == code)
+        await client.send("synthesize", text=TEXT)
+        assert seconds(await client.until("audio-stop")) > 0.5
+    assert await home.units("tts") - before == len(TEXT)
+
+
+async def test_a_text_of_nothing_to_speak_is_silence(home: Home) -> None:
+    async with home.client() as client:
+        await client.send("synthesize", text=" … ")
+        assert kinds(await client.until("audio-stop")) == ["audio-start", "audio-stop"]
+
+
+async def test_markup_is_read_aloud_where_the_text_is_said_to_be_plain(home: Home) -> None:
+    text = "<speak>One</speak>"
+    lengths = []
+    async with home.client() as client:
+        for text_format in ("ssml", None, "text"):
+            await client.send("synthesize", text=text, text_format=text_format)
+            lengths.append(seconds(await client.until("audio-stop")))
+    assert lengths[0] == lengths[1] < lengths[2]
+
+
+async def test_texts_are_spoken_one_after_another(home: Home) -> None:
+    async with home.client() as client:
+        for text in (TEXT, TEXT * 3, TEXT):
+            await client.send("synthesize", text=text)
+        lengths = [seconds(await client.until("audio-stop")) for _ in range(3)]
+    assert lengths[1] > 2 * lengths[0] and lengths[2] == pytest.approx(lengths[0], rel=0.3)
+
+
+async def stream(client: WyomingClient, text: str, **options: Any) -> None:
+    """As Home Assistant does: it repeats the whole text before the end."""
+    await client.send("synthesize-start", **options)
+    for start in range(0, len(text), 5):
+        await client.send("synthesize-chunk", text=text[start : start + 5])
+    await client.send("synthesize", text=text, **options)
+    await client.send("synthesize-stop")
+
+
+async def test_a_streamed_text_is_spoken_once_and_ends_with_its_end(home: Home) -> None:
+    before = await home.units("tts")
+    async with home.client() as client:
+        await stream(client, TEXT * 4, voice={"name": "Alto"})
+        events = await client.until("synthesize-stopped")
+        await client.send("ping")
+        assert kinds(await client.until("pong")) == ["pong"]
+    assert kinds(events)[-2:] == ["audio-stop", "synthesize-stopped"]
+    assert seconds(events) == pytest.approx(len(TEXT) * 4 * CHARACTER_S, rel=0.4)
+    assert await home.units("tts") - before == pytest.approx(len(TEXT) * 4, abs=2)
+
+
+async def test_speech_begins_while_the_text_is_still_written(home: Home) -> None:
+    async with home.client() as client:
+        await client.send("synthesize-start")
+        await client.send("synthesize-chunk", text="This is the first sentence. And")
+        assert kinds(await client.until("audio-stop"))[-1] == "audio-stop"
+        await client.send("synthesize-chunk", text=" this is the rest")
+        await client.send("synthesize-stop")
+        rest = await client.until("synthesize-stopped")
+    assert seconds(rest) == pytest.approx(len("And this is the rest") * CHARACTER_S, rel=0.5)
+
+
+@pytest.mark.parametrize("text", ["", " \n ", "…"])
+async def test_a_streamed_text_of_nothing_ends_too(home: Home, text: str) -> None:
+    async with home.client() as client:
+        await stream(client, text)
+        events = await client.until("synthesize-stopped")
+    assert "audio-chunk" not in kinds(events) and "error" not in kinds(events)
+
+
+@pytest.mark.parametrize("text", ["a " * 50_000, "a" * 2_000])
+async def test_a_streamed_text_without_sentences_is_spoken_in_parts_or_refused(
+    home: Home, text: str
+) -> None:
+    async with home.client() as client:
+        await client.send("synthesize-start", voice={"name": "Alto"})
+        await client.send("synthesize-chunk", text=text)
+        if len(text) > 50_000:
+            ((_, data, _),) = await client.until("error")
+            assert "50000 characters" in data["text"]
+        await client.send("synthesize-stop")
+        if len(text) > 50_000:
+            ends = ["audio-stop", "synthesize-stopped"]
+            assert kinds(await client.until("synthesize-stopped")) == ends
+
+
+async def test_a_streamed_text_in_an_unknown_voice_fails_once_and_ends(home: Home) -> None:
+    async with home.client() as client:
+        await stream(client, TEXT * 3, voice={"name": "No One"})
+        events = await client.until("synthesize-stopped")
+    assert kinds(events) == ["error", "audio-stop", "synthesize-stopped"]
+
+
+async def test_a_document_of_ssml_is_streamed_as_a_whole(home: Home) -> None:
+    async with home.client() as client:
+        await stream(client, "<speak>One. Two. <break time='1s'/> Three.</speak>")
+        events = await client.until("synthesize-stopped")
+    assert kinds(events) == ["audio-start", "audio-chunk", "audio-stop", "synthesize-stopped"]
+
+
+@pytest.mark.parametrize("kind", ["synthesize-chunk", "synthesize-stop"])
+async def test_a_part_of_a_text_without_its_start_is_an_error(home: Home, kind: str) -> None:
+    async with home.client() as client:
+        await client.send(kind, **({"text": "a"} if kind.endswith("chunk") else {}))
+        ((_, data, _),) = await client.until("error")
+    assert data["text"] == "send synthesize-start first"
+
+
+async def test_speech_without_credit_is_an_error_in_each_manner(home: Home) -> None:
+    async with without_credit(home), home.client() as client:
+        await client.send("synthesize", text=TEXT)
+        assert kinds(await client.until("audio-stop")) == ["error", "audio-stop"]
+        await stream(client, TEXT * 2)
+        events = await client.until("synthesize-stopped")
+    assert events[0][1]["code"] == "insufficient_credit"
+
+
+async def test_a_client_that_leaves_amid_speech_stops_it(home: Home) -> None:
+    before = await home.units("tts")
+    async with home.client() as client:
+        await client.send("synthesize", text=TEXT * 100)
+        await client.until("audio-chunk")
+    assert 0 < await home.units("tts") - before < len(TEXT) * 100
+
+
+async def test_a_client_that_does_not_read_pauses_the_work_and_is_left(home: Home) -> None:
+    sockets, before = home.services.infrastructure.sockets, await home.units("tts")
+    limits = sockets.limits
+    sockets.limits = limits.model_copy(update={"send_timeout_s": 0.5})
+    async with home.client() as client:
+        for _ in range(4):
+            await client.send("synthesize", text=TEXT * 2000)
+        await asyncio.sleep(0.1)
+        await home.until_empty()
+    sockets.limits = limits
+    assert await home.units("tts") - before < len(TEXT) * 8000

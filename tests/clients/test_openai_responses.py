@@ -1,0 +1,126 @@
+"""Responses with the official Python client of OpenAI, unchanged, and with its agents SDK."""
+
+from pathlib import Path
+
+import openai
+import pytest
+from openai import AsyncOpenAI, OpenAI
+from openai.types.responses import FunctionToolParam, ResponseInputParam
+from pydantic import BaseModel
+
+from tests.api.chat_server import ChatServer
+from tests.clients.openai_texts import CALL, OBJECT, TEXT, WEATHER
+from tests.clients.registry_clients import RegistryClients
+
+HERE = Path(__file__).parent
+MODEL = "svc/slm-3b-int4"
+TOOL: FunctionToolParam = {
+    "type": "function",
+    "name": "weather",
+    "description": "The weather of a city",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    "strict": True,
+}
+
+
+class Person(BaseModel):
+    name: str
+    age: int
+
+
+@pytest.fixture
+def client(server: ChatServer) -> OpenAI:
+    return OpenAI(base_url=f"{server.url}/openai/v1", api_key=server.token, max_retries=0)
+
+
+def test_a_response_is_created_read_continued_and_deleted(client: OpenAI) -> None:
+    first = client.responses.create(model=MODEL, input=TEXT, instructions="Be kind.")
+    assert first.output_text == TEXT and first.model == "svc/echo"
+    assert first.usage is not None
+    assert (first.usage.input_tokens, first.usage.output_tokens) == (6, 4)
+    assert client.responses.retrieve(first.id).output == first.output
+    second = client.responses.create(model=MODEL, input="more", previous_response_id=first.id)
+    assert second.usage is not None and second.usage.input_tokens == 9
+    for one in (first, second):
+        client.responses.delete(one.id)
+    with pytest.raises(openai.NotFoundError, match="no stored response"):
+        client.responses.retrieve(first.id)
+
+
+def test_the_events_of_a_stream_are_typed_and_end_with_the_response(client: OpenAI) -> None:
+    stream = client.responses.create(model=MODEL, input=TEXT, stream=True)
+    events = list(stream)
+    texts = [event.delta for event in events if event.type == "response.output_text.delta"]
+    assert "".join(texts) == TEXT
+    assert events[-1].type == "response.completed" and events[-1].response.output_text == TEXT
+
+
+def test_the_stream_helper_assembles_text_calls_and_parsed_output(client: OpenAI) -> None:
+    with client.responses.stream(model=MODEL, input=f"Look: {CALL}", tools=[TOOL]) as stream:
+        kinds = [event.type for event in stream]
+        final = stream.get_final_response()
+    assert "response.function_call_arguments.done" in kinds
+    message, call = final.output
+    assert message.type == "message" and final.output_text == "Look: "
+    assert call.type == "function_call" and call.arguments == '{"city": "Oslo"}'
+    with client.responses.stream(model=MODEL, input=OBJECT, text_format=Person) as stream:
+        parsed = stream.get_final_response().output_parsed
+    assert parsed == Person(name="Ada", age=36)
+
+
+def test_a_model_of_pydantic_is_parsed(client: OpenAI) -> None:
+    parsed = client.responses.parse(model=MODEL, input=OBJECT, text_format=Person)
+    assert parsed.output_parsed == Person(name="Ada", age=36)
+
+
+@pytest.mark.parametrize("stores", [True, False])
+def test_a_loop_of_tools_answers_with_their_results(client: OpenAI, stores: bool) -> None:
+    asked: ResponseInputParam = [{"role": "user", "content": CALL}]
+    first = client.responses.create(model=MODEL, input=asked, tools=[TOOL], store=stores)
+    (call,) = first.output
+    assert call.type == "function_call" and call.name == "weather"
+    asked += [item.to_dict() for item in first.output]  # type: ignore[misc]  # as their docs do
+    asked.append({"type": "function_call_output", "call_id": call.call_id, "output": WEATHER})
+    last = client.responses.create(model=MODEL, input=asked, tools=[TOOL], store=stores)
+    assert last.output_text == WEATHER
+
+
+async def test_the_asynchronous_client_streams_a_response(server: ChatServer) -> None:
+    async with AsyncOpenAI(base_url=f"{server.url}/openai/v1", api_key=server.token) as client:
+        async with client.responses.stream(model=MODEL, input=TEXT) as stream:
+            texts = [e.delta async for e in stream if e.type == "response.output_text.delta"]
+            final = await stream.get_final_response()
+    assert "".join(texts) == final.output_text == TEXT
+
+
+def test_errors_raise_the_client_exceptions_with_the_service_message(client: OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="'web_search' is not supported"):
+        client.responses.create(model=MODEL, input=TEXT, tools=[{"type": "web_search"}])
+    with pytest.raises(openai.NotFoundError, match="svc/echo"):
+        client.responses.create(model="gpt-4", input=TEXT)
+    with pytest.raises(openai.NotFoundError, match="no embedding model is deployed"):
+        client.embeddings.create(model="text-embedding-3-small", input=TEXT)
+
+
+def test_an_answer_that_breaks_off_ends_its_stream_with_response_failed(client: OpenAI) -> None:
+    stream = client.responses.create(model=MODEL, input="please do not break now", stream=True)
+    last = list(stream)[-1]
+    assert last.type == "response.failed" and last.response.error is not None
+    assert "the replica died" in last.response.error.message
+
+
+def test_the_default_model_of_the_agents_sdk_runs_tools_and_typed_outputs(
+    registry_clients: RegistryClients, server: ChatServer
+) -> None:
+    base_url = f"{server.url}/openai/v1"
+    seen = registry_clients.run(HERE / "openai_agents.py", base_url, server.token)
+    assert seen == {
+        "class": "OpenAIResponsesModel",
+        "text": TEXT,
+        "tool": WEATHER,
+        "streamed": WEATHER,
+        "events": ["function_call", "function_call_output", "message"],
+        "person": {"name": "Ada", "age": 36},
+        "continued": "more",
+        "tokens": [6, 11],
+    }
