@@ -114,7 +114,7 @@ def pull(
 def choose(known: Collection[str], include: Collection[str]) -> tuple[str | None, dict[str, str]]:
     """The engine of the model, if its form is known, and the paths of its files by their names in
     the cache: of those that match the patterns, else of all files of data. Raises ValueError."""
-    from huggingface_hub.utils import filter_repo_objects
+    from huggingface_hub.utils import filter_repo_objects  # type: ignore[attr-defined]  # lazy
 
     chosen = list(filter_repo_objects(known, allow_patterns=list(include) or None))
     engine, paths = form_of(chosen, known)

@@ -42,13 +42,11 @@ ROUTES_WITHOUT_DOCUMENT = {
 UNKNOWN_IDS: Ids = {
     **dict.fromkeys(
         ("chat_id", "voice_id", "voiceId", "webhook_id", "delivery_id", "session_id")
-        + ("dictionary_id", "pronunciations[].id", "job_id", "share_id", "speaker_id"),
+        + ("dictionary_id", "pronunciations[].id", "job_id", "share_id", "speaker_id", "voice.id"),
         str(uuid4()),
     ),
-    "voice.id": str(uuid4()),
     **owned.UNKNOWN,
-    "key_id": "1",
-    "project_id": "999999",
+    **dict.fromkeys(("key_id", "project_id"), "999999"),
     "voice": "Unknown",
     "script[].voice": "Unknown",
 }

@@ -249,8 +249,8 @@ def test_wrong_sizes_and_digests_are_refused(root: Path, hub: LocalHub) -> None:
         shutil.rmtree(root / "downloads", ignore_errors=True)
     hub.listed, hub.commit = {}, "main"
     assert "sha: String should match pattern" in refused(root, "hf:a/b")
-    for wrong in ("hf:../../a/b", "hf:", "hf:a/b/c@main"):
-        assert "owner/name" in refused(root, wrong)
+    for bad in ("hf:../../a/b", "hf:", "hf:a/b/c@main"):
+        assert "owner/name" in refused(root, bad)
 
 
 def test_a_licence_has_to_be_stated_or_accepted(root: Path, hub: LocalHub) -> None:
