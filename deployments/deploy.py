@@ -110,12 +110,13 @@ def model_problems(config: Config) -> list[str]:
     for name, (kind, entry) in models_of(config).items():
         model = "user_config"
         try:
-            model = ModelUserConfig.model_validate(entry.get("user_config") or {}).model
-            shape = kind.read(model)
-            for artefact in artefacts_of(shape):
-                WeightStore(weights_dir()).converted(artefact)
-            for file in files_of(shape):
-                file.stat()
+            wanted = ModelUserConfig.model_validate(entry.get("user_config") or {})
+            for model in reversed(wanted.models):
+                shape = kind.read(model)
+                for artefact in artefacts_of(shape):
+                    WeightStore(weights_dir()).converted(artefact)
+                for file in files_of(shape):
+                    file.stat()
             if (other := known.setdefault(shape.id, name)) != name:
                 found.append(f"{name} and {other} have the same model, {shape.id!r}")
             aliases += [(name, alias) for alias in shape.aliases]
@@ -170,9 +171,11 @@ def memory_problem(config: Config, replicas: dict[str, int]) -> str | None:
     for name, (kind, entry) in models_of(config).items():
         resources = entry.get("ray_actor_options") or {}
         if name in replicas and not resources.get("num_gpus"):
-            shape = kind.read(entry["user_config"]["model"])
-            size = sum(store.artefact(one).size_bytes for one in artefacts_of(shape))
-            size += sum(file.stat().st_size for file in files_of(shape))
+            size = 0
+            for model in ModelUserConfig.model_validate(entry["user_config"]).models:
+                shape = kind.read(model)
+                size += sum(store.artefact(one).size_bytes for one in artefacts_of(shape))
+                size += sum(file.stat().st_size for file in files_of(shape))
             need += max(size, int(resources.get("memory") or 0)) * replicas[name]
     if need <= (free := free_bytes()):
         return None

@@ -1,14 +1,28 @@
 """Arguments of the applications and deployments in `serve_config.yaml`."""
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from configs.schema.base import StrictModel
+
+
+class CanaryConfig(StrictModel):
+    """A new model that each replica loads beside the other, for a share of the requests."""
+
+    model: str
+    share: Annotated[float, Field(gt=0, le=1)] = 0.1
 
 
 class ModelUserConfig(StrictModel):
     """`user_config` of a model deployment: edit it and `operator deploy` to swap the model."""
 
     model: str  # path under configs/ without .yaml, such as "tts/kokoro", or any path with it
+    canary: CanaryConfig | None = None  # once it is `model`, it takes all traffic without a load
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return (self.model,) if self.canary is None else (self.model, self.canary.model)
 
 
 class ModelsArgs(StrictModel):

@@ -11,6 +11,7 @@ import click
 
 from configs.load import CONFIGS_DIR, explain, load_yaml
 from configs.schema.catalogue import Catalogue
+from configs.schema.serve import ModelUserConfig
 from configs.settings import load_settings, own_catalogue, weights_dir
 from deployments.cli.service import ServiceClient, pass_service
 from models.errors import EngineError
@@ -216,8 +217,9 @@ def users(config: Path, dashboard: str | None) -> dict[str, set[str]]:
     deployed = {"applications": [one["deployed_app_config"] for one in running.values()]}
     found: dict[str, set[str]] = defaultdict(set)
     for name, (kind, entry) in [*models_of(deployed).items(), *models_of(wanted).items()]:
-        for artefact in artefacts_of(kind.read(entry["user_config"]["model"])):
-            found[artefact].add(name)
+        for model in ModelUserConfig.model_validate(entry["user_config"]).models:
+            for artefact in artefacts_of(kind.read(model)):
+                found[artefact].add(name)
     return found
 
 

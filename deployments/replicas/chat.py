@@ -7,7 +7,9 @@ from contextlib import aclosing
 from weakref import WeakKeyDictionary
 
 from deployments.autoscaling import WAIT_S
+from deployments.replicas.canary import Loaded
 from deployments.replicas.model import ModelDeployment
+from deployments.replicas.rehearsal import rehearse_chat
 from models.errors import EngineOverloaded
 from models.llm.base import ChatEngine, GenerationDelta, GenerationRequest, TokenUsage
 from models.registry import CHAT
@@ -15,7 +17,7 @@ from pipelines.chat.coalescing import coalesce
 from pipelines.errors import Overloaded
 from pipelines.fair_queuing import CONTENDED_S, FairSlots
 from telemetry import metrics, tracing
-from telemetry.tracing import CallHeaders
+from telemetry.tracing import Attributes, CallHeaders
 
 # Sending a piece to another process costs as much CPU as a fifth of a token of a small model, on
 # the cores that compute tokens. About 16 pieces per second still look like typing.
@@ -42,13 +44,19 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
         self, request: GenerationRequest, caller: CallHeaders | None = None
     ) -> AsyncGenerator[GenerationDelta, None]:
         """The answer as a stream, for the request of `caller`. Raises EngineError."""
-        with self.serving(caller, "chat", {"gen_ai.output.type": "text"}) as engine:
+
+        def answer(engine: ChatEngine) -> AsyncGenerator[GenerationDelta, None]:
             made = answer_timed(self._generate(engine, request), is_resumed=bool(request.begun))
             is_due = clause_ends(FIRST_PHRASE if request.is_spoken else 0)
-            deltas = coalesce(made, operator.add, PIECE_INTERVAL_S, is_due)
-            async with aclosing(deltas):
-                async for delta in deltas:
-                    yield delta
+            return coalesce(made, operator.add, PIECE_INTERVAL_S, is_due)
+
+        attributes: Attributes = {"gen_ai.output.type": "text"}
+        async with aclosing(self.serve(caller, "chat", attributes, answer)) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def rehearse(self, new: Loaded[ChatEngine], old: Loaded[ChatEngine]) -> None:
+        await rehearse_chat(new, old)
 
     def load(self) -> float:
         """The share of the slots that are busy, and the seconds of the tokens that wait, by WAIT_S:

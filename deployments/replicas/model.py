@@ -5,10 +5,10 @@ import logging
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 from yaml import YAMLError
@@ -20,8 +20,16 @@ from deployments.autoscaling import LEAST, told
 from deployments.compat import keep_replica_on_loopback
 from deployments.memory import give_back
 from deployments.model_index import ClusterReports, cluster_reports
+from deployments.replicas.canary import Canary, Loaded
+from deployments.replicas.rehearsal import LASTS_S
 from models.base import ModelInfo
-from models.errors import EngineError, EngineLost, ModelNotLoaded, PackMissing
+from models.errors import (
+    EngineError,
+    EngineLost,
+    EngineOverloaded,
+    ModelNotLoaded,
+    PackMissing,
+)
 from models.registry import EngineKind, ModelT, load_model, names_of
 from models.weights.store import WeightStore
 from telemetry import metrics, tracing
@@ -30,14 +38,17 @@ from telemetry.tracing import CallHeaders
 
 logger = logging.getLogger(__name__)
 
+ItemT = TypeVar("ItemT")
+
 NICENESS = 10
 
 
 class ModelDeployment(ABC, Generic[ModelT]):
     """One engine per replica. Serve calls `reconfigure` at the start and after each edit.
 
-    A new model is loaded beside the old one, so running requests keep their engine and new ones
-    never wait. The old engine is freed with the last request that refers to it.
+    A new model is loaded beside the old one and rehearsed, so running requests keep their engine
+    and new ones never wait. The old engine is freed with the last request that refers to it. A
+    canary stays beside it, for a share of the requests.
     """
 
     def __init__(self, kind: EngineKind[ModelT]) -> None:
@@ -48,14 +59,16 @@ class ModelDeployment(ABC, Generic[ModelT]):
         # cores refuses in 77 instead of 132 ms (p99), and as many requests are served.
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)  # of this thread and those that it starts
         self._kind = kind
-        self._loaded: tuple[ModelT, ModelInfo] | None = None
+        self._loaded: Loaded[ModelT] | None = None
+        self._canary: Canary[ModelT] | None = None
+        self._wanted: ModelUserConfig | None = None  # that was taken last
         self._used = False  # since the load was last told
         self._swap = asyncio.Lock()  # serialises the loads of two quick edits
         self._reports: ClusterReports | None = None
         self._reporting: asyncio.Task[None] | None = None
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Loads the model of `user_config`. If that fails, the old model keeps serving.
+        """Loads the models of `user_config`. If that fails, the old model keeps serving.
 
         A failure of the first load is raised, which `serve status` shows. Later ones are reported
         to the gateways before this returns, so that `operator deploy` can show them: on an error
@@ -69,8 +82,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         async with self._swap:
             problem = ""
             try:
-                self._loaded = await asyncio.to_thread(self._load_wanted, user_config)
-                logger.info("model_loaded", extra={"model": self._loaded[1].id})
+                await self._take(user_config)
             except ModelNotLoaded as error:
                 if self._loaded is None:
                     if self._reports is not None:  # so that its names and fallback are known
@@ -83,23 +95,66 @@ class ModelDeployment(ABC, Generic[ModelT]):
             metrics.model_swap_failed.clear()
             metrics.model_swap_failed.labels(str(user_config.get("model"))).set(bool(problem))
             if self._reports is not None:
-                self._reports.process = replace(self._reports.process, problem=problem)
-                self._reports.model = self._loaded[1]
+                self._report_problem(problem)
+                self._reports.model = self._current()[1]
                 await self._reports.send()
 
-    def _load_wanted(self, user_config: dict[str, Any]) -> tuple[ModelT, ModelInfo]:
-        """Raises ModelNotLoaded, whose cause is set unless its sentence says it all."""
-        name = user_config.get("model", "its user_config")
+    async def _take(self, user_config: dict[str, Any]) -> None:
+        """Loads what is new in `user_config`. Raises ModelNotLoaded, with the old model in place,
+        and the canary too, unless it is what cannot be loaded."""
         try:
             wanted = ModelUserConfig.model_validate(user_config)
+        except ValidationError as error:
+            name = user_config.get("model", "its user_config")
+            raise ModelNotLoaded(f"{name} cannot be loaded: {explain(error)}") from None
+        before, canary = self._wanted, self._canary
+        if canary is not None and not canary.problem and canary.name == wanted.model:
+            self._loaded = canary.model  # it has served already
+        elif before is None or before.model != wanted.model or before.canary == wanted.canary:
+            self._loaded = await self._load(wanted.model)
+        self._wanted = wanted.model_copy(update={"canary": None})
+        logger.info("model_loaded", extra={"model": self._current()[1].id})
+        metrics.canary_share.clear()
+        self._canary = None
+        if wanted.canary is not None:
+            loaded = await self._load(wanted.canary.model)
+            self._canary = Canary(wanted.canary.model, loaded, wanted.canary.share)
+            self._wanted = wanted
+            logger.info("canary_loaded", extra={"model": loaded[1].id})
+
+    async def _load(self, name: str) -> Loaded[ModelT]:
+        """The model, after its rehearsal if another one serves. Raises ModelNotLoaded, whose cause
+        is set unless its sentence says it all."""
+        loaded = await asyncio.to_thread(self.load_now, name)
+        if self._loaded is not None:
+            try:
+                async with asyncio.timeout(LASTS_S):
+                    await self.rehearse(loaded, self._loaded)
+            except TimeoutError:
+                text = f"{name} was not rehearsed within {LASTS_S:.0f} s"
+                raise ModelNotLoaded(text) from None
+            except EngineError as error:
+                raise ModelNotLoaded(f"{name} failed its rehearsal: {error}") from None
+            except Exception as error:  # of any library
+                text = f"{name} failed its rehearsal: {explain(error)}"
+                raise ModelNotLoaded(text) from error
+        return loaded
+
+    def load_now(self, name: str) -> Loaded[ModelT]:
+        """Blocks until the model is loaded. Raises like `_load`."""
+        try:
             with metrics.model_load_seconds.time():
-                loaded = load_model(self._kind, wanted.model, WeightStore(weights_dir()))
+                loaded = load_model(self._kind, name, WeightStore(weights_dir()))
         except (ValidationError, FileNotFoundError, YAMLError, EngineError) as error:
             raise ModelNotLoaded(f"{name} cannot be loaded: {explain(error)}") from None
         except Exception as error:  # of any library
             raise ModelNotLoaded(f"{name} cannot be loaded: {explain(error)}") from error
         give_back()  # measured: up to 40 MB of freed memory after loading
         return loaded
+
+    @abstractmethod
+    async def rehearse(self, new: Loaded[ModelT], old: Loaded[ModelT]) -> None:
+        """Tries the model that shall replace another. Raises ModelNotLoaded or EngineError."""
 
     def _start_reporting(self) -> None:
         if self._reporting is None and (reports := cluster_reports()) is not None:
@@ -123,22 +178,81 @@ class ModelDeployment(ABC, Generic[ModelT]):
     def engine(self) -> ModelT:
         return self._current()[0]
 
+    def engines(self) -> list[ModelT]:
+        """The engine, and that of the canary."""
+        canary = [] if self._canary is None else [self._canary.model[0]]
+        return [self.engine(), *canary]
+
+    async def serve(
+        self,
+        caller: CallHeaders | None,
+        operation: str,
+        attributes: tracing.Attributes,
+        work: Callable[[ModelT], AsyncGenerator[ItemT, None]],
+    ) -> AsyncGenerator[ItemT, None]:
+        """The items of `work` with an engine, for one request.
+
+        What a canary fails before its first item is done again by the other model, so that no
+        request fails for it.
+        """
+        canary, failure = self._canary, None
+        if canary is not None and canary.takes(caller):
+            began = False
+            try:
+                with self._serving(caller, operation, attributes, canary.model) as engine:
+                    async with aclosing(work(engine)) as items:
+                        async for item in items:
+                            began = True
+                            yield item
+                canary.note(None)
+                return
+            except PackMissing:  # the caller sends it
+                raise
+            except Exception as error:  # of any library
+                # Its capacity is its own, and speculative requests give way by design.
+                failure = None if isinstance(error, EngineOverloaded) else error
+                if began:
+                    self._note_failure(canary, error)
+                    raise
+        with self._serving(caller, operation, attributes, self._current()) as engine:
+            async with aclosing(work(engine)) as items:
+                async for item in items:
+                    yield item
+        if canary is not None and failure is not None:
+            self._note_failure(canary, failure)
+
+    def _note_failure(self, canary: Canary[ModelT], error: Exception) -> None:
+        canary.note(error)
+        if canary.problem and canary is self._canary:
+            self._canary = None
+            metrics.model_swap_failed.labels(canary.name).set(1)
+            self._report_problem(canary.problem)
+
+    def _report_problem(self, problem: str) -> None:
+        """With the next report."""
+        if self._reports is not None:
+            self._reports.process = replace(self._reports.process, problem=problem)
+
     @contextmanager
-    def serving(
-        self, caller: CallHeaders | None, operation: str, attributes: tracing.Attributes
+    def _serving(
+        self,
+        caller: CallHeaders | None,
+        operation: str,
+        attributes: tracing.Attributes,
+        loaded: Loaded[ModelT],
     ) -> Iterator[ModelT]:
         """The engine for one request, in a span; its logs and spans are those of `caller`."""
         # Not reset: Serve runs each request in a task of its own.
         tracing.request_id.set((caller or {}).get("x-request-id"))
-        model = self._loaded[1].id if self._loaded is not None else ""
-        named = {"gen_ai.operation.name": operation, "gen_ai.request.model": model}
-        span = tracing.start(f"{operation} {model}", "SERVER", {**named, **attributes}, caller)
+        engine, info = loaded
+        named = {"gen_ai.operation.name": operation, "gen_ai.request.model": info.id}
+        span = tracing.start(f"{operation} {info.id}", "SERVER", {**named, **attributes}, caller)
         with tracing.current(span):
             started, self._used = time.perf_counter(), True
             outcome = "left"  # cancelled by the caller
             metrics.engine_requests_live.inc()
             try:
-                yield self.engine()
+                yield engine
                 outcome = "ok"
             except EngineError as error:
                 # A missing pack is no failure: the caller retries with the pack.
@@ -149,10 +263,9 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 raise
             finally:
                 metrics.engine_requests_live.dec()
-                if outcome not in ("ok", "left"):
-                    metrics.engine_failures.labels(outcome).inc()
+                metrics.engine_requests.labels(info.id, outcome).inc()
                 ms = round((time.perf_counter() - started) * 1000, 2)
-                logger.info("served", extra={"outcome": outcome, "ms": ms})
+                logger.info("served", extra={"model": info.id, "outcome": outcome, "ms": ms})
                 tracing.end(span, "" if outcome in ("ok", "left") else outcome)
 
     async def check_health(self) -> None:

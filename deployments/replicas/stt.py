@@ -2,11 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from functools import partial
 
 from configs.settings import weights_dir
+from deployments.replicas.canary import Loaded
 from deployments.replicas.model import ModelDeployment
+from deployments.replicas.rehearsal import rehearse_recognition
 from deployments.replicas.scheduling import URGENCY_NAMES, PriorityBatcher, Results
 from models.errors import EngineError
 from models.registry import SPEAKER, STT, load_once
@@ -26,11 +30,8 @@ class STTDeployment(ModelDeployment[STTEngine]):
     def __init__(self) -> None:
         super().__init__(STT)
         self._threads = ThreadPoolExecutor(MAX_CONCURRENCY, thread_name_prefix="stt")
-        self._queue = PriorityBatcher(
-            self._decode,
-            lambda: min(self.engine().capabilities.max_concurrency, MAX_CONCURRENCY),
-            lambda: self.engine().capabilities.max_batch_size,
-        )
+        self._queue = self._new_queue(self.engine)
+        self._canary_queue = self._new_queue(lambda: self.engines()[-1])
         self._speaker_encoder = load_once(SPEAKER, SPEAKER_CONFIG, WeightStore(weights_dir()))
 
     async def transcribe(
@@ -41,17 +42,35 @@ class STTDeployment(ModelDeployment[STTEngine]):
             "antiphon.audio_seconds": len(request.pcm) / STT_SAMPLE_RATE,
             "antiphon.urgency": URGENCY_NAMES[request.urgency],
         }
-        with self.serving(caller, "transcribe", attributes):
-            return await self._queue.submit(request)
+
+        async def hear(engine: STTEngine) -> AsyncGenerator[Transcript, None]:
+            queue = self._queue if engine is self.engine() else self._canary_queue
+            yield await queue.submit(request)
+
+        async with aclosing(self.serve(caller, "transcribe", attributes, hear)) as transcripts:
+            [transcript] = [one async for one in transcripts]
+            return transcript
+
+    async def rehearse(self, new: Loaded[STTEngine], old: Loaded[STTEngine]) -> None:
+        await rehearse_recognition(new, old)
 
     def load(self) -> float:
-        return self._queue.load
+        return self._queue.load + self._canary_queue.load
 
-    async def _decode(self, requests: list[TranscriptionRequest]) -> Results:
+    def _new_queue(self, engine: Callable[[], STTEngine]) -> PriorityBatcher:
+        return PriorityBatcher(
+            partial(self._decode, engine),
+            lambda: min(engine().capabilities.max_concurrency, MAX_CONCURRENCY),
+            lambda: engine().capabilities.max_batch_size,
+        )
+
+    async def _decode(
+        self, engine: Callable[[], STTEngine], requests: list[TranscriptionRequest]
+    ) -> Results:
         """Decodes a batch of requests of the same urgency."""
         loop, began = asyncio.get_running_loop(), time.perf_counter()
         results = await loop.run_in_executor(
-            self._threads, decode, self.engine(), requests, self._speaker_encoder
+            self._threads, decode, engine(), requests, self._speaker_encoder
         )
         elapsed_s = time.perf_counter() - began
         audio_s = sum(len(request.pcm) for request in requests) / STT_SAMPLE_RATE

@@ -6,10 +6,13 @@ import math
 import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, closing
+from functools import partial
 from typing import Any
 
 from deployments.autoscaling import VOICE_FULL
+from deployments.replicas.canary import Loaded
 from deployments.replicas.model import ModelDeployment
+from deployments.replicas.rehearsal import rehearse_speech
 from models.audio import AudioChunk, cut
 from models.errors import EngineError
 from models.registry import TTS
@@ -33,7 +36,10 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
     def __init__(self) -> None:
         super().__init__(TTS)
         self._scheduler = DeadlineScheduler(
-            MAX_CONCURRENCY, "tts", lambda: self.engine().capabilities.max_concurrency, _is_empty
+            MAX_CONCURRENCY,
+            "tts",
+            lambda: min(one.capabilities.max_concurrency for one in self.engines()),
+            _is_empty,
         )
         self._running = 0  # number of running requests
         self._warm_up: asyncio.Task[None] | None = None
@@ -49,34 +55,48 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
     ) -> AsyncGenerator[AudioChunk, None]:
         """Speech of one sentence as a stream, for the request of `caller`. Raises EngineError."""
         attributes = {"antiphon.characters": len(request.text)}
-        with self.serving(caller, "synthesize", attributes) as engine:
-            executor = self._scheduler.executor(request.deadline_s, request.owner)
-            speech = speech_timed(engine, request, time.perf_counter())
-            chunks = iterate_in_thread(speech, executor)
-            self._running += 1
-            try:
-                async with aclosing(chunks):
-                    async for chunk in chunks:
-                        executor.extend_deadline(chunk.duration_s)
-                        for part in cut(chunk):  # here: finished audio must not wait for a turn
-                            yield part
-            finally:
-                self._running -= 1
-                executor.leave()
-                self._release_soon(engine)
+        spoken = self.serve(caller, "synthesize", attributes, partial(self._synthesize, request))
+        async with aclosing(spoken):
+            async for chunk in spoken:
+                yield chunk
+
+    async def _synthesize(
+        self, request: SynthesisRequest, engine: TTSEngine
+    ) -> AsyncGenerator[AudioChunk, None]:
+        executor = self._scheduler.executor(request.deadline_s, request.owner)
+        speech = speech_timed(engine, request, time.perf_counter())
+        chunks = iterate_in_thread(speech, executor)
+        self._running += 1
+        try:
+            async with aclosing(chunks):
+                async for chunk in chunks:
+                    executor.extend_deadline(chunk.duration_s)
+                    for part in cut(chunk):  # here: finished audio must not wait for a turn
+                        yield part
+        finally:
+            self._running -= 1
+            executor.leave()
+            self._release_soon(engine)
 
     async def phonemes(self, request: SynthesisRequest, caller: CallHeaders | None = None) -> str:
         """The symbols that are spoken of a sentence, for the request of `caller`."""
-        with self.serving(caller, "phonemes", {}) as engine:
-            return await asyncio.to_thread(engine.phonemes, request)
+
+        async def read(engine: TTSEngine) -> AsyncGenerator[str, None]:
+            yield await asyncio.to_thread(engine.phonemes, request)
+
+        async with aclosing(self.serve(caller, "phonemes", {}, read)) as symbols:
+            return "".join([one async for one in symbols])
+
+    async def rehearse(self, new: Loaded[TTSEngine], old: Loaded[TTSEngine]) -> None:
+        await rehearse_speech(new, old)
 
     def load(self) -> float:
         return self._running / VOICE_FULL
 
     async def forget_voice(self, digest: str) -> None:
         """Drops the voice pack of a deleted voice; called on every replica."""
-        if self._loaded is not None:
-            self.engine().forget_voice(digest)
+        for engine in self.engines() if self._loaded is not None else ():
+            engine.forget_voice(digest)
 
     def _release_soon(self, engine: TTSEngine) -> None:
         """Frees the engine's memory after KEEP_MEMORY_S, unless another request arrives."""

@@ -47,7 +47,7 @@ def own_model(info: ModelInfo, base: type[ModelDeployment[Any]]) -> Any:
 
         def _current(self) -> Any:
             if getattr(self, "_loaded", None) is None:
-                self._loaded: Any = self._load_wanted({"model": info.config})
+                self._loaded: Any = self.load_now(info.config)
             return self._loaded
 
     return OwnModel()

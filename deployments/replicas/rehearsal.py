@@ -1,0 +1,142 @@
+"""The rehearsal of a model that replaces another: it speaks and is heard, hears a sentence, or
+answers, before it takes traffic.
+
+The recogniser, or the voice, that is deployed beside it judges it, in comparison with the model
+that it replaces. Where none is up, the model only has to give something.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Iterable
+from contextlib import aclosing, suppress
+from typing import TypeVar
+
+import numpy as np
+from rapidfuzz.fuzz import ratio
+from ray import serve
+from ray.serve.exceptions import RayServeException
+
+from configs.load import load_yaml
+from configs.schema.voices import ConsentConfig
+from deployments.gateway.handles import (
+    Deployed,
+    ModelHandle,
+    ModelIndexHandle,
+    STTModelHandle,
+    TTSModelHandle,
+)
+from deployments.replicas.canary import Loaded
+from models.audio import AudioChunk, Pcm, resample
+from models.base import ModelInfo
+from models.errors import EngineError, ModelNotLoaded
+from models.llm.base import ChatEngine, ChatMessage, GenerationRequest, SamplingOptions
+from models.stt.base import STT_SAMPLE_RATE, STTEngine, Transcript, TranscriptionRequest
+from models.tts.base import SynthesisRequest, TTSEngine
+
+logger = logging.getLogger(__name__)
+
+H = TypeVar("H", bound=ModelHandle)
+
+LASTS_S = 120.0  # at most
+LEAST_S, MOST_S = 0.3, 60.0  # of audio for a sentence
+SILENCE = 1e-3  # root mean square
+KEPT = 0.5  # of the similarity to the sentence that the model before reached
+LEAST_LIKENESS = 0.3  # of that model, for a comparison
+FIND_S = 5.0
+WORDS = 4
+
+
+async def rehearse_speech(new: Loaded[TTSEngine], old: Loaded[TTSEngine]) -> None:
+    """Speaks a sentence, which the recogniser hears. Raises ModelNotLoaded or EngineError."""
+    if (request := _sentence(new[1])) is None:  # it has no voice of its own
+        return
+    sound = await asyncio.to_thread(_joined, new[0].synthesize(request))
+    seconds = len(sound) / STT_SAMPLE_RATE
+    if not LEAST_S <= seconds <= MOST_S:
+        raise ModelNotLoaded(f"{new[1].id} speaks {seconds:.1f} s for {request.text!r}")
+    if float(np.sqrt(np.mean(sound**2))) < SILENCE:
+        raise ModelNotLoaded(f"{new[1].id} is silent for {request.text!r}")
+    before = _sentence(old[1], request.language)
+    if before is None or (recogniser := await _beside("stt", STTModelHandle)) is None:
+        return
+    heard = []
+    for pcm in (sound, await asyncio.to_thread(_joined, old[0].synthesize(before))):
+        wanted = TranscriptionRequest(pcm[: 30 * STT_SAMPLE_RATE], request.language)
+        heard.append(await recogniser.transcribe(wanted))
+    _compare(new[1], "was heard as", request.text, *heard)
+
+
+async def rehearse_recognition(new: Loaded[STTEngine], old: Loaded[STTEngine]) -> None:
+    """Hears a sentence of the deployed voice. Raises ModelNotLoaded or EngineError."""
+    voice = await _beside("tts", TTSModelHandle)
+    info = None if voice is None else await voice.describe()
+    common = [code for code in new[1].languages if code in old[1].languages]
+    request = next(filter(None, (_sentence(info, code) for code in common)), None) if info else None
+    sound = np.zeros(STT_SAMPLE_RATE, np.float32)
+    if voice is not None and request is not None:
+        async with aclosing(voice.synthesize(request)) as chunks:
+            sound = _joined([chunk async for chunk in chunks])[: 30 * STT_SAMPLE_RATE]
+    wanted = [TranscriptionRequest(sound, request.language if request else None)]
+    heard = [(await asyncio.to_thread(one.transcribe, wanted))[0] for one, _ in (new, old)]
+    if request is not None:
+        _compare(new[1], "hears", request.text, *heard)
+
+
+async def rehearse_chat(new: Loaded[ChatEngine], _old: Loaded[ChatEngine]) -> None:
+    """Answers a greeting. Raises ModelNotLoaded or EngineError."""
+    asked = GenerationRequest((ChatMessage("user", "Hello!"),), SamplingOptions(max_tokens=16))
+    answered = finished = False
+    async with aclosing(new[0].generate(asked)) as deltas:
+        async for delta in deltas:
+            answered = answered or delta.has_content
+            finished = finished or delta.finish_reason is not None
+    if not (answered and finished):
+        raise ModelNotLoaded(f"{new[1].id} gives no answer to a greeting")
+
+
+def _compare(model: ModelInfo, verb: str, said: str, *transcripts: Transcript) -> None:
+    new, old = (" ".join(one.text for one in made.segments) for made in transcripts)
+    like, needed = (_likeness(said, heard) for heard in (new, old))
+    logger.info("rehearsed", extra={"model": model.id, "likeness": like, "before": needed})
+    if needed >= LEAST_LIKENESS and like < KEPT * needed:
+        raise ModelNotLoaded(
+            f"{model.id} {verb} {new!r} in place of {said!r}, and the model before {old!r}"
+        )
+
+
+def _likeness(said: str, heard: str) -> float:
+    plain = (" ".join(re.findall(r"\w+", text.casefold())) for text in (said, heard))
+    return ratio(*plain) / 100
+
+
+def _sentence(info: ModelInfo, language: str | None = None) -> SynthesisRequest | None:
+    """Some words for the model's first voice (of the language), or None without one."""
+    known = load_yaml(ConsentConfig, "consent").sentences
+    for voice in info.voices:
+        if voice.language in known and language in (None, voice.language):
+            text = ", ".join(known[voice.language].words[:WORDS]).capitalize() + "."
+            return SynthesisRequest(text, voice.key, voice.language)
+    return None
+
+
+def _joined(pieces: Iterable[AudioChunk]) -> Pcm:
+    """float32 [n] at STT_SAMPLE_RATE"""
+    if not (chunks := list(pieces)):
+        return np.zeros(0, np.float32)
+    whole = np.concatenate([chunk.pcm for chunk in chunks])
+    return resample(whole, chunks[0].sample_rate, STT_SAMPLE_RATE)
+
+
+async def _beside(kind: str, port: type[H]) -> H | None:
+    """The first model of that kind of this application, if it is up."""
+    with suppress(EngineError, RayServeException, TimeoutError):
+        app = serve.get_replica_context().app_name
+        deployed: Deployed = await ModelIndexHandle(app).call("deployed", timeout_s=FIND_S)
+        for name in getattr(deployed.models, kind):
+            found = port(name, await asyncio.to_thread(serve.get_deployment_handle, name, app))
+            found.learn(deployed.infos.get(name))
+            if found.state() == "ready":
+                return found
+    logger.info("rehearsed_alone", extra={"kind": kind})
+    return None
