@@ -20,7 +20,13 @@ from deployments.replicas.chat import ChatDeployment
 from deployments.replicas.stt import STTDeployment
 from deployments.replicas.tts import TTSDeployment
 from models.audio import AudioChunk
-from models.errors import EngineError, EngineOverloaded, PackMissing, UnknownVoice
+from models.errors import (
+    EngineError,
+    EngineOverloaded,
+    ModelNotLoaded,
+    PackMissing,
+    UnknownVoice,
+)
 from models.llm.base import ChatMessage, GenerationRequest
 from models.stt.base import Segment, Transcript, TranscriptionRequest
 from models.tts.base import SynthesisRequest
@@ -207,7 +213,7 @@ async def test_a_model_that_fails_its_rehearsal_gets_no_traffic(
 
     monkeypatch.setattr(replica, "load_now", load_broken)
     monkeypatch.setattr(replica, "_report_problem", problems.append)
-    with pytest.raises(rehearsal.ModelNotLoaded, match="failed its rehearsal.*" + reason):
+    with pytest.raises(ModelNotLoaded, match="failed its rehearsal.*" + reason):
         await replica._load(TONE_LOW)
     await replica.reconfigure({"model": TONE_LOW})
     assert (await replica.describe()).id == "svc/tts-tone"
