@@ -30,10 +30,12 @@ from deployments.agreement import check_wyoming_key, open_database
 from deployments.cluster import first_stage, first_voice, model_names
 from deployments.compat import untested_versions
 from deployments.config_check import application_problems, option_problems
+from models.registry import CHAT
 from pipelines.accounts.service import Accounts
 from telemetry.tracing import start_tracing
 
 READY_TIMEOUT_S = 180
+BETTER_CHAT = "antiphon models pull hf:Qwen/Qwen2.5-1.5B-Instruct-GGUF --include '*q4_k_m.gguf'"
 
 
 def main() -> None:
@@ -73,6 +75,7 @@ def main() -> None:
         wait_until_ready(settings, dashboard, wanted, names, failed)
         speaks = "is ready" if voice is None else "starts" if voice in failed else "speaks"
         announce(speaks, settings, dashboard, started)
+        show_notes(config)
         show_key(first_key)
         first_key = None
         if voice is not None:
@@ -206,6 +209,18 @@ def announce(what: str, settings: Settings, dashboard: str, started: float) -> N
         say("             on other machines with the same environment")
     say(f"  Sign-up    {settings.sign_up} (SIGN_UP)")
     say(f"  Plans      {settings.plan_changes} (PLAN_CHANGES)")
+
+
+def show_notes(config: cluster.Config) -> None:
+    """Prints what users have to know of the chat models, and how to get another one."""
+    from deployments.deploy import models_of
+
+    for kind, entry in models_of(config).values():
+        shape = kind.read(entry["user_config"]["model"])
+        if kind is CHAT and shape.description:
+            say(f"  Chat       {shape.id}, also called {', '.join(shape.aliases)}:")
+            say(f"             {shape.description}. A better one:")
+            say(f"             .venv/bin/{BETTER_CHAT}")
 
 
 def show_key(first_key: str | None) -> None:

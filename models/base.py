@@ -48,6 +48,7 @@ class ModelInfo:
     aliases: tuple[str, ...] = ()
     device: str = "cpu"  # where it computes
     config: str = ""  # the name of its configuration
+    description: str | None = None  # what its users have to know
     tier: Tier | None = None  # tts only
     sample_rate: int | None = None  # Hz; tts only
     native_speed: bool = False  # tts only: the engine changes tempo itself

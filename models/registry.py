@@ -165,6 +165,7 @@ def names_of(kind: EngineKind[ModelT], name: str, config: Any = None) -> ModelIn
         created=config.created,
         aliases=config.aliases,
         config=name,
+        description=config.description,
         fallback=config.fallback if kind is CHAT else None,
         is_loaded=False,
     )

@@ -20,6 +20,9 @@ class Model(BaseModel):
     engine: str
     languages: list[str]
     aliases: list[str]  # other ids that this model answers to
+    description: str | None = Field(
+        default=None, description="What users of the model have to know"
+    )
     fallback: str | None = Field(
         default=None, description="The model that answers while this one is down or overloaded"
     )
@@ -56,6 +59,7 @@ def shown_model(listed: ListedModel, *other_aliases: str) -> Model:
         engine=info.engine,
         languages=list(info.languages),
         aliases=[*info.aliases, *other_aliases],
+        description=info.description,
         fallback=info.fallback,
         status=listed.status,
         problem=listed.problem,

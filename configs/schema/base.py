@@ -16,3 +16,4 @@ class ModelConfig(StrictModel):
     aliases: tuple[str, ...] = ()
     owned_by: str  # the publisher of the weights
     created: int  # Unix seconds of the weights' publication
+    description: str | None = None  # what its users have to know, as lists show it

@@ -50,8 +50,9 @@ def list_models(service: ServiceClient, local: bool, config: Path, dashboard: st
         found = service.ask("GET", "/models")
         for one in found["data"]:
             languages = ", ".join(one["languages"][:5]) + ", …" * (len(one["languages"]) > 5)
-            rows.append((one["id"], one["kind"], one["problem"] or one["status"], languages))
-        service.show_rows(found, "ID, KIND, STATUS, LANGUAGES", rows)
+            about = (one["problem"] or one["status"], languages, ", ".join(one["aliases"]))
+            rows.append((one["id"], one["kind"], *about, one["description"] or ""))
+        service.show_rows(found, "ID, KIND, STATUS, LANGUAGES, ALSO CALLED, NOTE", rows)
         return
     with failures():
         weights = local_weights(config, dashboard)

@@ -52,6 +52,7 @@ class AnswerReader:
         thinking: bool | None = False,
         tools: ToolTextReader | None = None,
         budget: "BudgetedCompletion | None" = None,
+        loops: "LoopDetector | None" = None,
     ) -> None:
         """`thinking`: the prompt has opened the reasoning; None if the engine separates it."""
         self.stopped = False  # a `stop` text was found: the rest is not returned
@@ -59,6 +60,7 @@ class AnswerReader:
         self._tools = tools
         self._stop = _StopReader(stop)
         self._budget = budget
+        self._loops = loops
 
     @classmethod
     def of(
@@ -69,14 +71,16 @@ class AnswerReader:
         *,
         stop: Sequence[str] = (),
         thinking: bool | None,
+        ends_loops: bool = False,
     ) -> "AnswerReader":
         """The reader of a request's answer; `grammar` is what the answer is constrained to."""
         tools = budget = None
+        loops = LoopDetector() if ends_loops and grammar is None else None
         if may_call_tools(request):
             tools = ToolTextReader(json_or_calls=is_json_or_calls(request))
         if grammar is not None:
             budget = BudgetedCompletion(grammar, request.sampling.max_tokens, context_tokens)
-        return cls(stop, thinking=thinking, tools=tools, budget=budget)
+        return cls(stop, thinking=thinking, tools=tools, budget=budget, loops=loops)
 
     @property
     def calls(self) -> int:
@@ -84,9 +88,12 @@ class AnswerReader:
         return self._tools.whole if self._tools is not None else 0
 
     @property
-    def repeats_itself(self) -> bool:
-        """The model wrote the same tool call twice: small models then repeat it endlessly."""
-        return self._tools is not None and self._tools.repeated
+    def repeats_itself(self) -> FinishReason | None:
+        """Why the answer has to end: the model wrote the same tool call twice, or the same text
+        over and over, which small models then repeat endlessly."""
+        if self._tools is not None and self._tools.repeated:
+            return "tool_calls"
+        return "length" if self._loops is not None and self._loops.found else None
 
     def feed(self, text: str, usage: TokenUsage | None = None) -> GenerationDelta:
         """The new deltas; `usage` is that of the answer up to the end of `text`."""
@@ -119,7 +126,35 @@ class AnswerReader:
             answer, calls = self._tools.feed(answer)
         text = self._stop.feed(answer)
         self.stopped = self._stop.found
+        if self._loops is not None:
+            self._loops.feed(text)
         return GenerationDelta(text, tool_calls=calls, reasoning=reasoning)
+
+
+class LoopDetector:
+    """Finds degenerate repetition: an answer that only repeats its last 1 to MOST characters."""
+
+    MOST = 300
+    LEAST = 80  # repeated characters
+    TIMES = 4  # the same text
+    EVERY = 16  # new characters between looks
+
+    def __init__(self) -> None:
+        self.found = False
+        self._end = ""  # of the text
+        self._new = 0  # characters since the last look
+
+    def feed(self, text: str) -> None:
+        self._end = (self._end + text)[-(self.TIMES + 1) * self.MOST :]
+        self._new += len(text)
+        if self._new >= self.EVERY and not self.found:
+            self._new = 0
+            self.found = any(self._repeats(period) for period in range(1, self.MOST + 1))
+
+    def _repeats(self, period: int) -> bool:
+        length = max(self.LEAST, (self.TIMES - 1) * period)
+        again = self._end[-length - period : -period]
+        return len(again) == length and self._end.endswith(again)
 
 
 class BudgetedCompletion:

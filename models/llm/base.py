@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from models.base import Engine
@@ -22,8 +22,8 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
-    temperature: float = 0.7
-    top_p: float = 0.8
+    temperature: float | None = None  # None: that of the model's configuration
+    top_p: float | None = None  # the same
     top_k: int = 20
     min_p: float = 0.0
     max_tokens: int | None = None  # None: up to the length of the context
@@ -31,6 +31,14 @@ class SamplingOptions:
     seed: int | None = None
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+
+    def over(self, temperature: float, top_p: float) -> "SamplingOptions":
+        """These options, with the given ones where they are None."""
+        return replace(
+            self,
+            temperature=temperature if self.temperature is None else self.temperature,
+            top_p=top_p if self.top_p is None else self.top_p,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,7 @@ class LlamaCppEngine(ChatEngine):
             max_concurrency=config.parallel,
             pausable=not config.gpu_layers,
         )
+        self._config = config
         self._server = start_server(config, path)
         self._threads = ThreadPoolExecutor(config.parallel, thread_name_prefix="llama")
         self._slots = Slots(config.parallel)
@@ -91,12 +92,17 @@ class LlamaCppEngine(ChatEngine):
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         if request.tools and not self.capabilities.tools:
             raise UnsupportedFeature("this model does not support tools")
+        config = self._config
+        sampling = request.sampling.over(config.temperature, config.top_p)
+        request = replace(request, sampling=sampling)
         grammar = None
         if request.tools or request.response_format:
             grammar = cached_grammar(request)
             if grammar is None:
                 grammar = await self._grammars.run(request.owner, partial(_compile, request))
-        reader = AnswerReader.of(request, grammar, self.capabilities.context_tokens, thinking=None)
+        reader = AnswerReader.of(
+            request, grammar, config.context_tokens, thinking=None, ends_loops=config.ends_loops
+        )
         finish: FinishReason | None = None
         async with aclosing(self._chunks(request, _to_body(request, grammar))) as lists:
             async for chunks in lists:
@@ -110,9 +116,9 @@ class LlamaCppEngine(ChatEngine):
                     return
                 if delta.has_content:
                     yield replace(delta, finish_reason=None)
-                if reader.repeats_itself and delta.usage is not None:
+                if (repeats := reader.repeats_itself) and delta.usage is not None:
                     await lists.aclose()
-                    yield GenerationDelta(finish_reason="tool_calls", usage=delta.usage)
+                    yield GenerationDelta(finish_reason=repeats, usage=delta.usage)
                     return
         raise EngineLost("llama.cpp ended without a finish reason")
 

@@ -82,11 +82,11 @@ class ResponseObject(BaseModel):
     parallel_tool_calls: bool
     previous_response_id: str | None
     reasoning: dict[str, str | None]
-    temperature: float
+    temperature: float | None  # None: the model's own
     text: dict[str, dict[str, Any]]
     tool_choice: str | dict[str, str]
     tools: list[dict[str, Any]]
-    top_p: float
+    top_p: float | None
     truncation: Literal["auto", "disabled"]
 
 

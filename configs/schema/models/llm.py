@@ -15,7 +15,16 @@ class LanguageModelConfig(ModelConfig):
     fallback: str | None = None
 
 
-class LlamaCppConfig(LanguageModelConfig):
+class LocalChatConfig(LanguageModelConfig):
+    """What models of this machine have in common."""
+
+    # Of requests that give none.
+    temperature: float = Field(default=0.7, ge=0, le=2)
+    top_p: float = Field(default=0.8, gt=0, le=1)
+    ends_loops: bool = False  # an answer that repeats itself ends; small models would never end it
+
+
+class LlamaCppConfig(LocalChatConfig):
     """A GGUF model on llama.cpp, inside the replica's process."""
 
     engine: Literal["llama_cpp"]
@@ -46,7 +55,7 @@ class LlamaCppConfig(LanguageModelConfig):
         return self
 
 
-class TransformersChatConfig(LanguageModelConfig):
+class TransformersChatConfig(LocalChatConfig):
     """A model on the transformers library, with its continuous batching. GPU profile."""
 
     engine: Literal["transformers"]

@@ -128,6 +128,8 @@ class TransformersEngine(ChatEngine):
             tools=config.tools != "none",
             max_concurrency=config.parallel,
         )
+        self._defaults = config.temperature, config.top_p
+        self._ends_loops = config.ends_loops
         self._writer = PromptWriter(folder, config)
         self._batch = StreamBatch(folder, config, self._writer.tokenizer)
         self._constraints = ConstrainedAnswers(
@@ -158,7 +160,7 @@ class TransformersEngine(ChatEngine):
             raise ContextLengthExceeded(
                 f"the messages take {read} tokens; the context holds {context_tokens}"
             )
-        sampling = request.sampling
+        sampling = request.sampling.over(*self._defaults)
         most = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
         seed = secrets.randbelow(_SEEDS) if sampling.seed is None else sampling.seed % _SEEDS
         stop = () if is_constrained_throughout(request) else sampling.stop
@@ -168,6 +170,7 @@ class TransformersEngine(ChatEngine):
             context_tokens,
             stop=stop,
             thinking=prompt.thinking,
+            ends_loops=self._ends_loops,
         )
         text = TokenText(self._writer.decode)
         made = 0
@@ -183,7 +186,7 @@ class TransformersEngine(ChatEngine):
                 made += len(step.tokens)
                 usage = TokenUsage(read, made)
                 enough = bool(reader.calls) and not request.parallel_tool_calls
-                if step.ended or reader.stopped or enough:
+                if step.ended or reader.stopped or enough or reader.repeats_itself:
                     break
                 if piece.has_content:
                     yield replace(piece, usage=usage)

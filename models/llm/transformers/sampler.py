@@ -132,12 +132,12 @@ class BatchSampler(ContinuousBatchingLogitsProcessor):  # type: ignore[misc]  # 
         if self._samplers[row] is not sampler:
             self._set(row, sampler.sampling)
             self._samplers[row] = sampler
-        if sampler.sampling.temperature > 0:
+        if sampler.sampling.temperature:
             noise = self._noise[row].exponential_(generator=sampler.random(self._noise.device))
             noise.clamp_(min=SMALLEST_NOISE)
 
     def _set(self, row: int, sampling: SamplingOptions) -> None:
-        greedy = sampling.temperature <= 0
+        greedy = not sampling.temperature
         every = self._noise.shape[1]
         self._settings[row] = torch.tensor(
             [

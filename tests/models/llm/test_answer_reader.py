@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.llm.answer_reader import AnswerReader, BudgetedCompletion, TokenText
+from models.llm.answer_reader import AnswerReader, BudgetedCompletion, LoopDetector, TokenText
 from models.llm.base import TokenUsage
 from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK, ToolTextReader, partial_suffix
 from tests.models.llm.structured_output.test_json_schema import CLOCK, calling
@@ -94,3 +94,30 @@ def test_partial_suffix_finds_the_start_of_a_marker_at_the_end_of_a_text() -> No
     assert partial_suffix("abc<to", (MARK,)) == 3
     assert partial_suffix("abc", (MARK,)) == 0
     assert partial_suffix("", ()) == 0
+
+
+LINE = "A sea of endless blue, where stars hold their last breath. "
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (LINE * 6, True),
+        ("It begins well. " + LINE * 6, True),
+        ("👍🏰" * 60, True),
+        ("1. Milk\n2. Bread\n3. Eggs\n4. Cheese\n5. Apples\n6. Pears\n7. Tea\n8. Salt\n", False),
+        ("| a | b |\n|---|---|\n" + "".join(f"| {n} | {n * n} |\n" for n in range(40)), False),
+        (LINE * 2 + "And then the day came. " + LINE * 2, False),
+        (
+            "Ha ha ha ha ha ha! "
+            + "".join(f"{n} bottles of beer on the wall. " for n in range(40)),
+            False,
+        ),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 7, 5000])
+def test_text_that_only_repeats_itself_is_found(text: str, found: bool, size: int) -> None:
+    detector = LoopDetector()
+    for start in range(0, len(text), size):
+        detector.feed(text[start : start + size])
+    assert detector.found is found

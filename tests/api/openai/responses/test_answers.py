@@ -56,7 +56,7 @@ async def test_a_text_is_answered_with_its_usage_and_the_options_that_apply(
         "text": {"format": {"type": "text"}},
         "tool_choice": "auto",
         "tools": [],
-        "top_p": 0.8,
+        "top_p": None,  # the model's own
         "truncation": "disabled",
     }
 
