@@ -164,6 +164,7 @@ class Model(TypedDict):
     engine: str
     languages: list[str]
     aliases: list[str]
+    description: NotRequired[str | None]
     fallback: NotRequired[str | None]
     status: Literal["ready", "asleep", "unavailable"]
     problem: NotRequired[str | None]

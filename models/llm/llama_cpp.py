@@ -50,6 +50,7 @@ from models.weights.store import WeightStore
 # millisecond and a token has hundreds of barriers, so when other work takes a core, generation
 # can slow to a token in seconds. Fewer spins cost up to a tenth on an idle machine.
 BARRIER_SPINS = "2000"
+ALL_TOKENS = 2**31 - 1  # of an answer: penalties look at so many at most
 STOPPING_S = 1.0  # at most for which a request waits for its cache
 _SEEDS = 2**32 - 1  # llama.cpp reads the largest 32-bit number as a random seed
 
@@ -241,7 +242,7 @@ def _to_body(request: GenerationRequest, grammar: Grammar | None) -> dict[str, A
         "seed": -1 if sampling.seed is None else sampling.seed % _SEEDS,
         "presence_penalty": sampling.presence_penalty,
         "frequency_penalty": sampling.frequency_penalty,
-        "repeat_last_n": -1 if penalised else 0,
+        "repeat_last_n": ALL_TOKENS if penalised else 0,
         "chat_template_kwargs": {
             **request.template_kwargs,
             "enable_thinking": request.enable_thinking and not constrained,

@@ -59,6 +59,12 @@ async def test_an_answer_cut_by_max_tokens_finishes_with_length(engine: ChatEngi
     assert deltas[-1].usage is not None and deltas[-1].usage.completion_tokens == 3
 
 
+async def test_penalties_of_repetition_are_taken(engine: ChatEngine) -> None:
+    for penalties in ({"presence_penalty": 1.0}, {"frequency_penalty": -0.5}):
+        deltas = await collect(engine, ask("one two three", max_tokens=4, **penalties))
+        assert deltas[-1].finish_reason in ("stop", "length")
+
+
 async def test_a_paused_answer_goes_on_after_its_text(engine: ChatEngine) -> None:
     if not engine.capabilities.pausable:
         pytest.skip("its answers cannot be paused")
