@@ -50,7 +50,7 @@ class Run:
         self._texts: list[str] = []
         self.found: dict[str, Any] = {}
 
-    async def all(self, tiny: bool) -> None:
+    async def all(self, tiny: bool, wanted: str = "") -> None:
         rounds: dict[str, Callable[[], Awaitable[Any]]] = {
             "fast voice": lambda: self.fast(tiny),
             "chat": lambda: self.rows(self._load.chat, (1, 2) if tiny else chat.STREAMS),
@@ -62,6 +62,8 @@ class Run:
             "real weights": self.real,
         }
         for name, part in rounds.items():
+            if wanted and name not in ("fast voice", *wanted.split(",")):
+                continue
             began = time.perf_counter()
             try:
                 self.found[name] = await part()
@@ -162,6 +164,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tiny", action="store_true", help="shapes that a CPU can run")
     parser.add_argument("--result", type=Path, help="writes the figures there, as JSON")
+    parser.add_argument("--parts", default="", help="only these, such as chat,swap")
     options = parser.parse_args()
     if not options.tiny and not torch.cuda.is_available():
         parser.error("no GPU found; --tiny checks the program on a CPU")
@@ -189,7 +192,8 @@ async def measure(service: Service, again: Path, options: argparse.Namespace) ->
     async with httpx.AsyncClient(
         base_url=service.url, headers=headers, timeout=120, limits=limits
     ) as client:
-        await Run(Load(client), service, again, options.result).all(options.tiny)
+        run = Run(Load(client), service, again, options.result)
+        await run.all(options.tiny, options.parts)
 
 
 if __name__ == "__main__":
