@@ -133,11 +133,11 @@ def route_to_replicas_that_swap() -> None:
     """
     from ray.serve._private import deployment_state
 
-    changed: Any = deployment_state.DeploymentState
-    states = deployment_state.ReplicaState
+    ray: Any = deployment_state
+    changed = ray.DeploymentState
     if not {"_BROADCAST_STATES", "get_running_replica_infos"} <= vars(changed).keys():
         raise Incompatible("ray: DeploymentState tells routers of its replicas in another way")
-    routed = changed._BROADCAST_STATES = changed._BROADCAST_STATES | {states.UPDATING}
+    routed = changed._BROADCAST_STATES = changed._BROADCAST_STATES | {ray.ReplicaState.UPDATING}
 
     def infos(self: Any) -> list[Any]:
         nodes = self._cluster_node_info_cache
