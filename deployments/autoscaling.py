@@ -7,10 +7,15 @@ requests. The number of ongoing requests, by which Serve scales otherwise, count
 as much as a word.
 """
 
+import sys
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from deployments.compat import route_to_replicas_that_swap
 from telemetry import metrics
+
+if "ray.serve._private.deployment_state" in sys.modules:  # in Serve's controller
+    route_to_replicas_that_swap()
 
 LOAD = "load"
 SLACK = 0.5  # above the number of replicas: else one that is just busy would get a second one

@@ -124,6 +124,28 @@ def availability(handle: "DeploymentHandle[Any]") -> Availability:
         return "asleep" if may_sleep and router._deployment_available else "lost"
 
 
+def route_to_replicas_that_swap() -> None:
+    """Lets Serve's controller, in whose process it is called, route to a replica while its
+    `reconfigure` runs, which serves with its old model meanwhile.
+
+    Ray takes it from the routers for that time: chats with the only replica of a model were 503 for
+    the 17 s that the next one took to load on an H100. Raises Incompatible.
+    """
+    from ray.serve._private import deployment_state
+
+    ray: Any = deployment_state
+    changed = ray.DeploymentState
+    if not {"_BROADCAST_STATES", "get_running_replica_infos"} <= vars(changed).keys():
+        raise Incompatible("ray: DeploymentState tells routers of its replicas in another way")
+    routed = changed._BROADCAST_STATES = changed._BROADCAST_STATES | {ray.ReplicaState.UPDATING}
+
+    def infos(self: Any) -> list[Any]:
+        nodes = self._cluster_node_info_cache
+        return [one.get_running_replica_info(nodes) for one in self._replicas.get(list(routed))]
+
+    changed.get_running_replica_infos = infos
+
+
 def report_waiting_calls(handle: "DeploymentHandle[Any]") -> None:
     """Tells Serve at once of the calls that wait for a replica of an autoscaled deployment.
 

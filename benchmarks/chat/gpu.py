@@ -31,6 +31,7 @@ from tests.models.llm.transformers.tiny_chat import tiny_chat_config, write_toke
 from tests.models.weights.one_folder import OneFolder
 
 STREAMS = (1, 8, 64)
+BYTES_AND_MARKS = 259  # tokens of every tokenizer of the tests
 LIBRARIES = ("torch", "transformers", "accelerate", "bitsandbytes")
 
 
@@ -80,13 +81,19 @@ TINY = Shape(
 )
 
 
+def made_up_words(count: int) -> list[str]:
+    """As many different tokens, each a space and four letters, in no order."""
+    spots = ((number * 7919) % 26**4 for number in range(count))
+    return ["Ġ" + "".join(chr(97 + spot // 26**at % 26) for at in range(4)) for spot in spots]
+
+
 def write_model(folder: Path, shape: Shape, device: str) -> None:
-    """Writes random weights of the shape, in the hub's layout."""
-    write_tokenizer(folder)
+    """Writes random weights of the shape, in the hub's layout; almost every token is a word."""
     torch.manual_seed(0)
     config = SmolLM3Config(
         bos_token_id=0, eos_token_id=1, pad_token_id=2, use_sliding_window=False, **shape.network
     )
+    write_tokenizer(folder, made_up_words(config.vocab_size - BYTES_AND_MARKS))
     with torch.device(device):
         network = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     network.save_pretrained(folder)

@@ -21,15 +21,19 @@ import numpy as np
 import torch
 from transformers import WhisperConfig, WhisperFeatureExtractor, WhisperForConditionalGeneration
 
+from benchmarks.chat.gpu import made_up_words
 from benchmarks.hardware import hardware, versions
 from configs.load import load_yaml
 from configs.schema.models.stt import TransformersWhisperConfig
 from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, TranscriptionRequest
 from models.stt.whisper_transformers.engine import TransformersWhisperEngine
-from tests.models.stt.whisper_transformers.tiny_whisper import make_tiny_whisper
+from tests.models.stt.whisper_transformers.tiny_whisper import MARKS, make_tiny_whisper
 from tests.models.weights.one_folder import OneFolder
 
 WINDOW_S, TOKENS = 30, 100
+PROMPT = 4  # tokens before a text: start, language, task, no times
+BYTES_AND_MARKS = 256 + len(MARKS)
+SHARPNESS = 6.0  # of the attention of `speak_steadily`
 BATCHES = (1, 4, 16)
 OPTIONS = DecodingOptions(log_prob_threshold=-99.0)  # random texts are improbable
 TURBO: dict[str, Any] = {"d_model": 1280, "encoder_layers": 32, "encoder_attention_heads": 20}
@@ -37,14 +41,43 @@ TURBO |= {"encoder_ffn_dim": 5120, "decoder_layers": 4, "decoder_attention_heads
 TURBO |= {"decoder_ffn_dim": 5120, "vocab_size": 51866, "init_std": 0.02}
 
 
-def write_model(folder: Path, device: str) -> None:
-    """Writes random weights of the shape of large-v3-turbo beside the tokenizer of the tests."""
-    tiny = make_tiny_whisper(folder).config.to_dict()
+def write_model(folder: Path, device: str, shape: dict[str, Any] = TURBO) -> None:
+    """Writes random weights of the shape, of large-v3-turbo, beside the tokenizer of the tests."""
+    words = made_up_words(shape["vocab_size"] - BYTES_AND_MARKS)
+    tiny = make_tiny_whisper(folder, words).config.to_dict()
     with torch.device(device):
-        network = WhisperForConditionalGeneration(WhisperConfig(**(tiny | TURBO))).half()
-    heads = [[layer, head] for layer in (2, 3) for head in range(3)]  # turbo has six
+        network = WhisperForConditionalGeneration(WhisperConfig(**(tiny | shape)))
+    last = shape["decoder_layers"] - 1
+    heads = [[layer, head] for layer in (last - 1, last) for head in range(3)]  # turbo has six
     network.generation_config.alignment_heads = heads
-    network.save_pretrained(folder)
+    speak_steadily(network)
+    network.half().save_pretrained(folder)
+
+
+def speak_steadily(network: Any) -> None:
+    """Changes random weights so that a window has TOKENS words of one token at steady times, then
+    ends, whatever is heard: only such a text is served like one of speech. Others are decoded again
+    as hallucinations, or for speech that no word covers. All kernels run as before.
+    """
+    model = network.model
+    layers = [*model.encoder.layers, *model.decoder.layers]
+    # Blocks add nothing, so that states are those of positions,
+    for part in [*(layer.fc2 for layer in layers), *(layer.self_attn.out_proj for layer in layers)]:
+        torch.nn.init.zeros_(part.weight)
+        torch.nn.init.zeros_(part.bias)
+    places = model.encoder.embed_positions.weight.detach()  # [1500, width]
+    spoken = torch.linspace(0, len(places) - 1, TOKENS + 1, device=places.device).long()
+    rows = spoken[(torch.arange(network.config.max_target_positions) - PROMPT + 1).clip(0, TOKENS)]
+    with torch.no_grad():
+        model.decoder.embed_positions.weight.copy_(places[rows])
+        # ... each of which is likely to be followed by a word of its own, the last by the end,
+        said = torch.tensor([*range(256, 256 + TOKENS), network.config.eos_token_id])
+        model.decoder.embed_tokens.weight[said] = 0.1 * places[spoken]
+        for layer in model.decoder.layers:  # and attends to the same place in the audio.
+            torch.nn.init.zeros_(layer.encoder_attn.out_proj.weight)
+            torch.nn.init.zeros_(layer.encoder_attn.out_proj.bias)
+            torch.nn.init.zeros_(layer.encoder_attn.q_proj.bias)
+            layer.encoder_attn.k_proj.weight.copy_(SHARPNESS * layer.encoder_attn.q_proj.weight)
 
 
 def best_s(work: Callable[[], object], rounds: int) -> float:

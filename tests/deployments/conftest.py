@@ -37,7 +37,11 @@ def model(name: str, config: str, **options: Any) -> dict[str, Any]:
     }
 
 
-FIXED_SCALE = {"min_replicas": 1, "max_replicas": 1, "target_ongoing_requests": 1}
+FIXED_SCALE = {
+    "min_replicas": 1,
+    "max_replicas": 1,
+    "policy": {"policy_function": "deployments.autoscaling:by_load"},
+}
 
 MODELS_APP: dict[str, Any] = {
     "name": "models",

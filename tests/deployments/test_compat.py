@@ -10,7 +10,7 @@ import ray
 import uvicorn
 from ray import serve
 from ray._private import parameter
-from ray.serve._private import replica
+from ray.serve._private import deployment_state, replica
 
 from deployments import compat
 from tests.servers import free_port
@@ -80,6 +80,9 @@ def test_a_missing_private_interface_is_incompatible(monkeypatch: pytest.MonkeyP
     with pytest.raises(compat.Incompatible, match="dashboard_agent_listen_port"):
         with compat.node_options():
             pass
+    monkeypatch.setattr(deployment_state, "DeploymentState", type("State", (), {}))
+    with pytest.raises(compat.Incompatible, match="DeploymentState"):
+        compat.route_to_replicas_that_swap()
     server = uvicorn.Server(uvicorn.Config(lambda: None))
     del server.server_state.default_headers
     server.config.encoded_headers = []

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncGenerator
 
 from pydantic import Field
@@ -27,6 +28,7 @@ class EchoConfig(LanguageModelConfig):
     engine: str
     context_tokens: int = Field(default=2048, ge=1)
     pause_s: float = Field(default=0.0, ge=0)  # before each word
+    load_s: float = Field(default=0.0, ge=0)
 
 
 class EchoEngine(ChatEngine):
@@ -46,6 +48,7 @@ class EchoEngine(ChatEngine):
             pausable=True,
         )
         self._pause_s = config.pause_s
+        time.sleep(config.load_s)
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         context_tokens = self.capabilities.context_tokens

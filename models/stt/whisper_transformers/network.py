@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import torchaudio
 from faster_whisper.tokenizer import _LANGUAGE_CODES
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from transformers import (
     GenerationConfig,
@@ -23,7 +24,7 @@ from transformers import (
     WhisperTimeStampLogitsProcessor,
 )
 from transformers.modeling_outputs import BaseModelOutput
-from transformers.models.whisper.generation_whisper import _dynamic_time_warping, _median_filter
+from transformers.models.whisper.generation_whisper import _median_filter
 
 from models.audio import Pcm
 from models.errors import EngineError, EngineLost
@@ -115,8 +116,43 @@ def align(scores: Tensor, filter_width: int) -> list[tuple[int, int]]:
     weights = scores.softmax(dim=-1)
     deviation, mean = torch.std_mean(weights, dim=-2, keepdim=True, unbiased=False)
     smooth = _median_filter((weights - mean) / deviation.clamp(min=1e-12), filter_width)
-    tokens, states = _dynamic_time_warping(-smooth.mean(dim=0).double().cpu().numpy())
-    return list(zip(tokens.tolist(), states.tolist(), strict=True))
+    return likeliest_path(-smooth.mean(dim=0).double().cpu().numpy())
+
+
+def likeliest_path(costs: NDArray[np.float64]) -> list[tuple[int, int]]:
+    """Pairs (row, column) of the cheapest way through `costs` by steps to the next row, column or
+    both: dynamic time warping, by whole diagonals, whose cells do not depend on each other.
+
+    The library's, which this equals, goes from cell to cell. Measured: 0.13 s for 100 tokens in
+    30 s, and this 0.02 s.
+    """
+    rows, columns = costs.shape
+    width = columns + 1
+    total = np.full((rows + 1) * width, np.inf, np.float32)
+    total[0] = 0.0
+    steps = np.full((rows + 1) * width, LEFT, np.int8)
+    steps[::width] = UP
+    given = np.ascontiguousarray(costs).ravel()
+    for diagonal in range(2, rows + columns + 1):
+        first, count = max(1, diagonal - columns), min(rows, diagonal - 1)
+        count -= first - 1
+        begin = first * width + diagonal - first
+
+        def cells(back: int, begin: int = begin, count: int = count) -> slice:
+            return slice(begin - back, begin - back + (count - 1) * columns + 1, columns)
+
+        both, up, left = total[cells(width + 1)], total[cells(width)], total[cells(1)]
+        is_both, is_up = (both < up) & (both < left), (up < both) & (up < left)
+        start, apart = (first - 1) * columns + diagonal - first - 1, max(1, columns - 1)
+        own = given[start : start + (count - 1) * apart + 1 : apart]
+        total[cells(0)] = own + np.where(is_both, both, np.where(is_up, up, left))
+        steps[cells(0)] = np.where(is_both, BOTH, np.where(is_up, UP, LEFT))
+    way, row, column = [], rows, columns
+    while row or column:
+        way.append((row - 1, column - 1))
+        step = steps[row * width + column]
+        row, column = row - (step != LEFT), column - (step != UP)
+    return way[::-1]
 
 
 def _by_head(module: Any, values: Tensor) -> Tensor:
@@ -124,6 +160,7 @@ def _by_head(module: Any, values: Tensor) -> Tensor:
     return values.view(len(values), module.num_heads, module.head_dim).transpose(0, 1)
 
 
+BOTH, UP, LEFT = 0, 1, 2  # where the cheapest way to a cell comes from
 SOT, NO_TIMESTAMPS, END = "<|startoftranscript|>", "<|notimestamps|>", "<|endoftext|>"
 NO_SPEECH = ("<|nospeech|>", "<|nocaptions|>")  # the names since large-v3, and before
 
@@ -155,6 +192,10 @@ class TorchWhisper:
         except (OSError, ValueError, RuntimeError) as error:
             raise EngineError(f"the model in {folder.name} cannot be loaded: {error}") from error
         self.device: str = self._network.device.type
+        # cuDNN's attention prepares each length that it has not seen, and each token makes one.
+        # Measured on an H100 with Whisper base: the first four windows take 1.5 s without it, 8.0 s
+        # with it, and a longer text than before 1.0 s and 3.7 s.
+        torch.backends.cuda.enable_cudnn_sdp(False)
         self._features = LogMel(self._network.config.num_mel_bins, self._network.device)
         marks = tokenizer.get_vocab()
         self._sot, self._end = marks[SOT], marks[END]

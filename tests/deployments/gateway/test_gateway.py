@@ -4,6 +4,7 @@ import asyncio
 import base64
 import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -12,7 +13,7 @@ import pytest_asyncio
 from db.migrate import upgrade
 from deployments import cluster
 from tests.deployments.conftest import TestCluster, gateway_app, logs_folder, until_ready
-from tests.engines import TONE, TONE_LOW
+from tests.engines import ECHO, TONE, TONE_LOW
 from tests.patience import PATIENCE_S
 from tests.plans import raise_plans
 from tests.servers import free_port
@@ -121,6 +122,31 @@ async def test_no_speech_request_fails_during_a_model_swap(
     finally:
         stop.set()
     assert min(await asyncio.gather(*running)) > 5
+
+
+async def test_no_chat_fails_while_the_next_model_loads_for_seconds(
+    client: httpx.AsyncClient, gateway: TestCluster, tmp_path: Path
+) -> None:
+    slow = tmp_path / "next.yaml"
+    slow.write_text(Path(ECHO).read_text().replace("svc/echo", "svc/next") + "load_s: 4\n")
+    options = gateway.options("Chat")
+    before, body = options["user_config"], {"messages": [{"role": "user", "content": "one"}]}
+    try:
+        options["user_config"] = {"model": str(slow)}
+        swap = asyncio.create_task(asyncio.to_thread(gateway.deploy))
+        listed, waits = "", []
+        while listed != "svc/next":
+            began = time.monotonic()
+            answer = await client.post("/v1/chat/completions", json={**body, "stream": False})
+            waits.append(time.monotonic() - began)
+            assert answer.status_code == 200, answer.text
+            models = (await client.get("/models")).json()["data"]
+            listed = next(model["id"] for model in models if model["kind"] == "chat")
+        await swap
+    finally:
+        options["user_config"] = before
+        await asyncio.to_thread(gateway.deploy)
+    assert max(waits) < 3, "no chat waits for the load"
 
 
 async def until_listed(client: httpx.AsyncClient, model_id: str) -> None:

@@ -98,7 +98,6 @@ async def test_waiting_audio_and_tokens_add_a_replica_that_goes_afterwards(
     options["autoscaling_config"] = {
         **FIXED_SCALE,
         "max_replicas": 2,
-        "policy": {"policy_function": "deployments.autoscaling:by_load"},
         "upscale_delay_s": 1,
         "downscale_delay_s": 2,
         "look_back_period_s": 1,
@@ -132,7 +131,6 @@ async def test_a_model_scales_to_zero_and_every_request_that_wakes_it_is_answere
         **FIXED_SCALE,
         "min_replicas": 0,
         "initial_replicas": 1,
-        "policy": {"policy_function": "deployments.autoscaling:by_load"},
         "downscale_to_zero_delay_s": 2,
         "look_back_period_s": 1,
         "metrics_interval_s": 0.5,

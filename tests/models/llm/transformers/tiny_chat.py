@@ -1,5 +1,6 @@
 """A language model with random weights and a tokenizer of bytes, small enough for a CPU."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,9 @@ TEMPLATE = """\
 CONTEXT = 1536
 
 
-def write_tokenizer(folder: Path) -> int:
-    """Writes the files of the tokenizer; returns how many tokens it knows."""
-    symbols = [BEGIN, END, PAD, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+def write_tokenizer(folder: Path, words: Sequence[str] = ()) -> int:
+    """Writes the files of the tokenizer; returns how many tokens it knows, `words` among them."""
+    symbols = [BEGIN, END, PAD, *sorted(pre_tokenizers.ByteLevel.alphabet()), *words]
     tokenizer = Tokenizer(models.BPE({symbol: at for at, symbol in enumerate(symbols)}, []))
     tokenizer.add_special_tokens([BEGIN, END, PAD])
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

@@ -27,7 +27,7 @@ pytest.importorskip("torchaudio", reason=LIBRARIES, exc_type=ImportError)
 
 from models.stt.whisper.engine import DecodingJob, WhisperEngine  # noqa: E402
 from models.stt.whisper_transformers.engine import TransformersWhisperEngine  # noqa: E402
-from models.stt.whisper_transformers.network import LogMel  # noqa: E402 they import the libraries
+from models.stt.whisper_transformers.network import LogMel, likeliest_path  # noqa: E402 they import the libraries
 from tests.models.stt.whisper_transformers.published_whisper import convert  # noqa: E402
 from tests.models.stt.whisper_transformers.tiny_whisper import LANGUAGES, make_tiny_whisper  # noqa: E402
 
@@ -57,6 +57,15 @@ def engine(folder: Path) -> Iterator[TransformersWhisperEngine]:
     made = TransformersWhisperEngine(config(**NO_RETRIES), OneFolder(folder))
     yield made
     made.close()
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 9), (9, 1), (2, 2), (7, 5), (20, 300)])
+def test_words_are_placed_as_by_the_library(shape: tuple[int, int]) -> None:
+    library = transformers.models.whisper.generation_whisper._dynamic_time_warping
+    random = np.random.default_rng(0)
+    for costs in (random.standard_normal(shape), random.integers(0, 3, shape).astype(float)):
+        path = zip(*(places.tolist() for places in library(costs)), strict=True)
+        assert likeliest_path(costs) == list(path)
 
 
 @pytest.mark.parametrize("mels", [80, 128])

@@ -1,5 +1,6 @@
 """Whisper with random weights and a tokenizer of bytes, small enough for a CPU."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,9 @@ MARKS = (
 )
 
 
-def make_tiny_whisper(folder: Path) -> Any:
-    """Writes the files of a model repository; returns the model."""
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+def make_tiny_whisper(folder: Path, words: Sequence[str] = ()) -> Any:
+    """Writes the files of a model repository; returns the model. `words` are tokens, too."""
+    letters = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *words]
     tokenizer = Tokenizer(models.BPE({letter: at for at, letter in enumerate(letters)}, []))
     tokenizer.add_special_tokens(list(MARKS))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
