@@ -17,6 +17,7 @@ from api.deepgram import turns as deepgram_turns
 from api.deepgram.options import DEEPGRAM_ERRORS
 from api.elevenlabs import account as elevenlabs_account
 from api.elevenlabs import dictionaries as elevenlabs_dictionaries
+from api.elevenlabs import live as elevenlabs_live
 from api.elevenlabs import recordings as elevenlabs_recordings
 from api.elevenlabs import speech as elevenlabs_speech
 from api.elevenlabs import streams as elevenlabs_streams
@@ -134,7 +135,8 @@ def routed_app() -> FastAPI:
         app.router.routes.extend(router.routes)
     pages = (console, guide, reference)
     deepgram = (deepgram_streams, deepgram_turns, deepgram_speech)
-    dialects = (inworld, realtime, twilio, *deepgram, elevenlabs_streams)
+    elevenlabs = (elevenlabs_streams, elevenlabs_live)
+    dialects = (inworld, realtime, twilio, *deepgram, *elevenlabs)
     for module in (tts_socket, *dialects, *pages, health, stt_socket):
         app.router.routes.extend(module.routes)
     app.state.dialects = (DEEPGRAM_ERRORS, ELEVENLABS_ERRORS)

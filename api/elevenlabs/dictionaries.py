@@ -1,9 +1,6 @@
 """Pronunciation dictionaries as ElevenLabs' clients make, list and read them."""
 
-from collections.abc import Sequence
-from datetime import datetime
-from typing import Annotated, Any, Literal, Protocol
-from uuid import UUID
+from typing import Annotated, Any, Literal
 
 from anyio import to_thread
 from fastapi import Path, Query, Request
@@ -11,11 +8,12 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from api.dialects.queries import DialectQuery
-from api.elevenlabs.options import SCHEMES, DictionaryLocator
+from api.elevenlabs.options import ALWAYS, SCHEMES, DictionaryLocator
 from api.http.bodies import OneLine, RequestModel
 from api.http.errors import ApiError
 from api.http.routing import PrincipalDep, SpeechDep, make_router
 from api.http.uploads import BINARY, UploadLimits, form_schema, receive_form, validated
+from api.native.pronunciations import ListedDictionary
 from api.sockets.tts.events import LenientModel
 from pipelines.text.lexicon import Pronunciation, read_pls, write_pls
 from pipelines.tts.dictionaries import MAX_ENTRIES
@@ -23,6 +21,7 @@ from pipelines.tts.dictionaries import MAX_ENTRIES
 router = make_router("ElevenLabs' dialect", scope="tts", schemes=SCHEMES)
 
 PATH = "/v1/pronunciation-dictionaries"
+MAX_FILE_BYTES = 2**20
 Json = dict[str, Any]
 Name = Annotated[OneLine, Field(min_length=1)]
 DictionaryId = Annotated[str, Path(max_length=100)]
@@ -60,23 +59,17 @@ class DictionaryFields(BaseModel):
 
 
 class DictionariesQuery(DialectQuery):
-    cursor: Annotated[str, Field(pattern="^[1-9]?[0-9]{0,5}$", description="A page.")] = ""
+    """Which page of them."""
+
+    cursor: Annotated[str, Field(pattern="^([1-9][0-9]{0,5})?$")] = ""
     page_size: int = Field(default=30, ge=1, le=100)
-
-
-class StoredDictionary(Protocol):
-    id: UUID
-    name: str
-    version: int
-    size: int
-    updated_at: datetime
 
 
 @router.post(f"{PATH}/add-from-rules", summary="Make a pronunciation dictionary of rules")
 async def add_from_rules(body: DictionaryRules, principal: PrincipalDep, speech: SpeechDep) -> Json:
     entries = [one.entry for one in body.rules]
     made = await speech.dictionaries.save(principal.workspace_id, body.name, entries)
-    return _made(made)
+    return _shown(made, "")
 
 
 @router.post(
@@ -85,14 +78,14 @@ async def add_from_rules(body: DictionaryRules, principal: PrincipalDep, speech:
     openapi_extra=form_schema("file", DictionaryFields, BINARY | {"description": "PLS 1.0."}),
 )
 async def add_from_file(request: Request, principal: PrincipalDep, speech: SpeechDep) -> Json:
-    async with receive_form(request, UploadLimits(max_file_bytes=2**20)) as form:
+    async with receive_form(request, UploadLimits(max_file_bytes=MAX_FILE_BYTES)) as form:
         name = validated(DictionaryFields, form.fields).name
         data = await to_thread.run_sync(form.file("file").path.read_bytes)
     try:
         entries = await to_thread.run_sync(read_pls, data.decode())
     except UnicodeDecodeError:
         raise ApiError("validation_error", "file: is not UTF-8", param="file") from None
-    return _made(await speech.dictionaries.save(principal.workspace_id, name, entries))
+    return _shown(await speech.dictionaries.save(principal.workspace_id, name, entries), "")
 
 
 @router.get(PATH, summary="The pronunciation dictionaries")
@@ -102,11 +95,9 @@ async def list_dictionaries(
     page, size = int(query.cursor or 1), query.page_size
     found, total = await speech.dictionaries.page(principal.workspace_id, page, size)
     more = page * size < total
-    return {
-        "pronunciation_dictionaries": [_latest(one) for one in found],
-        "has_more": more,
-        "next_cursor": str(page + 1) if more else None,
-    }
+    listed = [_shown(one) for one in found]
+    following = {"has_more": more, "next_cursor": str(page + 1) if more else None}
+    return {"pronunciation_dictionaries": listed, **following}
 
 
 @router.get(f"{PATH}/{{dictionary_id}}", summary="A pronunciation dictionary, with its rules")
@@ -115,7 +106,7 @@ async def get_dictionary(
 ) -> Json:
     which = DictionaryLocator(pronunciation_dictionary_id=dictionary_id).ref
     row, entries = await speech.dictionaries.read(principal.workspace_id, which)
-    return {**_latest(row), "rules": _rules(entries)}
+    return {**_shown(row), "rules": [rule for one in entries for rule in _rules(one)]}
 
 
 @router.get(
@@ -133,35 +124,22 @@ async def download_dictionary(
     return Response(write_pls(entries), media_type="application/pls+xml")
 
 
-def _made(row: StoredDictionary) -> Json:
-    return {**_named(row), "version_id": str(row.version), "version_rules_num": row.size}
-
-
-def _latest(row: StoredDictionary) -> Json:
-    counts = {"latest_version_id": str(row.version), "latest_version_rules_num": row.size}
-    return {**_named(row), **counts, "archived_time_unix": None}
-
-
-def _named(row: StoredDictionary) -> Json:
+def _shown(row: object, prefix: str = "latest_") -> Json:
+    one = ListedDictionary.model_validate(row)
     return {
-        "id": str(row.id),
-        "name": row.name,
-        "description": None,
-        "created_by": "",
-        "creation_time_unix": round(row.updated_at.timestamp()),
-        "permission_on_resource": "admin",
+        "id": str(one.id),
+        "name": one.name,
+        f"{prefix}version_id": str(one.version),
+        f"{prefix}version_rules_num": one.size,
+        "creation_time_unix": round(one.updated_at.timestamp()),
+        **ALWAYS["dictionary"],
     }
 
 
-def _rules(entries: Sequence[Pronunciation]) -> list[Json]:
-    """An entry with phonemes and an alias is two rules."""
-    rules: list[Json] = []
-    for one in entries:
-        about = {"string_to_replace": one.grapheme, "case_sensitive": one.case_sensitive}
-        about["word_boundaries"] = True
-        if one.phoneme:
-            sounds = {"phoneme": one.phoneme, "alphabet": one.alphabet}
-            rules.append({"type": "phoneme", **about, **sounds})
-        if one.alias:
-            rules.append({"type": "alias", **about, "alias": one.alias})
-    return rules
+def _rules(entry: Pronunciation) -> list[Json]:
+    """Two, of an entry with phonemes and an alias."""
+    about = {"string_to_replace": entry.grapheme, "case_sensitive": entry.case_sensitive}
+    sounds = {"phoneme": entry.phoneme, "alphabet": entry.alphabet}
+    parts = {"phoneme": entry.phoneme and sounds, "alias": entry.alias and {"alias": entry.alias}}
+    known = {kind: fields for kind, fields in parts.items() if fields}
+    return [{"type": kind, **about, "word_boundaries": True, **one} for kind, one in known.items()]

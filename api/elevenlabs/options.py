@@ -17,7 +17,6 @@ from configs.schema.base import StrictModel
 from models.base import VoiceGender
 from pipelines.audio.encode.formats import EncoderFormat, open_encoder
 from pipelines.billing.operation import Operation
-from pipelines.stt.formatting import separator_of
 from pipelines.text.language_names import iso_code
 from pipelines.tts.dictionaries import DictionaryRef
 from pipelines.tts.paid import PaidSynthesis
@@ -37,9 +36,11 @@ class ElevenLabsNames(StrictModel):
     male: str
     female: str
     statuses: dict[str, str]
+    always: dict[str, dict[str, Any]]
 
 
 _NAMES = load_yaml(ElevenLabsNames, str(Path(__file__).with_name("names.yaml")))
+ALWAYS = _NAMES.always
 _GENDERS: dict[str, VoiceGender] = {
     **dict.fromkeys(_NAMES.male.split(), "male"),
     **dict.fromkeys(_NAMES.female.split(), "female"),
@@ -152,11 +153,6 @@ def open_voice(
         is_whole=whole,
         operation=operation,
     )
-
-
-def spacing(voice: AvailableVoice) -> str:
-    """What stands between words of the voice's language."""
-    return separator_of(voice.voice.language)
 
 
 def elevenlabs_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], dict[str, str]]:

@@ -19,6 +19,7 @@ from api.http.errors import ApiError
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import while_connected
 from api.http.uploads import MultipartForm, UploadLimits, form_schema, receive_form, validated
+from api.openai.names import OpenAINames
 from models.stt.base import Word
 from pipelines.audio.decode.stream import as_wav
 from pipelines.stt.file import FileRequest, FileTranscript
@@ -32,6 +33,7 @@ Answer = dict[str, Any]
 LIMITS = UploadLimits(max_fields=200)  # each key term is a field
 LISTS = frozenset({"keyterms"})
 RAW_HZ = 16_000  # of `pcm_s16le_16`
+Granularity = Literal["none", "word", "character"]
 FORMATS = {"srt": "text/srt", "txt": "text/plain"}
 
 
@@ -49,7 +51,7 @@ class ScribeFields(DialectQuery):
     diarize: Switch = False
     use_multi_channel: Switch = False
     multichannel_output_style: Literal["separate", "combined"] = "separate"
-    timestamps_granularity: Literal["none", "word", "character"] = "word"
+    timestamps_granularity: Granularity = "word"
     numbers_format: Literal["digits", "words"] = "words"
     file_format: Literal["pcm_s16le_16", "other"] = "other"
     source_url: str = Field(default="", max_length=2000)
@@ -89,14 +91,19 @@ async def transcribe(
     check = partial(speech.transcription.check_credit, owner, operation)
     async with receive_form(request, LIMITS, check) as form:
         fields = validated(ScribeFields, form.with_lists(LISTS))
-        if not fields.model_id.startswith("scribe"):
-            await speech.openai.check_transcriber(fields.model_id)
+        await check_model(fields.model_id, speech.openai)
         async with _recording(request, form, fields, speech) as path:
             answer = partial(answer_of, fields)
             work = speech.transcription.transcribe(
                 owner, operation, path, fields.to_request(), answer
             )
             return await while_connected(request.receive, work)
+
+
+async def check_model(model_id: str, names: OpenAINames) -> None:
+    """Every name of Scribe stands for the recogniser. Raises ApiError(model_not_found)."""
+    if not model_id.startswith("scribe"):
+        await names.check_transcriber(model_id)
 
 
 @asynccontextmanager
@@ -167,7 +174,7 @@ def _chunk(
         "language_code": transcript.language,
         "language_probability": 1.0 if fields.language_code else round(transcript.confidence, 4),
         "text": text,
-        "words": _words(said, separator, fields.timestamps_granularity),
+        "words": words_of(said, separator, fields.timestamps_granularity),
     }
     if fields.additional_formats:
         files = {"srt": to_srt(transcript.turns, separator), "txt": text}
@@ -184,7 +191,9 @@ def _chunk(
     return answer
 
 
-def _words(said: Sequence[Said], separator: str, granularity: str) -> list[Answer]:
+def words_of(
+    said: Sequence[Said], separator: str, granularity: Granularity = "word"
+) -> list[Answer]:
     """The words, and the spaces between them."""
     shown: list[Answer] = []
     if granularity == "none":
@@ -200,7 +209,7 @@ def _words(said: Sequence[Said], separator: str, granularity: str) -> list[Answe
     return shown
 
 
-def _word(one: Said, granularity: str) -> Answer:
+def _word(one: Said, granularity: Granularity) -> Answer:
     word = one.word
     start, end = round(word.start, 3), round(word.end, 3)
     logprob = round(math.log(max(word.confidence, 1e-6)), 4)

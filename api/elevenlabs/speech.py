@@ -1,10 +1,11 @@
-"""ElevenLabs' `POST /v1/text-to-speech/{voice_id}`: whole or streamed, with the times of letters."""
+"""ElevenLabs' `POST /v1/text-to-speech/{voice_id}`: whole or streamed, with times of letters."""
 
 from base64 import b64encode
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import Path, Query
+from fastapi import Depends, Path, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
@@ -16,7 +17,6 @@ from api.elevenlabs.options import (
     OutputQuery,
     find_voice,
     open_voice,
-    spacing,
 )
 from api.http.errors import to_api_error
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
@@ -30,9 +30,8 @@ from api.http.streaming import (
     json_line,
 )
 from api.native.speech import SpokenText
-from pipelines.billing.operation import Operation
+from pipelines.stt.formatting import separator_of
 from pipelines.temporary_files import TemporaryFile
-from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.session import ContextVoice, EncodedChunk
 from telemetry.tracing import request_id
 
@@ -40,8 +39,11 @@ router = make_router("ElevenLabs' dialect", scope="tts", schemes=SCHEMES)
 
 PATH = "/v1/text-to-speech/{voice_id}"
 VoicePath = Annotated[str, Path(max_length=200, description="A voice of here, or ElevenLabs'.")]
-Format = Annotated[OutputQuery, Query()]
 AUDIO = {"type": "string", "contentMediaType": "application/octet-stream"}
+STREAMED: Any = {
+    "response_class": Response,
+    "responses": {200: {"content": {one: {"schema": AUDIO} for one in MEDIA_TYPES}}},
+}
 
 
 class ElevenLabsText(ElevenLabsVoicing):
@@ -60,24 +62,51 @@ class TimedAudio(BaseModel):
     normalized_alignment: dict[str, Any] | None = Field(description="The same.")
 
 
-@router.post(f"{PATH}/stream", summary="The same")
-@router.post(
-    PATH,
-    summary="Speak a text, for ElevenLabs' clients",
-    response_class=Response,
-    responses={200: {"content": {one: {"schema": AUDIO} for one in MEDIA_TYPES}}},
-)
-async def speak(
-    voice_id: VoicePath,
-    body: ElevenLabsText,
-    principal: PrincipalDep,
-    speech: SpeechDep,
-    operation: OperationDep,
-    query: Format,
-) -> Response:
+@dataclass(frozen=True, slots=True)
+class OpenedSpeech:
+    """A request whose voice was found."""
+
+    voice: ContextVoice
+    text: str
+    media_type: str
+
+    @property
+    def space(self) -> str:
+        """What stands between words of the voice's language."""
+        return separator_of(self.voice.voice.voice.language)
+
+
+@dataclass(frozen=True)
+class OpenSpeech:
+    """A dependency that gives it; `whole` is for an answer that is sent at its end."""
+
+    timings: bool = False
+    whole: bool = False
+
+    async def __call__(
+        self,
+        voice_id: VoicePath,
+        body: ElevenLabsText,
+        principal: PrincipalDep,
+        speech: SpeechDep,
+        operation: OperationDep,
+        query: Annotated[OutputQuery, Query()],
+    ) -> OpenedSpeech:
+        workspace_id, synthesis = principal.workspace_id, speech.synthesis
+        async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=voice_id):
+            directory, language = synthesis.pipeline.directory, body.language_code
+            voice = await find_voice(voice_id, directory, workspace_id, language, body.text)
+        style, name = body.style(timings=self.timings), query.output_format
+        to_speak = synthesis, workspace_id, operation
+        made = open_voice(voice, style, name, *to_speak, whole=self.whole)
+        return OpenedSpeech(made, body.text, query.media_type)
+
+
+@router.post(f"{PATH}/stream", summary="The same", **STREAMED)
+@router.post(PATH, summary="Speak a text, for ElevenLabs' clients", **STREAMED)
+async def speak(opened: Annotated[OpenedSpeech, Depends(OpenSpeech())]) -> Response:
     """The first audio is sent before the second sentence is synthesised."""
-    voice = await _open(voice_id, body, speech.synthesis, principal.workspace_id, operation, query)
-    return await _stream(voice, body.text, AudioWriter(), query.media_type)
+    return await _stream(opened, AudioWriter(), opened.media_type)
 
 
 @router.post(
@@ -86,19 +115,10 @@ async def speak(
     responses=NdjsonStream.documented(TimedAudio, "One JSON object a line"),
 )
 async def stream_with_timestamps(
-    voice_id: VoicePath,
-    body: ElevenLabsText,
-    principal: PrincipalDep,
-    speech: SpeechDep,
-    operation: OperationDep,
-    query: Format,
+    opened: Annotated[OpenedSpeech, Depends(OpenSpeech(timings=True))],
 ) -> Response:
     """The times count from the start of the speech. A failure is the last line, with `detail`."""
-    workspace_id = principal.workspace_id
-    voice = await _open(
-        voice_id, body, speech.synthesis, workspace_id, operation, query, timings=True
-    )
-    return await _stream(voice, body.text, TimedWriter(spacing(voice.voice)))
+    return await _stream(opened, TimedWriter(opened.space))
 
 
 @router.post(
@@ -107,60 +127,30 @@ async def stream_with_timestamps(
     response_model=TimedAudio,
 )
 async def speak_with_timestamps(
-    voice_id: VoicePath,
-    body: ElevenLabsText,
-    principal: PrincipalDep,
-    speech: SpeechDep,
-    operation: OperationDep,
-    query: Format,
+    opened: Annotated[OpenedSpeech, Depends(OpenSpeech(timings=True, whole=True))],
 ) -> Response:
     """The whole text as one file. The work stops if the client disconnects."""
-    workspace_id = principal.workspace_id
-    voice = await _open(
-        voice_id, body, speech.synthesis, workspace_id, operation, query, timings=True, whole=True
-    )
-    file, space = TemporaryFile(), spacing(voice.voice)
-    words = await speak_whole(voice, body.text, file.write)
+    file = TemporaryFile()
+    words = await speak_whole(opened.voice, opened.text, file.write)
     if not file.size:
         raise nothing_spoken()
-    letters = letters_of(words, space)
-    timed = alignment(letters[: -len(space) or None])
+    letters = letters_of(words, opened.space)
+    timed = alignment(letters[: -len(opened.space) or None])
     answer = {"alignment": timed, "normalized_alignment": timed}
-    return _with_headers(Base64Json("audio_base64", file, answer), voice)
-
-
-async def _open(
-    voice_id: str,
-    body: ElevenLabsText,
-    synthesis: PaidSynthesis,
-    workspace_id: int,
-    operation: Operation,
-    query: OutputQuery,
-    *,
-    timings: bool = False,
-    whole: bool = False,
-) -> ContextVoice:
-    async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=voice_id):
-        directory, language = synthesis.pipeline.directory, body.language_code
-        voice = await find_voice(voice_id, directory, workspace_id, language, body.text)
-    style, name = body.style(timings=timings), query.output_format
-    return open_voice(voice, style, name, synthesis, workspace_id, operation, whole=whole)
+    return _with_headers(Base64Json("audio_base64", file, answer), opened.voice)
 
 
 async def _stream(
-    voice: ContextVoice,
-    text: str,
-    writer: FrameWriter[EncodedChunk],
-    media_type: str | None = None,
+    opened: OpenedSpeech, writer: FrameWriter[EncodedChunk], media_type: str | None = None
 ) -> Response:
     """Audio of `media_type`, or lines of JSON."""
-    chunks = voice.speak(text)
+    chunks = opened.voice.speak(opened.text)
     first = await anext(chunks, None)  # an error before the first chunk sets the HTTP status
     if first is None:
         raise nothing_spoken()
     frames = encode_frames(first, chunks, writer)
     answer = StreamedResponse if media_type else NdjsonStream
-    return _with_headers(answer(frames, chunks, media_type), voice)
+    return _with_headers(answer(frames, chunks, media_type), opened.voice)
 
 
 def _with_headers(answer: Response, voice: ContextVoice) -> Response:
@@ -182,7 +172,7 @@ class AudioWriter:
         raise CutShort(to_api_error(error).code) from None
 
 
-class TimedWriter:
+class TimedWriter(AudioWriter):
     """Writes lines of JSON."""
 
     def __init__(self, space: str) -> None:
@@ -193,9 +183,6 @@ class TimedWriter:
         audio = b64encode(chunk.data).decode("ascii")
         line = {"audio_base64": audio, "alignment": timed, "normalized_alignment": timed}
         return json_line(line)
-
-    def finish(self) -> list[bytes]:
-        return []
 
     def fail(self, error: Exception) -> bytes:
         shown = to_api_error(error)

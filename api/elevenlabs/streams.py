@@ -19,7 +19,6 @@ from api.elevenlabs.options import (
     VoiceSettings,
     find_voice,
     open_voice,
-    spacing,
     status_of,
 )
 from api.elevenlabs.speech import PATH
@@ -30,6 +29,7 @@ from api.sockets.kernel.conversation import ClientFault, Conversation, json_text
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.auto_flush import DEFAULT_THRESHOLD, AutoFlush, FlushRules
 from api.sockets.tts.events import LenientModel
+from pipelines.stt.formatting import separator_of
 from pipelines.tts.session import (
     MAX_CONTEXTS,
     ContextFault,
@@ -102,7 +102,8 @@ class InputConversation(Conversation):
 
     async def opened(self) -> None:
         wanted, language = self._socket.path_params["voice_id"], self._query.language_code
-        directory, workspace_id = self._directory, self._socket.principal.workspace_id
+        directory = self._synthesis.pipeline.directory
+        workspace_id = self._socket.principal.workspace_id
         try:
             self._voice = await find_voice(wanted, directory, workspace_id, language)
         except CODED as error:
@@ -128,10 +129,6 @@ class InputConversation(Conversation):
         shown = to_api_error(error)
         self._failure = status_of(shown.code)
         self._socket.end(shown.message, code)
-
-    @property
-    def _directory(self) -> Any:
-        return self._synthesis.pipeline.directory
 
     def _take(self, message: InputMessage, context_id: str) -> None:
         """Raises ClientFault."""
@@ -169,7 +166,8 @@ class InputConversation(Conversation):
         workspace_id, payer = self._socket.principal.workspace_id, self._socket.payer
         style, name = message.style(timings=True), self._query.output_format
         voice = open_voice(self._voice, style, name, self._synthesis, workspace_id, payer)
-        wire = InputWire(context_id, spacing(self._voice), None if self.is_multi else self.fail)
+        space = separator_of(self._voice.voice.language)
+        wire = InputWire(context_id, space, None if self.is_multi else self.fail)
         context = SpeakingContext(context_id, voice, wire, self._socket.send_speech)
         schedule = message.generation_config.chunk_length_schedule
         rules = FlushRules(
