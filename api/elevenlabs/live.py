@@ -50,7 +50,7 @@ class LiveQuery(DialectQuery):
     @property
     def codes(self) -> tuple[str, ...]:
         """Of the languages that may be spoken; any when there are none."""
-        return (self.language_code, *self.secondary_languages) if self.language_code else ()
+        return tuple(filter(None, (self.language_code, *self.secondary_languages)))
 
     def to_options(self) -> SessionOptions:
         silence_s = self.vad_silence_threshold_secs if self.commit_strategy == "vad" else WHOLE_S

@@ -17,7 +17,6 @@ from configs.schema.base import StrictModel
 from models.base import VoiceGender
 from pipelines.audio.encode.formats import EncoderFormat, open_encoder
 from pipelines.billing.operation import Operation
-from pipelines.text.language_names import iso_code
 from pipelines.tts.dictionaries import DictionaryRef
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import language_of
@@ -123,9 +122,12 @@ async def find_voice(
     DatabaseUnavailable."""
     foreign = None
     if (gender := _GENDERS.get(voice_id)) is not None:
-        spoken = iso_code(language.lower().partition("-")[0]) if language else FALLBACK_LANGUAGE
-        if text and not language:
-            spoken = await language_of(text, await directory.voices())
+        if language:
+            spoken = language.lower().partition("-")[0]
+        else:
+            spoken = FALLBACK_LANGUAGE
+            if text:
+                spoken = await language_of(text, await directory.voices())
         foreign = ForeignVoice(voice_id, spoken, gender)
     return await voice_for(voice_id, foreign, directory, workspace_id, "voice_id")
 

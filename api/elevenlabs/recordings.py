@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import groupby
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -177,7 +178,9 @@ def _chunk(
         "words": words_of(said, separator, fields.timestamps_granularity),
     }
     if fields.additional_formats:
-        files = {"srt": to_srt(transcript.turns, separator), "txt": text}
+        grouped = groupby(said, lambda one: one.speaker)
+        turns = [(who, [one.word for one in words]) for who, words in grouped]
+        files = {"srt": to_srt(turns, separator), "txt": text}
         answer["additional_formats"] = [
             {
                 "requested_format": one["format"],

@@ -14,10 +14,11 @@ from elevenlabs import PronunciationDictionaryVersionLocator, VoiceSettings
 from elevenlabs.client import AsyncElevenLabs, ElevenLabs
 from elevenlabs.core import ApiError
 from elevenlabs.pronunciation_dictionaries import (
-    BodyAddAPronunciationDictionaryV1PronunciationDictionariesAddFromRulesPostRulesItem_Alias as Alias,
+    BodyAddAPronunciationDictionaryV1PronunciationDictionariesAddFromRulesPostRulesItem_Alias,
 )
 from elevenlabs.realtime import AudioFormat, CommitStrategy, RealtimeEvents
 
+Alias = BodyAddAPronunciationDictionaryV1PronunciationDictionariesAddFromRulesPostRulesItem_Alias
 SENTENCE = "A sentence for the room."
 RACHEL = "21m00Tcm4TlvDq8ikWAM"
 SAMPLES: dict[str, Any] = {"output_format": "pcm_16000", "model_id": "eleven_flash_v2_5"}
@@ -85,9 +86,12 @@ def dictionary(client: ElevenLabs) -> dict[str, Any]:
 
 def heard(client: ElevenLabs, data: bytes) -> dict[str, Any]:
     whole = client.speech_to_text.convert(
-        model_id="scribe_v1", file=("a.wav", data, "audio/wav"), diarize=True, keyterms=["Antiphon"],
+        model_id="scribe_v1",
+        file=("a.wav", data, "audio/wav"),
+        diarize=True,
+        keyterms=["Antiphon"],
         additional_formats=[{"format": "srt"}],
-    )  # fmt: skip
+    )
     return {
         "text": whole.text,
         "speakers": sorted({one.speaker_id for one in whole.words}),

@@ -115,7 +115,10 @@ async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
             lease = await sockets.admit(principal)
             turn.leave(is_end=True)
     except TimeoutError:
-        await _refuse(websocket, ApiError("unavailable", "the key could not be checked"))
+        waits = first is None and websocket.application_state is WebSocketState.CONNECTED
+        error = "unauthorized", "no message with a key came in time"
+        late = error if waits else ("unavailable", "the key could not be checked")
+        await _refuse(websocket, ApiError(*late))
         return
     except Exception as error:  # every failure before the upgrade is an HTTP answer
         await _refuse(websocket, to_api_error(error))

@@ -209,7 +209,7 @@ class SocketSession:
 
     async def _converse(self, first: str | None) -> None:
         await self._guarded(self._conversation.opened())
-        if first is not None:
+        if first is not None and not self._finishing:
             self.received += 1
             await self._guarded(self._conversation.receive_text(first))
         while True:
