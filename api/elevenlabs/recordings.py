@@ -4,8 +4,8 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from itertools import groupby
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
