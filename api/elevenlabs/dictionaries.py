@@ -110,15 +110,16 @@ async def get_dictionary(
 
 
 @router.get(
-    f"{PATH}/{{dictionary_id}}/{{version_id}}/download",
+    f"{PATH}/{{dictionary_id}}/{{number}}/download",
     summary="A version of a pronunciation dictionary, as PLS",
     response_class=Response,
     responses={200: {"content": {"application/pls+xml": {"schema": {"type": "string"}}}}},
 )
 async def download_dictionary(
-    dictionary_id: DictionaryId, version_id: str, principal: PrincipalDep, speech: SpeechDep
+    dictionary_id: DictionaryId, number: str, principal: PrincipalDep, speech: SpeechDep
 ) -> Response:
-    asked = {"pronunciation_dictionary_id": dictionary_id, "version_id": version_id}
+    """`number` is its `version_id`."""
+    asked = {"pronunciation_dictionary_id": dictionary_id, "version_id": number}
     which = validated(DictionaryLocator, asked).ref
     _, entries = await speech.dictionaries.read(principal.workspace_id, which)
     return Response(write_pls(entries), media_type="application/pls+xml")

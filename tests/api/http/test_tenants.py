@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from api.app import routed_app
+from api.elevenlabs.options import ELEVENLABS_ERRORS, KEY_HEADER
 from api.http.routing import StrictRoute
 from api.services import Services
 from configs.settings import Settings
@@ -29,19 +30,30 @@ Operation = tuple[str, str]  # method and path
 Case = tuple[str, str, str | None]  # and the field of the body that has the id; None: the path has
 
 CHAT = "/v1/chat/completions"
+LOCATORS = "pronunciation_dictionary_locators[]"
 INWORLD = "/tts/v1/voice"
 PLATFORM_IDS = {"model_id", "plan_id", "number"}  # not owned by a workspace
 SIGNED_IDS = {"file_id"}  # the signed address is the credential, see the test below
-# An alias, unknown sockets, and a socket.
+# An alias, unknown sockets, and sockets.
 ROUTES_WITHOUT_DOCUMENT = {
     "/v1/models/{model_id}",
+    "/v1/text-to-speech/{voice_id}/multi-stream-input",
+    "/v1/text-to-speech/{voice_id}/stream-input",
     "/{path}",
     "/guide/{path}",
     "/telephony/twilio/{key}",
 }
 UNKNOWN_IDS: Ids = {
     **dict.fromkeys(
-        ("chat_id", "voice_id", "voiceId", "webhook_id", "delivery_id", "session_id")
+        (
+            f"{LOCATORS}.pronunciation_dictionary_id",
+            "chat_id",
+            "voice_id",
+            "voiceId",
+            "webhook_id",
+            "delivery_id",
+            "session_id",
+        )
         + ("dictionary_id", "pronunciations[].id", "job_id", "share_id", "speaker_id", "voice.id"),
         str(uuid4()),
     ),
@@ -52,6 +64,10 @@ UNKNOWN_IDS: Ids = {
 }
 NAMES = {"voice", "script[].voice"}  # which workspaces may have alike
 SPEECH = ["/tts-synthesize", "/tts-stream", "/tts/explain"]
+ELEVENLABS = [
+    f"/v1/text-to-speech/{{voice_id}}{part}"
+    for part in ("", "/stream", "/with-timestamps", "/stream/with-timestamps")
+]
 FORM = "/jobs/speech"
 FILES = {FORM: {"document": ("a.txt", b"Hi.")}}
 FILES["/jobs/{job_id}/parts/{number}"] = {"audio": ("a.wav", b"part")}
@@ -64,12 +80,14 @@ IN_BODIES: dict[str, list[str]] = {
     "pronunciations[].id": [*SPEECH, "/openai/v1/audio/speech", INWORLD, f"{INWORLD}:stream"],
     "voice.id": ["/openai/v1/audio/speech"],
     "voiceId": [INWORLD, f"{INWORLD}:stream"],
+    f"{LOCATORS}.pronunciation_dictionary_id": ELEVENLABS,
 }
 """Fields of bodies that name an object of a workspace, and their paths; the method is POST."""
 
 ID_FIELD = re.compile("(_ids?|Ids?)$|^(ids?|voices?|workspace)$")
 FREE_FIELDS = {  # what looks like one in a body and is none
-    "plan_id",  # not owned by a workspace
+    *("plan_id", "model_id"),  # not owned by a workspace
+    f"{LOCATORS}.version_id",  # a number
     "workspace",  # in what the operator's payment system signs
     "messages[].tool_call_id",  # the caller's own name, not looked up
     "messages[].tool_calls[].id",
@@ -83,6 +101,7 @@ BODIES: dict[Operation, dict[str, Any]] = {
         for path in IN_BODIES["chat_id"]
     },
     **{("POST", path): {"text": "Hi."} for path in IN_BODIES["voice_id"] + IN_BODIES["voiceId"]},
+    **{("POST", path): {"text": "Hi."} for path in ELEVENLABS},
     **owned.BODIES,
     ("POST", "/openai/v1/audio/speech"): {"model": "tts-1", "input": "Hi."},
     ("PUT", "/pronunciations/{dictionary_id}"): {"name": "n", "entries": []},
@@ -123,7 +142,7 @@ class Credential:
     name: str
     headers: Headers
     scopes: frozenset[str] | None = ALL_SCOPES  # None: it has ended
-    within: str = "/"  # the paths that take it
+    within: str | tuple[str, ...] = "/"  # the paths that take it
 
     def refusal(self, operation: Operation) -> tuple[int, str | None]:
         """The status, and the error if that is not one of the object."""
@@ -210,6 +229,7 @@ async def credentials(
         Credential("token", other_auth),
         Credential("key of every scope", bearer(every)),
         Credential("key as Basic", {"Authorization": f"Basic {every}"}, within="/tts/v1/"),
+        Credential("xi-api-key", {KEY_HEADER: every}, within=ELEVENLABS_ERRORS.paths),
         *[
             Credential(f"key of {scope}", bearer(await key([scope])), frozenset({scope}))
             for scope in SCOPES
@@ -266,6 +286,7 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
         "speaker_id": speaker["id"],
         "share_id": share["id"],
         "pronunciations[].id": dictionary["id"],
+        f"{LOCATORS}.pronunciation_dictionary_id": dictionary["id"],
         "script[].voice": voice["name"],
     }
 
@@ -438,6 +459,7 @@ async def test_list_routes_show_only_data_of_the_callers_workspace(
         "/voice-shares",
         "/default-voices",
         "/tts/v1/voices",
+        *("/v1/voices", "/v2/voices", "/v1/pronunciation-dictionaries"),
     }
 
 
