@@ -62,15 +62,15 @@ UNKNOWN_IDS: Ids = {
     "voice": "Unknown",
     "script[].voice": "Unknown",
 }
-NAMES = {"voice", "script[].voice"}  # which workspaces may have alike
+NAMES = {"voice", "script[].voice", "project_id"}  # alike in two workspaces, or on any page
 SPEECH = ["/tts-synthesize", "/tts-stream", "/tts/explain"]
 ELEVENLABS = [
     f"/v1/text-to-speech/{{voice_id}}{part}"
     for part in ("", "/stream", "/with-timestamps", "/stream/with-timestamps")
 ]
 FORM = "/jobs/speech"
-FILES = {FORM: {"document": ("a.txt", b"Hi.")}}
-FILES["/jobs/{job_id}/parts/{number}"] = {"audio": ("a.wav", b"part")}
+PART = "/jobs/{job_id}/parts/{number}"
+FILES = {FORM: {"document": ("a.txt", b"Hi.")}, PART: {"audio": ("a.wav", b"part")}}
 IN_BODIES: dict[str, list[str]] = {
     **owned.IN_BODIES,
     "chat_id": [CHAT, f"/openai{CHAT}"],
@@ -313,7 +313,7 @@ async def send(
     answer = await client.request(method, path, headers=headers, **sent)
     if "json" not in answer.headers["content-type"] or len(answer.text.splitlines()) > 1:
         return answer.status_code, {}
-    shown = cast(dict[str, Any], answer.json())
+    shown = {**answer.json(), "request_id": None}
     return 404 if shown.get("error") == "voice_not_found" else answer.status_code, shown
 
 
