@@ -88,8 +88,8 @@ class DictionaryLocator(LenientModel):
 
     @property
     def ref(self) -> DictionaryRef:
-        version = self.version_id and int(self.version_id)
-        return DictionaryRef(id=self.pronunciation_dictionary_id, version=version or None)
+        version = int(self.version_id) if self.version_id else None
+        return DictionaryRef(id=self.pronunciation_dictionary_id, version=version)
 
 
 class ElevenLabsVoicing(LenientModel):

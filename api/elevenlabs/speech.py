@@ -15,6 +15,7 @@ from api.elevenlabs.options import (
     SCHEMES,
     ElevenLabsVoicing,
     OutputQuery,
+    elevenlabs_error,
     find_voice,
     open_voice,
 )
@@ -185,8 +186,7 @@ class TimedWriter(AudioWriter):
         return json_line(line)
 
     def fail(self, error: Exception) -> bytes:
-        shown = to_api_error(error)
-        return json_line({"detail": {"status": shown.code, "message": shown.message}})
+        return json_line(elevenlabs_error(to_api_error(error), "")[0])
 
 
 def alignment(letters: Sequence[Letter]) -> dict[str, Any] | None:

@@ -115,10 +115,10 @@ async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
             lease = await sockets.admit(principal)
             turn.leave(is_end=True)
     except TimeoutError:
-        waits = first is None and websocket.application_state is WebSocketState.CONNECTED
-        error = "unauthorized", "no message with a key came in time"
-        late = error if waits else ("unavailable", "the key could not be checked")
-        await _refuse(websocket, ApiError(*late))
+        late = ApiError("unavailable", "the key could not be checked")
+        if first is None and websocket.application_state is WebSocketState.CONNECTED:
+            late = ApiError("unauthorized", "no message with a key came in time")
+        await _refuse(websocket, late)
         return
     except Exception as error:  # every failure before the upgrade is an HTTP answer
         await _refuse(websocket, to_api_error(error))
@@ -184,7 +184,8 @@ async def _first_message(websocket: WebSocket, route: SocketRoute) -> str:
 
 
 async def _refuse(websocket: WebSocket, error: ApiError) -> None:
-    """A real HTTP answer in place of the upgrade; after it a message with the same body."""
+    """A real HTTP answer in place of the upgrade; to a socket that was accepted without a key a
+    message with its body, and close code 1008."""
     turn_of(websocket).leave(is_end=True)
     await services_of(websocket).infrastructure.admission.turns.delay_refusal()
     metrics.socket_refusals.labels(error.code).inc()
@@ -195,12 +196,13 @@ async def _refuse(websocket: WebSocket, error: ApiError) -> None:
     access_log.info(
         "request", extra={"path": websocket.scope["path"], "method": "GET", "status": error.status}
     )
-    with suppress(OSError, WebSocketDisconnect, RuntimeError):  # the client has disconnected
-        if websocket.application_state is WebSocketState.CONNECTED:
+    if websocket.application_state is WebSocketState.CONNECTED:
+        with suppress(OSError, WebSocketDisconnect, RuntimeError):  # the client has disconnected
             await websocket.send_text(bytes(response.body).decode())
             await websocket.close(close_codes.POLICY, error.code)
-            return
-        await websocket.receive()  # the connect message
+        return
+    await websocket.receive()  # the connect message
+    with suppress(OSError):
         await websocket.send_denial_response(response)
 
 
