@@ -282,3 +282,34 @@ async def test_dictionaries_of_the_first_message_are_heard(server: SocketServer)
             await client.send("")
             lengths.append(seconds((await client.rest())[0]))
     assert lengths[1] - lengths[0] == pytest.approx(15 * CHARACTER_S, abs=0.2)
+
+
+async def test_no_first_message_within_the_time_of_a_handshake_ends_the_socket(
+    server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sockets = server.services.infrastructure.sockets
+    monkeypatch.setattr(sockets, "limits", sockets.limits.model_copy(update={"handshake_s": 0.2}))
+    async with speaking(server, key="") as client:
+        (error,), code = await client.rest()
+    assert error["message"] == "no message with a key came in time" and code == 1008
+
+
+async def test_speech_that_fails_ends_a_stream_and_only_a_context_of_several(
+    server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = "tests.engines.tone.ToneEngine.synthesize", lambda *_: (1 / 0 for _ in range(1))
+    with monkeypatch.context() as patched:
+        patched.setattr(*failing)
+        async with speaking(server) as client:
+            await client.send(" ")
+            await client.send("This fails. ", flush=True)
+            events, code = await client.rest()
+        assert code == 1011 and not any(one.get("isFinal") for one in events)
+        assert events[-1]["error"] == "internal_error"
+        async with speaking(server, "multi-stream-input") as client:
+            await client.send("This fails. ", context_id="a", flush=True)
+            assert (await client.receive())["contextId"] == "a"
+            patched.undo()
+            await client.send("This works. ", context_id="a", flush=True)
+            await client.send(context_id="a", close_context=True)
+            assert spelt(await client.until_final("a")) == "This works. "
