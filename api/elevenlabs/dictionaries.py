@@ -139,8 +139,12 @@ def _shown(row: object, prefix: str = "latest_") -> Json:
 
 def _rules(entry: Pronunciation) -> list[Json]:
     """Two, of an entry with phonemes and an alias."""
-    about = {"string_to_replace": entry.grapheme, "case_sensitive": entry.case_sensitive}
-    sounds = {"phoneme": entry.phoneme, "alphabet": entry.alphabet}
-    parts = {"phoneme": entry.phoneme and sounds, "alias": entry.alias and {"alias": entry.alias}}
-    known = {kind: fields for kind, fields in parts.items() if fields}
-    return [{"type": kind, **about, "word_boundaries": True, **one} for kind, one in known.items()]
+    about: Json = {"string_to_replace": entry.grapheme, "case_sensitive": entry.case_sensitive}
+    about["word_boundaries"] = True
+    rules: list[Json] = []
+    if entry.phoneme:
+        sounds = {"phoneme": entry.phoneme, "alphabet": entry.alphabet}
+        rules.append({"type": "phoneme", **about, **sounds})
+    if entry.alias:
+        rules.append({"type": "alias", **about, "alias": entry.alias})
+    return rules

@@ -32,18 +32,14 @@ FALLBACK_LANGUAGE = "en"  # of a voice of ElevenLabs' before there is a text
 class ElevenLabsNames(StrictModel):
     """The tables of `names.yaml`."""
 
-    male: str
-    female: str
+    voices: dict[VoiceGender, str]
     statuses: dict[str, str]
     always: dict[str, dict[str, Any]]
 
 
 _NAMES = load_yaml(ElevenLabsNames, str(Path(__file__).with_name("names.yaml")))
 ALWAYS = _NAMES.always
-_GENDERS: dict[str, VoiceGender] = {
-    **dict.fromkeys(_NAMES.male.split(), "male"),
-    **dict.fromkeys(_NAMES.female.split(), "female"),
-}
+_GENDERS = {one: gender for gender, ids in _NAMES.voices.items() for one in ids.split()}
 
 OutputName = Literal[
     "mp3_22050_32", "mp3_24000_48", "mp3_44100_32", "mp3_44100_64", "mp3_44100_96",

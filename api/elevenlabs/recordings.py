@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from fastapi import Request
-from pydantic import Field, Json, ValidationInfo, field_validator
+from pydantic import Field, Json, field_validator
 
 from api.dialects.queries import DialectQuery
 from api.dialects.recordings import fetched
@@ -63,7 +63,7 @@ class ScribeFields(DialectQuery):
 
     @field_validator("additional_formats")
     @classmethod
-    def _known(cls, value: list[dict[str, Any]], info: ValidationInfo) -> list[dict[str, Any]]:
+    def _known(cls, value: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if any(one.get("format") not in FORMATS for one in value):
             raise ValueError(f"formats may be {', '.join(FORMATS)}")
         return value
@@ -154,10 +154,10 @@ def answer_of(fields: ScribeFields, transcript: FileTranscript) -> Answer:
     said.sort(key=lambda one: one.word.start)
     if fields.multichannel_output_style == "combined":
         return {**_chunk(fields, transcript, said), **whole}
-    channels = ([one for one in said if one.channel == index] for index in (0, 1))
+    channels = [[one for one in said if one.channel == index] for index in (0, 1)]
     shown = [
-        {**_chunk(fields, transcript, said), "channel_index": index}
-        for index, said in enumerate(channels)
+        {**_chunk(fields, transcript, part), "channel_index": index}
+        for index, part in enumerate(channels)
     ]
     return {"transcripts": shown, **whole}
 

@@ -1,5 +1,7 @@
 """What ElevenLabs' clients read of a workspace, and pronunciation dictionaries."""
 
+from typing import Any
+
 import httpx
 import pytest
 
@@ -32,7 +34,8 @@ async def test_models_are_those_that_speak_and_the_header_decides_whose_list_it_
 async def test_voices_are_searched_in_pages(client: httpx.AsyncClient, xi: Headers) -> None:
     everything = (await client.get("/v1/voices", headers=xi)).json()["voices"]
     assert {"voice_id", "name", "category", "labels"} <= everything[0].keys()
-    found, token = [], ""
+    found: list[dict[str, Any]] = []
+    token: str | None = ""
     while token is not None:
         query = {"page_size": 2, "next_page_token": token}
         page = (await client.get("/v2/voices", headers=xi, params=query)).json()

@@ -17,11 +17,10 @@ WORDS = SCRIPT.split()
 async def hear(
     client: httpx.AsyncClient, xi: Headers, data: bytes | None = TALK, **fields: Any
 ) -> httpx.Response:
-    files = {} if data is None else {"file": ("a.wav", data, "audio/wav")}
     form: dict[str, Any] = {"model_id": "scribe_v1", **fields}
+    files: dict[str, Any] = {"file": ("a.wav", data, "audio/wav")}
     if data is None:  # a form all the same
-        files = {name: (None, value) for name, value in form.items()}  # type: ignore[misc]
-        form = {}
+        form, files = {}, {name: (None, value) for name, value in form.items()}
     return await client.post("/v1/speech-to-text", headers=xi, data=form, files=files)
 
 

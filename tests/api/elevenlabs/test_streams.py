@@ -297,9 +297,10 @@ async def test_no_first_message_within_the_time_of_a_handshake_ends_the_socket(
 async def test_speech_that_fails_ends_a_stream_and_only_a_context_of_several(
     server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failing = "tests.engines.tone.ToneEngine.synthesize", lambda *_: (1 / 0 for _ in range(1))
     with monkeypatch.context() as patched:
-        patched.setattr(*failing)
+        patched.setattr(
+            "tests.engines.tone.ToneEngine.synthesize", lambda *_: (1 / 0 for _ in range(1))
+        )
         async with speaking(server) as client:
             await client.send(" ")
             await client.send("This fails. ", flush=True)
