@@ -241,8 +241,11 @@ class MultiInputConversation(InputConversation):
 
 
 class InputWire:
-    """Audio, and the times of the letters that begin in it, in milliseconds from the end of those
-    before: clients add them up."""
+    """Audio, and the times of the letters that begin in it, in milliseconds: in `alignment` from the
+    end of the letters before, and in `normalizedAlignment` from the start of the context.
+
+    As clients read them: Pipecat adds up the former, and LiveKit takes the latter as they are.
+    """
 
     def __init__(
         self, context_id: str, space: str, fail: Callable[[Exception], None] | None
@@ -251,13 +254,12 @@ class InputWire:
         self._context = {"contextId": context_id} if context_id else {}
         self._space = space
         self._fail = fail
-        self._from_s = 0.0
+        self._from_ms = 0
 
     def audio(self, chunk: EncodedChunk) -> str:
-        timed = self._alignment(chunk.words or ())
         audio = b64encode(chunk.data).decode("ascii")
-        fields = {"audio": audio, "normalizedAlignment": timed, "alignment": timed}
-        return json_text({**fields, **self._context})
+        timed = self._alignments(chunk.words or ())
+        return json_text({"audio": audio, **timed, **self._context})
 
     def rest(self, spoken_s: float) -> None:
         """No letters are held back."""
@@ -275,17 +277,23 @@ class InputWire:
         context_id = self._context.get("contextId", "")
         return failure(shown.message, status_of(shown.code), context_id)
 
-    def _alignment(self, words: Sequence[TimedWord]) -> dict[str, Any] | None:
-        letters = letters_of(words, self._space, self._from_s)
-        if not letters:
-            return None
-        times = [(round(1000 * start), round(1000 * end)) for _, start, end in letters]
-        self._from_s += times[-1][1] / 1000
-        return {
-            "chars": [letter for letter, _, _ in letters],
-            "charStartTimesMs": [start for start, _ in times],
-            "charDurationsMs": [end - start for start, end in times],
-        }
+    def _alignments(self, words: Sequence[TimedWord]) -> dict[str, Any]:
+        spans = [
+            (letter, round(1000 * start), round(1000 * end))
+            for letter, start, end in letters_of(words, self._space)
+        ]
+        if not spans:
+            return {"alignment": None, "normalizedAlignment": None}
+        from_ms, self._from_ms = self._from_ms, spans[-1][2]
+        return {"alignment": _columns(spans, from_ms), "normalizedAlignment": _columns(spans, 0)}
+
+
+def _columns(spans: Sequence[tuple[str, int, int]], from_ms: int) -> dict[str, Any]:
+    return {
+        "chars": [letter for letter, _, _ in spans],
+        "charStartTimesMs": [start - from_ms for _, start, _ in spans],
+        "charDurationsMs": [end - start for _, start, end in spans],
+    }
 
 
 def failure(message: str, status: str, context_id: str = "") -> str:

@@ -16,7 +16,7 @@ from tests.clients.deepgram_livekit import ONCE, SENTENCES, audio, failure, fram
 
 async def speak(tts: Any) -> dict[str, Any]:
     """The length of a text that is pushed in pieces, and its words as they are timed."""
-    words: list[str] = []
+    words: list[Any] = []
     samples, rate = 0, 0
     async with tts.stream(conn_options=ONCE) as stream:
         for start in range(0, len(SENTENCES), 5):
@@ -25,8 +25,9 @@ async def speak(tts: Any) -> dict[str, Any]:
         async for event in stream:
             samples += event.frame.samples_per_channel
             rate = event.frame.sample_rate
-            words += [str(one) for one in event.frame.userdata.get("lk.timed_transcripts", ())]
-    return {"seconds": samples / rate, "rate": rate, "words": "".join(words)}
+            words += event.frame.userdata.get("lk.timed_transcripts", ())
+    times = [one.start_time for one in words]
+    return {"seconds": samples / rate, "rate": rate, "words": "".join(words), "times": times}
 
 
 async def see(url: str, key: str, path: str) -> dict[str, Any]:

@@ -62,7 +62,10 @@ def test_livekits_plugin_speaks_and_listens(
                        ("compressed", 22_050)):  # fmt: skip
         assert seen[name]["rate"] == rate
         assert seen[name]["seconds"] == pytest.approx(len(SENTENCES) * CHARACTER_S, abs=0.7), name
-    assert seen["spoken"]["words"].strip() == SENTENCES
+    spoken = seen["spoken"]
+    assert spoken["words"].strip() == SENTENCES
+    assert spoken["times"] == sorted(spoken["times"])
+    assert spoken["times"][-1] == pytest.approx(spoken["seconds"], abs=0.6)
     assert seen["voices"] > 2 and seen["recognised"] == [HEARD, "en", 7]
     assert seen["live"][0] == ["start_of_speech", ""]
     assert seen["live"][-2:] == [["final_transcript", HEARD], ["end_of_speech", ""]]
