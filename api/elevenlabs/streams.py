@@ -241,8 +241,8 @@ class MultiInputConversation(InputConversation):
 
 
 class InputWire:
-    """Audio, and the times of the letters that begin in it, in milliseconds: in `alignment` from the
-    end of the letters before, and in `normalizedAlignment` from the start of the context.
+    """Audio, and the times of the letters that begin in it, in milliseconds: in `alignment` from
+    the end of the letters before, and in `normalizedAlignment` from the start of the context.
 
     As clients read them: Pipecat adds up the former, and LiveKit takes the latter as they are.
     """
