@@ -1,6 +1,7 @@
 """Pronunciation dictionaries as ElevenLabs' clients make, list and read them."""
 
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
 from anyio import to_thread
 from fastapi import Path, Query, Request
@@ -8,7 +9,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from api.dialects.queries import DialectQuery
-from api.elevenlabs.options import ALWAYS, SCHEMES, DictionaryLocator
+from api.elevenlabs.options import ALWAYS, SCHEMES
 from api.http.bodies import OneLine, RequestModel
 from api.http.errors import ApiError
 from api.http.routing import PrincipalDep, SpeechDep, make_router
@@ -16,7 +17,7 @@ from api.http.uploads import BINARY, UploadLimits, form_schema, receive_form, va
 from api.native.pronunciations import ListedDictionary
 from api.sockets.tts.events import LenientModel
 from pipelines.text.lexicon import Pronunciation, read_pls, write_pls
-from pipelines.tts.dictionaries import MAX_ENTRIES
+from pipelines.tts.dictionaries import MAX_ENTRIES, DictionaryRef
 
 router = make_router("ElevenLabs' dialect", scope="tts", schemes=SCHEMES)
 
@@ -24,7 +25,6 @@ PATH = "/v1/pronunciation-dictionaries"
 MAX_FILE_BYTES = 2**20
 Json = dict[str, Any]
 Name = Annotated[OneLine, Field(min_length=1)]
-DictionaryId = Annotated[str, Path(max_length=100)]
 
 
 class DictionaryRule(LenientModel):
@@ -100,27 +100,26 @@ async def list_dictionaries(
     return {"pronunciation_dictionaries": listed, **following}
 
 
-@router.get(f"{PATH}/{{dictionary_id}}", summary="A pronunciation dictionary, with its rules")
-async def get_dictionary(
-    dictionary_id: DictionaryId, principal: PrincipalDep, speech: SpeechDep
-) -> Json:
-    which = DictionaryLocator(pronunciation_dictionary_id=dictionary_id).ref
+@router.get(f"{PATH}/{{dictionary_id:uuid}}", summary="A pronunciation dictionary, with its rules")
+async def get_dictionary(dictionary_id: UUID, principal: PrincipalDep, speech: SpeechDep) -> Json:
+    which = DictionaryRef(id=str(dictionary_id))
     row, entries = await speech.dictionaries.read(principal.workspace_id, which)
     return {**_shown(row), "rules": [rule for one in entries for rule in _rules(one)]}
 
 
 @router.get(
-    f"{PATH}/{{dictionary_id}}/{{number}}/download",
+    f"{PATH}/{{dictionary_id:uuid}}/{{number}}/download",
     summary="A version of a pronunciation dictionary, as PLS",
     response_class=Response,
     responses={200: {"content": {"application/pls+xml": {"schema": {"type": "string"}}}}},
 )
 async def download_dictionary(
-    dictionary_id: DictionaryId, number: str, principal: PrincipalDep, speech: SpeechDep
+    dictionary_id: UUID,
+    number: Annotated[int, Path(ge=1, le=1_000_000_000, description="The `version_id`.")],
+    principal: PrincipalDep,
+    speech: SpeechDep,
 ) -> Response:
-    """`number` is its `version_id`."""
-    asked = {"pronunciation_dictionary_id": dictionary_id, "version_id": number}
-    which = validated(DictionaryLocator, asked).ref
+    which = DictionaryRef(id=str(dictionary_id), version=number)
     _, entries = await speech.dictionaries.read(principal.workspace_id, which)
     return Response(write_pls(entries), media_type="application/pls+xml")
 

@@ -9,7 +9,7 @@ from tests.api.money import Books
 
 Headers = dict[str, str]
 PATH = "/v1/pronunciation-dictionaries"
-RULES = [
+RULES: list[dict[str, Any]] = [
     {"type": "alias", "string_to_replace": "IP", "alias": "internet protocol"},
     {"type": "phoneme", "string_to_replace": "Nginx", "phoneme": "ˈɛndʒɪn", "alphabet": "ipa",
      "case_sensitive": False, "word_boundaries": True},
@@ -37,7 +37,7 @@ async def test_voices_are_searched_in_pages(client: httpx.AsyncClient, xi: Heade
     found: list[dict[str, Any]] = []
     token: str | None = ""
     while token is not None:
-        query = {"page_size": 2, "next_page_token": token}
+        query: dict[str, Any] = {"page_size": 2, "next_page_token": token}
         page = (await client.get("/v2/voices", headers=xi, params=query)).json()
         assert page["total_count"] == len(everything) and len(page["voices"]) <= 2
         found += page["voices"]

@@ -52,7 +52,11 @@ async def test_speakers_letters_and_files_come_when_asked_for(
     client: httpx.AsyncClient, xi: Headers
 ) -> None:
     formats = json.dumps([{"format": "srt", "max_characters_per_line": 20}, {"format": "txt"}])
-    fields = {"diarize": "true", "timestamps_granularity": "character", "language_code": "eng"}
+    fields: dict[str, Any] = {
+        "diarize": "true",
+        "timestamps_granularity": "character",
+        "language_code": "eng",
+    }
     body = (await hear(client, xi, **fields, additional_formats=formats)).json()
     assert {one["speaker_id"] for one in body["words"]} == {"speaker_0"}
     assert body["language_probability"] == 1.0
@@ -114,7 +118,7 @@ async def test_raw_samples_have_their_name_and_an_address_must_be_public(
     ],
 )
 async def test_a_wrong_or_unsupported_field_is_422_with_its_place(
-    client: httpx.AsyncClient, xi: Headers, books: Books, fields: dict[str, str]
+    client: httpx.AsyncClient, xi: Headers, books: Books, fields: dict[str, Any]
 ) -> None:
     answer = await hear(client, xi, **fields)
     assert answer.status_code == 422, answer.text

@@ -17,6 +17,7 @@ from configs.settings import Settings
 from db.sessions import begin_session
 from pipelines.accounts.authentication import ALL_SCOPES, SCOPES
 from pipelines.accounts.service import Origin, new_session
+from tests.api.elevenlabs import owned as elevenlabs
 from tests.api.ended_credentials import ended_credentials
 from tests.api.native.jobs.doing import transcribe
 from tests.api.native.voices import voice_making
@@ -30,49 +31,30 @@ Operation = tuple[str, str]  # method and path
 Case = tuple[str, str, str | None]  # and the field of the body that has the id; None: the path has
 
 CHAT = "/v1/chat/completions"
-LOCATORS = "pronunciation_dictionary_locators[]"
 INWORLD = "/tts/v1/voice"
 PLATFORM_IDS = {"model_id", "plan_id", "number"}  # not owned by a workspace
 SIGNED_IDS = {"file_id"}  # the signed address is the credential, see the test below
-# An alias, unknown sockets, and sockets.
-ROUTES_WITHOUT_DOCUMENT = {
-    "/v1/models/{model_id}",
-    "/v1/text-to-speech/{voice_id}/multi-stream-input",
-    "/v1/text-to-speech/{voice_id}/stream-input",
-    "/{path}",
-    "/guide/{path}",
-    "/telephony/twilio/{key}",
-}
+# An alias, unknown sockets, and a socket.
+ROUTES_WITHOUT_DOCUMENT = {"/v1/models/{model_id}", "/{path}", "/guide/{path}"}
+ROUTES_WITHOUT_DOCUMENT |= {"/telephony/twilio/{key}"} | elevenlabs.SOCKETS
 UNKNOWN_IDS: Ids = {
     **dict.fromkeys(
-        (
-            f"{LOCATORS}.pronunciation_dictionary_id",
-            "chat_id",
-            "voice_id",
-            "voiceId",
-            "webhook_id",
-            "delivery_id",
-            "session_id",
-        )
+        ("chat_id", "voice_id", "voiceId", "webhook_id", "delivery_id", "session_id")
         + ("dictionary_id", "pronunciations[].id", "job_id", "share_id", "speaker_id", "voice.id"),
         str(uuid4()),
     ),
-    **owned.UNKNOWN,
+    **(owned.UNKNOWN | elevenlabs.UNKNOWN),
     **dict.fromkeys(("key_id", "project_id"), "999999"),
     "voice": "Unknown",
     "script[].voice": "Unknown",
 }
 NAMES = {"voice", "script[].voice", "project_id"}  # alike in two workspaces, or on any page
 SPEECH = ["/tts-synthesize", "/tts-stream", "/tts/explain"]
-ELEVENLABS = [
-    f"/v1/text-to-speech/{{voice_id}}{part}"
-    for part in ("", "/stream", "/with-timestamps", "/stream/with-timestamps")
-]
 FORM = "/jobs/speech"
 PART = "/jobs/{job_id}/parts/{number}"
 FILES = {FORM: {"document": ("a.txt", b"Hi.")}, PART: {"audio": ("a.wav", b"part")}}
 IN_BODIES: dict[str, list[str]] = {
-    **owned.IN_BODIES,
+    **(owned.IN_BODIES | elevenlabs.IN_BODIES),
     "chat_id": [CHAT, f"/openai{CHAT}"],
     "voice_id": [*SPEECH, FORM],
     "voice": [*SPEECH, FORM, "/openai/v1/audio/speech"],
@@ -80,14 +62,12 @@ IN_BODIES: dict[str, list[str]] = {
     "pronunciations[].id": [*SPEECH, "/openai/v1/audio/speech", INWORLD, f"{INWORLD}:stream"],
     "voice.id": ["/openai/v1/audio/speech"],
     "voiceId": [INWORLD, f"{INWORLD}:stream"],
-    f"{LOCATORS}.pronunciation_dictionary_id": ELEVENLABS,
 }
 """Fields of bodies that name an object of a workspace, and their paths; the method is POST."""
 
 ID_FIELD = re.compile("(_ids?|Ids?)$|^(ids?|voices?|workspace)$")
-FREE_FIELDS = {  # what looks like one in a body and is none
-    *("plan_id", "model_id"),  # not owned by a workspace
-    f"{LOCATORS}.version_id",  # a number
+FREE_FIELDS = elevenlabs.FREE_FIELDS | {  # what looks like one in a body and is none
+    "plan_id",  # not owned by a workspace
     "workspace",  # in what the operator's payment system signs
     "messages[].tool_call_id",  # the caller's own name, not looked up
     "messages[].tool_calls[].id",
@@ -101,8 +81,7 @@ BODIES: dict[Operation, dict[str, Any]] = {
         for path in IN_BODIES["chat_id"]
     },
     **{("POST", path): {"text": "Hi."} for path in IN_BODIES["voice_id"] + IN_BODIES["voiceId"]},
-    **{("POST", path): {"text": "Hi."} for path in ELEVENLABS},
-    **owned.BODIES,
+    **(owned.BODIES | elevenlabs.BODIES),
     ("POST", "/openai/v1/audio/speech"): {"model": "tts-1", "input": "Hi."},
     ("PUT", "/pronunciations/{dictionary_id}"): {"name": "n", "entries": []},
     ("PATCH", "/voices/{voice_id}"): {"name": "Ann"},
@@ -286,7 +265,7 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
         "speaker_id": speaker["id"],
         "share_id": share["id"],
         "pronunciations[].id": dictionary["id"],
-        f"{LOCATORS}.pronunciation_dictionary_id": dictionary["id"],
+        elevenlabs.DICTIONARY: dictionary["id"],
         "script[].voice": voice["name"],
     }
 
@@ -446,7 +425,7 @@ async def test_list_routes_show_only_data_of_the_callers_workspace(
             assert not [one for one in foreign if one in text], path
             seen |= {path for one in own if one in text}
     assert seen == {
-        *owned.LISTS,
+        *(owned.LISTS | elevenlabs.LISTS),
         "/auth/sessions",
         "/chats",
         "/developer/api",
@@ -459,7 +438,6 @@ async def test_list_routes_show_only_data_of_the_callers_workspace(
         "/voice-shares",
         "/default-voices",
         "/tts/v1/voices",
-        *("/v1/voices", "/v2/voices", "/v1/pronunciation-dictionaries"),
     }
 
 
