@@ -12,37 +12,20 @@ from typing import Any
 import aiohttp
 from loguru import logger
 from pipecat.frames.frames import (
-    ErrorFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     LLMTextFrame,
-    TTSAudioRawFrame,
     TTSSpeakFrame,
-    TTSStoppedFrame,
-    TTSTextFrame,
     VADUserStartedSpeakingFrame,
     VADUserStoppedSpeakingFrame,
 )
 from pipecat.services.elevenlabs.stt import ElevenLabsRealtimeSTTService, ElevenLabsSTTService
 from pipecat.services.elevenlabs.tts import ElevenLabsHttpTTSService, ElevenLabsTTSService
-from pipecat.tests.utils import SleepFrame, run_test
 
-from tests.clients.deepgram_pipecat import SENTENCES, START_S, frames, listen
+from tests.clients.deepgram_pipecat import SENTENCES, frames, listen, speak
 
 RACHEL = "21m00Tcm4TlvDq8ikWAM"
-
-
-async def speak(service: Any, sent: list[Any]) -> dict[str, Any]:
-    down, up = await run_test(
-        service, frames_to_send=[*sent, SleepFrame(3.5)], start_timeout=START_S
-    )
-    audio = [one for one in down if isinstance(one, TTSAudioRawFrame)]
-    return {
-        "seconds": sum(len(one.audio) / 2 / one.sample_rate for one in audio),
-        "words": [one.text for one in down if isinstance(one, TTSTextFrame)],
-        "stopped": sum(isinstance(one, TTSStoppedFrame) for one in down),
-        "errors": [one.error for one in up if isinstance(one, ErrorFrame)],
-    }
+WORDS_S = 3.5  # until the last word is played
 
 
 async def see(url: str, safe_url: str, key: str, path: str) -> dict[str, Any]:
@@ -56,11 +39,12 @@ async def see(url: str, safe_url: str, key: str, path: str) -> dict[str, Any]:
         over_http = {"base_url": url, "aiohttp_session": session, **given}
         return {
             "speech": await speak(
-                ElevenLabsTTSService(url=socket, settings=voice, **given), answer
+                ElevenLabsTTSService(url=socket, settings=voice, **given), answer, WORDS_S
             ),
             "over http": await speak(
                 ElevenLabsHttpTTSService(settings=http_voice, **over_http),
                 [TTSSpeakFrame("".join(SENTENCES))],
+                WORDS_S,
             ),
             "recording": await listen(ElevenLabsSTTService(**over_http), said),
             "stream": await listen(
