@@ -10,7 +10,6 @@ import sys
 from typing import Any
 
 import aiohttp
-from loguru import logger
 from pipecat.frames.frames import (
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
@@ -59,7 +58,5 @@ async def see(url: str, safe_url: str, key: str, path: str) -> dict[str, Any]:
         }
 
 
-logger.remove()
-logger.add(sys.stderr, level="INFO")
 if __name__ == "__main__":
     sys.stdout.write(json.dumps(asyncio.run(see(*sys.argv[1:5]))) + "\n")
