@@ -15,6 +15,13 @@ from api.deepgram import speech as deepgram_speech
 from api.deepgram import streams as deepgram_streams
 from api.deepgram import turns as deepgram_turns
 from api.deepgram.options import DEEPGRAM_ERRORS
+from api.elevenlabs import account as elevenlabs_account
+from api.elevenlabs import dictionaries as elevenlabs_dictionaries
+from api.elevenlabs import live as elevenlabs_live
+from api.elevenlabs import recordings as elevenlabs_recordings
+from api.elevenlabs import speech as elevenlabs_speech
+from api.elevenlabs import streams as elevenlabs_streams
+from api.elevenlabs.options import ELEVENLABS_ERRORS
 from api.guide import routes as guide
 from api.http.errors import CODED, on_client_left, on_error, on_http_error
 from api.http.middleware import RequestFrame
@@ -96,6 +103,8 @@ def routed_app() -> FastAPI:
         inworld.router,
         deepgram_speech.router,
         deepgram_recordings.router,
+        elevenlabs_speech.router,
+        elevenlabs_recordings.router,
         completions.router,
         responses.router,
         transcription.router,
@@ -103,6 +112,9 @@ def routed_app() -> FastAPI:
         *billing.routers,
         models.router,
         openai_models.router,
+        elevenlabs_account.keyed,  # before Deepgram's /v1/models
+        elevenlabs_account.router,
+        elevenlabs_dictionaries.router,
         deepgram_account.router,
         custom.router,
         library.router,
@@ -123,9 +135,11 @@ def routed_app() -> FastAPI:
         app.router.routes.extend(router.routes)
     pages = (console, guide, reference)
     deepgram = (deepgram_streams, deepgram_turns, deepgram_speech)
-    for module in (tts_socket, inworld, realtime, twilio, *deepgram, *pages, health, stt_socket):
+    elevenlabs = (elevenlabs_streams, elevenlabs_live)
+    dialects = (inworld, realtime, twilio, *deepgram, *elevenlabs)
+    for module in (tts_socket, *dialects, *pages, health, stt_socket):
         app.router.routes.extend(module.routes)
-    app.state.dialects = (DEEPGRAM_ERRORS,)
+    app.state.dialects = (DEEPGRAM_ERRORS, ELEVENLABS_ERRORS)
     # FastAPI's documented way to change its document.
     app.openapi = cache(lambda: truthful_openapi(app))  # type: ignore[method-assign]
     app.router.routes.append(unknown_sockets())

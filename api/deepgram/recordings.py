@@ -11,25 +11,19 @@ from pydantic import BaseModel
 
 from api.deepgram.options import BEARER_OR_TOKEN, ENCODINGS, RecordingQuery, check_recogniser
 from api.deepgram.transcripts import RecordingResults, metadata
+from api.dialects.recordings import fetched
 from api.http.bodies import parse_json, read_json
 from api.http.errors import ApiError
 from api.http.limits import take_place
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import while_connected
-from api.http.uploads import (
-    BINARY,
-    MAX_FILE_BYTES,
-    UPLOAD_FOLDERS,
-    receive_file,
-    validated,
-)
+from api.http.uploads import BINARY, receive_file, validated
 from api.services import SpeechServices
 from models.base import ModelInfo
 from pipelines.accounts.authentication import Principal
 from pipelines.audio.decode.stream import as_wav
 from pipelines.billing.operation import Operation
 from pipelines.stt.file import FileTranscript
-from pipelines.temporary_directories import temporary_directory_in_thread
 from telemetry.tracing import request_id
 
 router = make_router("Deepgram's dialect", scope="stt", schemes=BEARER_OR_TOKEN)
@@ -72,9 +66,7 @@ async def transcribe_recording(
         url = validated(RecordingUrl, body).url
         await check()
         take_place(request)
-        async with temporary_directory_in_thread(UPLOAD_FOLDERS) as folder:
-            path = folder / "0"
-            await while_connected(request.receive, speech.fetch(url, path, MAX_FILE_BYTES))
+        async with fetched(request, speech, url) as path:
             return await while_connected(request.receive, work(path))
     async with receive_file(request, before_large=check) as path:
         return await while_connected(request.receive, work(path))

@@ -1,6 +1,7 @@
-"""Speech in the formats that a dialect names, as one streamed response."""
+"""Speech in the formats that a dialect names, as one response, and the times of its letters."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 
@@ -8,7 +9,12 @@ from api.http.errors import ApiError, to_api_error
 from api.http.streaming import CutShort
 from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.audio.encode.formats import EncoderFormat, open_encoder
-from pipelines.tts.shaping import SpokenChunk
+from pipelines.errors import StorageUnavailable
+from pipelines.tts.session import ContextVoice
+from pipelines.tts.shaping import SpokenChunk, TimedWord
+
+Letter = tuple[str, float, float]
+"""With its start and end in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +61,42 @@ class BytesWriter:
 
     def fail(self, error: Exception) -> bytes:
         raise CutShort(to_api_error(error).code) from None
+
+
+async def speak_whole(
+    voice: ContextVoice, text: str, add: Callable[[bytes], object]
+) -> list[TimedWord]:
+    """Gives all audio of a text to `add`, which may raise StorageUnavailable; its words.
+
+    Raises as `ContextVoice.speak`.
+    """
+    words: list[TimedWord] = []
+    async with aclosing(voice.speak(text, early_start=False)) as chunks:
+        async for chunk in chunks:
+            try:
+                add(chunk.data)
+            except StorageUnavailable as error:
+                await chunks.athrow(error)  # so that it is not charged
+            words += chunk.words or ()
+    return words
+
+
+def nothing_spoken() -> ApiError:
+    """A text without anything that can be spoken."""
+    message = "text must have a letter or a digit: nothing in it can be spoken"
+    return ApiError("validation_error", message, param="text")
+
+
+def letters_of(words: Iterable[TimedWord], space: str = " ", from_s: float = 0.0) -> list[Letter]:
+    """The letters of a word share its time, which counts from `from_s`; a `space` without any
+    follows."""
+    letters: list[Letter] = []
+    for one in words:
+        if one.mark:
+            continue
+        start_s, end_s = one.start_s - from_s, one.end_s - from_s
+        step = (end_s - start_s) / len(one.word)
+        for place, letter in enumerate(one.word):
+            letters.append((letter, start_s + step * place, start_s + step * (place + 1)))
+        letters += [(space, end_s, end_s)] if space else []
+    return letters

@@ -20,9 +20,11 @@ def dialect_socket(
     conversation: Callable[[SocketSession, Services], Conversation],
     check: Callable[[QueryParams], object],
     schemes: tuple[str, ...],
+    key_in: Callable[[str], str] | None = None,
 ) -> list[BaseRoute]:
-    """The key follows one of the `schemes` in the header or among the subprotocols. `check` raises
-    ApiError, which is the answer to the handshake."""
+    """The key follows one of the `schemes` in the header or among the subprotocols, or is what
+    `key_in` finds in the first message. `check` raises ApiError, which is the answer to the
+    handshake."""
 
     def scopes(websocket: WebSocket, _: object) -> tuple[Scope, ...]:
         check(websocket.query_params)
@@ -31,6 +33,12 @@ def dialect_socket(
     return socket_routes(
         path,
         SocketRoute(
-            service, conversation, scopes, schemes=schemes, greets=False, key_after=schemes
+            service,
+            conversation,
+            scopes,
+            schemes=schemes,
+            greets=False,
+            key_after=schemes,
+            key_in=key_in,
         ),
     )

@@ -4,7 +4,7 @@ import logging
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,8 @@ class ErrorDialect:
     paths: tuple[str, ...]  # how they begin
     shape: Callable[[ApiError, str], tuple[dict[str, Any], dict[str, str]]]
     """Of an error and the request's id: fields of the body, and headers."""
+    header: str = ""  # that its clients send, also to other paths
+    statuses: Mapping[str, int] = field(default_factory=dict)  # to these clients, by code
 
 
 def to_api_error(error: Exception) -> ApiError:
@@ -129,15 +131,19 @@ def error_response(error: ApiError, request: HTTPConnection) -> Response:
         body = openai_error(error)
     app = request.scope.get("app")  # none before the application, such as of a flooded server
     dialects: tuple[ErrorDialect, ...] = getattr(app and app.state, "dialects", ())
+    status = error.status
     for dialect in dialects:
-        if request.scope["path"].startswith(dialect.paths):
+        is_client = dialect.header in request.headers
+        if is_client or request.scope["path"].startswith(dialect.paths):
             fields, more = dialect.shape(error, request_id.get() or "")
             body, headers = body | fields, headers | more
+        if is_client:
+            status = dialect.statuses.get(error.code, status)
     if error.status == 401:
         headers.setdefault("WWW-Authenticate", "Bearer")
     if error.status in (429, 503):
         headers.setdefault("Retry-After", str(RETRY_AFTER_S))
-    return JSONResponse(body, error.status, headers)
+    return JSONResponse(body, status, headers)
 
 
 async def on_error(request: Request, error: Exception) -> Response:

@@ -91,9 +91,9 @@ class InworldConversation(Conversation):
                 context.add_text(sent.text)
                 flushes.added()
             if sent.flush_context is not None:
-                self._flush(context, flushes)
+                flushes.flush()
         elif message.flush_context is not None:
-            self._flush(context, flushes)
+            flushes.flush()
         elif message.update_config is not None:
             await self._update(context, updated(create, message.update_config))
         else:
@@ -102,15 +102,6 @@ class InworldConversation(Conversation):
                 context.cancel()  # a second close while speech is still sent drops the rest
             else:
                 context.close()
-
-    def _flush(self, context: SpeakingContext, flushes: AutoFlush) -> None:
-        flushes.stop()
-        if context.is_closing:
-            return
-        if context.is_crowded:  # it joins the text that is queued already
-            context.flush_automatically(len(context.buffered))
-        else:
-            context.flush()
 
     async def _create(self, context_id: str, create: Create) -> None:
         if context_id in self._contexts:

@@ -19,6 +19,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from api.dialects.outputs import Letter, letters_of
 from api.http.errors import to_api_error
 from api.native.pronunciations import DictionaryNames
 from api.sockets.kernel.conversation import ClientFault, fault_message, json_text
@@ -275,28 +276,18 @@ class Alignment:
         """The `timestampInfo` of a text whose audio comes in one piece."""
         if not words:
             return None
+        if self._by_letter:
+            letters = letters_of(words, from_s=self._began_s)
+            return {"characterAlignment": _columns("character", letters)}
         spans = [
             (word.word, word.start_s - self._began_s, word.end_s - self._began_s)
             for word in words
             if not word.mark
         ]
-        if self._by_letter:
-            letters = [letter for span in spans for letter in _letters(*span)]
-            return {"characterAlignment": _columns("character", letters)}
         return {"wordAlignment": _columns("word", spans)}
 
 
-def _letters(word: str, start_s: float, end_s: float) -> list[tuple[str, float, float]]:
-    """The letters of a word share its time; a space without any follows."""
-    step = (end_s - start_s) / len(word)
-    letters = [
-        (letter, start_s + step * place, start_s + step * (place + 1))
-        for place, letter in enumerate(word)
-    ]
-    return [*letters, (" ", end_s, end_s)]
-
-
-def _columns(name: str, spans: Sequence[tuple[str, float, float]]) -> dict[str, Any]:
+def _columns(name: str, spans: Sequence[Letter]) -> dict[str, Any]:
     return {
         f"{name}s": [text for text, _, _ in spans],
         f"{name}StartTimeSeconds": [round(start, 3) for _, start, _ in spans],

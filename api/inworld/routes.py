@@ -1,12 +1,12 @@
 """Inworld's text-to-speech API at its own paths, for clients that speak it."""
 
-from contextlib import aclosing
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from starlette.responses import Response
 
+from api.dialects.outputs import nothing_spoken, speak_whole
 from api.http.errors import ApiError, to_api_error
 from api.http.routing import (
     BEARER_OR_BASIC,
@@ -30,10 +30,8 @@ from api.inworld.messages import (
 from api.native.speech import SpokenText
 from api.sockets.kernel.routes import SocketRoute, socket_routes
 from pipelines.billing.operation import Operation
-from pipelines.errors import StorageUnavailable
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.session import ContextVoice, EncodedChunk
-from pipelines.tts.shaping import TimedWord
 from pipelines.tts.voices import AvailableVoice
 
 router = make_router("Inworld's dialect", scope="tts", schemes=BEARER_OR_BASIC)
@@ -43,8 +41,6 @@ routes = socket_routes(
         "tts", InworldConversation, lambda *_: ("tts",), schemes=BEARER_OR_BASIC, greets=False
     ),
 )
-
-NOTHING_SPOKEN = "text must have a letter or a digit: nothing in it can be spoken"
 
 
 class InworldBody(Voicing):
@@ -122,16 +118,9 @@ async def synthesize(
     audio = body.audio_config
     voice = await _voice(body, speech.synthesis, principal.workspace_id, operation, whole=True)
     file = WholeFile(audio.audio_encoding, audio.sample_rate_hertz)
-    words: list[TimedWord] = []
-    async with aclosing(voice.speak(body.text, early_start=False)) as chunks:
-        async for chunk in chunks:
-            try:
-                file.add(chunk.data)
-            except StorageUnavailable as error:
-                await chunks.athrow(error)  # so that it is not charged
-            words += chunk.words or ()
+    words = await speak_whole(voice, body.text, file.add)
     if file.is_empty:
-        raise ApiError("validation_error", NOTHING_SPOKEN, param="text")
+        raise nothing_spoken()
     timing = Alignment(body).whole(words)
     others = _usage(voice) if timing is None else {"timestampInfo": timing, **_usage(voice)}
     return Base64Json("audioContent", file.finish(), others)
@@ -152,7 +141,7 @@ async def stream(
     chunks = voice.speak(body.text)
     first = await anext(chunks, None)  # an error before the first chunk sets the HTTP status
     if first is None:
-        raise ApiError("validation_error", NOTHING_SPOKEN, param="text")
+        raise nothing_spoken()
     writer = _LineWriter(body, voice)
     return NdjsonStream(encode_frames(first, chunks, writer), chunks)
 

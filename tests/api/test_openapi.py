@@ -45,7 +45,14 @@ RULES_BEYOND_SCHEMA = frozenset(
         "/voices/{voice_id}/shares",
         "/v1/chat/completions",
         "/v1/listen",
+        "/v1/pronunciation-dictionaries/add-from-file",
+        "/v1/pronunciation-dictionaries/add-from-rules",
         "/v1/speak",
+        "/v1/speech-to-text",
+        "/v1/text-to-speech/{voice_id}",
+        "/v1/text-to-speech/{voice_id}/stream",
+        "/v1/text-to-speech/{voice_id}/stream/with-timestamps",
+        "/v1/text-to-speech/{voice_id}/with-timestamps",
         "/webhooks",
         "/webhooks/{webhook_id}",
         "/openai/v1/audio/speech",
@@ -63,7 +70,7 @@ RULES_BEYOND_SCHEMA = frozenset(
 )
 
 # A form has only strings: `0` is a boolean there, and any text is one in UTF-8.
-FORMS = frozenset({"/jobs/speech", "/jobs/transcriptions"})
+FORMS = frozenset({"/jobs/speech", "/jobs/transcriptions", "/v1/speech-to-text"})
 
 FEW = 5
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", FEW))  # requests to each operation
@@ -146,6 +153,7 @@ async def test_each_json_body_has_an_example_that_the_service_takes(
         "/auth/password": "insufficient_scope",  # of an API key, not of a login
         "/webhooks/{webhook_id}": "not_found",
         **{path: "not_found" for path in answers if path.startswith("/operator/")},  # no token
+        **{path: "voice_not_found" for path in answers if path.startswith("/v1/text-to-speech/")},
         "/pronunciations/{dictionary_id}": "not_found",
         "/voices/{voice_id}": "voice_not_found",
         "/voices/{voice_id}/export": "voice_not_found",

@@ -21,6 +21,8 @@ from pipecat.frames.frames import (
     TranscriptionFrame,
     TTSAudioRawFrame,
     TTSSpeakFrame,
+    TTSStoppedFrame,
+    TTSTextFrame,
     VADUserStoppedSpeakingFrame,
 )
 from pipecat.services.deepgram.flux.stt import DeepgramFluxSTTService
@@ -59,13 +61,15 @@ async def listen(service: Any, sent: list[Any], wait_s: float = 2.0) -> dict[str
     }
 
 
-async def speak(service: Any, sent: list[Any]) -> dict[str, Any]:
+async def speak(service: Any, sent: list[Any], wait_s: float = 1.5) -> dict[str, Any]:
     down, up = await run_test(
-        service, frames_to_send=[*sent, SleepFrame(1.5)], start_timeout=START_S
+        service, frames_to_send=[*sent, SleepFrame(wait_s)], start_timeout=START_S
     )
     audio = [one for one in down if isinstance(one, TTSAudioRawFrame)]
     return {
         "seconds": sum(len(one.audio) / 2 / one.sample_rate for one in audio),
+        "words": [one.text for one in down if isinstance(one, TTSTextFrame)],
+        "stopped": sum(isinstance(one, TTSStoppedFrame) for one in down),
         "errors": [one.error for one in up if isinstance(one, ErrorFrame)],
     }
 
@@ -97,4 +101,5 @@ async def see(url: str, key: str, path: str) -> dict[str, Any]:
 
 logger.remove()
 logger.add(sys.stderr, level="INFO")
-sys.stdout.write(json.dumps(asyncio.run(see(*sys.argv[1:4]))) + "\n")
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(asyncio.run(see(*sys.argv[1:4]))) + "\n")

@@ -4,13 +4,15 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from api.http.addresses import client_address
 from api.http.errors import ApiError, error_response, to_api_error
 from api.http.middleware import access_log
 from api.http.routing import BEARER, credential_of, require_scopes, services_of
@@ -44,6 +46,7 @@ class SocketRoute:
     key_after: tuple[str, ...] = ()  # subprotocols, each offered before one that is the key
     takes_secrets: bool = False  # opens with a client secret too
     takes_key_in_path: bool = False  # as a last part of the path
+    key_in: Callable[[str], str] | None = None  # the first message, where it is nowhere else
 
 
 def socket_routes(path: str, route: SocketRoute) -> list[BaseRoute]:
@@ -92,12 +95,16 @@ async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
     services = services_of(websocket)
     sockets, platform = services.infrastructure.sockets, services.platform
     turn = turn_of(websocket)
+    first: str | None = None
     try:
         async with asyncio.timeout(sockets.limits.handshake_s):
+            key = _key_of(websocket, route)
+            if not key and route.key_in is not None:
+                first = await _first_message(websocket, route)
+                key = route.key_in(first)
             await turn.take()
             if sockets.draining:
                 raise ApiError("unavailable", "this server is stopping")
-            key = _key_of(websocket, route)
             principal = await platform.request_limits.authenticate(
                 websocket, sockets.authenticator, key, takes_secrets=route.takes_secrets
             )
@@ -108,17 +115,17 @@ async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
             lease = await sockets.admit(principal)
             turn.leave(is_end=True)
     except TimeoutError:
-        await _refuse(websocket, ApiError("unavailable", "the key could not be checked"))
+        late = ApiError("unavailable", "the key could not be checked")
+        if first is None and websocket.application_state is WebSocketState.CONNECTED:
+            late = ApiError("unauthorized", "no message with a key came in time")
+        await _refuse(websocket, late)
         return
     except Exception as error:  # every failure before the upgrade is an HTTP answer
         await _refuse(websocket, to_api_error(error))
         return
     try:
-        known = {route.subprotocol, *route.key_after}
-        await websocket.accept(
-            next((one for one in websocket.scope["subprotocols"] if one in known), None),
-            headers=[(b"x-request-id", (request_id.get() or "").encode())],
-        )
+        if first is None:
+            await _accept(websocket, route)
         session = SocketSession(
             websocket,
             principal,
@@ -131,7 +138,8 @@ async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
         sockets.add(session)
         try:
             with metrics.sockets_live.labels(route.service).track_inprogress():
-                await session.run(*(_hello(session, route.service, credit) if route.greets else ()))
+                hello = _hello(session, route.service, credit) if route.greets else []
+                await session.run(*hello, first=first)
         finally:
             sockets.discard(session)
             seconds = time.perf_counter() - started
@@ -155,8 +163,29 @@ async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
         await lease.release()
 
 
+async def _accept(websocket: WebSocket, route: SocketRoute) -> None:
+    known = {route.subprotocol, *route.key_after}
+    await websocket.accept(
+        next((one for one in websocket.scope["subprotocols"] if one in known), None),
+        headers=[(b"x-request-id", (request_id.get() or "").encode())],
+    )
+
+
+async def _first_message(websocket: WebSocket, route: SocketRoute) -> str:
+    """Of a socket that is accepted without a key; empty unless it is text. Raises ApiError for an
+    address that has too many such sockets."""
+    admission = services_of(websocket).infrastructure.admission
+    leave = admission.enter_unknown(client_address(websocket))
+    try:
+        await _accept(websocket, route)
+        return (await websocket.receive()).get("text") or ""
+    finally:
+        leave()
+
+
 async def _refuse(websocket: WebSocket, error: ApiError) -> None:
-    """A real HTTP answer in place of the upgrade."""
+    """A real HTTP answer in place of the upgrade; to a socket that was accepted without a key a
+    message with its body, and close code 1008."""
     turn_of(websocket).leave(is_end=True)
     await services_of(websocket).infrastructure.admission.turns.delay_refusal()
     metrics.socket_refusals.labels(error.code).inc()
@@ -167,11 +196,14 @@ async def _refuse(websocket: WebSocket, error: ApiError) -> None:
     access_log.info(
         "request", extra={"path": websocket.scope["path"], "method": "GET", "status": error.status}
     )
+    if websocket.application_state is WebSocketState.CONNECTED:
+        with suppress(OSError, WebSocketDisconnect, RuntimeError):  # the client has disconnected
+            await websocket.send_text(bytes(response.body).decode())
+            await websocket.close(close_codes.POLICY, error.code)
+        return
     await websocket.receive()  # the connect message
-    try:
+    with suppress(OSError):
         await websocket.send_denial_response(response)
-    except OSError:
-        pass
 
 
 def _hello(session: SocketSession, service: Service, credit: int) -> list[str]:

@@ -96,6 +96,7 @@ class SocketSession:
         self.scopes = scopes  # that the session needs
         self.secret_session = secret_session
         self.query = websocket.query_params
+        self.path_params = websocket.path_params
         self.subprotocols: list[str] = websocket.scope["subprotocols"]
         self.headers = websocket.headers
         self.ended = False
@@ -175,8 +176,9 @@ class SocketSession:
             self.ended = True
             self._over.set()
 
-    async def run(self, *hello: str) -> None:
-        """Serves an accepted socket until its end, and ends its tasks."""
+    async def run(self, *hello: str, first: str | None = None) -> None:
+        """Serves an accepted socket until its end, and ends its tasks. `first` is a message that
+        was read already."""
         for message in hello:
             self._outbox.put(message)
         limits = self._limits
@@ -189,7 +191,7 @@ class SocketSession:
         self.touch()
         loops = [
             asyncio.create_task(self._send_all(), name="send"),
-            asyncio.create_task(self._converse(), name="receive"),
+            asyncio.create_task(self._converse(first), name="receive"),
         ]
         for task in loops:
             task.add_done_callback(self._loop_done)
@@ -205,8 +207,11 @@ class SocketSession:
             except Exception:  # a conversation that cannot close frees its socket
                 logger.exception("conversation_not_closed")
 
-    async def _converse(self) -> None:
+    async def _converse(self, first: str | None) -> None:
         await self._guarded(self._conversation.opened())
+        if first is not None and not self._finishing:
+            self.received += 1
+            await self._guarded(self._conversation.receive_text(first))
         while True:
             message = await self._websocket.receive()
             if message["type"] == "websocket.disconnect":

@@ -10,12 +10,14 @@ import httpx
 import pytest
 
 from api.app import routed_app
+from api.elevenlabs.options import ELEVENLABS_ERRORS, KEY_HEADER
 from api.http.routing import StrictRoute
 from api.services import Services
 from configs.settings import Settings
 from db.sessions import begin_session
 from pipelines.accounts.authentication import ALL_SCOPES, SCOPES
 from pipelines.accounts.service import Origin, new_session
+from tests.api.elevenlabs import owned as elevenlabs
 from tests.api.ended_credentials import ended_credentials
 from tests.api.native.jobs.doing import transcribe
 from tests.api.native.voices import voice_making
@@ -33,19 +35,15 @@ INWORLD = "/tts/v1/voice"
 PLATFORM_IDS = {"model_id", "plan_id", "number"}  # not owned by a workspace
 SIGNED_IDS = {"file_id"}  # the signed address is the credential, see the test below
 # An alias, unknown sockets, and a socket.
-ROUTES_WITHOUT_DOCUMENT = {
-    "/v1/models/{model_id}",
-    "/{path}",
-    "/guide/{path}",
-    "/telephony/twilio/{key}",
-}
+ROUTES_WITHOUT_DOCUMENT = {"/v1/models/{model_id}", "/{path}", "/guide/{path}"}
+ROUTES_WITHOUT_DOCUMENT |= {"/telephony/twilio/{key}"} | elevenlabs.SOCKETS
 UNKNOWN_IDS: Ids = {
     **dict.fromkeys(
         ("chat_id", "voice_id", "voiceId", "webhook_id", "delivery_id", "session_id")
         + ("dictionary_id", "pronunciations[].id", "job_id", "share_id", "speaker_id", "voice.id"),
         str(uuid4()),
     ),
-    **owned.UNKNOWN,
+    **(owned.UNKNOWN | elevenlabs.UNKNOWN),
     **dict.fromkeys(("key_id", "project_id"), "999999"),
     "voice": "Unknown",
     "script[].voice": "Unknown",
@@ -56,7 +54,7 @@ FORM = "/jobs/speech"
 PART = "/jobs/{job_id}/parts/{number}"
 FILES = {FORM: {"document": ("a.txt", b"Hi.")}, PART: {"audio": ("a.wav", b"part")}}
 IN_BODIES: dict[str, list[str]] = {
-    **owned.IN_BODIES,
+    **(owned.IN_BODIES | elevenlabs.IN_BODIES),
     "chat_id": [CHAT, f"/openai{CHAT}"],
     "voice_id": [*SPEECH, FORM],
     "voice": [*SPEECH, FORM, "/openai/v1/audio/speech"],
@@ -68,7 +66,7 @@ IN_BODIES: dict[str, list[str]] = {
 """Fields of bodies that name an object of a workspace, and their paths; the method is POST."""
 
 ID_FIELD = re.compile("(_ids?|Ids?)$|^(ids?|voices?|workspace)$")
-FREE_FIELDS = {  # what looks like one in a body and is none
+FREE_FIELDS = elevenlabs.FREE_FIELDS | {  # what looks like one in a body and is none
     "plan_id",  # not owned by a workspace
     "workspace",  # in what the operator's payment system signs
     "messages[].tool_call_id",  # the caller's own name, not looked up
@@ -83,7 +81,7 @@ BODIES: dict[Operation, dict[str, Any]] = {
         for path in IN_BODIES["chat_id"]
     },
     **{("POST", path): {"text": "Hi."} for path in IN_BODIES["voice_id"] + IN_BODIES["voiceId"]},
-    **owned.BODIES,
+    **(owned.BODIES | elevenlabs.BODIES),
     ("POST", "/openai/v1/audio/speech"): {"model": "tts-1", "input": "Hi."},
     ("PUT", "/pronunciations/{dictionary_id}"): {"name": "n", "entries": []},
     ("PATCH", "/voices/{voice_id}"): {"name": "Ann"},
@@ -123,7 +121,7 @@ class Credential:
     name: str
     headers: Headers
     scopes: frozenset[str] | None = ALL_SCOPES  # None: it has ended
-    within: str = "/"  # the paths that take it
+    within: str | tuple[str, ...] = "/"  # the paths that take it
 
     def refusal(self, operation: Operation) -> tuple[int, str | None]:
         """The status, and the error if that is not one of the object."""
@@ -210,6 +208,7 @@ async def credentials(
         Credential("token", other_auth),
         Credential("key of every scope", bearer(every)),
         Credential("key as Basic", {"Authorization": f"Basic {every}"}, within="/tts/v1/"),
+        Credential("xi-api-key", {KEY_HEADER: every}, within=ELEVENLABS_ERRORS.paths),
         *[
             Credential(f"key of {scope}", bearer(await key([scope])), frozenset({scope}))
             for scope in SCOPES
@@ -266,6 +265,7 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
         "speaker_id": speaker["id"],
         "share_id": share["id"],
         "pronunciations[].id": dictionary["id"],
+        elevenlabs.DICTIONARY: dictionary["id"],
         "script[].voice": voice["name"],
     }
 
@@ -425,7 +425,7 @@ async def test_list_routes_show_only_data_of_the_callers_workspace(
             assert not [one for one in foreign if one in text], path
             seen |= {path for one in own if one in text}
     assert seen == {
-        *owned.LISTS,
+        *(owned.LISTS | elevenlabs.LISTS),
         "/auth/sessions",
         "/chats",
         "/developer/api",

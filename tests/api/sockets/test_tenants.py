@@ -33,9 +33,14 @@ SCOPES_OF = {
     REALTIME: {"stt", "tts", "chat"},
     TWILIO: {"stt", "tts", "chat"},
 }
-SPEAK = "/v1/speak"  # Deepgram's, whose voices are in the query
-# The last but one is the same socket with the key in its path.
-WITHOUT_IDS = {"/ws/stt", "/{path:path}", "/v1/listen", "/v2/listen", f"{TWILIO}/{{key}}", SPEAK}
+SPEAK = "/v1/speak"
+INPUT, INPUTS = (
+    f"/v1/text-to-speech/{{voice_id}}/{kind}-input" for kind in ("stream", "multi-stream")
+)
+IN_ADDRESSES = {SPEAK: f"{SPEAK}?model={{voice_id}}", INPUT: INPUT, INPUTS: INPUTS}
+# The last is the same socket with the key in its path.
+WITHOUT_IDS = {"/ws/stt", "/{path:path}", "/v1/listen", "/v2/listen", "/v1/speech-to-text/realtime"}
+WITHOUT_IDS |= {f"{TWILIO}/{{key}}"}
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,7 @@ async def error_of(
 
 async def test_every_socket_is_covered_here() -> None:
     paths = {one.path for one in routed_app().router.routes if isinstance(one, WebSocketRoute)}
-    assert paths == SCOPES_OF.keys() | WITHOUT_IDS
+    assert paths == SCOPES_OF.keys() | WITHOUT_IDS | IN_ADDRESSES.keys()
 
 
 async def test_voices_of_another_workspace_are_answered_like_unknown_ones_with_every_kind_of_key(
@@ -132,18 +137,22 @@ async def test_voices_of_another_workspace_are_answered_like_unknown_ones_with_e
             await server.until_empty()
 
 
-async def test_deepgrams_socket_closes_alike_for_voices_of_another_workspace_and_unknown_ones(
-    shared_server: SocketServer,
+@pytest.mark.parametrize("path", IN_ADDRESSES)
+async def test_a_socket_closes_alike_for_an_unknown_voice_and_one_of_another_workspace(
+    shared_server: SocketServer, path: str
 ) -> None:
-    ready = await ready_voice(shared_server, "Of the first workspace as well")
+    ready = await ready_voice(shared_server, f"Of the first workspace as well {len(path)}")
     accounts = shared_server.services.platform.accounts
-    token = (await accounts.sign_up("third@example.com", "a long password", "", "")).token
+    email = f"{len(path)}@example.com"
+    token = (await accounts.sign_up(email, "a long password", "", "")).token
+    headers = {"Authorization": f"Bearer {token}"}
     answers = list[dict[str, Any]]()
     for voice in (str(uuid4()), str(ready.id), ready.name):
-        url = f"ws://{shared_server.address}{SPEAK}?model={quote(voice)}"
-        async with connect(url, additional_headers={"Authorization": f"Token {token}"}) as socket:
+        place = IN_ADDRESSES[path].format(voice_id=quote(voice, safe=""))
+        url = f"ws://{shared_server.address}{place}"
+        async with connect(url, additional_headers=headers) as socket:
             error = json.loads(await socket.recv())
-            with pytest.raises(ConnectionClosedError, match="no voice has that model"):
+            with pytest.raises(ConnectionClosedError, match="no voice has that"):
                 await socket.recv()
             answers.append(error | {"request_id": None})
-    assert answers[0] == answers[1] == answers[2] and answers[0]["type"] == "Error"
+    assert answers[0] == answers[1] == answers[2]

@@ -1,0 +1,181 @@
+"""What the names and settings of ElevenLabs' requests mean for the pipelines."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from api.dialects.queries import DialectQuery
+from api.dialects.voices import ForeignVoice, voice_for
+from api.http.errors import ApiError, ErrorDialect
+from api.native.speech import Ratio
+from api.sockets.tts.events import STABILITIES, LenientModel
+from configs.load import load_yaml
+from configs.schema.base import StrictModel
+from models.base import VoiceGender
+from pipelines.audio.encode.formats import EncoderFormat, open_encoder
+from pipelines.billing.operation import Operation
+from pipelines.tts.dictionaries import DictionaryRef
+from pipelines.tts.paid import PaidSynthesis
+from pipelines.tts.pipeline import language_of
+from pipelines.tts.reading import SpeechRequest
+from pipelines.tts.session import ContextVoice
+from pipelines.tts.voices import AvailableVoice, VoiceDirectory
+
+KEY_HEADER = "xi-api-key"
+SCHEMES = ("bearer", KEY_HEADER)
+FALLBACK_LANGUAGE = "en"  # of a voice of ElevenLabs' before there is a text
+
+
+class ElevenLabsNames(StrictModel):
+    """The tables of `names.yaml`."""
+
+    voices: dict[VoiceGender, str]
+    statuses: dict[str, str]
+    always: dict[str, dict[str, Any]]
+
+
+_NAMES = load_yaml(ElevenLabsNames, str(Path(__file__).with_name("names.yaml")))
+ALWAYS = _NAMES.always
+_GENDERS = {one: gender for gender, ids in _NAMES.voices.items() for one in ids.split()}
+
+OutputName = Literal[
+    "mp3_22050_32", "mp3_24000_48", "mp3_44100_32", "mp3_44100_64", "mp3_44100_96",
+    "mp3_44100_128", "mp3_44100_192", "pcm_8000", "pcm_16000", "pcm_22050", "pcm_24000",
+    "pcm_32000", "pcm_44100", "pcm_48000", "wav_8000", "wav_16000", "wav_22050", "wav_24000",
+    "wav_32000", "wav_44100", "wav_48000", "ulaw_8000", "alaw_8000", "opus_48000_32",
+    "opus_48000_64", "opus_48000_96", "opus_48000_128", "opus_48000_192",
+]  # fmt: skip
+_CODECS: dict[str, tuple[EncoderFormat, str]] = {
+    "mp3": ("mp3", "audio/mpeg"),
+    "pcm": ("pcm", "audio/pcm"),
+    "wav": ("wav", "audio/wav"),
+    "ulaw": ("mulaw", "audio/basic"),
+    "alaw": ("alaw", "audio/alaw"),
+    "opus": ("ogg", "audio/ogg"),
+}
+MEDIA_TYPES = tuple(media_type for _, media_type in _CODECS.values())
+
+
+class OutputQuery(DialectQuery):
+    """The format: codec, sample rate in Hz and, of some, kbit/s."""
+
+    output_format: OutputName = "mp3_44100_128"
+
+    @property
+    def media_type(self) -> str:
+        return _CODECS[self.output_format.partition("_")[0]][1]
+
+
+class VoiceSettings(LenientModel):
+    """Others of ElevenLabs', such as `similarity_boost`, have no effect."""
+
+    stability: float = Field(default=0.5, ge=0, le=1, description="Lower is more varied.")
+    speed: Ratio = 1.0
+
+
+class DictionaryLocator(LenientModel):
+    """A pronunciation dictionary, in its newest version unless one is named."""
+
+    pronunciation_dictionary_id: str = Field(max_length=100)
+    version_id: Annotated[str, Field(pattern="^[1-9][0-9]{0,8}$")] | None = None
+
+    @property
+    def ref(self) -> DictionaryRef:
+        version = int(self.version_id) if self.version_id else None
+        return DictionaryRef(id=self.pronunciation_dictionary_id, version=version)
+
+
+class ElevenLabsVoicing(LenientModel):
+    """How texts are spoken."""
+
+    voice_settings: VoiceSettings | None = None
+    pronunciation_dictionary_locators: list[DictionaryLocator] = Field(default=[], max_length=5)
+
+    def style(self, *, timings: bool) -> SpeechRequest:
+        settings = self.voice_settings or VoiceSettings()
+        low, high = STABILITIES
+        return SpeechRequest(
+            text="",
+            speed=settings.speed,
+            stability=min(max(0.5 + settings.stability, low), high),  # both are 1.0 by default
+            timings=timings,
+            pronunciations=tuple(one.ref for one in self.pronunciation_dictionary_locators),
+        )
+
+
+async def find_voice(
+    voice_id: str,
+    directory: VoiceDirectory,
+    workspace_id: int,
+    language: str | None = None,
+    text: str = "",
+) -> AvailableVoice:
+    """One of here by id or name; for one of ElevenLabs' a stand-in that speaks the language, by
+    default that of the text. Raises VoiceNotFound, VoiceNotReady, EngineLost or
+    DatabaseUnavailable."""
+    foreign = None
+    if (gender := _GENDERS.get(voice_id)) is not None:
+        if language:
+            spoken = language.lower().partition("-")[0]
+        else:
+            spoken = FALLBACK_LANGUAGE
+            if text:
+                spoken = await language_of(text, await directory.voices())
+        foreign = ForeignVoice(voice_id, spoken, gender)
+    return await voice_for(voice_id, foreign, directory, workspace_id, "voice_id")
+
+
+def open_voice(
+    voice: AvailableVoice,
+    style: SpeechRequest,
+    output_format: OutputName,
+    synthesis: PaidSynthesis,
+    workspace_id: int,
+    operation: Operation,
+    *,
+    whole: bool = False,
+) -> ContextVoice:
+    """Speaks in that format; `whole` is for an answer that is sent at its end."""
+    codec, rate, *bits = output_format.split("_")
+    bit_rate = int(bits[0]) * 1000 if bits else None
+    return ContextVoice(
+        synthesis,
+        workspace_id,
+        voice,
+        style,
+        partial(open_encoder, _CODECS[codec][0], int(rate), bit_rate),
+        slow_encoder=bool(bits),
+        is_whole=whole,
+        operation=operation,
+    )
+
+
+def elevenlabs_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """The fields and headers of an error that ElevenLabs' clients read."""
+    detail: dict[str, Any] | Sequence[dict[str, Any]]
+    if error.code in INVALID:
+        place = ["body", *(error.param.split(".") if error.param else ())]
+        detail = [{"type": "value_error", "loc": place, "msg": error.message}]
+    else:
+        detail = {"status": status_of(error.code), "message": error.message}
+    return {"detail": detail}, {"request-id": request_id}
+
+
+def status_of(code: str) -> str:
+    """ElevenLabs' name of an error."""
+    return _NAMES.statuses.get(code, code)
+
+
+INVALID = {"validation_error": 422, "invalid_json": 422}
+ELEVENLABS_ERRORS = ErrorDialect(
+    (
+        *("/v1/text-to-speech", "/v1/speech-to-text", "/v1/voices", "/v2/voices"),
+        *("/v1/pronunciation-dictionaries", "/v1/user"),
+    ),
+    elevenlabs_error,
+    KEY_HEADER,
+    INVALID,
+)

@@ -1,0 +1,230 @@
+"""ElevenLabs' `POST /v1/speech-to-text` (Scribe)."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from fastapi import Request
+from pydantic import Field, Json, field_validator
+
+from api.dialects.queries import DialectQuery
+from api.dialects.recordings import fetched
+from api.elevenlabs.options import SCHEMES
+from api.http.bodies import KeyTerms, Switch
+from api.http.errors import ApiError
+from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
+from api.http.streaming import while_connected
+from api.http.uploads import MultipartForm, UploadLimits, form_schema, receive_form, validated
+from api.openai.names import OpenAINames
+from models.stt.base import Word
+from pipelines.audio.decode.stream import as_wav
+from pipelines.stt.file import FileRequest, FileTranscript
+from pipelines.stt.formatting import TranscriptStyle, separator_of
+from pipelines.stt.subtitles import to_srt
+from telemetry.tracing import request_id
+
+router = make_router("ElevenLabs' dialect", scope="stt", schemes=SCHEMES)
+
+Answer = dict[str, Any]
+LIMITS = UploadLimits(max_fields=200)  # each key term is a field
+LISTS = frozenset({"keyterms"})
+RAW_HZ = 16_000  # of `pcm_s16le_16`
+Granularity = Literal["none", "word", "character"]
+FORMATS = {"srt": "text/srt", "txt": "text/plain"}
+
+
+class ScribeFields(DialectQuery):
+    """The plain fields of the form."""
+
+    refused: ClassVar[frozenset[str]] = frozenset(
+        "webhook entity_detection entity_redaction transcript_edit detect_speaker_roles "
+        "use_speaker_library".split()
+    )
+
+    model_id: str = Field(max_length=100, description="`scribe_v1` and its like, or one of here.")
+    language_code: str = Field(default="", max_length=35, description="Detected when absent.")
+    keyterms: KeyTerms = []
+    diarize: Switch = False
+    use_multi_channel: Switch = False
+    multichannel_output_style: Literal["separate", "combined"] = "separate"
+    timestamps_granularity: Granularity = "word"
+    numbers_format: Literal["digits", "words"] = "words"
+    file_format: Literal["pcm_s16le_16", "other"] = "other"
+    source_url: str = Field(default="", max_length=2000)
+    cloud_storage_url: str = Field(default="", max_length=2000)
+    additional_formats: Json[list[dict[str, Any]]] = Field(
+        default=[], max_length=5, description='Of `srt` and `txt`, such as `[{"format": "srt"}]`.'
+    )
+
+    @field_validator("additional_formats")
+    @classmethod
+    def _known(cls, value: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        if any(one.get("format") not in FORMATS for one in value):
+            raise ValueError(f"formats may be {', '.join(FORMATS)}")
+        return value
+
+    def to_request(self) -> FileRequest:
+        return FileRequest(
+            language=self.language_code or None,
+            words=True,
+            speakers=self.diarize and not self.use_multi_channel,
+            multichannel=self.use_multi_channel,
+            keyterms=tuple(self.keyterms),
+            form=TranscriptStyle(numerals=self.numbers_format == "digits"),
+        )
+
+
+@router.post(
+    "/v1/speech-to-text",
+    summary="Transcribe a recording, for ElevenLabs' clients",
+    openapi_extra=form_schema("file", ScribeFields, is_required=False),
+)
+async def transcribe(
+    request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
+) -> Answer:
+    """A recording in `file`, or at `source_url`. If the client disconnects, the work stops."""
+    owner = principal.workspace_id
+    check = partial(speech.transcription.check_credit, owner, operation)
+    async with receive_form(request, LIMITS, check) as form:
+        fields = validated(ScribeFields, form.with_lists(LISTS))
+        await check_model(fields.model_id, speech.openai)
+        async with _recording(request, form, fields, speech) as path:
+            answer = partial(answer_of, fields)
+            work = speech.transcription.transcribe(
+                owner, operation, path, fields.to_request(), answer
+            )
+            return await while_connected(request.receive, work)
+
+
+async def check_model(model_id: str, names: OpenAINames) -> None:
+    """Every name of Scribe stands for the recogniser. Raises ApiError(model_not_found)."""
+    if not model_id.startswith("scribe"):
+        await names.check_transcriber(model_id)
+
+
+@asynccontextmanager
+async def _recording(
+    request: Request, form: MultipartForm, fields: ScribeFields, speech: SpeechDep
+) -> AsyncIterator[Path]:
+    url = fields.source_url or fields.cloud_storage_url
+    if not url:
+        path = form.file("file").path
+        if fields.file_format == "pcm_s16le_16":
+            await asyncio.to_thread(_wrap, path)
+        yield path
+    elif form.files:
+        message = "source_url: send a file or an address, not both"
+        raise ApiError("validation_error", message, param="source_url")
+    else:
+        async with fetched(request, speech, url) as path:
+            yield path
+
+
+def _wrap(path: Path) -> None:
+    """Raw samples become a file of their format. Blocking."""
+    path.write_bytes(as_wav(path.read_bytes(), "linear", RAW_HZ))
+
+
+class Said(NamedTuple):
+    """A word, and by whom or on which channel."""
+
+    word: Word
+    speaker: str | None = None
+    channel: int | None = None
+
+
+def answer_of(fields: ScribeFields, transcript: FileTranscript) -> Answer:
+    """The transcript, or one for each channel."""
+    whole: Answer = {
+        "transcription_id": request_id.get() or "",
+        "audio_duration_secs": round(transcript.duration_s, 3),
+    }
+    turns = transcript.turns
+    if not fields.use_multi_channel:
+        names = dict.fromkeys(who for who, _ in turns if who is not None)
+        numbers = {who: f"speaker_{number}" for number, who in enumerate(names)}
+        said = [Said(word, who and numbers[who]) for who, words in turns for word in words]
+        return {**_chunk(fields, transcript, said, transcript.text), **whole}
+    said = [Said(word, None, "AB".index(who or "A")) for who, words in turns for word in words]
+    said.sort(key=lambda one: one.word.start)
+    if fields.multichannel_output_style == "combined":
+        return {**_chunk(fields, transcript, said), **whole}
+    channels = [[one for one in said if one.channel == index] for index in (0, 1)]
+    shown = [
+        {**_chunk(fields, transcript, part), "channel_index": index}
+        for index, part in enumerate(channels)
+    ]
+    return {"transcripts": shown, **whole}
+
+
+def _chunk(
+    fields: ScribeFields,
+    transcript: FileTranscript,
+    said: Sequence[Said],
+    text: str | None = None,
+) -> Answer:
+    separator = separator_of(transcript.language)
+    if text is None:
+        text = separator.join(one.word.word for one in said)
+    answer: Answer = {
+        "language_code": transcript.language,
+        "language_probability": 1.0 if fields.language_code else round(transcript.confidence, 4),
+        "text": text,
+        "words": words_of(said, separator, fields.timestamps_granularity),
+    }
+    if fields.additional_formats:
+        grouped = groupby(said, lambda one: one.speaker)
+        turns = [(who, [one.word for one in words]) for who, words in grouped]
+        files = {"srt": to_srt(turns, separator), "txt": text}
+        answer["additional_formats"] = [
+            {
+                "requested_format": one["format"],
+                "file_extension": one["format"],
+                "content_type": FORMATS[one["format"]],
+                "is_base64_encoded": False,
+                "content": files[one["format"]],
+            }
+            for one in fields.additional_formats
+        ]
+    return answer
+
+
+def words_of(
+    said: Sequence[Said], separator: str, granularity: Granularity = "word"
+) -> list[Answer]:
+    """The words, and the spaces between them."""
+    shown: list[Answer] = []
+    if granularity == "none":
+        return shown
+    for one in said:
+        if shown and separator:
+            last = shown[-1]
+            start, end = last["end"], max(round(one.word.start, 3), last["end"])
+            shown.append({**last, "text": separator, "start": start, "end": end, "type": "spacing"})
+            shown[-1].pop("characters", None)
+            shown[-1]["logprob"] = 0.0
+        shown.append(_word(one, granularity))
+    return shown
+
+
+def _word(one: Said, granularity: Granularity) -> Answer:
+    word = one.word
+    start, end = round(word.start, 3), round(word.end, 3)
+    logprob = round(math.log(max(word.confidence, 1e-6)), 4)
+    shown: Answer = {"text": word.word, "start": start, "end": end, "type": "word"}
+    shown |= {"logprob": logprob, "speaker_id": one.speaker}
+    if one.channel is not None:
+        shown["channel_index"] = one.channel
+    if granularity == "character":
+        step = (word.end - word.start) / len(word.word)
+        times = (word.start + step * place for place in range(len(word.word)))
+        shown["characters"] = [
+            {"text": letter, "start": round(at, 3), "end": round(at + step, 3)}
+            for letter, at in zip(word.word, times, strict=True)
+        ]
+    return shown

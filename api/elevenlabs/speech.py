@@ -1,0 +1,200 @@
+"""ElevenLabs' `POST /v1/text-to-speech/{voice_id}`: whole or streamed, with times of letters."""
+
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends, Path, Query
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from api.dialects.outputs import Letter, letters_of, nothing_spoken, speak_whole
+from api.elevenlabs.options import (
+    MEDIA_TYPES,
+    SCHEMES,
+    ElevenLabsVoicing,
+    OutputQuery,
+    elevenlabs_error,
+    find_voice,
+    open_voice,
+)
+from api.http.errors import to_api_error
+from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
+from api.http.streaming import (
+    Base64Json,
+    CutShort,
+    FrameWriter,
+    NdjsonStream,
+    StreamedResponse,
+    encode_frames,
+    json_line,
+)
+from api.native.speech import SpokenText
+from pipelines.stt.formatting import separator_of
+from pipelines.temporary_files import TemporaryFile
+from pipelines.tts.session import ContextVoice, EncodedChunk
+from telemetry.tracing import request_id
+
+router = make_router("ElevenLabs' dialect", scope="tts", schemes=SCHEMES)
+
+PATH = "/v1/text-to-speech/{voice_id}"
+VoicePath = Annotated[str, Path(max_length=200, description="A voice of here, or ElevenLabs'.")]
+AUDIO = {"type": "string", "contentMediaType": "application/octet-stream"}
+STREAMED: Any = {
+    "response_class": Response,
+    "responses": {200: {"content": {one: {"schema": AUDIO} for one in MEDIA_TYPES}}},
+}
+
+
+class ElevenLabsText(ElevenLabsVoicing):
+    """The text to speak, and how. The voice decides the model."""
+
+    text: SpokenText
+    model_id: str | None = Field(default=None, max_length=200, description="Has no effect.")
+    language_code: str | None = Field(default=None, max_length=35)
+
+
+class TimedAudio(BaseModel):
+    """A whole text, or a piece of it."""
+
+    audio_base64: str
+    alignment: dict[str, Any] | None = Field(description="Letters, and their times in seconds.")
+    normalized_alignment: dict[str, Any] | None = Field(description="The same.")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSpeech:
+    """A request whose voice was found."""
+
+    voice: ContextVoice
+    text: str
+    media_type: str
+
+    @property
+    def space(self) -> str:
+        """What stands between words of the voice's language."""
+        return separator_of(self.voice.voice.voice.language)
+
+
+@dataclass(frozen=True)
+class OpenSpeech:
+    """A dependency that gives it; `whole` is for an answer that is sent at its end."""
+
+    timings: bool = False
+    whole: bool = False
+
+    async def __call__(
+        self,
+        voice_id: VoicePath,
+        body: ElevenLabsText,
+        principal: PrincipalDep,
+        speech: SpeechDep,
+        operation: OperationDep,
+        query: Annotated[OutputQuery, Query()],
+    ) -> OpenedSpeech:
+        workspace_id, synthesis = principal.workspace_id, speech.synthesis
+        async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=voice_id):
+            directory, language = synthesis.pipeline.directory, body.language_code
+            voice = await find_voice(voice_id, directory, workspace_id, language, body.text)
+        style, name = body.style(timings=self.timings), query.output_format
+        to_speak = synthesis, workspace_id, operation
+        made = open_voice(voice, style, name, *to_speak, whole=self.whole)
+        return OpenedSpeech(made, body.text, query.media_type)
+
+
+@router.post(f"{PATH}/stream", summary="The same", **STREAMED)
+@router.post(PATH, summary="Speak a text, for ElevenLabs' clients", **STREAMED)
+async def speak(opened: Annotated[OpenedSpeech, Depends(OpenSpeech())]) -> Response:
+    """The first audio is sent before the second sentence is synthesised."""
+    return await _stream(opened, AudioWriter(), opened.media_type)
+
+
+@router.post(
+    f"{PATH}/stream/with-timestamps",
+    summary="Stream the speech of a text and the times of its letters",
+    responses=NdjsonStream.documented(TimedAudio, "One JSON object a line"),
+)
+async def stream_with_timestamps(
+    opened: Annotated[OpenedSpeech, Depends(OpenSpeech(timings=True))],
+) -> Response:
+    """The times count from the start of the speech. A failure is the last line, with `detail`."""
+    return await _stream(opened, TimedWriter(opened.space))
+
+
+@router.post(
+    f"{PATH}/with-timestamps",
+    summary="Speak a text, with the times of its letters",
+    response_model=TimedAudio,
+)
+async def speak_with_timestamps(
+    opened: Annotated[OpenedSpeech, Depends(OpenSpeech(timings=True, whole=True))],
+) -> Response:
+    """The whole text as one file. The work stops if the client disconnects."""
+    file = TemporaryFile()
+    words = await speak_whole(opened.voice, opened.text, file.write)
+    if not file.size:
+        raise nothing_spoken()
+    letters = letters_of(words, opened.space)
+    timed = alignment(letters[: -len(opened.space) or None])
+    answer = {"alignment": timed, "normalized_alignment": timed}
+    return _with_headers(Base64Json("audio_base64", file, answer), opened.voice)
+
+
+async def _stream(
+    opened: OpenedSpeech, writer: FrameWriter[EncodedChunk], media_type: str | None = None
+) -> Response:
+    """Audio of `media_type`, or lines of JSON."""
+    chunks = opened.voice.speak(opened.text)
+    first = await anext(chunks, None)  # an error before the first chunk sets the HTTP status
+    if first is None:
+        raise nothing_spoken()
+    frames = encode_frames(first, chunks, writer)
+    answer = StreamedResponse if media_type else NdjsonStream
+    return _with_headers(answer(frames, chunks, media_type), opened.voice)
+
+
+def _with_headers(answer: Response, voice: ContextVoice) -> Response:
+    about = {"character-cost": str(voice.charged), "request-id": request_id.get() or ""}
+    answer.headers.update(about)
+    return answer
+
+
+class AudioWriter:
+    """Writes the file itself."""
+
+    def write(self, chunk: EncodedChunk) -> bytes:
+        return chunk.data
+
+    def finish(self) -> list[bytes]:
+        return []
+
+    def fail(self, error: Exception) -> bytes:
+        raise CutShort(to_api_error(error).code) from None
+
+
+class TimedWriter(AudioWriter):
+    """Writes lines of JSON."""
+
+    def __init__(self, space: str) -> None:
+        self._space = space
+
+    def write(self, chunk: EncodedChunk) -> bytes:
+        timed = alignment(letters_of(chunk.words or (), self._space))
+        audio = b64encode(chunk.data).decode("ascii")
+        line = {"audio_base64": audio, "alignment": timed, "normalized_alignment": timed}
+        return json_line(line)
+
+    def fail(self, error: Exception) -> bytes:
+        return json_line(elevenlabs_error(to_api_error(error), "")[0])
+
+
+def alignment(letters: Sequence[Letter]) -> dict[str, Any] | None:
+    """As responses of HTTP have it; None without letters."""
+    if not letters:
+        return None
+    return {
+        "characters": [letter for letter, _, _ in letters],
+        "character_start_times_seconds": [round(start, 3) for _, start, _ in letters],
+        "character_end_times_seconds": [round(end, 3) for _, _, end in letters],
+    }

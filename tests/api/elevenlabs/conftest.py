@@ -1,0 +1,25 @@
+"""The servers of the socket tests, and a client with ElevenLabs' header."""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.api.local_server import serve_local
+from tests.api.sockets.conftest import fake, plain, server, shared_server, stt_server
+
+__all__ = ["fake", "plain", "server", "shared_server", "stt_server"]
+
+
+@pytest.fixture(scope="module")
+def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    with serve_local(tmp_path_factory.mktemp("elevenlabs")) as running:
+        headers = {"xi-api-key": running.key}
+        with httpx.Client(base_url=running.url, headers=headers, trust_env=False) as opened:
+            yield opened
+
+
+@pytest.fixture
+def xi(auth: dict[str, str]) -> dict[str, str]:
+    """As ElevenLabs' clients send a key."""
+    return {"xi-api-key": auth["Authorization"].removeprefix("Bearer ")}

@@ -1,0 +1,321 @@
+"""ElevenLabs' sockets of growing texts, over the tone engine."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx
+import pytest
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from tests.api.elevenlabs.test_speech import RACHEL
+from tests.api.sockets.client import connect
+from tests.api.sockets.conftest import SocketServer
+from tests.patience import PATIENCE_S
+
+CHARACTER_S = 0.06  # of the tone engine
+BYTES_PER_S = 32_000
+
+
+class InputClient:
+    """Sends messages, and reads events."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+
+    async def send(self, text: str | None = None, **fields: Any) -> None:
+        text_field = {} if text is None else {"text": text}
+        await self.socket.send(json.dumps({**text_field, **fields}))
+
+    async def receive(self) -> dict[str, Any]:
+        async with asyncio.timeout(PATIENCE_S):
+            event: dict[str, Any] = json.loads(await self.socket.recv())
+        return event
+
+    async def until_final(self, context_id: str | None = None) -> list[dict[str, Any]]:
+        """The events of a context before its last."""
+        events = [await self.receive()]
+        while not (events[-1].get("isFinal") and events[-1].get("contextId") == context_id):
+            events.append(await self.receive())
+        return [one for one in events[:-1] if one.get("contextId") == context_id]
+
+    async def rest(self) -> tuple[list[dict[str, Any]], int | None]:
+        """The events until the server closes, and its code."""
+        events = []
+        try:
+            while True:
+                events.append(await self.receive())
+        except ConnectionClosed:
+            return events, self.socket.close_code
+
+
+@asynccontextmanager
+async def speaking(
+    server: SocketServer,
+    kind: str = "stream-input",
+    voice: str = RACHEL,
+    *,
+    key: str | None = None,
+    **query: Any,
+) -> AsyncIterator[InputClient]:
+    """A client that authenticates as ElevenLabs' do; without a header where the key is empty."""
+    options = urlencode({"output_format": "pcm_16000", **query})
+    url = f"ws://{server.address}/v1/text-to-speech/{voice}/{kind}?{options}"
+    headers = {"xi-api-key": server.key} if key is None else {"xi-api-key": key} if key else {}
+    async with connect(url, additional_headers=headers) as socket:
+        yield InputClient(socket)
+
+
+def seconds(events: list[dict[str, Any]]) -> float:
+    return sum(len(base64.b64decode(one.get("audio") or "")) for one in events) / BYTES_PER_S
+
+
+def spelt(events: list[dict[str, Any]]) -> str:
+    return "".join("".join(one["alignment"]["chars"]) for one in events if one.get("alignment"))
+
+
+async def test_a_text_is_spoken_letters_are_timed_and_the_end_closes_the_socket(
+    server: SocketServer,
+) -> None:
+    async with speaking(server) as client:
+        await client.send(" ", voice_settings={"stability": 0.5, "similarity_boost": 0.8})
+        for word in ("Hello ", "there. ", "How ", "are ", "you? "):
+            await client.send(word)
+        await client.send("")
+        events, code = await client.rest()
+    assert code == 1000 and events[-1] == {"audio": None, "isFinal": True}
+    assert seconds(events) == pytest.approx(25 * CHARACTER_S, abs=0.7)
+    assert spelt(events) == "Hello there. How are you? "
+    clock_ms = 0  # as Pipecat counts
+    for one in filter(None, (one.get("alignment") for one in events)):
+        assert one["charStartTimesMs"][0] >= 0 and min(one["charDurationsMs"]) >= 0
+        clock_ms += one["charStartTimesMs"][-1] + one["charDurationsMs"][-1]
+    assert clock_ms / 1000 == pytest.approx(seconds(events), abs=0.3)
+    whole = [one["normalizedAlignment"] for one in events[:-1] if one["normalizedAlignment"]]
+    starts = [at for one in whole for at in one["charStartTimesMs"]]  # as LiveKit counts
+    assert starts == sorted(starts) and starts[-1] + whole[-1]["charDurationsMs"][-1] == clock_ms
+    assert [one["chars"] for one in whole] == [
+        one["alignment"]["chars"] for one in events if one.get("alignment")
+    ]
+
+
+async def test_whole_sentences_are_spoken_before_any_flush_and_a_flush_speaks_the_rest(
+    server: SocketServer,
+) -> None:
+    async with speaking(server) as client:
+        await client.send(" ")
+        await client.send("A whole sentence. And part of ")
+        first = await client.receive()
+        assert first["audio"]
+        await client.send("another", flush=True)
+        spoken = [first]
+        while "another" not in spelt(spoken):
+            spoken.append(await client.receive())
+        await client.send("", flush=True)
+        events, code = await client.rest()
+    assert code == 1000 and events[-1]["isFinal"]
+
+
+async def test_a_schedule_or_a_trigger_speaks_a_long_sentence_before_its_end(
+    server: SocketServer,
+) -> None:
+    words = "one two three four five six seven eight nine ten eleven twelve "
+    for first, later in (
+        ({"generation_config": {"chunk_length_schedule": [50, 100]}}, {}),
+        ({}, {"try_trigger_generation": True}),
+    ):
+        async with speaking(server) as client:
+            await client.send(" ", **first)
+            await client.send(words, **later)
+            assert (await client.receive())["audio"]
+
+
+async def test_in_auto_mode_each_message_is_a_phrase(server: SocketServer) -> None:
+    async with speaking(server, auto_mode="true") as client:
+        await client.send(" ")
+        await client.send("A sentence.")  # without a space after it
+        assert (await client.receive())["audio"]
+        await client.send("Half a sentence")
+        while "Half" not in spelt([await client.receive()]):
+            pass
+
+
+async def test_contexts_speak_side_by_side_and_end_when_they_are_closed(
+    server: SocketServer,
+) -> None:
+    async with speaking(server, "multi-stream-input", auto_mode="true") as client:
+        await client.send("")  # keeps the socket open
+        for name in "ab":
+            await client.send(" ", context_id=name, voice_settings={"speed": 1.0})
+        await client.send("The first one speaks.", context_id="a", flush=True)
+        await client.send("So does the second.", contextId="b")
+        await client.send(context_id="b", flush=True)
+        await client.send(context_id="b", text="")
+        await client.send(context_id="a", close_context=True)
+        one = await client.until_final("a")
+        assert seconds(one) == pytest.approx(21 * CHARACTER_S, abs=0.4)
+        assert spelt(one) == "The first one speaks. "
+        await client.send("Once more. ", context_id="a", flush=True)  # another context
+        await client.send(context_id="unknown", close_context=True)
+        await client.send(close_socket=True)
+        events, code = await client.rest()
+    assert code == 1000
+    finals = [one["contextId"] for one in events if one.get("isFinal")]
+    assert sorted(finals) == ["a", "b"]
+    assert spelt([one for one in events if one["contextId"] == "a"]) == "Once more. "
+
+
+async def test_a_close_without_a_flush_stops_the_speech_of_an_interrupted_turn(
+    server: SocketServer,
+) -> None:
+    async with speaking(server, "multi-stream-input", auto_mode="true") as client:
+        await client.send(" ", context_id="a")
+        await client.send("A sentence that is interrupted. " * 100, context_id="a")
+        await client.receive()
+        await client.send(context_id="a", close_context=True)
+        assert seconds(await client.until_final("a")) < 150
+
+
+async def test_a_context_without_input_ends_and_so_does_a_stream(server: SocketServer) -> None:
+    async with speaking(server, "multi-stream-input", inactivity_timeout=1) as client:
+        await client.send("Not flushed", context_id="a")
+        assert spelt(await client.until_final("a")) == "Not flushed "
+        await client.send(close_socket=True)
+        assert (await client.rest())[1] == 1000
+    async with speaking(server, inactivity_timeout=1) as client:
+        await client.send(" ")
+        events, code = await client.rest()
+        assert code == 1008 and "no input came" in events[-1]["message"]
+
+
+async def test_wrong_messages_get_an_error_and_the_stream_goes_on(server: SocketServer) -> None:
+    async with speaking(server, "multi-stream-input") as client:
+        for wrong in ("{", "[]", '{"text": 5}', '{"voice_settings": {"speed": 9}, "text": "a"}'):
+            await client.socket.send(wrong)
+            error = await client.receive()
+            assert error["message"] and error["error"] == "invalid_request"
+        await client.socket.send(b"audio")
+        assert (await client.receive())["error"] == "invalid_request"
+        await client.send("Hello. ", context_id="a", voice_settings={"speed": 1.0})
+        await client.send("More. ", context_id="a", voice_settings={"speed": 1.1})
+        events = [await client.receive()]
+        while "error" not in events[-1]:
+            events.append(await client.receive())
+        assert events[-1]["contextId"] == "a" and "voice_settings" in events[-1]["message"]
+        for number in range(5):
+            await client.send(" ", context_id=f"c{number}")
+        while "error" not in (event := await client.receive()):
+            pass
+        assert event["contextId"] == "c4" and "at most 5" in event["message"]
+
+
+async def test_wrong_options_and_keys_get_no_socket_and_an_unknown_voice_closes_it(
+    server: SocketServer,
+) -> None:
+    for query in ({"output_format": "pcm_1"}, {"inactivity_timeout": 500}, {"auto_mode": "maybe"}):
+        with pytest.raises(InvalidStatus) as refused:
+            async with speaking(server, **query):
+                pass
+        assert refused.value.response.status_code == 422
+        (fault,) = json.loads(refused.value.response.body or b"")["detail"]
+        assert fault["loc"][-1] in query
+    with pytest.raises(InvalidStatus) as refused:
+        async with speaking(server, key="sk_wrong"):
+            pass
+    assert refused.value.response.status_code == 401
+    async with speaking(server, voice="unknown") as client:
+        (error,), code = await client.rest()
+    assert (error["error"], error["code"], code) == ("voice_not_found", 1008, 1008)
+
+
+@pytest.mark.parametrize("name", ["xi_api_key", "xi-api-key", "authorization"])
+async def test_the_key_may_come_in_the_first_message(server: SocketServer, name: str) -> None:
+    value = f"Bearer {server.key}" if name == "authorization" else server.key
+    async with speaking(server, key="") as client:
+        await client.send(" ", **{name: value})
+        await client.send("Hello. ")
+        await client.send("")
+        events, code = await client.rest()
+    assert code == 1000 and spelt(events) == "Hello. "
+
+
+@pytest.mark.parametrize("first", ['{"text": " "}', '{"xi_api_key": "sk_wrong"}', "{", b"audio"])
+async def test_a_first_message_without_a_valid_key_ends_the_socket(
+    server: SocketServer, first: str | bytes
+) -> None:
+    async with speaking(server, key="") as client:
+        await client.socket.send(first)
+        (error,), code = await client.rest()
+    assert error["detail"]["status"] == "invalid_api_key" and error["message"]
+    assert code == 1008
+    await server.until_empty()
+
+
+async def test_a_client_that_leaves_before_its_first_message_leaves_nothing_behind(
+    server: SocketServer,
+) -> None:
+    async with speaking(server, key=""):
+        pass
+    await server.until_empty()
+    with pytest.raises(InvalidStatus) as refused:  # other sockets have no such wait
+        async with connect(f"ws://{server.address}/v1/speak?encoding=linear16"):
+            pass
+    assert refused.value.response.status_code == 401
+
+
+async def test_dictionaries_of_the_first_message_are_heard(server: SocketServer) -> None:
+    rules = {"name": "Names", "rules": [
+        {"type": "alias", "string_to_replace": "IP", "alias": "internet protocol"}
+    ]}  # fmt: skip
+    headers = {"xi-api-key": server.key}
+    async with httpx.AsyncClient(base_url=f"http://{server.address}", headers=headers) as http:
+        made = await http.post("/v1/pronunciation-dictionaries/add-from-rules", json=rules)
+    locator = {
+        "pronunciation_dictionary_id": made.json()["id"],
+        "version_id": made.json()["version_id"],
+    }
+    lengths = []
+    for locators in ([], [locator]):
+        async with speaking(server) as client:
+            await client.send(" ", pronunciation_dictionary_locators=locators)
+            await client.send("The IP of it. ")
+            await client.send("")
+            lengths.append(seconds((await client.rest())[0]))
+    assert lengths[1] - lengths[0] == pytest.approx(15 * CHARACTER_S, abs=0.2)
+
+
+async def test_no_first_message_within_the_time_of_a_handshake_ends_the_socket(
+    server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sockets = server.services.infrastructure.sockets
+    monkeypatch.setattr(sockets, "limits", sockets.limits.model_copy(update={"handshake_s": 0.2}))
+    async with speaking(server, key="") as client:
+        (error,), code = await client.rest()
+    assert error["message"] == "no message with a key came in time" and code == 1008
+
+
+async def test_speech_that_fails_ends_a_stream_and_only_a_context_of_several(
+    server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            "tests.engines.tone.ToneEngine.synthesize", lambda *_: (1 / 0 for _ in range(1))
+        )
+        async with speaking(server) as client:
+            await client.send(" ")
+            await client.send("This fails. ", flush=True)
+            events, code = await client.rest()
+        assert code == 1011 and not any(one.get("isFinal") for one in events)
+        assert events[-1]["error"] == "internal_error"
+        async with speaking(server, "multi-stream-input") as client:
+            await client.send("This fails. ", context_id="a", flush=True)
+            assert (await client.receive())["contextId"] == "a"
+            patched.undo()
+            await client.send("This works. ", context_id="a", flush=True)
+            await client.send(context_id="a", close_context=True)
+            assert spelt(await client.until_final("a")) == "This works. "

@@ -1,0 +1,168 @@
+"""ElevenLabs' own client, pointed at this service. Arguments: URL, that with TLS, key, a recording.
+
+Run by the interpreter of .venv-clients; prints what it read as one line of JSON.
+"""
+
+import asyncio
+import base64
+import json
+import sys
+import wave
+from typing import Any
+
+from elevenlabs import PronunciationDictionaryVersionLocator, VoiceSettings
+from elevenlabs.client import AsyncElevenLabs, ElevenLabs
+from elevenlabs.core import ApiError
+from elevenlabs.pronunciation_dictionaries import (
+    BodyAddAPronunciationDictionaryV1PronunciationDictionariesAddFromRulesPostRulesItem_Alias,
+)
+from elevenlabs.realtime import AudioFormat, CommitStrategy, RealtimeEvents
+
+Alias = BodyAddAPronunciationDictionaryV1PronunciationDictionariesAddFromRulesPostRulesItem_Alias
+SENTENCE = "A sentence for the room."
+RACHEL = "21m00Tcm4TlvDq8ikWAM"
+SAMPLES: dict[str, Any] = {"output_format": "pcm_16000", "model_id": "eleven_flash_v2_5"}
+
+
+def speech(client: ElevenLabs) -> dict[str, Any]:
+    settings = VoiceSettings(stability=0.5, similarity_boost=0.75, style=0, speed=1.0)
+    given = {"text": SENTENCE, "voice_settings": settings, **SAMPLES}
+    tts = client.text_to_speech
+    whole = tts.convert_with_timestamps(RACHEL, **given)
+    lines = list(tts.stream_with_timestamps(RACHEL, **given))
+    mp3 = b"".join(tts.convert(RACHEL, text=SENTENCE))
+    return {
+        "converted": sum(map(len, tts.convert(RACHEL, **given))) / 32_000,
+        "streamed": sum(map(len, tts.stream(RACHEL, **given))) / 32_000,
+        "timed": len(base64.b64decode(whole.audio_base_64)) / 32_000,
+        "letters": "".join(whole.alignment.characters),
+        "lines": sum(len(base64.b64decode(one.audio_base_64)) for one in lines) / 32_000,
+        "their letters": "".join(
+            letter for one in lines if one.alignment for letter in one.alignment.characters
+        ),
+        "mp3": len(mp3) * 8 / 128_000,
+    }
+
+
+def realtime_speech(client: ElevenLabs) -> float:
+    """The seconds of a text that a generator gives, over a socket with TLS."""
+    words = (f"{word} " for word in SENTENCE.split())
+    parts = client.text_to_speech.convert_realtime(
+        RACHEL, text=words, model_id="eleven_flash_v2_5", output_format="pcm_16000",
+        voice_settings=VoiceSettings(stability=0.5, similarity_boost=0.75),
+    )  # fmt: skip
+    return sum(map(len, parts)) / 32_000
+
+
+def dictionary(client: ElevenLabs) -> dict[str, Any]:
+    dictionaries = client.pronunciation_dictionaries
+    rule = Alias(string_to_replace="IP", alias="internet protocol", type="alias")
+    made = dictionaries.create_from_rules(rules=[rule], name="Names")
+    locator = PronunciationDictionaryVersionLocator(
+        pronunciation_dictionary_id=made.id, version_id=made.version_id
+    )
+    lengths = [
+        sum(
+            map(
+                len,
+                client.text_to_speech.convert(
+                    RACHEL,
+                    text="The IP.",
+                    pronunciation_dictionary_locators=locators,
+                    **SAMPLES,
+                ),
+            )
+        )
+        for locators in ([], [locator])
+    ]
+    pls = b"".join(dictionaries.download(made.id, made.version_id))
+    filed = dictionaries.create_from_file(name="From a file", file=("a.pls", pls, "text/xml"))
+    return {
+        "longer": (lengths[1] - lengths[0]) / 32_000,
+        "rules": [one.string_to_replace for one in dictionaries.get(filed.id).rules],
+        "listed": len(dictionaries.list().pronunciation_dictionaries),
+    }
+
+
+def heard(client: ElevenLabs, data: bytes) -> dict[str, Any]:
+    whole = client.speech_to_text.convert(
+        model_id="scribe_v1",
+        file=("a.wav", data, "audio/wav"),
+        diarize=True,
+        keyterms=["Antiphon"],
+        additional_formats=[{"format": "srt"}],
+    )
+    return {
+        "text": whole.text,
+        "speakers": sorted({one.speaker_id for one in whole.words}),
+        "kinds": sorted({one.type for one in whole.words}),
+        "srt": whole.additional_formats[0].content,
+    }
+
+
+def refusals(client: ElevenLabs, url: str) -> list[list[Any]]:
+    seen = []
+    for work in (
+        lambda: list(client.text_to_speech.convert("unknown", text=SENTENCE)),
+        lambda: list(client.text_to_speech.convert(RACHEL, text="")),
+        lambda: ElevenLabs(api_key="sk_wrong", base_url=url).models.list(),
+    ):
+        try:
+            work()
+        except ApiError as error:
+            detail = error.body["detail"]
+            seen.append(
+                [error.status_code, detail if isinstance(detail, list) else detail["status"]]
+            )
+    return seen
+
+
+async def live(url: str, key: str, path: str) -> list[list[Any]]:
+    """The events of a recording that the client commits."""
+    client = AsyncElevenLabs(api_key=key, base_url=url)
+    with wave.open(path) as file:
+        rate, data = file.getframerate(), file.readframes(file.getnframes())
+    events: list[list[Any]] = []
+    done = asyncio.Event()
+    connection = await client.speech_to_text.realtime.connect({
+        "model_id": "scribe_v2_realtime", "audio_format": AudioFormat.PCM_16000,
+        "sample_rate": rate, "commit_strategy": CommitStrategy.MANUAL, "include_timestamps": True,
+    })  # fmt: skip
+
+    def note(event: dict[str, Any]) -> None:
+        events.append([event["message_type"], event.get("text"), len(event.get("words") or [])])
+        if event["message_type"] == "committed_transcript_with_timestamps":
+            done.set()
+
+    for kind in RealtimeEvents:
+        if kind not in (RealtimeEvents.OPEN, RealtimeEvents.CLOSE):
+            connection.on(kind, note)
+    for at in range(0, len(data), 3200):
+        await connection.send({"audio_base_64": base64.b64encode(data[at : at + 3200]).decode()})
+    await connection.commit()
+    await asyncio.wait_for(done.wait(), 20)
+    await connection.close()
+    return events
+
+
+def see(url: str, safe_url: str, key: str, path: str) -> dict[str, Any]:
+    client = ElevenLabs(api_key=key, base_url=url)
+    with open(path, "rb") as file:
+        data = file.read()
+    voices = client.voices.search(page_size=2)
+    return {
+        **speech(client),
+        "realtime": realtime_speech(ElevenLabs(api_key=key, base_url=safe_url)),
+        "dictionary": dictionary(client),
+        "heard": heard(client, data),
+        "live": asyncio.run(live(url, key, path)),
+        "voices": [len(client.voices.get_all().voices), voices.total_count, len(voices.voices)],
+        "rachel": client.voices.get(RACHEL).labels["gender"],
+        "models": [one.can_do_text_to_speech for one in client.models.list()],
+        "characters": client.user.subscription.get().character_count,
+        "user": client.user.get().subscription.character_limit,
+        "refused": refusals(client, url),
+    }
+
+
+sys.stdout.write(json.dumps(see(*sys.argv[1:5])) + "\n")

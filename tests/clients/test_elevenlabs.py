@@ -1,0 +1,88 @@
+"""ElevenLabs' own client, and the plugins of LiveKit and Pipecat for it, as they are published."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.api.local_server import Server
+from tests.clients.registry_clients import RegistryClients
+from tests.clients.tls_front import tls_front
+from tests.pipelines.webhooks.receivers import Authority
+
+HERE = Path(__file__).parent
+HEARD = "the quick brown fox"  # of all speech, by the scripted engine
+CHARACTER_S = 0.06  # of the tone engine
+SENTENCE = "A sentence for the room."
+SENTENCES = f"{SENTENCE} And one more."
+
+
+@pytest.fixture
+def safe_url(tone_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The server's address with TLS, whose authority the clients trust."""
+    authority = Authority.make(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", authority.ca_file)
+    with tls_front(tone_server.url, authority.tls("127.0.0.1")) as url:
+        yield url
+
+
+def test_elevenlabs_client_speaks_hears_and_reads_the_account(
+    registry_clients: RegistryClients, tone_server: Server, safe_url: str, recording: Path
+) -> None:
+    arguments = tone_server.url, safe_url, tone_server.key, str(recording)
+    seen = registry_clients.run(HERE / "elevenlabs_sdk.py", *arguments)
+    for name in ("converted", "streamed", "timed", "lines", "mp3", "realtime"):
+        assert seen[name] == pytest.approx(len(SENTENCE) * CHARACTER_S, abs=0.4), name
+    assert seen["letters"] == SENTENCE and seen["their letters"].strip() == SENTENCE
+    assert seen["dictionary"]["longer"] == pytest.approx(15 * CHARACTER_S, abs=0.2)
+    assert seen["dictionary"]["rules"] == ["IP"] and seen["dictionary"]["listed"] == 2
+    heard = seen["heard"]
+    assert heard["text"] == HEARD and heard["speakers"] == ["speaker_0"]
+    assert heard["kinds"] == ["spacing", "word"] and "-->" in heard["srt"]
+    kinds = [kind for kind, _, _ in seen["live"]]
+    assert kinds[0] == "session_started"
+    assert seen["live"][-2:] == [
+        ["committed_transcript", HEARD, 0],
+        ["committed_transcript_with_timestamps", HEARD, 7],  # words and spaces
+    ]
+    voices, total, page = seen["voices"]
+    assert voices == total > page == 2 and seen["rachel"] == "female"
+    assert seen["models"] == [True] and 0 < seen["characters"] < seen["user"]
+    unknown, empty, wrong_key = seen["refused"]
+    assert unknown == [404, "voice_not_found"] and wrong_key == [401, "invalid_api_key"]
+    assert empty[0] == 422 and empty[1][0]["loc"] == ["body", "text"]
+
+
+def test_livekits_plugin_speaks_and_listens(
+    registry_clients: RegistryClients, tone_server: Server, recording: Path
+) -> None:
+    arguments = tone_server.url, tone_server.key, str(recording)
+    seen = registry_clients.run(HERE / "elevenlabs_livekit.py", *arguments)
+    for name, rate in (("spoken", 24_000), ("again", 24_000), ("whole", 24_000),
+                       ("compressed", 22_050)):  # fmt: skip
+        assert seen[name]["rate"] == rate
+        assert seen[name]["seconds"] == pytest.approx(len(SENTENCES) * CHARACTER_S, abs=0.7), name
+    spoken = seen["spoken"]
+    assert spoken["words"].strip() == SENTENCES
+    assert spoken["times"] == sorted(spoken["times"])
+    assert spoken["times"][-1] == pytest.approx(spoken["seconds"], abs=0.6)
+    assert seen["voices"] > 2 and seen["recognised"] == [HEARD, "en", 7]
+    assert seen["live"][0] == ["start_of_speech", ""]
+    assert seen["live"][-2:] == [["final_transcript", HEARD], ["end_of_speech", ""]]
+    assert seen["unknown voice"].startswith(("APIStatusError", "APIError"))
+    assert seen["wrong key"] == "APIStatusError 401"
+
+
+def test_pipecats_services_speak_and_listen(
+    registry_clients: RegistryClients, tone_server: Server, safe_url: str, recording: Path
+) -> None:
+    arguments = tone_server.url, safe_url, tone_server.key, str(recording)
+    seen = registry_clients.run(HERE / "elevenlabs_pipecat.py", *arguments)
+    for name in ("speech", "over http"):
+        assert seen[name]["seconds"] == pytest.approx(len(SENTENCES) * CHARACTER_S, abs=0.7), name
+        assert " ".join(seen[name]["words"]).split() == SENTENCES.split()
+    assert seen["speech"]["stopped"] == 1
+    assert seen["recording"]["texts"] == seen["stream"]["texts"] == [HEARD]
+    assert seen["stream"]["finalized"] == [True]
+    assert not any(seen[name]["errors"] for name in ("speech", "over http", "recording", "stream"))
+    assert "401" in seen["wrong key"]["errors"][0]
