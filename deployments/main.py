@@ -213,14 +213,14 @@ def announce(what: str, settings: Settings, dashboard: str, started: float) -> N
 
 def show_notes(config: cluster.Config) -> None:
     """Prints what users have to know of the chat models, and how to get another one."""
-    from deployments.deploy import models_of
-
-    for kind, entry in models_of(config).values():
-        shape = kind.read(entry["user_config"]["model"])
-        if kind is CHAT and shape.description:
-            say(f"  Chat       {shape.id}, also called {', '.join(shape.aliases)}:")
-            say(f"             {shape.description}. A better one:")
-            say(f"             .venv/bin/{BETTER_CHAT}")
+    for application in config["applications"]:
+        chat = (application.get("args") or {}).get("chat", ())
+        for entry in (one for one in cluster.entries(application) if one["name"] in chat):
+            shape = CHAT.read(entry["user_config"]["model"])
+            if shape.description:
+                say(f"  Chat       {shape.id}, also called {', '.join(shape.aliases)}:")
+                say(f"             {shape.description}. A better one:")
+                say(f"             .venv/bin/{BETTER_CHAT}")
 
 
 def show_key(first_key: str | None) -> None:
