@@ -6,8 +6,6 @@ the session id that it was given; later ones close the connection.
 
 import asyncio
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from secrets import token_hex
 from typing import Any
 
@@ -15,7 +13,7 @@ from anyio import CancelScope, to_thread
 from fastapi import Request
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
-from starlette.types import Message
+from starlette.types import ASGIApp, Message
 
 from api.http.bodies import parse_json, read_json
 from api.http.errors import ApiError, ErrorDialect
@@ -26,7 +24,6 @@ from api.http.turns import turn_of
 
 router = make_router("MCP")
 
-MAX_BYTES = 4 << 20  # of a message; as the SDK allows by default
 SESSION = "mcp-session-id"
 REQUEST_CANCELLED = -32800
 
@@ -48,47 +45,40 @@ async def receive_message(
     request: Request, principal: PrincipalDep, infrastructure: InfrastructureDep
 ) -> Response:
     """One message of JSON-RPC; its work stops when the client disconnects or cancels it."""
+    server = await to_thread.run_sync(_load)
     async with infrastructure.bodies.of(principal.workspace_id) as take:
-        body = await read_json(request, MAX_BYTES, take)
+        body = await read_json(request, server.MAX_BYTES, take)
         turn = turn_of(request)
         await turn.take()
         message = parse_json(body)
         turn.leave()
         if not isinstance(message, dict):
             raise ApiError("validation_error", "the body must be one message of JSON-RPC")
-        session, method = request.headers.get(SESSION, ""), message.get("method")
-        params = message.get("params")
+        client = principal.workspace_id, request.headers.get(SESSION, "")
+        method, params, number = (message.get(one) for one in ("method", "params", "id"))
         if method == "notifications/cancelled" and isinstance(params, dict):
-            key = principal.workspace_id, session, json.dumps(params.get("requestId"))
-            if (scope := _running.get(key)) is not None:
-                scope.cancel()
+            if cancelled := _running.get((*client, json.dumps(params.get("requestId")))):
+                cancelled.cancel()
         take_place(request)
-        key = principal.workspace_id, session, json.dumps(message.get("id"))
-        with _cancellable(key):
-            request.state.take = take
-            response = await while_connected(request.receive, _answer(request, body))
+        request.state.take = take
+        key = (*client, json.dumps(number))
+        with CancelScope() as scope:
+            if client[1]:
+                _running[key] = scope
+            try:
+                work = _answer(server.handle, request, body)
+                response = await while_connected(request.receive, work)
+            finally:
+                if _running.get(key) is scope:
+                    del _running[key]
             if method == "initialize":
                 response.headers[SESSION] = token_hex(16)
             return response
     shown = {"code": REQUEST_CANCELLED, "message": "the request was cancelled"}
-    return JSONResponse({"jsonrpc": "2.0", "id": message.get("id"), "error": shown})
+    return JSONResponse({"jsonrpc": "2.0", "id": number, "error": shown})
 
 
-@contextmanager
-def _cancellable(key: tuple[int, str, str]) -> Iterator[None]:
-    with CancelScope() as scope:
-        if key[1]:
-            _running[key] = scope
-        try:
-            yield
-        finally:
-            if _running.get(key) is scope:
-                del _running[key]
-
-
-async def _answer(request: Request, body: bytes) -> Response:
-    """What the SDK's server answers. It is imported by the first message: it takes 18 MB."""
-    server = await to_thread.run_sync(_load)
+async def _answer(handle: ASGIApp, request: Request, body: bytes) -> Response:
     given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
     sent: list[Message] = []
 
@@ -100,15 +90,14 @@ async def _answer(request: Request, body: bytes) -> Response:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    await server(request.scope, receive, send)
+    await handle(request.scope, receive, send)
     response = Response(b"".join(one.get("body", b"") for one in sent[1:]), sent[0]["status"])
-    for name, value in sent[0]["headers"]:
-        if name.lower() != b"content-length":
-            response.headers[name.decode("latin-1")] = value.decode("latin-1")
+    response.raw_headers = sent[0]["headers"]
     return response
 
 
 def _load() -> Any:
-    from api.mcp.server import handle
+    """The server, which is imported by the first message: the SDK takes 18 MB."""
+    from api.mcp import server
 
-    return handle
+    return server

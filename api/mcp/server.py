@@ -1,51 +1,39 @@
 """The MCP server and its tools, on the protocol's own SDK (modelcontextprotocol/python-sdk)."""
 
-import asyncio
 import json
 import logging
 from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+import mcp_types as wire
 from anyio import to_thread
 from fastapi import Request
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    INVALID_PARAMS,
-    AudioContent,
-    CallToolRequestParams,
-    CallToolResult,
-    ListToolsResult,
-    PaginatedRequestParams,
-    TextContent,
-    Tool,
-    ToolAnnotations,
-)
 from pydantic import BaseModel, Field, model_validator
-from starlette.types import Receive, Scope, Send
+from starlette import types
 
 from api.http.bodies import RequestModel
 from api.http.errors import ApiError, to_api_error
 from api.http.routing import require_scopes, services_of
 from api.http.streaming import while_connected
 from api.http.uploads import MAX_FILE_BYTES, UPLOAD_FOLDERS, validated
-from api.mcp.routes import MAX_BYTES
 from api.native.speech import Ratio, SpokenText
 from api.native.transcription import RecordingFields, transcription_result
 from configs.settings import BRAND
-from pipelines.accounts.authentication import Scope as KeyScope
+from pipelines.accounts.authentication import Scope
 from pipelines.audio.encode.encoder import CODECS, OutputFormat
-from pipelines.stt.file import FileTranscript
 from pipelines.temporary_directories import temporary_directory_in_thread
 from pipelines.tts.reading import SpeechRequest
 
 logging.getLogger("mcp").setLevel(logging.WARNING)  # it logs the begin and end of each request
 
+MAX_BYTES = 4 << 20  # of a message; as the SDK allows by default
 MAX_SPEECH_BYTES = MAX_BYTES * 3 // 4  # base64 of it is as long as a message may be
 Context = ServerRequestContext[Any, Request]
 
@@ -54,11 +42,7 @@ class SpeakArguments(RequestModel):
     """The text to speak, and how."""
 
     text: SpokenText
-    voice: str | None = Field(
-        default=None,
-        max_length=200,
-        description="A name or id of `voices`; by default one of the text's language.",
-    )
+    voice: str | None = Field(default=None, max_length=200, description="A name or id of `voices`.")
     speed: Ratio = Field(default=1.0, description="Tempo; the pitch stays.")
     output_format: OutputFormat = Field(
         default="mp3", description="`mp3` and `ogg` fit 5000 characters, `wav` about 500."
@@ -68,9 +52,7 @@ class SpeakArguments(RequestModel):
 class TranscribeArguments(RecordingFields):
     """The recording, and how it is transcribed."""
 
-    audio: str | None = Field(
-        default=None, description="The file in base64, or as a data URL; at most 3 MB."
-    )
+    audio: str | None = Field(default=None, description="Base64 or a data URL; at most 3 MB.")
     url: str | None = Field(
         default=None, max_length=2000, description="In place of `audio`: a public https address."
     )
@@ -88,36 +70,28 @@ class VoicesArguments(RequestModel):
     language: str | None = Field(default=None, max_length=35, description="Such as `en`.")
 
 
-async def _speak(request: Request, asked: SpeakArguments) -> CallToolResult:
-    workspace_id = request.state.principal.workspace_id
+async def _speak(request: Request, asked: SpeakArguments) -> wire.CallToolResult:
+    workspace_id, output_format = request.state.principal.workspace_id, asked.output_format
     synthesis = services_of(request).speech.synthesis
     wanted = SpeechRequest(
         text=asked.text, voice=asked.voice, speed=asked.speed, workspace_id=workspace_id
     )
     plan = await synthesis.plan(wanted, workspace_id)
-    operation, where = request.state.operation, (asked.output_format, MAX_SPEECH_BYTES)
-    _, file = await synthesis.speak_file(plan, workspace_id, operation, *where)
+    paying = plan, workspace_id, request.state.operation
+    _, file = await synthesis.speak_file(*paying, output_format, MAX_SPEECH_BYTES)
     request.state.take(2 * file.file.size)
     data = await to_thread.run_sync(lambda: b64encode(file.data).decode("ascii"))
     file.file.close()
-    media_type = CODECS[asked.output_format].media_type
+    audio = wire.AudioContent(data=data, mime_type=CODECS[output_format].media_type)
     said = f"{file.duration_s:.1f} seconds of speech with the voice {plan.voice.voice.name}"
-    return CallToolResult(
-        content=[AudioContent(data=data, mime_type=media_type), TextContent(text=said)]
-    )
+    return wire.CallToolResult(content=[audio, wire.TextContent(text=said)])
 
 
-async def _transcribe(request: Request, asked: TranscribeArguments) -> CallToolResult:
-    workspace_id, operation = request.state.principal.workspace_id, request.state.operation
-    speech = services_of(request).speech
-    known = await speech.speakers.known(workspace_id, asked.known_speakers)
-
-    def to_answer(transcript: FileTranscript) -> dict[str, Any]:
-        marks = asked.redaction("mark")
-        result = transcription_result(transcript, asked.timestamps, marks)
-        return result.model_dump(exclude_none=True)
-
-    await speech.transcription.check_credit(workspace_id, operation)
+async def _transcribe(request: Request, asked: TranscribeArguments) -> wire.CallToolResult:
+    payer = request.state.principal.workspace_id, request.state.operation
+    speech, marks = services_of(request).speech, asked.redaction("mark")
+    known = await speech.speakers.known(payer[0], asked.known_speakers)
+    await speech.transcription.check_credit(*payer)
     async with temporary_directory_in_thread(UPLOAD_FOLDERS) as folder:
         path = folder / "0"
         if asked.url is not None:
@@ -131,41 +105,36 @@ async def _transcribe(request: Request, asked: TranscribeArguments) -> CallToolR
             except ValueError:
                 raise ApiError("validation_error", "audio: this is no base64") from None
             await to_thread.run_sync(path.write_bytes, data)
-        wanted = replace(asked.to_request(), known=known)
-        return _structured(
-            await speech.transcription.transcribe(workspace_id, operation, path, wanted, to_answer)
+        result = await speech.transcription.transcribe(
+            *payer,
+            path,
+            replace(asked.to_request(), known=known),
+            lambda transcript: transcription_result(transcript, asked.timestamps, marks),
         )
+    return _structured(result.model_dump(exclude_none=True))
 
 
-async def _voices(request: Request, asked: VoicesArguments) -> CallToolResult:
+async def _voices(request: Request, asked: VoicesArguments) -> wire.CallToolResult:
     directory = services_of(request).voices.custom.directory
-    voices = await directory.voices(request.state.principal.workspace_id)
     listed = [
-        {
-            "name": one.voice.name,
-            "id": one.voice.voice_id,
-            "language": one.voice.language,
-            "gender": one.voice.gender,
-            "accent": one.voice.accent,
-            "is_custom": one.custom is not None,
-        }
-        for one in voices
+        {name: getattr(one.voice, name) for name in ("name", "language", "gender", "accent")}
+        | {"id": one.voice.voice_id, "is_custom": one.custom is not None}
+        for one in await directory.voices(request.state.principal.workspace_id)
         if asked.language is None or one.speaks(asked.language.lower()[:2])
     ]
     return _structured({"voices": listed})
 
 
-def _structured(value: dict[str, Any]) -> CallToolResult:
+def _structured(value: dict[str, Any]) -> wire.CallToolResult:
     """The value, and the same as text for clients that read only that."""
-    text = json.dumps(value, ensure_ascii=False)
-    return CallToolResult(content=[TextContent(text=text)], structured_content=value)
+    text = wire.TextContent(text=json.dumps(value, ensure_ascii=False))
+    return wire.CallToolResult(content=[text], structured_content=value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Tool:
-    scope: KeyScope
+class _Tool(NamedTuple):
+    scope: Scope
     arguments: type[BaseModel]
-    run: Callable[[Request, Any], Awaitable[CallToolResult]]
+    run: Callable[[Request, Any], Awaitable[wire.CallToolResult]]
     about: str
 
 
@@ -178,40 +147,41 @@ TOOLS = {
 }
 
 
-async def _list_tools(context: Context, _: PaginatedRequestParams | None) -> ListToolsResult:
+async def _list_tools(
+    context: Context, _: wire.PaginatedRequestParams | None
+) -> wire.ListToolsResult:
     """Those that the key may use."""
     assert context.request is not None
-    scopes = context.request.state.principal.scopes
-    return ListToolsResult(
-        tools=[
-            Tool(
-                name=name,
-                description=tool.about,
-                input_schema=tool.arguments.model_json_schema(),
-                annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False),
-            )
-            for name, tool in TOOLS.items()
-            if tool.scope in scopes
-        ]
-    )
+    hints = wire.ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    tools = [
+        wire.Tool(
+            name=name,
+            description=tool.about,
+            input_schema=tool.arguments.model_json_schema(),
+            annotations=hints,
+        )
+        for name, tool in TOOLS.items()
+        if tool.scope in context.request.state.principal.scopes
+    ]
+    return wire.ListToolsResult(tools=tools)
 
 
-async def _call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
+async def _call_tool(context: Context, params: wire.CallToolRequestParams) -> wire.CallToolResult:
     """A failure is a result that says so, from which a language model can learn."""
     assert context.request is not None
     request, tool = context.request, TOOLS.get(params.name)
     if tool is None:
-        raise MCPError(INVALID_PARAMS, f"the tools are {', '.join(TOOLS)}")
+        raise MCPError(wire.INVALID_PARAMS, f"the tools are {', '.join(TOOLS)}")
     try:
         authenticator = services_of(request).platform.accounts.authenticator
         require_scopes(authenticator, request.state.principal, (tool.scope,))
-        arguments = await asyncio.to_thread(validated, tool.arguments, params.arguments or {})
+        arguments = validated(tool.arguments, params.arguments or {})
         # A task of its own: the SDK cancels again and again, also what only cleans up.
         return await while_connected(request.receive, tool.run(request, arguments))
     except Exception as error:  # any: a model reads it, and the SDK would show its text
         shown = to_api_error(error)
-        text = TextContent(text=f"{shown.code}: {shown.message}")
-        return CallToolResult(content=[text], is_error=True)
+        text = wire.TextContent(text=f"{shown.code}: {shown.message}")
+        return wire.CallToolResult(content=[text], is_error=True)
 
 
 SERVER = Server[Any](
@@ -222,7 +192,7 @@ SERVER = Server[Any](
 )
 
 
-async def handle(scope: Scope, receive: Receive, send: Send) -> None:
+async def handle(scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
     """Answers one request of HTTP."""
     manager = StreamableHTTPSessionManager(
         SERVER, json_response=True, stateless=True, max_request_body_size=MAX_BYTES

@@ -53,7 +53,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Figures = dict[str, float | None]
 
-VAD_CONFIG = "vad/silero"
 STORY = "Write a story about {} that finds its way home."
 HEROES = ("a lighthouse keeper", "a young fox", "an old clock")
 STORY_TOKENS, FORM_TOKENS, ANSWER_TOKENS = 128, 400, 60
@@ -89,11 +88,9 @@ def apart(work: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
 
 def measure_speech(
     name: str, language: str, voice: str | None, texts: Sequence[str]
-) -> tuple[Figures, list[Pcm], str]:
-    """The figures, the speech of each text at QUALITY_SAMPLE_RATE, and the key of the voice.
-
-    Raises EngineError, UnknownVoice where no voice speaks the language.
-    """
+) -> tuple[Figures, list[Pcm]]:
+    """The figures, and the speech of each text at QUALITY_SAMPLE_RATE. Raises EngineError, such as
+    UnknownVoice where no voice speaks the language."""
     began = time.perf_counter()
     engine, info = load_model(TTS, name, WeightStore(weights_dir()))
     load_s = time.perf_counter() - began
@@ -116,7 +113,7 @@ def measure_speech(
         "speed": seconds / spent,
         "load": load_s,
     }
-    return {**figures, "memory": _memory_mib()}, sounds, key
+    return {**figures, "memory": _memory_mib()}, sounds
 
 
 def _voice_of(info: ModelInfo, language: str) -> str:
@@ -141,12 +138,14 @@ def judge_speech(texts: Sequence[str], sounds: Sequence[Pcm], language: str) -> 
     return {"wer": wrong and 100 * wrong, "quality": quality}
 
 
-def write_clips(folder: Path, texts: Sequence[str], sounds: Sequence[Pcm]) -> None:
-    """A WAV file of each sound, with its text beside it."""
-    for number, (text, pcm) in enumerate(zip(texts, sounds, strict=True)):
-        audio = encode(AudioChunk(pcm, QUALITY_SAMPLE_RATE), "wav")
-        folder.joinpath(f"{number:03}.wav").write_bytes(audio.data)
-        folder.joinpath(f"{number:03}.txt").write_text(text, encoding="utf-8")
+def write_clips(
+    folder: Path, texts: Sequence[str], sounds: Sequence[Pcm]
+) -> list[tuple[Path, str]]:
+    """Writes a WAV file of each sound; returns them with their texts."""
+    paths = [folder / f"{number}.wav" for number, _ in enumerate(sounds)]
+    for path, pcm in zip(paths, sounds, strict=True):
+        path.write_bytes(encode(AudioChunk(pcm, QUALITY_SAMPLE_RATE), "wav").data)
+    return [*zip(paths, texts, strict=True)]
 
 
 class InProcessSTTModel:
@@ -171,16 +170,14 @@ def measure_recognition(name: str, language: str, clips: Sequence[tuple[Path, st
     began = time.perf_counter()
     engine, info = load_model(STT, name, WeightStore(weights_dir()))
     load_s = time.perf_counter() - began
-    return asyncio.run(_recognise(engine, info, language, clips)) | {
-        "load": load_s,
-        "memory": _memory_mib(),
-    }
+    figures = asyncio.run(_recognise(engine, info, language, clips))
+    return figures | {"load": load_s, "memory": _memory_mib()}
 
 
 async def _recognise(
     engine: STTEngine, info: ModelInfo, language: str, clips: Sequence[tuple[Path, str]]
 ) -> Figures:
-    vad = load(VAD, VAD_CONFIG, WeightStore(weights_dir()))
+    vad = load(VAD, "vad/silero", WeightStore(weights_dir()))
     words = errors = 0
     seconds = spent = 0.0
     async with AudioDecoder() as decoder:
