@@ -31,7 +31,7 @@ from pipelines.audio.encode.encoder import CODECS, OutputFormat
 from pipelines.temporary_directories import temporary_directory_in_thread
 from pipelines.tts.reading import SpeechRequest
 
-logging.getLogger("mcp").setLevel(logging.WARNING)  # it logs the begin and end of each request
+logging.getLogger("mcp").setLevel(logging.ERROR)  # it logs each request, and wrong messages
 
 MAX_BYTES = 4 << 20  # of a message; as the SDK allows by default
 MAX_SPEECH_BYTES = MAX_BYTES * 3 // 4  # base64 of it is as long as a message may be

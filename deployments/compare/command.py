@@ -78,7 +78,7 @@ def kind_of(name: str) -> str:
         except (EngineError, ValueError):
             continue  # of another kind, perhaps
         except OSError as error:
-            raise click.UsageError(f"{name}: {error.strerror}") from None
+            raise click.UsageError(f"{name}: {error}") from None
     raise click.UsageError(f"{name} is no configuration of TTS, STT or chat")
 
 

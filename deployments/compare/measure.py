@@ -6,7 +6,6 @@ Each function runs through `apart`. Figures are by the names in `report.COLUMNS`
 import asyncio
 import json
 import re
-import resource
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -108,11 +107,8 @@ def measure_speech(
         pcm = np.concatenate([np.zeros(0, np.float32), *pieces])
         sounds.append(resample(pcm, engine.capabilities.sample_rate, QUALITY_SAMPLE_RATE))
     seconds = sum(map(len, sounds)) / QUALITY_SAMPLE_RATE
-    figures = {
-        "first": 1000 * median(firsts) if firsts else None,
-        "speed": seconds / spent,
-        "load": load_s,
-    }
+    first_ms = 1000 * median(firsts) if firsts else None
+    figures = {"first": first_ms, "speed": seconds / spent, "load": load_s}
     return {**figures, "memory": _memory_mib()}, sounds
 
 
@@ -254,6 +250,11 @@ def obeys(text: str, schema: Any) -> bool:
     return True
 
 
-def _memory_mib() -> float:
-    """The most that this process has held, without that of a GPU."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def _memory_mib() -> float | None:
+    """The most that this process has held, without that of a GPU; None where Linux's /proc lacks.
+
+    `getrusage` would count the process that started this one.
+    """
+    status = Path("/proc/self/status")
+    found = re.search(r"VmHWM:\s+(\d+)", status.read_text()) if status.exists() else None
+    return int(found[1]) / 1024 if found else None
