@@ -3,7 +3,7 @@
 import json
 import logging
 from base64 import b64decode, b64encode
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -134,7 +134,7 @@ def _structured(value: dict[str, Any]) -> wire.CallToolResult:
 class _Tool(NamedTuple):
     scope: Scope
     arguments: type[BaseModel]
-    run: Callable[[Request, Any], Awaitable[wire.CallToolResult]]
+    run: Callable[[Request, Any], Coroutine[Any, Any, wire.CallToolResult]]
     about: str
 
 

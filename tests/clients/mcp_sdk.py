@@ -30,7 +30,8 @@ def transport(url: str, key: str) -> Any:
 
 
 async def see(url: str, key: str, path: Path, mode: Any) -> dict[str, Any]:
-    async with Client(transport(url, key), mode=mode) as client:
+    async with Client(transport(url, key), mode=mode) as connected:
+        client: Any = connected
         tools = await client.list_tools()
         spoken = await client.call_tool("speak", {"text": SENTENCE, "output_format": "wav"})
         sound = b64encode(path.read_bytes()).decode()

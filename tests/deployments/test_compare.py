@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from deployments.compare.command import compare
-from deployments.compare.measure import obeys
+from deployments.compare.measure import Figures, obeys
 from deployments.compare.report import as_svg, as_table
 from models.weights.store import WeightStore
 from tests.engines import ECHO, SCRIPTED, TONE
@@ -120,7 +120,10 @@ def test_wrong_arguments_are_named(folder: Path, arguments: tuple[str, ...], sai
 
 
 def test_a_table_and_a_picture_take_missing_figures_and_any_name() -> None:
-    found = {"<a & b>": {"wer": None, "speed": 0.0}, "b": {"wer": 12.34, "speed": 20.0}}
+    found: dict[str, Figures] = {
+        "<a & b>": {"wer": None, "speed": 0.0},
+        "b": {"wer": 12.34, "speed": 20.0},
+    }
     lines = as_table(found).splitlines()
     assert lines[1].split() == ["<a", "&", "b>", "0.0", "-"]
     drawn = as_svg(found, "1 < 2")
