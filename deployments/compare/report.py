@@ -22,7 +22,7 @@ COLUMNS = {
     "valid": Column("VALID JSON, %", 0, "more"),
     "rate": Column("TOKENS/s", 1, "more"),
     "speed": Column("SPEED, x real time", 1, "more"),
-    "first": Column("FIRST, ms", 0, "less"),
+    "first": Column("FIRST SOUND OR TOKEN, ms", 0, "less"),
     "wer": Column("WORD ERRORS, %", 1, "less"),
     "quality": Column("DNSMOS, 1 to 5", 2, "more"),
     "memory": Column("MEMORY, MiB", 0, "less"),
