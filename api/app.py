@@ -27,6 +27,7 @@ from api.http.errors import CODED, on_client_left, on_error, on_http_error
 from api.http.middleware import RequestFrame
 from api.http.openapi import truthful_openapi
 from api.inworld import routes as inworld
+from api.mcp import routes as mcp
 from api.native import (
     accounts,
     audio,
@@ -129,6 +130,7 @@ def routed_app() -> FastAPI:
         client_secrets.router,
         webhooks.router,
         operator.router,
+        mcp.router,
     ]
     for router in routers:
         # Not include_router: it would match every path twice.
@@ -139,7 +141,7 @@ def routed_app() -> FastAPI:
     dialects = (inworld, realtime, twilio, *deepgram, *elevenlabs)
     for module in (tts_socket, *dialects, *pages, health, stt_socket):
         app.router.routes.extend(module.routes)
-    app.state.dialects = (DEEPGRAM_ERRORS, ELEVENLABS_ERRORS)
+    app.state.dialects = (DEEPGRAM_ERRORS, ELEVENLABS_ERRORS, mcp.MCP_ERRORS)
     # FastAPI's documented way to change its document.
     app.openapi = cache(lambda: truthful_openapi(app))  # type: ignore[method-assign]
     app.router.routes.append(unknown_sockets())

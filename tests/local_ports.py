@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+from deployments.compare.measure import InProcessSTTModel
 from models.audio import AudioChunk
 from models.base import ModelInfo
 from models.llm.base import ChatEngine, GenerationDelta, GenerationRequest
@@ -36,21 +37,17 @@ class LocalTTSModel:
         self._engine.forget_voice(digest)
 
 
-class LocalSTTModel:
+class LocalSTTModel(InProcessSTTModel):
     """The STTModel port over an engine of this process; `encoder` embeds speakers."""
 
     def __init__(
         self, engine: STTEngine, info: ModelInfo, encoder: SpeakerEncoder | None = None
     ) -> None:
-        self._engine = engine
-        self._info = info
+        super().__init__(engine, info)
         self._encoder = encoder
 
-    async def describe(self) -> ModelInfo:
-        return self._info
-
     async def transcribe(self, request: TranscriptionRequest) -> Transcript:
-        transcript = (await asyncio.to_thread(self._engine.transcribe, [request]))[0]
+        transcript = await super().transcribe(request)
         if request.voice_windows and self._encoder is not None:
             transcript = await asyncio.to_thread(add_voices, request, transcript, self._encoder)
         return transcript

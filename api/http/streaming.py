@@ -211,7 +211,8 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
         leaving.cancel()
         if not working.done():
             working.cancel()
-            await wait((working,))  # its cleanup ends before the request does
+            with anyio.CancelScope(shield=True):
+                await wait((working,))  # its cleanup ends before the request does
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:

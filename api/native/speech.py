@@ -4,7 +4,6 @@ from base64 import b64encode
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Literal
 
-from anyio import to_thread
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from starlette.responses import Response
 
@@ -14,7 +13,7 @@ from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import Base64Json, NdjsonStream, encode_frames, json_line
 from api.native.pronunciations import DictionaryNames
 from models.errors import UnknownVoice
-from pipelines.audio.encode.encoder import AudioEncoder, FileWriter, OutputFormat
+from pipelines.audio.encode.encoder import AudioEncoder, OutputFormat
 from pipelines.audio.encode.formats import StreamFormat, open_encoder
 from pipelines.billing.billing import to_usd
 from pipelines.errors import VoiceNotFound
@@ -236,11 +235,7 @@ async def synthesize(
     """
     synthesis, workspace_id = speech.synthesis, principal.workspace_id
     plan = await synthesis.plan(body.to_request(workspace_id), workspace_id)
-    writer = FileWriter(body.output_format)
-    async with synthesis.pay(workspace_id, operation, plan) as paid:
-        words = await synthesis.pipeline.speak(plan, writer.add, paid.count_made)
-        file = await to_thread.run_sync(writer.finish)
-        await paid.complete(file)
+    words, file = await synthesis.speak_file(plan, workspace_id, operation, body.output_format)
     answer: dict[str, Any] = {
         "success": True,
         "message": "Speech synthesized successfully",

@@ -189,13 +189,14 @@ def answer(
         case "vtt":
             return Response(to_vtt(transcript.turns, separator), media_type="text/vtt")
         case "json":
-            result = _result(transcript, timestamps, marks)
+            result = transcription_result(transcript, timestamps, marks)
             return JSONResponse(result.model_dump(exclude_none=True))
 
 
-def _result(
+def transcription_result(
     transcript: FileTranscript, timestamps: bool, marks: Redaction | None
 ) -> TranscriptionResult:
+    """With `words` if `timestamps`, with `entities` if `marks`."""
     words = utterances = None
     marks = marks and replace(marks, language=transcript.language)
     if timestamps:

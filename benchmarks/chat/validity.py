@@ -8,15 +8,13 @@ Every answer counts; those that were cut by the token limit are also counted sep
 
 import argparse
 import asyncio
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from jsonschema import Draft202012Validator, ValidationError  # type: ignore[import-untyped]
-
 from benchmarks.hardware import hardware, versions
 from configs.settings import weights_dir
+from deployments.compare.measure import obeys
 from models.llm.base import (
     ChatEngine,
     ChatMessage,
@@ -101,14 +99,6 @@ async def tally(engine: ChatEngine, asked: list[tuple[GenerationRequest, Judge]]
 def ask(text: str, seed: int, **more: Any) -> GenerationRequest:
     sampling = SamplingOptions(max_tokens=MAX_TOKENS, seed=seed)
     return GenerationRequest((ChatMessage("user", text),), sampling, **more)
-
-
-def obeys(text: str, schema: Any) -> bool:
-    try:
-        Draft202012Validator(schema).validate(json.loads(text))
-    except (ValueError, ValidationError):
-        return False
-    return True
 
 
 def in_json(schema: Any) -> dict[str, Any]:

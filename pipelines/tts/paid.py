@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -13,11 +14,11 @@ from db.webhooks import NewEvent
 from pipelines.audio.encode.encoder import CODECS, EncodedAudio, FileWriter, OutputFormat
 from pipelines.billing.billing import Billing, Charge
 from pipelines.billing.operation import Operation
-from pipelines.errors import StorageUnavailable
+from pipelines.errors import FileTooLarge, StorageUnavailable
 from pipelines.storage.files import Files
 from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan
 from pipelines.tts.reading import SpeechRequest
-from pipelines.tts.shaping import SpokenChunk
+from pipelines.tts.shaping import SpokenChunk, TimedWord
 from pipelines.webhooks.events import WebhookEvents, failure_event
 
 logger = logging.getLogger(__name__)
@@ -104,6 +105,29 @@ class PaidSynthesis:
         that is more."""
         typed = sum(len(passage.text) for passage in plan.passages)
         return self.billing.speech_characters(typed, plan.letters)
+
+    async def speak_file(
+        self,
+        plan: SpeechPlan,
+        workspace_id: int,
+        operation: Operation,
+        output_format: OutputFormat,
+        most_bytes: int = sys.maxsize,
+    ) -> tuple[tuple[TimedWord, ...], EncodedAudio]:
+        """The words, and the paid speech as one file.
+
+        Raises FileTooLarge for one of more than `most_bytes`, as `pay` and `SpeechPipeline.speak`.
+        """
+        writer = FileWriter(output_format)
+        async with self.pay(workspace_id, operation, plan) as paid:
+            words = await self.pipeline.speak(plan, writer.add, paid.count_made)
+            file = await asyncio.to_thread(writer.finish)
+            if file.file.size > most_bytes:
+                size = f"{file.file.size / 2**20:.1f} MB of {output_format}"
+                message = f"the speech has {size}, and at most {most_bytes >> 20} MB are sent"
+                raise FileTooLarge(message)
+            await paid.complete(file)
+        return words, file
 
     async def start_stream(
         self, request: SpeechRequest, workspace_id: int, operation: Operation

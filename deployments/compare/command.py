@@ -1,0 +1,135 @@
+"""`antiphon models compare`: models of one kind, measured one after the other on this machine."""
+
+import json
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+
+from configs.load import load_yaml
+from deployments.compare import measure
+from deployments.compare.measure import Examination, Figures, apart
+from deployments.compare.report import as_svg, as_table
+from models.errors import EngineError
+from models.registry import CHAT, STT, TTS
+from pipelines.errors import PipelineError
+from pipelines.voices.fitting.trials import sentences_of
+
+SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".m4a", ".webm")
+QUESTIONS = Path(__file__).with_name("questions.yaml")
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+TRANSCRIPTS = "STT: a folder of recordings, each with its transcript in a .txt of the same name."
+
+
+@click.command("compare")
+@click.argument("names", nargs=-1, required=True)
+@click.option("--language", default="en", show_default=True, help="ISO 639-1, of speech.")
+@click.option("--voice", help="TTS: its key; by default that of the language.")
+@click.option("--texts", type=FILE, help="Sentences to speak, one a line, in place of ours.")
+@click.option("--number", type=click.IntRange(1, 200), default=12, help="Of sentences; 12.")
+@click.option("--recordings", type=FOLDER, help=TRANSCRIPTS)
+@click.option("--speaker", default="tts/hibari", help="STT without recordings: the voice's model.")
+@click.option("--questions", type=FILE, default=QUESTIONS, help="Chat: a YAML like ours.")
+@click.option("--picture", type=click.Path(path_type=Path), default=Path("compare.svg"))
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+def compare(names: tuple[str, ...], picture: Path, as_json: bool, **options: Any) -> None:
+    """Measure models of one kind on this machine, each alone in a process of its own.
+
+    \b
+    antiphon models compare tts/kokoro tts/hibari
+    antiphon models compare stt/whisper_base stt/whisper_tiny_en --recordings talks
+    antiphon models compare llm/smollm2 /models/mine.yaml
+    """
+    kind, *others = {kind_of(name) for name in names}
+    if others:
+        raise click.UsageError("compare models of one kind: TTS, STT or chat")
+    found, failures = dict[str, Figures](), dict[str, str]()
+    with TemporaryDirectory() as folder:
+        measured, note = _prepare(kind, Path(folder), options)
+        for name in dict.fromkeys(names):
+            click.echo(f"measuring {name} …", err=True)
+            try:
+                found[name] = measured(name)
+            except (EngineError, PipelineError, RuntimeError, OSError) as error:
+                failures[name] = str(error)
+                click.echo(f"{name}: {error}", err=True)
+    if not found:
+        raise click.ClickException("no model could be measured")
+    note += f"; {os.cpu_count()} cores of {platform.machine()}, {platform.system()}"
+    picture.write_text(as_svg(found, note), encoding="utf-8")
+    if as_json:
+        answer = {"kind": kind, "note": note, "figures": found, "failures": failures}
+        click.echo(json.dumps(answer, ensure_ascii=False))
+    else:
+        click.echo(f"{as_table(found)}\n{note}\nThe picture is {picture}")
+
+
+def kind_of(name: str) -> str:
+    """Of the configuration `name`: tts, stt or chat. Raises click.UsageError."""
+    for kind in (TTS, STT, CHAT):
+        try:
+            kind.read(name)
+            return kind.name
+        except (EngineError, ValueError):
+            continue  # of another kind, perhaps
+        except OSError as error:
+            raise click.UsageError(f"{name}: {error}") from None
+    raise click.UsageError(f"{name} is no configuration of TTS, STT or chat")
+
+
+def _prepare(
+    kind: str, folder: Path, options: dict[str, Any]
+) -> tuple[Callable[[str], Figures], str]:
+    """A function that measures a model by name, and what it is measured on."""
+    if kind == "chat":
+        try:
+            asked = load_yaml(Examination, str(options["questions"]))
+        except ValueError as error:
+            raise click.UsageError(f"--questions: {error}") from None
+        note = f"{len(asked.questions)} questions and {len(asked.forms)} schemas, one at a time"
+        return (lambda name: apart(measure.measure_chat, name, asked)), note
+    language, recordings, speaker = (options[one] for one in ("language", "recordings", "speaker"))
+    if kind == "stt" and recordings is not None:
+        clips = _clips(recordings)
+        note = f"{len(clips)} recordings of {recordings} ({language})"
+        return (lambda name: apart(measure.measure_recognition, name, language, clips)), note
+    texts = _texts(language, options["texts"])[: options["number"]]
+    note = f"{len(texts)} sentences ({language})"
+    if kind == "stt":
+        _, sounds = apart(measure.measure_speech, speaker, language, None, texts)
+        spoken = measure.write_clips(folder, texts, sounds)
+        note += f" spoken by {speaker}, not by people"
+        return (lambda name: apart(measure.measure_recognition, name, language, spoken)), note
+
+    def speech(name: str) -> Figures:
+        figures, sounds = apart(measure.measure_speech, name, language, options["voice"], texts)
+        return figures | apart(measure.judge_speech, texts, sounds, language)
+
+    return speech, note
+
+
+def _texts(language: str, file: Path | None) -> list[str]:
+    if file is not None:
+        return [one.strip() for one in file.read_text("utf-8").splitlines() if one.strip()]
+    found, ours = sentences_of(language)
+    if found != language:
+        raise click.UsageError(f"--texts: there are no sentences of ours in {language!r}")
+    return [*ours.search]
+
+
+def _clips(folder: Path) -> list[tuple[Path, str]]:
+    """The recordings that have transcripts. Raises click.UsageError if none has."""
+    paths = sorted(one for one in folder.rglob("*") if one.suffix.lower() in SUFFIXES)
+    texts = {path: path.with_suffix(".txt") for path in paths if path.with_suffix(".txt").is_file()}
+    if not texts:
+        raise click.UsageError(f"{folder} has no recording with a .txt of the same name")
+    return [(path, text.read_text("utf-8").strip()) for path, text in texts.items()]
+
+
+def main() -> None:
+    compare(prog_name="antiphon models compare")

@@ -1,0 +1,330 @@
+"""The MCP server at `/mcp`, by messages of JSON-RPC, over engines without weights."""
+
+import asyncio
+import json
+from base64 import b64decode, b64encode
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from aiohttp import web
+from fastapi import FastAPI
+
+from api.mcp import routes
+from api.services import Services
+from tests.api.disconnects import send_and_disconnect
+from tests.api.money import Books
+from tests.api.native.jobs.doing import recording
+from tests.pipelines.webhooks.receivers import Authority, receiver
+
+Headers = dict[str, str]
+SCRIPT = "the quick brown fox"
+TEXT = "A sentence for the room."
+HANDSHAKE = {"Accept": "application/json, text/event-stream"}
+VERSION = "2026-07-28"
+META = {
+    "io.modelcontextprotocol/protocolVersion": VERSION,
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+async def send(
+    client: httpx.AsyncClient, headers: Headers, method: str, params: Any = None, **more: Any
+) -> httpx.Response:
+    message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}, **more}
+    return await client.post("/mcp", headers={**HANDSHAKE, **headers}, json=message)
+
+
+async def call(
+    client: httpx.AsyncClient, headers: Headers, name: str, **arguments: Any
+) -> dict[str, Any]:
+    answer = await send(client, headers, "tools/call", {"name": name, "arguments": arguments})
+    assert answer.status_code == 200, answer.text
+    result: dict[str, Any] = answer.json()["result"]
+    return result
+
+
+async def failed(client: httpx.AsyncClient, headers: Headers, name: str, **arguments: Any) -> str:
+    result = await call(client, headers, name, **arguments)
+    assert result["isError"] and len(result["content"]) == 1
+    return str(result["content"][0]["text"])
+
+
+async def test_a_client_of_the_handshake_learns_the_tools(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    client_info = {"name": "test", "version": "1"}
+    wanted = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client_info}
+    answer = await send(client, auth, "initialize", wanted)
+    assert answer.json()["result"]["protocolVersion"] == "2025-06-18"
+    assert answer.headers["Content-Type"] == "application/json"
+    assert len(answer.headers["Mcp-Session-Id"]) == 32 and "X-Request-Id" in answer.headers
+    ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    noted = await client.post("/mcp", headers={**HANDSHAKE, **auth}, json=ready)
+    assert noted.status_code == 202
+    tools = {
+        one["name"]: one
+        for one in (await send(client, auth, "tools/list")).json()["result"]["tools"]
+    }
+    assert set(tools) == {"speak", "transcribe", "voices"}
+    assert set(tools["speak"]["inputSchema"]["required"]) == {"text"}
+
+
+async def test_a_client_without_the_handshake_is_served_alike(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    headers = {**auth, "MCP-Protocol-Version": VERSION, "Mcp-Method": "tools/call"}
+    params = {"name": "voices", "arguments": {}, "_meta": META}
+    answer = await send(client, {**headers, "Mcp-Name": "voices"}, "tools/call", params)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["result"]["structuredContent"]["voices"]
+    assert "Mcp-Session-Id" not in answer.headers
+    found = await send(
+        client, {**headers, "Mcp-Method": "server/discover"}, "server/discover", {"_meta": META}
+    )
+    assert found.status_code == 200, found.text
+
+
+async def test_speech_is_an_audio_block_and_charged_by_its_characters(
+    client: httpx.AsyncClient, auth: Headers, books: Books
+) -> None:
+    result = await call(client, auth, "speak", text=TEXT, output_format="wav")
+    audio, text = result["content"]
+    assert (audio["type"], audio["mimeType"]) == ("audio", "audio/wav")
+    assert b64decode(audio["data"]).startswith(b"RIFF")
+    assert text["text"].startswith("1.") and not result["isError"]
+    assert (await books.charged("tts"))[0] == len(TEXT)
+    mp3 = await call(client, auth, "speak", text=TEXT, voice="Alto", speed=1.5)
+    assert mp3["content"][0]["mimeType"] == "audio/mpeg", mp3
+
+
+@pytest.mark.parametrize("prefix", ["", "data:audio/wav;base64,"])
+async def test_a_recording_in_base64_is_transcribed_and_charged_by_its_length(
+    client: httpx.AsyncClient, auth: Headers, books: Books, prefix: str
+) -> None:
+    sound = prefix + b64encode(recording(2)).decode()
+    result = await call(client, auth, "transcribe", audio=sound, timestamps=True)
+    heard = result["structuredContent"]
+    assert heard["text"] == SCRIPT and len(heard["words"]) == 4
+    assert json.loads(result["content"][0]["text"]) == heard
+    assert (await books.charged("stt"))[0] == 2000
+
+
+async def test_a_recording_is_fetched_from_its_url_by_the_guarded_client(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    services: Services,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def answer(_: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=recording(2))
+
+    authority = Authority.make(tmp_path)
+    async with receiver(authority, answer) as there:
+        for url in (there.url, "http://example.com/a", "https://localhost/a", "file:///a", "x"):
+            assert (await failed(client, auth, "transcribe", url=url)).startswith("invalid_url: ")
+        webhooks: Any = services.platform.webhooks
+        monkeypatch.setattr(webhooks, "_allowed", authority.settings().allowed_networks)
+        monkeypatch.setattr(webhooks, "_settings", authority.settings())
+        heard = await call(client, auth, "transcribe", url=there.url)
+        assert heard["structuredContent"]["text"] == SCRIPT
+
+
+async def test_the_voices_of_a_language_are_listed(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    voices = (await call(client, auth, "voices"))["structuredContent"]["voices"]
+    english = (await call(client, auth, "voices", language="en-GB"))["structuredContent"]["voices"]
+    assert english and len(english) < len(voices)
+    assert {one["language"] for one in english} == {"en"}
+    named = await call(client, auth, "speak", text=TEXT, voice=english[0]["name"])
+    assert english[0]["name"] in named["content"][1]["text"]
+
+
+async def test_a_key_sees_and_calls_only_the_tools_of_its_scopes(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    made = await client.post("/developer/api", headers=auth, json={"name": "x", "scopes": ["stt"]})
+    limited = {"Authorization": f"Bearer {made.json()['key']}"}
+    tools = (await send(client, limited, "tools/list")).json()["result"]["tools"]
+    assert [one["name"] for one in tools] == ["transcribe"]
+    assert (await failed(client, limited, "speak", text=TEXT)).startswith("insufficient_scope: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("speak", {}, "validation_error: text: "),
+        ("speak", {"text": " "}, "validation_error: text: "),
+        ("speak", {"text": "a" * 5001}, "validation_error: text: "),
+        ("speak", {"text": 7}, "validation_error: text: "),
+        ("speak", {"text": "a", "speed": 9}, "validation_error: speed: "),
+        ("speak", {"text": "a", "output_format": "exe"}, "validation_error: output_format: "),
+        ("speak", {"text": "a", "voice": "nobody"}, "voice_not_found: "),
+        ("transcribe", {}, "validation_error: audio: "),
+        ("transcribe", {"audio": "a", "url": "https://a.b"}, "validation_error: audio: "),
+        ("transcribe", {"audio": "no base64!"}, "validation_error: audio: "),
+        ("transcribe", {"audio": "AAAA"}, "invalid_audio: "),
+        ("transcribe", {"audio": "AAAA", "language": "xx"}, "validation_error: language"),
+        ("voices", {"language": ["en"]}, "validation_error: language: "),
+    ],
+)
+async def test_wrong_arguments_are_a_result_that_names_them(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    books: Books,
+    name: str,
+    arguments: dict[str, Any],
+    said: str,
+) -> None:
+    assert (await failed(client, auth, name, **arguments)).startswith(said)
+    assert await books.charged("tts") == (0, 0)
+
+
+async def test_speech_that_is_too_large_for_a_message_is_refused(
+    client: httpx.AsyncClient, auth: Headers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from api.mcp import server
+
+    monkeypatch.setattr(server, "MAX_SPEECH_BYTES", 1 << 10)
+    said = await failed(client, auth, "speak", text=TEXT, output_format="wav")
+    assert said.startswith("file_too_large: the speech has 0.1 MB of wav")
+
+
+async def test_without_credit_no_work_begins(
+    client: httpx.AsyncClient, auth: Headers, books: Books
+) -> None:
+    await books.set_credit(0)
+    assert (await failed(client, auth, "speak", text=TEXT)).startswith("insufficient_credit: ")
+    sound = b64encode(recording(2)).decode()
+    assert (await failed(client, auth, "transcribe", audio=sound)).startswith("insufficient_credit")
+
+
+async def test_a_request_without_a_valid_key_gets_an_error_of_json_rpc(
+    client: httpx.AsyncClient,
+) -> None:
+    for headers in ({}, {"Authorization": "Bearer sk_wrong"}):
+        answer = await send(client, headers, "tools/list")
+        assert answer.status_code == 401 and answer.headers["WWW-Authenticate"] == "Bearer"
+        body = answer.json()
+        assert (body["jsonrpc"], body["id"]) == ("2.0", None)
+        assert body["error"]["data"] == {"type": "unauthorized"}
+    for method in ("GET", "DELETE"):
+        assert (await client.request(method, "/mcp")).status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "number"),
+    [
+        (b"{", 400, -32700),
+        (b'{"a": 1, "a": 2}', 400, -32700),
+        (b"[" * 100_000, 400, -32700),
+        (b"[]", 400, -32600),
+        (b"7", 400, -32600),
+        (b'{"jsonrpc": "2.0"}', 400, -32602),
+        (b'{"jsonrpc": "1.0", "id": 1, "method": "ping"}', 400, -32602),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "no/such"}', 200, -32601),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call"}', 200, -32602),
+        (
+            b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "x"}}',
+            200,
+            -32602,
+        ),
+        (b'"' + b"x" * (4 << 20) + b'"', 400, -32600),
+    ],
+)
+async def test_hostile_bodies_get_an_error_of_json_rpc(
+    client: httpx.AsyncClient, auth: Headers, content: bytes, status: int, number: int
+) -> None:
+    headers = {**HANDSHAKE, **auth, "Content-Type": "application/json"}
+    answer = await client.post("/mcp", headers=headers, content=content)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, number), answer.text
+
+
+async def test_a_body_of_another_media_type_is_refused(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    answer = await client.post("/mcp", headers={**HANDSHAKE, **auth}, content=b"{}")
+    assert answer.status_code == 400
+    assert answer.json()["error"]["data"] == {"type": "unsupported_media_type"}
+
+
+class SlowSpeech:
+    """Speech that begins and does not end."""
+
+    def __init__(self, services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.began, self.ended = asyncio.Event(), asyncio.Event()
+        monkeypatch.setattr(type(services.speech.synthesis.pipeline), "speak", self._speak)
+
+    async def _speak(self, *_: Any) -> None:
+        self.began.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.01)  # what cleans up is not cut off
+            self.ended.set()
+
+
+async def test_a_call_stops_when_its_client_cancels_it_and_only_for_its_session(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    other_auth: Headers,
+    books: Books,
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slow = SlowSpeech(services, monkeypatch)
+    mine = {**auth, "Mcp-Session-Id": "a" * 32}
+    params = {"name": "speak", "arguments": {"text": TEXT}}
+    calling = asyncio.create_task(send(client, mine, "tools/call", params, id=7))
+    await slow.began.wait()
+    for headers, number in (
+        ({**other_auth, "Mcp-Session-Id": "a" * 32}, 7),  # another workspace
+        ({**auth, "Mcp-Session-Id": "b" * 32}, 7),
+        (auth, 7),
+        (mine, "7"),
+        (mine, 8),
+    ):
+        await _cancel(client, headers, number)
+    await asyncio.sleep(0.05)
+    assert not calling.done() and not slow.ended.is_set()
+    await _cancel(client, mine, 7)
+    answer = await calling
+    assert answer.json()["error"]["code"] == routes.REQUEST_CANCELLED and answer.json()["id"] == 7
+    assert slow.ended.is_set() and await books.charged("tts") == (0, 0)
+    assert not routes._running
+
+
+async def _cancel(client: httpx.AsyncClient, headers: Headers, request_id: Any) -> None:
+    message = {"method": "notifications/cancelled", "params": {"requestId": request_id}}
+    noted = await client.post(
+        "/mcp", headers={**HANDSHAKE, **headers}, json={"jsonrpc": "2.0", **message}
+    )
+    assert noted.status_code == 202
+
+
+async def test_a_call_stops_when_its_client_disconnects(
+    app: FastAPI,
+    client: httpx.AsyncClient,
+    auth: Headers,
+    books: Books,
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slow = SlowSpeech(services, monkeypatch)
+    params = {"name": "speak", "arguments": {"text": TEXT}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    sent = client.build_request("POST", "/mcp", headers={**HANDSHAKE, **auth}, json=message)
+    assert await send_and_disconnect(app, sent, slow.began) in (None, 499)
+    assert slow.ended.is_set() and await books.charged("tts") == (0, 0)
+
+
+async def test_a_repeated_request_with_an_idempotency_key_is_answered_and_paid_once(
+    client: httpx.AsyncClient, auth: Headers, books: Books
+) -> None:
+    headers = {**auth, "Idempotency-Key": "once"}
+    first = await call(client, headers, "speak", text=TEXT)
+    assert await call(client, headers, "speak", text=TEXT) == first
+    assert (await books.charged("tts"))[0] == len(TEXT)
