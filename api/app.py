@@ -8,6 +8,10 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
+from api.assemblyai import streams as assemblyai
+from api.assemblyai.options import ASSEMBLYAI_ERRORS
+from api.cartesia import routes as cartesia
+from api.cartesia.speech import CARTESIA_ERRORS
 from api.console import routes as console
 from api.deepgram import account as deepgram_account
 from api.deepgram import recordings as deepgram_recordings
@@ -96,6 +100,7 @@ def routed_app() -> FastAPI:
         inworld.router,
         deepgram_speech.router,
         deepgram_recordings.router,
+        cartesia.router,
         completions.router,
         responses.router,
         transcription.router,
@@ -104,6 +109,7 @@ def routed_app() -> FastAPI:
         models.router,
         openai_models.router,
         deepgram_account.router,
+        assemblyai.router,
         custom.router,
         library.router,
         *reports.routers,
@@ -123,9 +129,10 @@ def routed_app() -> FastAPI:
         app.router.routes.extend(router.routes)
     pages = (console, guide, reference)
     deepgram = (deepgram_streams, deepgram_turns, deepgram_speech)
-    for module in (tts_socket, inworld, realtime, twilio, *deepgram, *pages, health, stt_socket):
+    dialects = (inworld, *deepgram, cartesia, assemblyai)
+    for module in (tts_socket, realtime, twilio, *dialects, *pages, health, stt_socket):
         app.router.routes.extend(module.routes)
-    app.state.dialects = (DEEPGRAM_ERRORS,)
+    app.state.dialects = (DEEPGRAM_ERRORS, CARTESIA_ERRORS, ASSEMBLYAI_ERRORS)
     # FastAPI's documented way to change its document.
     app.openapi = cache(lambda: truthful_openapi(app))  # type: ignore[method-assign]
     app.router.routes.append(unknown_sockets())

@@ -1,6 +1,6 @@
-"""Messages of the client on a dialect's socket: JSON objects whose `type` names them."""
+"""Messages of the client on a dialect's socket: JSON objects, of which most name their `type`."""
 
-from typing import Self
+from typing import Any, Self
 
 from pydantic import ValidationError
 
@@ -14,7 +14,12 @@ class SocketMessage(LenientModel):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Raises ClientFault."""
+        return cls.of(parse_event(text))
+
+    @classmethod
+    def of(cls, event: dict[str, Any]) -> Self:
+        """Raises ClientFault."""
         try:
-            return cls.model_validate(parse_event(text))
+            return cls.model_validate(event)
         except ValidationError as error:
             raise ClientFault(fault_message(error)) from None

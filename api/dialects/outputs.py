@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from api.http.errors import ApiError, to_api_error
-from api.http.streaming import CutShort
+from api.http.streaming import CutShort, FrameWriter, StreamedResponse, encode_frames
 from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.audio.encode.formats import EncoderFormat, open_encoder
+from pipelines.tts.session import ContextVoice, EncodedChunk
 from pipelines.tts.shaping import SpokenChunk
 
 
@@ -55,3 +56,38 @@ class BytesWriter:
 
     def fail(self, error: Exception) -> bytes:
         raise CutShort(to_api_error(error).code) from None
+
+
+class AudioWriter:
+    """Writes the file itself."""
+
+    def write(self, chunk: EncodedChunk) -> bytes:
+        return chunk.data
+
+    def finish(self) -> list[bytes]:
+        return []
+
+    def fail(self, error: Exception) -> bytes:
+        raise CutShort(to_api_error(error).code) from None
+
+
+async def stream_speech(
+    voice: ContextVoice,
+    text: str,
+    writer: FrameWriter[EncodedChunk],
+    answer: type[StreamedResponse] = StreamedResponse,
+    media_type: str | None = None,
+) -> StreamedResponse:
+    """An answer that begins with the first audio. Raises as `ContextVoice.speak`, or
+    ApiError(validation_error) where nothing can be spoken."""
+    chunks = voice.speak(text)
+    first = await anext(chunks, None)  # an error before the first chunk sets the HTTP status
+    if first is None:
+        raise nothing_spoken()
+    return answer(encode_frames(first, chunks, writer), chunks, media_type)
+
+
+def nothing_spoken() -> ApiError:
+    """A text without anything that can be spoken."""
+    message = "text must have a letter or a digit: nothing in it can be spoken"
+    return ApiError("validation_error", message, param="text")

@@ -20,9 +20,10 @@ def dialect_socket(
     conversation: Callable[[SocketSession, Services], Conversation],
     check: Callable[[QueryParams], object],
     schemes: tuple[str, ...],
+    key_queries: tuple[str, ...] = (),
 ) -> list[BaseRoute]:
-    """The key follows one of the `schemes` in the header or among the subprotocols. `check` raises
-    ApiError, which is the answer to the handshake."""
+    """The key follows one of the `schemes` in the header or among the subprotocols, or is in one of
+    the parameters `key_queries`. `check` raises ApiError, which is the answer to the handshake."""
 
     def scopes(websocket: WebSocket, _: object) -> tuple[Scope, ...]:
         check(websocket.query_params)
@@ -31,6 +32,12 @@ def dialect_socket(
     return socket_routes(
         path,
         SocketRoute(
-            service, conversation, scopes, schemes=schemes, greets=False, key_after=schemes
+            service,
+            conversation,
+            scopes,
+            schemes=schemes,
+            key_queries=("apiKey", *key_queries),
+            greets=False,
+            key_after=schemes,
         ),
     )

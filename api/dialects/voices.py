@@ -20,15 +20,19 @@ class ForeignVoice:
 
 
 async def voice_for(
-    wanted: str, foreign: ForeignVoice | None, directory: VoiceDirectory, workspace_id: int
+    wanted: str,
+    foreign: ForeignVoice | None,
+    directory: VoiceDirectory,
+    workspace_id: int,
+    field: str = "model",
 ) -> AvailableVoice:
     """The voice of that name or id; a stand-in where it is the name of a `foreign` one.
 
-    A custom voice of the workspace comes first. Raises VoiceNotFound, VoiceNotReady, EngineLost or
-    DatabaseUnavailable.
+    A custom voice of the workspace comes first. `field` is what the request names it. Raises
+    VoiceNotFound, VoiceNotReady, EngineLost or DatabaseUnavailable.
     """
     if foreign is None:
-        return await directory.find_named(wanted, workspace_id, "model")
+        return await directory.find_named(wanted, workspace_id, field)
     with suppress(VoiceNotReady):
         own = await directory.find_custom(workspace_id, wanted)
         if own is not None and own.is_of(workspace_id):

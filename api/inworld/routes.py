@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from starlette.responses import Response
 
+from api.dialects.outputs import nothing_spoken, stream_speech
 from api.http.errors import ApiError, to_api_error
 from api.http.routing import (
     BEARER_OR_BASIC,
@@ -16,7 +17,7 @@ from api.http.routing import (
     VoicesDep,
     make_router,
 )
-from api.http.streaming import Base64Json, NdjsonStream, encode_frames, json_line
+from api.http.streaming import Base64Json, NdjsonStream, json_line
 from api.inworld.conversation import InworldConversation
 from api.inworld.messages import (
     Alignment,
@@ -43,8 +44,6 @@ routes = socket_routes(
         "tts", InworldConversation, lambda *_: ("tts",), schemes=BEARER_OR_BASIC, greets=False
     ),
 )
-
-NOTHING_SPOKEN = "text must have a letter or a digit: nothing in it can be spoken"
 
 
 class InworldBody(Voicing):
@@ -131,7 +130,7 @@ async def synthesize(
                 await chunks.athrow(error)  # so that it is not charged
             words += chunk.words or ()
     if file.is_empty:
-        raise ApiError("validation_error", NOTHING_SPOKEN, param="text")
+        raise nothing_spoken()
     timing = Alignment(body).whole(words)
     others = _usage(voice) if timing is None else {"timestampInfo": timing, **_usage(voice)}
     return Base64Json("audioContent", file.finish(), others)
@@ -149,12 +148,7 @@ async def stream(
 ) -> Response:
     """Lines of JSON. If the client disconnects, the work stops; speech until then is charged."""
     voice = await _voice(body, speech.synthesis, principal.workspace_id, operation)
-    chunks = voice.speak(body.text)
-    first = await anext(chunks, None)  # an error before the first chunk sets the HTTP status
-    if first is None:
-        raise ApiError("validation_error", NOTHING_SPOKEN, param="text")
-    writer = _LineWriter(body, voice)
-    return NdjsonStream(encode_frames(first, chunks, writer), chunks)
+    return await stream_speech(voice, body.text, _LineWriter(body, voice), NdjsonStream)
 
 
 def _listed(one: AvailableVoice) -> InworldVoice:
@@ -187,11 +181,13 @@ class _LineWriter:
     def __init__(self, body: InworldBody, voice: ContextVoice) -> None:
         self._voice = voice
         self._alignment = Alignment(body)
-        self._usage = _usage(voice)
+        self._is_first = True
 
     def write(self, chunk: EncodedChunk) -> bytes:
-        result = audio_body(chunk.data, self._alignment.of(chunk.words or ())) | self._usage
-        self._usage = {}
+        result = audio_body(chunk.data, self._alignment.of(chunk.words or ()))
+        if self._is_first:  # only now is known what is charged
+            result |= _usage(self._voice)
+        self._is_first = False
         return json_line({"result": result})
 
     def finish(self) -> list[bytes]:

@@ -101,4 +101,5 @@ async def see(url: str, key: str, path: str) -> dict[str, Any]:
         return seen
 
 
-sys.stdout.write(json.dumps(asyncio.run(see(*sys.argv[1:4]))) + "\n")
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(asyncio.run(see(*sys.argv[1:4]))) + "\n")

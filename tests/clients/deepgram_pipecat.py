@@ -97,4 +97,5 @@ async def see(url: str, key: str, path: str) -> dict[str, Any]:
 
 logger.remove()
 logger.add(sys.stderr, level="INFO")
-sys.stdout.write(json.dumps(asyncio.run(see(*sys.argv[1:4]))) + "\n")
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(asyncio.run(see(*sys.argv[1:4]))) + "\n")

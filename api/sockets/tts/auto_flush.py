@@ -59,6 +59,16 @@ class AutoFlush:
         self._context.flush_automatically(ready)
         self._watch(fresh=ready > 0)
 
+    def flush(self) -> None:
+        """Flushes all of it at once; with too many flushes queued it joins their text."""
+        self.stop()
+        if self._context.is_closing:
+            return
+        if self._context.is_crowded:
+            self._context.flush_automatically(len(self._context.buffered))
+        else:
+            self._context.flush()
+
     def stop(self) -> None:
         """Call it when the buffer is empty, or the client has disconnected."""
         for timer in (self._oldest, self._quiet):
