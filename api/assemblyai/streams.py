@@ -14,16 +14,16 @@ from api.assemblyai.options import (
     TurnsQuery,
 )
 from api.dialects.conversation import ListeningConversation
-from api.dialects.messages import SocketMessage
+from api.dialects.messages import SocketMessage, fault_text
 from api.dialects.queries import check_model
 from api.dialects.sockets import dialect_socket
 from api.dialects.tokens import short_token
 from api.dialects.turns import TurnEvent, TurnListener
-from api.http.errors import CODED, to_api_error
+from api.http.errors import CODED
 from api.http.routing import PlatformDep, PrincipalDep, make_router
 from api.services import Services
 from api.sockets.kernel import close_codes
-from api.sockets.kernel.conversation import ClientFault, fault_message, json_text
+from api.sockets.kernel.conversation import ClientFault, json_text
 from api.sockets.kernel.session import SocketSession
 from models.stt.base import Word
 
@@ -108,9 +108,7 @@ class AssemblyConversation(ListeningConversation):
             codes = query.codes if query.codes != self.query.codes else None
             await self.turns.change(query.options, codes)
         except (ValidationError, *CODED) as error:
-            shown = error if isinstance(error, ValidationError) else to_api_error(error)
-            message = fault_message(shown) if isinstance(shown, ValidationError) else shown.message
-            raise ClientFault(message) from None
+            raise ClientFault(fault_text(error)) from None
         self.query = query
 
 

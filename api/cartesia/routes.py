@@ -28,7 +28,11 @@ from pipelines.tts.session import ContextFault, EncodedChunk
 from pipelines.tts.voices import AvailableVoice
 
 router = make_router("Cartesia's dialect", scope="tts", schemes=SCHEMES)
-MEDIA = {one.media_type: {"schema": BINARY} for one in NAMES.outputs.values()}
+MEDIA = {
+    output.media_type: {"schema": BINARY}
+    for one in NAMES.outputs.values()
+    for output in one.values()
+}
 
 
 class CartesiaText(CartesiaSpeech):
@@ -63,11 +67,11 @@ async def speak_events(
 ) -> Response:
     """`chunk` and, if asked for, `timestamps`; then `done` or `error`."""
     voice = await body.open(speech.synthesis, principal.workspace_id, operation, is_raw=True)
-    writer = EventWriter(body.context_id or str(uuid.uuid4()))
+    writer = CartesiaEventWriter(body.context_id or str(uuid.uuid4()))
     return await stream_speech(voice, body.transcript, writer, EventStream)
 
 
-class EventWriter(CartesiaWire):
+class CartesiaEventWriter(CartesiaWire):
     """As server-sent events."""
 
     def write(self, chunk: EncodedChunk) -> bytes:

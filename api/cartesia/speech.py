@@ -15,7 +15,6 @@ from api.sockets.tts.events import LenientModel
 from configs.load import load_yaml
 from configs.schema.base import StrictModel
 from models.base import VoiceGender
-from pipelines.audio.encode.formats import EncoderFormat
 from pipelines.billing.operation import Operation
 from pipelines.tts.dictionaries import DictionaryRef
 from pipelines.tts.paid import PaidSynthesis
@@ -24,20 +23,13 @@ from pipelines.tts.session import ContextVoice, EncodedChunk
 from telemetry.tracing import request_id
 
 PREFIX, SCHEMES = "/cartesia", ("bearer", "x-api-key")
-RATES = (44_100, 8000, 16_000, 22_050, 24_000, 48_000)
 Json = dict[str, Any]
-
-
-class CartesiaOutput(StrictModel):
-    media_type: str
-    encoders: dict[str, EncoderFormat]
-    bit_rates: tuple[int, ...] = ()
 
 
 class CartesiaNames(StrictModel):
     """The tables of `names.yaml`."""
 
-    outputs: dict[str, CartesiaOutput]
+    outputs: dict[str, dict[str, SpeechOutput]]  # by container and encoding
     speeds: dict[str, float]
     stock: dict[str, VoiceGender]
 
@@ -57,8 +49,7 @@ class CartesiaFormat(LenientModel):
 
     @property
     def output(self) -> SpeechOutput:
-        one = NAMES.outputs[self.container]
-        return SpeechOutput(one.encoders[self.encoding], one.media_type, RATES, one.bit_rates)
+        return NAMES.outputs[self.container][self.encoding]
 
 
 class GenerationConfig(LenientModel):

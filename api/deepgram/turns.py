@@ -13,12 +13,12 @@ from api.deepgram.options import (
 )
 from api.deepgram.streams import SILENCE
 from api.dialects.conversation import ListeningConversation
-from api.dialects.messages import SocketMessage
+from api.dialects.messages import SocketMessage, fault_text
 from api.dialects.sockets import dialect_socket
 from api.dialects.turns import TurnEvent, TurnListener
-from api.http.errors import CODED, to_api_error
+from api.http.errors import CODED
 from api.services import Services
-from api.sockets.kernel.conversation import ClientFault, fault_message, json_text
+from api.sockets.kernel.conversation import ClientFault, json_text
 from api.sockets.kernel.session import SocketSession
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.endpointing import SemanticTurns
@@ -112,12 +112,8 @@ class FluxConversation(ListeningConversation):
             await self.turns.change(self._options(), codes)
         except (ValidationError, *CODED) as error:
             self.query = before
-            if isinstance(error, ValidationError):
-                message = fault_message(error)
-            else:
-                message = to_api_error(error).message
             code = "INVALID_CONFIGURE"
-            fields = {"code": code, "error_code": code, "description": message}
+            fields = {"code": code, "error_code": code, "description": fault_text(error)}
             return self.event("ConfigureFailure", **fields)
         query = self.query
         return self.event(

@@ -4,6 +4,7 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
+from api.http.errors import to_api_error
 from api.sockets.kernel.conversation import ClientFault, fault_message, parse_event
 from api.sockets.tts.events import LenientModel
 
@@ -23,3 +24,10 @@ class SocketMessage(LenientModel):
             return cls.model_validate(event)
         except ValidationError as error:
             raise ClientFault(fault_message(error)) from None
+
+
+def fault_text(error: Exception) -> str:
+    """Of fields that are wrong, or of an error of any layer."""
+    if isinstance(error, ValidationError):
+        return fault_message(error)
+    return to_api_error(error).message
