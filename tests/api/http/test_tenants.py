@@ -50,11 +50,11 @@ UNKNOWN_IDS: Ids = {
     "voice": "Unknown",
     "script[].voice": "Unknown",
 }
-NAMES = {"voice", "script[].voice"}  # which workspaces may have alike
+NAMES = {"voice", "script[].voice", "project_id"}  # alike in two workspaces, or on any page
 SPEECH = ["/tts-synthesize", "/tts-stream", "/tts/explain"]
 FORM = "/jobs/speech"
-FILES = {FORM: {"document": ("a.txt", b"Hi.")}}
-FILES["/jobs/{job_id}/parts/{number}"] = {"audio": ("a.wav", b"part")}
+PART = "/jobs/{job_id}/parts/{number}"
+FILES = {FORM: {"document": ("a.txt", b"Hi.")}, PART: {"audio": ("a.wav", b"part")}}
 IN_BODIES: dict[str, list[str]] = {
     **owned.IN_BODIES,
     "chat_id": [CHAT, f"/openai{CHAT}"],
@@ -292,7 +292,7 @@ async def send(
     answer = await client.request(method, path, headers=headers, **sent)
     if "json" not in answer.headers["content-type"] or len(answer.text.splitlines()) > 1:
         return answer.status_code, {}
-    shown = cast(dict[str, Any], answer.json())
+    shown = {**answer.json(), "request_id": None}
     return 404 if shown.get("error") == "voice_not_found" else answer.status_code, shown
 
 

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 from starlette.routing import WebSocketRoute
+from websockets.exceptions import ConnectionClosedError
 
 from api.app import routed_app
 from api.openai.realtime.client_secrets import SCOPES as SCOPES_OF_SESSIONS
@@ -32,8 +33,9 @@ SCOPES_OF = {
     REALTIME: {"stt", "tts", "chat"},
     TWILIO: {"stt", "tts", "chat"},
 }
-# The last is the same socket with the key in its path.
-WITHOUT_IDS = {"/ws/stt", "/{path:path}", f"{TWILIO}/{{key}}"}
+SPEAK = "/v1/speak"  # Deepgram's, whose voices are in the query
+# The last but one is the same socket with the key in its path.
+WITHOUT_IDS = {"/ws/stt", "/{path:path}", "/v1/listen", "/v2/listen", f"{TWILIO}/{{key}}", SPEAK}
 
 
 @dataclass(frozen=True)
@@ -128,3 +130,20 @@ async def test_voices_of_another_workspace_are_answered_like_unknown_ones_with_e
                 for voice in (str(ready.id), ready.name):
                     assert await error_of(server, path, one, voice) == never, (one.name, path)
             await server.until_empty()
+
+
+async def test_deepgrams_socket_closes_alike_for_voices_of_another_workspace_and_unknown_ones(
+    shared_server: SocketServer,
+) -> None:
+    ready = await ready_voice(shared_server, "Of the first workspace as well")
+    accounts = shared_server.services.platform.accounts
+    token = (await accounts.sign_up("third@example.com", "a long password", "", "")).token
+    answers = list[dict[str, Any]]()
+    for voice in (str(uuid4()), str(ready.id), ready.name):
+        url = f"ws://{shared_server.address}{SPEAK}?model={quote(voice)}"
+        async with connect(url, additional_headers={"Authorization": f"Token {token}"}) as socket:
+            error = json.loads(await socket.recv())
+            with pytest.raises(ConnectionClosedError, match="no voice has that model"):
+                await socket.recv()
+            answers.append(error | {"request_id": None})
+    assert answers[0] == answers[1] == answers[2] and answers[0]["type"] == "Error"

@@ -1,5 +1,6 @@
 """Chats of OpenAI's client through this service, whose model is another service."""
 
+import gc
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,13 @@ fallback: svc/echo
 """
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 TOOL: Any = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def connections_are_collected() -> Iterator[None]:
+    """Here, not in a later module, which does not expect their warnings."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="module")

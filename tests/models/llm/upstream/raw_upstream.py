@@ -38,7 +38,8 @@ class Upstream:
                 working = asyncio.ensure_future(answer(writer))
                 gone = asyncio.ensure_future(reader.read(1))
                 await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
-                if gone.done() and not gone.result():
+                broken = working.done() and working.exception() is not None  # while it wrote
+                if broken or (gone.done() and not gone.result()):
                     self.left.set()
                 working.cancel()
                 break  # each connection has one request
