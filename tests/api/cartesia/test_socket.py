@@ -3,60 +3,17 @@
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import InvalidStatus
 
+from tests.api.cartesia.socket_client import FORMAT, PATH, cartesia
 from tests.api.money import Books
 from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer
-from tests.patience import PATIENCE_S
 
-FORMAT = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 16_000}
 CHARACTER_S = 0.06  # of the tone engine
-
-
-class CartesiaClient:
-    """Sends generation requests and reads events."""
-
-    def __init__(self, socket: ClientConnection, voice_id: str) -> None:
-        self.socket = socket
-        self.usual = {
-            "model_id": "sonic-3",
-            "voice": {"mode": "id", "id": voice_id},
-            "output_format": FORMAT,
-        }
-
-    async def say(self, transcript: str, context_id: str | None = "c", **fields: Any) -> None:
-        named = {} if context_id is None else {"context_id": context_id}
-        message = {**self.usual, "transcript": transcript, **named, **fields}
-        await self.socket.send(json.dumps(message))
-
-    async def receive(self) -> dict[str, Any]:
-        async with asyncio.timeout(PATIENCE_S):
-            event: dict[str, Any] = json.loads(await self.socket.recv())
-        return event
-
-    async def until(self, kind: str, context_id: str = "c") -> list[dict[str, Any]]:
-        """The events of a context up to the first of that type."""
-        events: list[dict[str, Any]] = []
-        while not events or events[-1]["type"] != kind:
-            event = await self.receive()
-            if event["context_id"] == context_id:
-                events.append(event)
-        return events
-
-
-@asynccontextmanager
-async def cartesia(server: SocketServer, **headers: str) -> AsyncIterator[CartesiaClient]:
-    url = f"ws://{server.address}/cartesia/tts/websocket?cartesia_version=2025-04-16"
-    given = headers or {"X-API-Key": server.key}
-    async with connect(url, additional_headers=given) as socket:
-        yield CartesiaClient(socket, server.voice_id)
 
 
 def seconds(events: list[dict[str, Any]]) -> float:
@@ -206,7 +163,7 @@ async def test_keys_come_in_a_header_or_in_the_query(server: SocketServer) -> No
         await client.say("Hello.")
         assert await client.until("done")
     for name in ("api_key", "access_token"):
-        url = f"ws://{server.address}/cartesia/tts/websocket?{name}={server.key}"
+        url = f"ws://{server.address}{PATH}?{name}={server.key}"
         async with connect(url):
             pass
     with pytest.raises(InvalidStatus) as refused:

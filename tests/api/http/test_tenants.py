@@ -30,6 +30,7 @@ Case = tuple[str, str, str | None]  # and the field of the body that has the id;
 
 CHAT = "/v1/chat/completions"
 INWORLD = "/tts/v1/voice"
+CARTESIA = ["/cartesia/tts/bytes", "/cartesia/tts/sse"]
 PLATFORM_IDS = {"model_id", "plan_id", "number"}  # not owned by a workspace
 SIGNED_IDS = {"file_id"}  # the signed address is the credential, see the test below
 # An alias, unknown sockets, and a socket.
@@ -42,7 +43,8 @@ ROUTES_WITHOUT_DOCUMENT = {
 UNKNOWN_IDS: Ids = {
     **dict.fromkeys(
         ("chat_id", "voice_id", "voiceId", "webhook_id", "delivery_id", "session_id")
-        + ("dictionary_id", "pronunciations[].id", "job_id", "share_id", "speaker_id", "voice.id"),
+        + ("dictionary_id", "pronunciations[].id", "job_id", "share_id", "speaker_id", "voice.id")
+        + ("pronunciation_dict_id",),
         str(uuid4()),
     ),
     **owned.UNKNOWN,
@@ -59,10 +61,11 @@ IN_BODIES: dict[str, list[str]] = {
     **owned.IN_BODIES,
     "chat_id": [CHAT, f"/openai{CHAT}"],
     "voice_id": [*SPEECH, FORM],
-    "voice": [*SPEECH, FORM, "/openai/v1/audio/speech"],
+    "voice": [*SPEECH, FORM, "/openai/v1/audio/speech", *CARTESIA],
     "script[].voice": SPEECH,
     "pronunciations[].id": [*SPEECH, "/openai/v1/audio/speech", INWORLD, f"{INWORLD}:stream"],
-    "voice.id": ["/openai/v1/audio/speech"],
+    "pronunciation_dict_id": CARTESIA,
+    "voice.id": ["/openai/v1/audio/speech", *CARTESIA],
     "voiceId": [INWORLD, f"{INWORLD}:stream"],
 }
 """Fields of bodies that name an object of a workspace, and their paths; the method is POST."""
@@ -70,8 +73,10 @@ IN_BODIES: dict[str, list[str]] = {
 ID_FIELD = re.compile("(_ids?|Ids?)$|^(ids?|voices?|workspace)$")
 FREE_FIELDS = {  # what looks like one in a body and is none
     "plan_id",  # not owned by a workspace
+    "model_id",
+    "context_id",  # the caller's own name, not looked up
     "workspace",  # in what the operator's payment system signs
-    "messages[].tool_call_id",  # the caller's own name, not looked up
+    "messages[].tool_call_id",  # the same
     "messages[].tool_calls[].id",
     "input[].call_id",
 }
@@ -85,6 +90,10 @@ BODIES: dict[Operation, dict[str, Any]] = {
     **{("POST", path): {"text": "Hi."} for path in IN_BODIES["voice_id"] + IN_BODIES["voiceId"]},
     **owned.BODIES,
     ("POST", "/openai/v1/audio/speech"): {"model": "tts-1", "input": "Hi."},
+    **{
+        ("POST", path): {"transcript": "Hi.", "voice": "Alto", "output_format": {}}
+        for path in CARTESIA
+    },
     ("PUT", "/pronunciations/{dictionary_id}"): {"name": "n", "entries": []},
     ("PATCH", "/voices/{voice_id}"): {"name": "Ann"},
     ("POST", "/voices/{voice_id}/export"): {},
@@ -266,6 +275,7 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
         "speaker_id": speaker["id"],
         "share_id": share["id"],
         "pronunciations[].id": dictionary["id"],
+        "pronunciation_dict_id": dictionary["id"],
         "script[].voice": voice["name"],
     }
 
