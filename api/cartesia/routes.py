@@ -198,7 +198,8 @@ class CartesiaConversation(ContextsConversation):
             workspace_id = self.session.principal.workspace_id
             voice = await message.open(self.synthesis, workspace_id, payer, is_raw=True)
             rules = FlushRules(delay_s=message.max_buffer_delay_ms / 1000)
-            context = self.open(context_id, voice, CartesiaWire(context_id), rules)
+            wire = CartesiaWire(context_id)
+            wire.context = context = self.open(context_id, voice, wire, rules)
             self.contexts.start(context)
         if context.is_closing and not message.transcript.strip():
             return

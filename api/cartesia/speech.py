@@ -19,7 +19,7 @@ from pipelines.billing.operation import Operation
 from pipelines.tts.dictionaries import DictionaryRef
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.reading import SpeechRequest
-from pipelines.tts.session import ContextVoice, EncodedChunk
+from pipelines.tts.session import ContextVoice, EncodedChunk, SpeakingContext
 from telemetry.tracing import request_id
 
 PREFIX, SCHEMES = "/cartesia", ("bearer", "x-api-key")
@@ -107,12 +107,16 @@ class CartesiaSpeech(LenientModel):
 
 
 class CartesiaWire:
-    """The events of one context."""
+    """The events of one context. After an error, or when the client cancelled it, there are no
+    more: its client would give them to another context."""
+
+    context: SpeakingContext | None = None
 
     def __init__(self, context_id: str) -> None:
         self._context_id = context_id
         self._flush_id = 1  # counts the flushes of the client
         self._since = time.perf_counter()
+        self._has_failed = False
 
     def event(self, kind: str, status: int = 206, **fields: Any) -> Json:
         about = {"type": kind, "status_code": status, "done": status != 206}
@@ -141,6 +145,8 @@ class CartesiaWire:
 
     def rest(self, spoken_s: float) -> None:
         """No words are held back."""
+        if self._has_failed and self.context is not None:
+            self.context.cancel()
 
     def flushed(self, *, is_automatic: bool) -> str | None:
         if is_automatic:
@@ -148,10 +154,12 @@ class CartesiaWire:
         number, self._flush_id = self._flush_id, self._flush_id + 1
         return json_text(self.event("flush_done", flush_id=number, flush_done=True))
 
-    def closed(self) -> str:
-        return json_text(self.event("done", 200))
+    def closed(self) -> str | None:
+        is_cancelled = self.context is not None and self.context.is_cancelled
+        return None if is_cancelled else json_text(self.event("done", 200))
 
     def error(self, error: Exception) -> str:
+        self._has_failed = True
         return json_text(self.failure(error))
 
 

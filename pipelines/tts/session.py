@@ -244,6 +244,10 @@ class SpeakingContext:
         return self._is_closing
 
     @property
+    def is_cancelled(self) -> bool:
+        return self._is_cancelled
+
+    @property
     def is_idle(self) -> bool:
         """Whether it is open and has nothing to speak."""
         return not (self._is_closing or self._unfinished or self.buffered.strip())

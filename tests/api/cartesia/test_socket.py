@@ -85,12 +85,33 @@ async def test_a_cancelled_context_stops_and_costs_what_was_sent(server: SocketS
         await client.until("chunk", "long")
         await client.socket.send(json.dumps({"context_id": "long", "cancel": True}))
         await client.socket.send(json.dumps({"context_id": "unknown", "cancel": True}))
-        events = await client.until("done", "long")
-        await client.say("More.", "next")
-        assert await client.until("done", "next")
-    assert seconds(events) < 100
+        await asyncio.sleep(0.2)
+        await client.say("More. " * 20, "next")
+        events = [await client.receive()]
+        while (events[-1]["context_id"], events[-1]["type"]) != ("next", "done"):
+            events.append(await client.receive())
+    cancelled = [one for one in events if one["context_id"] == "long"]
+    assert "done" not in kinds(cancelled) and seconds(cancelled) < 100
     books = await books_of(server)
     assert (await books.charged("tts"))[0] < 4000
+
+
+async def test_failed_speech_ends_its_context_with_an_error_alone(
+    server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cartesia(server) as client:
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                "tests.engines.tone.ToneEngine.synthesize", lambda *_: (1 / 0 for _ in range(1))
+            )
+            await client.say("This fails. And this.", **{"continue": True})
+            error = await client.receive()
+        assert (error["type"], error["status_code"], error["context_id"]) == ("error", 500, "c")
+        assert "division" not in error["message"]
+        await asyncio.sleep(0.1)  # the context ends after its error
+        await client.say("This works.")
+        events = await client.until("done")
+    assert {one["type"] for one in events} == {"chunk", "done"} and seconds(events) > 0.4
 
 
 async def books_of(server: SocketServer) -> Books:
