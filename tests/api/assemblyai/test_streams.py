@@ -75,27 +75,27 @@ async def test_a_turn_grows_to_its_end_and_the_session_to_its_termination(
     async with assembly(turn_server, **PRO, min_turn_silence=600) as client:
         begin = await client.receive()
         await client.send_pcm(quiet(0.5), loud(1), quiet(0.2))
-        events = await turn_of(client)
+        started, *partials, eager = await client.until("Turn", utterance="Shall we go?")
+        end = (await turn_of(client))[-1]
         await client.send_pcm(loud(1), quiet(0.1))
         await client.send("Terminate")
         rest, code, _ = await client.rest()
     assert begin["type"] == "Begin" and begin["id"] and begin["expires_at"] > 1_700_000_000
     assert begin["configuration"] == {"model": "svc/fake"}
-    started, *turns = events
     assert started["type"] == "SpeechStarted" and started["timestamp"] == pytest.approx(
         300, abs=150
     )
-    assert [one["type"] for one in turns] == ["Turn"] * len(turns) and len(turns) > 1
-    end = turns[-1]
+    assert [one["type"] for one in partials] == ["Turn"] * len(partials)
+    for one in (*partials, eager):
+        assert [word["text"] for word in one["words"]] == ["Shall", "we", "go?"]
+        assert not (one["end_of_turn"] or one["turn_is_formatted"])
+        assert not any(word["word_is_final"] for word in one["words"])
+        assert 200 < one["words"][0]["start"] < one["words"][-1]["end"] < 2000
+    assert eager["end_of_turn_confidence"] == 1.0
     assert end["transcript"] == "Shall we go?" and end["turn_is_formatted"]
     assert (end["turn_order"], end["language_code"], end["language_confidence"]) == (0, "en", 0.9)
-    assert end["end_of_turn_confidence"] == 1.0 and "speaker_label" not in end
-    assert [one["word_is_final"] for one in end["words"]] == [True]
-    assert end["words"][0]["start"] < end["words"][0]["end"] < 2000
-    partial = turns[0]
-    assert [one["text"] for one in partial["words"]] == ["Shall", "we", "go?"]
-    assert not (partial["turn_is_formatted"] or partial["words"][0]["word_is_final"])
-    assert turns[-2]["utterance"] == "Shall we go?" and end["utterance"] == ""
+    assert (end["end_of_turn_confidence"], end["utterance"]) == (1.0, "")
+    assert "speaker_label" not in end and all(word["word_is_final"] for word in end["words"])
     *last, termination = rest
     assert last[-1]["turn_order"] == 1 and last[-1]["end_of_turn"]
     assert termination["type"] == "Termination" and code == 1000

@@ -180,7 +180,7 @@ def test_voices_come_in_pages_that_end(http: httpx.Client) -> None:
 def test_wrong_fields_are_named_in_cartesias_envelope(
     http: httpx.Client, fields: dict[str, Any], field: str
 ) -> None:
-    for path in ("/tts/bytes", "/tts/sse"):
+    for path in ("/tts/bytes", "/tts/sse")[: 1 if field == "bit_rate" else 2]:
         answer = speak(http, path, **fields)
         body = answer.json()
         assert (answer.status_code, body["error_code"]) == (400, "validation_error"), body

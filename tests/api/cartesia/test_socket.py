@@ -152,7 +152,7 @@ async def test_a_wrong_message_gets_an_error_of_its_context_and_the_socket_goes_
 ) -> None:
     async with cartesia(server) as client:
         for fields, status, named in WRONG:
-            await client.say("Hello.", **fields)
+            await client.say(**{"transcript": "Hello.", **fields})
             event = await client.receive()
             assert (event["type"], event["status_code"], event["done"]) == ("error", status, True)
             assert named in event["message"] and event["title"] and event["request_id"], event
