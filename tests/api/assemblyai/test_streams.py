@@ -1,6 +1,5 @@
 """AssemblyAI's socket `/v3/ws`, with a scripted recogniser and turn detector."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -46,17 +45,7 @@ def said(number: int, request: TranscriptionRequest) -> Transcript:
 
 async def turn_of(client: DeepgramClient) -> list[dict[str, Any]]:
     """The events of a turn, while the microphone stays open."""
-
-    async def stay_silent() -> None:
-        while True:
-            await client.send_pcm(quiet(0.1))
-            await asyncio.sleep(0.03)
-
-    silence = asyncio.create_task(stay_silent())
-    try:
-        return await client.until("Turn", end_of_turn=True)
-    finally:
-        silence.cancel()
+    return await client.until_in_silence("Turn", end_of_turn=True)
 
 
 async def refusal(server: SocketServer, **query: Any) -> tuple[int, dict[str, Any]]:

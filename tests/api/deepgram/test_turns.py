@@ -1,6 +1,5 @@
 """Deepgram's socket `/v2/listen`, with a scripted recogniser and turn detector."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -27,17 +26,7 @@ def same(number: int, request: TranscriptionRequest) -> Transcript:
 
 async def events_of(client: DeepgramClient) -> list[dict[str, Any]]:
     """The events of a turn, while the microphone stays open."""
-
-    async def stay_silent() -> None:
-        while True:
-            await client.send_pcm(quiet(0.1))
-            await asyncio.sleep(0.03)
-
-    silence = asyncio.create_task(stay_silent())
-    try:
-        return await client.until("TurnInfo", event="EndOfTurn")
-    finally:
-        silence.cancel()
+    return await client.until_in_silence("TurnInfo", event="EndOfTurn")
 
 
 async def test_a_complete_turn_begins_with_its_words_and_ends_soon(
