@@ -96,7 +96,7 @@ class TokenQuery(DialectQuery):
 
 def assemblyai_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], dict[str, str]]:
     """Its clients read the text in `error`."""
-    return {"error": error.message, "error_code": error.code, "request_id": request_id}, {}
+    return {"error": error.message, "error_code": error.code}, {}
 
 
 ASSEMBLYAI_ERRORS = ErrorDialect(("/v3/ws", "/v3/token"), assemblyai_error)

@@ -13,6 +13,7 @@ from tests.api.sockets.conftest import SocketServer
 from tests.patience import PATIENCE_S
 
 PATH = "/cartesia/tts/websocket"
+MORE: dict[str, Any] = {"continue": True}
 FORMAT = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 16_000}
 
 

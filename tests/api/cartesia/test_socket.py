@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from tests.api.cartesia.socket_client import FORMAT, PATH, cartesia
+from tests.api.cartesia.socket_client import FORMAT, MORE, PATH, cartesia
 from tests.api.money import Books
 from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer
@@ -42,9 +42,9 @@ async def test_a_context_speaks_each_sentence_as_it_is_complete_and_the_rest_at_
 ) -> None:
     async with cartesia(server) as client:
         for piece in ("One sen", "tence. And ", "an", "other"):
-            await client.say(piece, **{"continue": True})
+            await client.say(piece, **MORE)
         first = await client.until("chunk")
-        await client.say("", **{"continue": False}, voice={"id": "none"})  # it keeps its voice
+        await client.say("", voice={"id": "none"})  # it keeps its voice
         events = first + await client.until("done")
         await client.say("Again.")  # the id is free
         again = await client.until("done")
@@ -57,7 +57,7 @@ async def test_text_waits_for_its_sentence_no_longer_than_it_may(
     server: SocketServer, delay_ms: int, most_s: float
 ) -> None:
     async with cartesia(server) as client:
-        await client.say("Hello", **{"continue": True}, max_buffer_delay_ms=delay_ms)
+        await client.say("Hello", **MORE, max_buffer_delay_ms=delay_ms)
         began = asyncio.get_running_loop().time()
         await client.until("chunk")
         assert delay_ms / 1000 - 0.1 <= asyncio.get_running_loop().time() - began < most_s
@@ -65,10 +65,10 @@ async def test_text_waits_for_its_sentence_no_longer_than_it_may(
 
 async def test_flushes_are_numbered(server: SocketServer) -> None:
     async with cartesia(server) as client:
-        await client.say("Stay hungry, ", **{"continue": True})
-        await client.say("", **{"continue": True}, flush=True)
+        await client.say("Stay hungry, ", **MORE)
+        await client.say("", **MORE, flush=True)
         first = await client.until("flush_done")
-        await client.say("stay foolish.", **{"continue": True}, flush=True)
+        await client.say("stay foolish.", **MORE, flush=True)
         second = await client.until("flush_done")
         await client.say("")
         rest = await client.until("done")
@@ -104,7 +104,7 @@ async def test_failed_speech_ends_its_context_with_an_error_alone(
             patched.setattr(
                 "tests.engines.tone.ToneEngine.synthesize", lambda *_: (1 / 0 for _ in range(1))
             )
-            await client.say("This fails. And this.", **{"continue": True})
+            await client.say("This fails. And this.", **MORE)
             error = await client.receive()
         assert (error["type"], error["status_code"], error["context_id"]) == ("error", 500, "c")
         assert "division" not in error["message"]
@@ -125,7 +125,7 @@ async def test_contexts_speak_side_by_side_and_unused_ones_make_room(
 ) -> None:
     async with cartesia(server) as client:
         for number in range(7):  # of which the first two are forgotten
-            await client.say("", f"idle {number}", **{"continue": True})
+            await client.say("", f"idle {number}", **MORE)
         for number in range(5):
             await client.say("A sentence. " * 100, f"busy {number}")
         await client.say("One too many.", "more")

@@ -436,6 +436,7 @@ async def test_list_routes_show_only_data_of_the_callers_workspace(
             seen |= {path for one in own if one in text}
     assert seen == {
         *owned.LISTS,
+        "/cartesia/voices",
         "/auth/sessions",
         "/chats",
         "/developer/api",
