@@ -38,6 +38,7 @@ NAMES = load_yaml(CartesiaNames, str(Path(__file__).with_name("names.yaml")))
 
 
 class CartesiaVoice(LenientModel):
+    mode: Literal["id"] = "id"
     id: str = Field(min_length=1, max_length=200, description="Or the name of a voice.")
 
 

@@ -116,7 +116,7 @@ def test_speed_is_a_factor_or_a_name(http: httpx.Client) -> None:
         assert usual / len(answer.content) == pytest.approx(ratio, rel=0.15)
     assert speak(http, generation_config={"volume": 1.2, "emotion": "sad"}).headers[
         "X-Ignored-Fields"
-    ] == ("voice.mode, generation_config.volume, generation_config.emotion")
+    ] == ("generation_config.volume, generation_config.emotion")
 
 
 def test_a_voice_is_named_by_id_or_name_and_one_of_cartesias_has_a_stand_in(
