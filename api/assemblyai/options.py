@@ -1,12 +1,11 @@
 """The options of AssemblyAI's streams, and what they mean for the pipelines."""
 
-import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from api.dialects.queries import DialectQuery
-from api.http.bodies import KeyTerms
+from api.http.bodies import KeyTerms, parse_json
 from api.http.errors import ApiError, ErrorDialect
 from pipelines.audio.decode.stream import LiveEncoding
 from pipelines.stt.decoding import SessionOptions
@@ -28,8 +27,8 @@ def _json_list(value: Any) -> Any:
     given = value[0] if isinstance(value, list) and len(value) == 1 else value
     if isinstance(given, str) and given.startswith("["):
         try:
-            return json.loads(given)
-        except ValueError:
+            return parse_json(given.encode())
+        except ApiError:
             raise ValueError("is no list in JSON") from None
     return [given] if isinstance(given, str) else value
 

@@ -211,6 +211,7 @@ WRONG_CHANGES: list[dict[str, Any]] = [
     {"end_of_turn_confidence_threshold": 2},
     {"max_turn_silence": -1},
     {"keyterms_prompt": ["x" * 101]},
+    {"keyterms_prompt": "[" * 3000},
     {"language_codes": ["tlh"]},
 ]
 
@@ -233,6 +234,7 @@ async def test_a_turn_that_the_recogniser_fails_on_ends_with_a_warning(
         {"sample_rate": 5},
         {"encoding": "opus"},
         {"keyterms_prompt": "[1"},
+        {"keyterms_prompt": "[" * 3000},
         {"keyterms_prompt": ["x"] * 101},
         {"end_of_turn_confidence_threshold": "high"},
         {"redact_pii": "true"},
