@@ -28,6 +28,7 @@ RULES_BEYOND_SCHEMA = frozenset(
         "/billing/usage",
         "/cartesia/tts/bytes",
         "/cartesia/tts/sse",
+        "/cartesia/voices",
         "/consent-sentences",
         "/developer/api",
         "/jobs/speech",
