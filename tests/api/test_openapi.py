@@ -26,6 +26,7 @@ RULES_BEYOND_SCHEMA = frozenset(
         "/auth/profile",
         "/auth/signup",
         "/billing/usage",
+        "/cartesia/access-token",
         "/cartesia/tts/bytes",
         "/cartesia/tts/sse",
         "/cartesia/voices",
