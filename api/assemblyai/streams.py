@@ -129,7 +129,7 @@ class AssemblyListener(TurnListener):
     async def tell(self, event: TurnEvent, text: str, **more: Any) -> None:
         query, ends = self._assembly.query, event == "EndOfTurn"
         if event == "StartOfTurn":
-            started = {"type": "SpeechStarted", "timestamp": _ms(self.begins_s or 0.0)}
+            started = {"type": "SpeechStarted", "timestamp": _ms(self.sounds_s)}
             await self._socket.send(json_text(started))
         if event == "TurnResumed" or not (ends or query.include_partial_turns):
             return

@@ -32,11 +32,12 @@ class TurnListener(SocketListener):
         self._conversation = conversation
         self.index = 0  # of the turn
         self.heard: LiveTranscript | None = None  # the last one
-        self._speech_s = 0.0  # where the last speech began
+        self._speech = LiveSpeechStarted(0.0)  # the last one
         self._reset()
 
     def _reset(self) -> None:
-        self.begins_s: float | None = None  # of a turn that was reported
+        self.begins_s: float | None = None  # of a turn that was reported, with its padding
+        self.sounds_s = 0.0  # without
         self.text = ""  # that was reported last
         self.confidence, self.completeness = 1.0, 0.0  # in the words, and that it has ended
         self._parts: list[LiveTranscript] = []  # of one that is longer than an utterance may be
@@ -70,7 +71,7 @@ class TurnListener(SocketListener):
     async def emit(self, event: LiveEvent) -> None:
         match event:
             case LiveSpeechStarted():
-                self._speech_s = event.starts_s
+                self._speech = event
             case SpeechResumed():
                 await self._resume(self._eager)
             case EagerTranscript():
@@ -92,7 +93,7 @@ class TurnListener(SocketListener):
         self.confidence, self.completeness = heard.confidence, heard.completeness or 0.0
         if not heard.text:
             return
-        self._open = heard.text, self._speech_s, heard.duration_s
+        self._open = heard.text, self._speech.at_s, heard.duration_s
         least = self.least_completeness
         if least is not None and heard.completeness is not None and heard.completeness >= least:
             self._eager = self._whole(heard.text)
@@ -134,7 +135,7 @@ class TurnListener(SocketListener):
 
     async def _tell(self, event: TurnEvent, text: str, **more: Any) -> None:
         if self.begins_s is None:
-            self.begins_s = self._speech_s
+            self.begins_s, self.sounds_s = self._speech.starts_s, self._speech.at_s
             if event != "Update":
                 await self._tell("StartOfTurn", text)
             else:

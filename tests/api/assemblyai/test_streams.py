@@ -71,15 +71,13 @@ async def test_a_turn_grows_to_its_end_and_the_session_to_its_termination(
         rest, code, _ = await client.rest()
     assert begin["type"] == "Begin" and begin["id"] and begin["expires_at"] > 1_700_000_000
     assert begin["configuration"] == {"model": "svc/fake"}
-    assert started["type"] == "SpeechStarted" and started["timestamp"] == pytest.approx(
-        300, abs=150
-    )
+    assert started == {"type": "SpeechStarted", "timestamp": pytest.approx(500, abs=50)}
     assert [one["type"] for one in partials] == ["Turn"] * len(partials)
     for one in (*partials, eager):
         assert [word["text"] for word in one["words"]] == ["Shall", "we", "go?"]
         assert not (one["end_of_turn"] or one["turn_is_formatted"])
         assert not any(word["word_is_final"] for word in one["words"])
-        assert 200 < one["words"][0]["start"] < one["words"][-1]["end"] < 2000
+        assert 450 < one["words"][0]["start"] < one["words"][-1]["end"] < 1700
     assert eager["end_of_turn_confidence"] == 1.0
     assert end["transcript"] == "Shall we go?" and end["turn_is_formatted"]
     assert (end["turn_order"], end["language_code"], end["language_confidence"]) == (0, "en", 0.9)
@@ -211,7 +209,7 @@ WRONG_CHANGES: list[dict[str, Any]] = [
     {"end_of_turn_confidence_threshold": 2},
     {"max_turn_silence": -1},
     {"keyterms_prompt": ["x" * 101]},
-    {"keyterms_prompt": "[" * 3000},
+    {"keyterms_prompt": "[" * 1000},
     {"language_codes": ["tlh"]},
 ]
 
@@ -234,7 +232,7 @@ async def test_a_turn_that_the_recogniser_fails_on_ends_with_a_warning(
         {"sample_rate": 5},
         {"encoding": "opus"},
         {"keyterms_prompt": "[1"},
-        {"keyterms_prompt": "[" * 3000},
+        {"keyterms_prompt": "[" * 1000},
         {"keyterms_prompt": ["x"] * 101},
         {"end_of_turn_confidence_threshold": "high"},
         {"redact_pii": "true"},
