@@ -1,7 +1,6 @@
 """Isolation of tenants: on every route, data of one workspace does not exist for another."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 from uuid import uuid4
@@ -17,6 +16,7 @@ from db.sessions import begin_session
 from pipelines.accounts.authentication import ALL_SCOPES, SCOPES
 from pipelines.accounts.service import Origin, new_session
 from tests.api.ended_credentials import ended_credentials
+from tests.api.http.body_ids import ID_FIELD, ids_in_bodies
 from tests.api.native.jobs.doing import transcribe
 from tests.api.native.voices import voice_making
 from tests.api.openai import owned
@@ -70,7 +70,6 @@ IN_BODIES: dict[str, list[str]] = {
 }
 """Fields of bodies that name an object of a workspace, and their paths; the method is POST."""
 
-ID_FIELD = re.compile("(_ids?|Ids?)$|^(ids?|voices?|workspace)$")
 FREE_FIELDS = {  # what looks like one in a body and is none
     "plan_id",  # not owned by a workspace
     "model_id",
@@ -146,36 +145,6 @@ class Credential:
 
 def ids_in(path: str) -> set[str]:
     return set(re.findall(r"{(\w+)}", path)) - PLATFORM_IDS - SIGNED_IDS
-
-
-def id_fields(
-    schema: dict[str, Any], schemas: dict[str, Any], place: str = "", within: tuple[str, ...] = ()
-) -> Iterator[str]:
-    """Where a body may hold ids, also in its objects, lists and alternatives: `voice.id`."""
-    name = schema.get("$ref", "").rpartition("/")[2]
-    if name and name not in within:
-        yield from id_fields(schemas[name], schemas, place, (*within, name))
-    for one in (part for key in ("anyOf", "oneOf", "allOf") for part in schema.get(key, ())):
-        yield from id_fields(one, schemas, place, within)
-    for one in (schema.get("items"), schema.get("additionalProperties")):
-        if isinstance(one, dict):
-            yield from id_fields(one, schemas, f"{place}[]", within)
-    for field, inner in schema.get("properties", {}).items():
-        inside = f"{place}.{field}" if place else field
-        if ID_FIELD.search(field):
-            yield inside
-        yield from id_fields(inner, schemas, inside, within)
-
-
-def ids_in_bodies(document: dict[str, Any]) -> set[tuple[str, str]]:
-    """The fields and paths of all bodies, JSON and forms."""
-    return {
-        (field, path)
-        for path, methods in document["paths"].items()
-        for operation in methods.values()
-        for content in operation.get("requestBody", {}).get("content", {}).values()
-        for field in id_fields(content["schema"], document["components"]["schemas"])
-    }
 
 
 def cases() -> list[Case]:
