@@ -32,7 +32,7 @@ class TurnListener(SocketListener):
         self._conversation = conversation
         self.index = 0  # of the turn
         self.heard: LiveTranscript | None = None  # the last one
-        self._speech = LiveSpeechStarted(0.0)  # the last one
+        self._started = LiveSpeechStarted(0.0)  # the last speech
         self._reset()
 
     def _reset(self) -> None:
@@ -71,7 +71,7 @@ class TurnListener(SocketListener):
     async def emit(self, event: LiveEvent) -> None:
         match event:
             case LiveSpeechStarted():
-                self._speech = event
+                self._started = event
             case SpeechResumed():
                 await self._resume(self._eager)
             case EagerTranscript():
@@ -93,7 +93,7 @@ class TurnListener(SocketListener):
         self.confidence, self.completeness = heard.confidence, heard.completeness or 0.0
         if not heard.text:
             return
-        self._open = heard.text, self._speech.at_s, heard.duration_s
+        self._open = heard.text, self._started.at_s, heard.duration_s
         least = self.least_completeness
         if least is not None and heard.completeness is not None and heard.completeness >= least:
             self._eager = self._whole(heard.text)
@@ -135,7 +135,7 @@ class TurnListener(SocketListener):
 
     async def _tell(self, event: TurnEvent, text: str, **more: Any) -> None:
         if self.begins_s is None:
-            self.begins_s, self.sounds_s = self._speech.starts_s, self._speech.at_s
+            self.begins_s, self.sounds_s = self._started.starts_s, self._started.at_s
             if event != "Update":
                 await self._tell("StartOfTurn", text)
             else:
