@@ -8,6 +8,10 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
+from api.assemblyai import streams as assemblyai
+from api.assemblyai.options import ASSEMBLYAI_ERRORS
+from api.cartesia import routes as cartesia
+from api.cartesia.speech import CARTESIA_ERRORS
 from api.console import routes as console
 from api.deepgram import account as deepgram_account
 from api.deepgram import recordings as deepgram_recordings
@@ -106,6 +110,7 @@ def routed_app() -> FastAPI:
         deepgram_recordings.router,
         elevenlabs_speech.router,
         elevenlabs_recordings.router,
+        cartesia.router,
         completions.router,
         responses.router,
         transcription.router,
@@ -117,6 +122,7 @@ def routed_app() -> FastAPI:
         elevenlabs_account.router,
         elevenlabs_dictionaries.router,
         deepgram_account.router,
+        assemblyai.router,
         custom.router,
         library.router,
         *reports.routers,
@@ -138,10 +144,11 @@ def routed_app() -> FastAPI:
     pages = (console, guide, reference)
     deepgram = (deepgram_streams, deepgram_turns, deepgram_speech)
     elevenlabs = (elevenlabs_streams, elevenlabs_live)
-    dialects = (inworld, realtime, twilio, *deepgram, *elevenlabs)
-    for module in (tts_socket, *dialects, *pages, health, stt_socket):
+    dialects = (inworld, *deepgram, *elevenlabs, cartesia, assemblyai)
+    for module in (tts_socket, realtime, twilio, *dialects, *pages, health, stt_socket):
         app.router.routes.extend(module.routes)
-    app.state.dialects = (DEEPGRAM_ERRORS, ELEVENLABS_ERRORS, mcp.MCP_ERRORS)
+    errors = (DEEPGRAM_ERRORS, ELEVENLABS_ERRORS, CARTESIA_ERRORS, ASSEMBLYAI_ERRORS)
+    app.state.dialects = (*errors, mcp.MCP_ERRORS)
     # FastAPI's documented way to change its document.
     app.openapi = cache(lambda: truthful_openapi(app))  # type: ignore[method-assign]
     app.router.routes.append(unknown_sockets())

@@ -32,7 +32,8 @@ GROUPS = {
 }
 GROUP_USERS = re.compile(
     r"api/(app|services|http/routing)\.py$"
-    r"|api/(native|openai|inworld|deepgram|elevenlabs|dialects|console|sockets|telephony|wyoming)/"
+    r"|api/(native|openai|inworld|deepgram|elevenlabs|cartesia|assemblyai)/"
+    r"|api/(dialects|console|sockets|telephony|wyoming)/"
 )
 
 

@@ -1,12 +1,12 @@
 """What Deepgram's clients read of an account: models, the key, one project; and short tokens."""
 
-from datetime import timedelta
 from typing import Any
 
 from fastapi import Request
 from pydantic import BaseModel, Field
 
 from api.deepgram.options import BEARER_OR_TOKEN, described, uuid_of
+from api.dialects.tokens import short_token
 from api.http.bodies import declared_bytes, parse_json, read_json
 from api.http.errors import ApiError
 from api.http.routing import InfrastructureDep, PlatformDep, PrincipalDep, SpeechDep, make_router
@@ -66,12 +66,10 @@ async def grant(request: Request, principal: PrincipalDep, platform: PlatformDep
     body = parse_json(await read_json(request)) if declared_bytes(request) else {}
     fields = validated(GrantFields, body if isinstance(body, dict) else {"ttl_seconds": body})
     seconds = fields.ttl_seconds or DEFAULT_S
-    scopes = [one for one in SCOPES if one in principal.scopes]
-    if not scopes:
-        raise ApiError("insufficient_scope", "the API key has neither 'tts' nor 'stt'")
-    lifetime = timedelta(seconds=seconds)
-    new = await platform.client_secrets.create(principal, scopes, None, lifetime)
-    return {"access_token": new.value, "expires_in": seconds}
+    return {
+        "access_token": await short_token(principal, platform, SCOPES, seconds),
+        "expires_in": seconds,
+    }
 
 
 @router.get("/v1/projects", summary="The workspace as a project, for Deepgram's clients")

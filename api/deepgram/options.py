@@ -2,13 +2,14 @@
 
 import re
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 from uuid import NAMESPACE_URL, uuid5
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from api.dialects.queries import DialectQuery
+from api.dialects.queries import DialectQuery, check_model
 from api.dialects.voices import ForeignVoice
 from api.http.bodies import KeyTerms
 from api.http.errors import ApiError, ErrorDialect
@@ -40,7 +41,9 @@ class DeepgramNames(StrictModel):
 
 
 _NAMES = load_yaml(DeepgramNames, str(Path(__file__).with_name("names.yaml")))
-_MASCULINE, _RECOGNISERS = set(_NAMES.masculine.split()), tuple(_NAMES.recognisers.split())
+_MASCULINE = set(_NAMES.masculine.split())
+
+check_recogniser = partial(check_model, "model", tuple(_NAMES.recognisers.split()))
 
 Raw = Annotated[
     Literal["linear16", "mulaw", "alaw"],
@@ -213,13 +216,6 @@ def redaction_of(wanted: list[str]) -> Redaction | None:
         raise ApiError("validation_error", message, param="redact")
     kinds = frozenset(kind for one in wanted for kind in _NAMES.redactions[one.lower()])
     return Redaction(kinds) if kinds else None
-
-
-def check_recogniser(model: str, info: ModelInfo) -> None:
-    """Every name of Deepgram's stands for the recogniser. Raises ApiError(model_not_found)."""
-    if not model.startswith(_RECOGNISERS) and model not in (info.id, *info.aliases):
-        message = f"model: no recogniser has that name; nova-3 stands for {info.id}"
-        raise ApiError("model_not_found", message, param="model")
 
 
 def foreign_voice(model: str) -> ForeignVoice | None:

@@ -15,9 +15,9 @@ from api.deepgram.options import (
     described,
     uuid_of,
 )
-from api.deepgram.transcripts import SpeakerNumbers, estimated_words, metadata, shown_words
+from api.deepgram.transcripts import SpeakerNumbers, metadata, shown_words
 from api.dialects.conversation import ListeningConversation
-from api.dialects.listener import SocketListener
+from api.dialects.listener import SocketListener, estimated_words
 from api.dialects.messages import SocketMessage
 from api.dialects.sockets import dialect_socket
 from api.http.bodies import KeyTerms

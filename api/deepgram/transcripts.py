@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from api.deepgram.options import MULTI, RecordingQuery, described, uuid_of
-from models.audio import spread
 from models.base import ModelInfo
 from models.stt.base import Word
 from pipelines.stt.file import FileTranscript
@@ -51,19 +50,6 @@ def shown_words(
             fields["punctuated_word"] = word.word
         shown.append(fields)
     return shown
-
-
-def estimated_words(text: str, start_s: float, seconds: float, confidence: float) -> list[Word]:
-    """The words of an interim, which has no times: by their letters."""
-    return [
-        Word(
-            text[one.text_start : one.text_end],
-            start_s + one.start_s,
-            start_s + one.end_s,
-            confidence,
-        )
-        for one in spread(text, seconds)
-    ]
 
 
 def metadata(request_id: str, model: ModelInfo, sha256: str, **more: Any) -> dict[str, Any]:

@@ -13,29 +13,18 @@ from api.deepgram.options import (
 )
 from api.deepgram.streams import SILENCE
 from api.dialects.conversation import ListeningConversation
-from api.dialects.listener import SocketListener
-from api.dialects.messages import SocketMessage
+from api.dialects.messages import SocketMessage, fault_text
 from api.dialects.sockets import dialect_socket
-from api.http.errors import CODED, to_api_error
+from api.dialects.turns import TurnEvent, TurnListener
+from api.http.errors import CODED
 from api.services import Services
-from api.sockets.kernel.conversation import ClientFault, fault_message, json_text
+from api.sockets.kernel.conversation import ClientFault, json_text
 from api.sockets.kernel.session import SocketSession
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.endpointing import SemanticTurns
-from pipelines.stt.events import (
-    EagerTranscript,
-    FailedUtterance,
-    LiveEvent,
-    LiveSpeechStarted,
-    LiveTranscript,
-    SpeechResumed,
-)
-from pipelines.stt.formatting import TranscriptStyle, separator_of
-from pipelines.stt.turns import INCOMPLETE
+from pipelines.stt.formatting import TranscriptStyle
 
 UPDATE_MS = 300
-
-FluxEvent = Literal["Update", "StartOfTurn", "EagerEndOfTurn", "TurnResumed", "EndOfTurn"]
 
 
 class TurnsMessage(SocketMessage):
@@ -68,7 +57,7 @@ class FluxConversation(ListeningConversation):
     def __init__(self, socket: SocketSession, services: Services) -> None:
         super().__init__(socket, services)
         self.query = FluxQuery.of_socket(socket.query)
-        self.turns = TurnListener(self)
+        self.turns = FluxListener(self)
         self.listeners = [self.turns]
         self._sequence = 0
 
@@ -113,8 +102,6 @@ class FluxConversation(ListeningConversation):
             interim_ms=UPDATE_MS,
             words=False,
             turns=SemanticTurns(query.eot_timeout_ms, query.eot_threshold),
-            languages=self.turns.options.languages,
-            owner=self.turns.options.owner,
         )
 
     async def _configured(self, change: TurnsMessage) -> str:
@@ -125,12 +112,8 @@ class FluxConversation(ListeningConversation):
             await self.turns.change(self._options(), codes)
         except (ValidationError, *CODED) as error:
             self.query = before
-            if isinstance(error, ValidationError):
-                message = fault_message(error)
-            else:
-                message = to_api_error(error).message
             code = "INVALID_CONFIGURE"
-            fields = {"code": code, "error_code": code, "description": message}
+            fields = {"code": code, "error_code": code, "description": fault_text(error)}
             return self.event("ConfigureFailure", **fields)
         query = self.query
         return self.event(
@@ -144,111 +127,35 @@ class FluxConversation(ListeningConversation):
         )
 
 
-class TurnListener(SocketListener):
-    """The turns, each from its first words to its end. Words have no times."""
+class FluxListener(TurnListener):
+    """Words have no times."""
 
     def __init__(self, flux: FluxConversation) -> None:
-        super().__init__(flux.socket, flux.speech)
+        super().__init__(flux)
         self._flux = flux
-        self._index = 0
-        self._language = "en"
-        self._speech_s = 0.0  # where the last speech began
-        self._reset()
 
-    def _reset(self) -> None:
-        self._begins_s: float | None = None  # of a turn that was reported
-        self._parts: list[str] = []  # of one that is longer than an utterance may be
-        self._eager: str | None = None  # what was reported as the probable end
-        self._text = ""  # that was reported last
-        self._heard = 1.0, 0.0  # confidence in the words, and that the turn has ended
+    @property
+    def least_completeness(self) -> float | None:
+        return self._flux.query.eager_eot_threshold
 
-    async def emit(self, event: LiveEvent) -> None:
-        match event:
-            case LiveSpeechStarted():
-                self._speech_s = event.starts_s
-            case SpeechResumed():
-                await self._resume(self._eager)
-            case EagerTranscript(text=text, completeness=completeness):
-                self._heard = event.confidence, completeness or 0.0
-                least = self._flux.query.eager_eot_threshold
-                if (
-                    text
-                    and least is not None
-                    and completeness is not None
-                    and completeness >= least
-                ):
-                    self._eager = self._whole(text)
-                    await self._tell("EagerEndOfTurn", self._eager)
-                elif text:
-                    await self._tell("Update", self._whole(text))
-            case LiveTranscript():
-                self._language = event.language
-                self._heard = event.confidence, self._heard[1]
-                await self._take(event)
-            case FailedUtterance():
-                text = to_api_error(event.error).message
-                warning = self._flux.event("Warning", code="TRANSCRIPTION_FAILED", description=text)
-                await self._socket.send(warning)
-                await self._end(self._text, "model")
+    async def warn(self, message: str) -> None:
+        warning = self._flux.event("Warning", code="TRANSCRIPTION_FAILED", description=message)
+        await self._socket.send(warning)
 
-    async def progressed(self) -> None:
-        """Turns do not end by the audio alone."""
-
-    async def ended(self) -> None:
-        await self._flux.listener_ended()
-
-    async def _take(self, heard: LiveTranscript) -> None:
-        text = self._whole(heard.text)
-        if heard.final and not heard.cut:
-            if heard.sentence_id in self.committed:
-                trigger = "manual"
-            else:
-                trigger = "timeout" if self._heard[1] <= INCOMPLETE else "model"
-            await self._end(text, trigger)
-            return
-        if heard.final and heard.text:
-            self._parts.append(heard.text)
-        if heard.text:
-            await self._tell("Update", text)
-
-    async def _end(self, text: str, trigger: str) -> None:
-        if self._eager not in (None, text):
-            await self._resume(text)
-        if text or self._begins_s is not None:  # else a sound without words
-            await self._tell("EndOfTurn", text, trigger=trigger)
-            self._index += 1
-        self._reset()
-
-    async def _resume(self, text: str | None) -> None:
-        if self._eager is not None:
-            self._eager = None
-            await self._tell("TurnResumed", text or "")
-
-    def _whole(self, text: str) -> str:
-        return separator_of(self._language).join(filter(None, (*self._parts, text)))
-
-    async def _tell(self, event: FluxEvent, text: str, **more: Any) -> None:
-        """An event of the turn, which begins with its first."""
-        if self._begins_s is None:
-            self._begins_s = self._speech_s
-            if event != "Update":
-                await self._tell("StartOfTurn", text)
-            else:
-                event = "StartOfTurn"
-        self._text = text
+    async def tell(self, event: TurnEvent, text: str, **more: Any) -> None:
         if self._flux.query.is_multilingual:
-            more |= {"languages": [self._language]}
+            more |= {"languages": [self.language]}
             more |= {"languages_hinted": self._flux.query.language_hint}
-        confidence = round(self._heard[0], 4)
+        confidence = round(self.confidence, 4)
         info = self._flux.event(
             "TurnInfo",
             event=event,
-            turn_index=self._index,
-            audio_window_start=round(self._begins_s, 3),
+            turn_index=self.index,
+            audio_window_start=round(self.begins_s or 0.0, 3),
             audio_window_end=round(self.heard_s, 3),
             transcript=text,
             words=[{"word": one, "confidence": confidence} for one in text.split()],
-            end_of_turn_confidence=round(self._heard[1], 4),
+            end_of_turn_confidence=round(self.completeness, 4),
             **more,
         )
         await self._socket.send(info)

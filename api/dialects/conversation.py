@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
 
 from api.dialects.listener import SocketListener
 from api.http.errors import CODED, to_api_error
@@ -18,7 +17,7 @@ from telemetry.tracing import request_id
 class ListeningConversation(Conversation):
     """A dialect's subclass reads its messages, and its listeners write the events."""
 
-    silence: ClassVar[tuple[float, str, int]]
+    silence: tuple[float, str, int]
     """Seconds without any message that end the session, the error, and the close code."""
 
     def __init__(self, socket: SocketSession, services: Services) -> None:

@@ -9,7 +9,8 @@ from dataclasses import replace
 from api.services import SpeechServices
 from api.sockets.kernel.audio_input import AudioInput
 from api.sockets.kernel.session import SocketSession
-from models.stt.base import STT_SAMPLE_RATE
+from models.audio import spread
+from models.stt.base import STT_SAMPLE_RATE, Word
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveTranscript
 from pipelines.stt.session import LiveSession
@@ -57,14 +58,19 @@ class SocketListener(ABC):
         self._socket.spawn(self._live.run(), "emit transcripts")
 
     async def change(self, options: SessionOptions, languages: Sequence[str] | None = None) -> None:
-        """For the speech that follows. Raises InvalidRequest for a language, or EngineLost."""
+        """For the speech that follows; speakers and, without any here, languages stay. Raises
+        InvalidRequest for a language, or EngineLost."""
         assert self._live is not None
+        before = self.options
+        codes = before.languages
         if languages is not None:
             pipeline = self._speech.live_transcription
             codes = await pipeline.engine_languages(tuple(languages)) if languages else ()
             self.input.inbox.put(codes)
-        self.options = options
-        self._live.change(options)
+        self.options = replace(
+            options, languages=codes, speakers=before.speakers, owner=before.owner
+        )
+        self._live.change(self.options)
 
     def commit(self) -> None:
         """Ends the utterance at what was accepted; its sentence_id is one of `committed` then."""
@@ -100,3 +106,16 @@ class SocketListener(ABC):
                 self.input.note_failed(event)
         async with self._order:
             await self.emit(event)
+
+
+def estimated_words(text: str, start_s: float, seconds: float, confidence: float) -> list[Word]:
+    """The words of an interim, which has no times: by their letters."""
+    return [
+        Word(
+            text[one.text_start : one.text_end],
+            start_s + one.start_s,
+            start_s + one.end_s,
+            confidence,
+        )
+        for one in (spread(text, seconds) if text else ())
+    ]

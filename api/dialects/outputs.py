@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from api.http.errors import ApiError, to_api_error
-from api.http.streaming import CutShort
+from api.http.streaming import CutShort, FrameWriter, StreamedResponse, encode_frames
 from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.audio.encode.formats import EncoderFormat, open_encoder
 from pipelines.errors import StorageUnavailable
-from pipelines.tts.session import ContextVoice
+from pipelines.tts.session import ContextVoice, EncodedChunk
 from pipelines.tts.shaping import SpokenChunk, TimedWord
 
 Letter = tuple[str, float, float]
@@ -79,6 +79,35 @@ async def speak_whole(
                 await chunks.athrow(error)  # so that it is not charged
             words += chunk.words or ()
     return words
+
+
+class AudioWriter:
+    """Writes the file itself."""
+
+    def write(self, chunk: EncodedChunk) -> bytes:
+        return chunk.data
+
+    def finish(self) -> list[bytes]:
+        return []
+
+    def fail(self, error: Exception) -> bytes:
+        raise CutShort(to_api_error(error).code) from None
+
+
+async def stream_speech(
+    voice: ContextVoice,
+    text: str,
+    writer: FrameWriter[EncodedChunk],
+    answer: type[StreamedResponse] = StreamedResponse,
+    media_type: str | None = None,
+) -> StreamedResponse:
+    """An answer that begins with the first audio. Raises as `ContextVoice.speak`, or
+    ApiError(validation_error) where nothing can be spoken."""
+    chunks = voice.speak(text)
+    first = await anext(chunks, None)  # an error before the first chunk sets the HTTP status
+    if first is None:
+        raise nothing_spoken()
+    return answer(encode_frames(first, chunks, writer), chunks, media_type)
 
 
 def nothing_spoken() -> ApiError:

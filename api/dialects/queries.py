@@ -5,7 +5,9 @@ from typing import Any, ClassVar, Self, get_origin
 from pydantic import BaseModel, model_validator
 from starlette.datastructures import QueryParams
 
+from api.http.errors import ApiError
 from api.http.uploads import validated
+from models.base import ModelInfo
 
 _OFF = ("", "false", "0", "none", "null")
 
@@ -34,3 +36,11 @@ class DialectQuery(BaseModel):
             cls,
             {name: params.getlist(name) if name in lists else params[name] for name in params},
         )
+
+
+def check_model(field: str, families: tuple[str, ...], named: str, model: ModelInfo) -> None:
+    """Every name that begins as one of the `families` stands for the deployed model. Raises
+    ApiError(model_not_found)."""
+    if not named.startswith(families) and named not in (model.id, *model.aliases):
+        message = f"{field}: no model has that name; {', '.join(families)} stand for {model.id}"
+        raise ApiError("model_not_found", message, param=field)

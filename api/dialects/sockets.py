@@ -21,10 +21,11 @@ def dialect_socket(
     check: Callable[[QueryParams], object],
     schemes: tuple[str, ...],
     key_in: Callable[[str], str] | None = None,
+    key_queries: tuple[str, ...] = (),
 ) -> list[BaseRoute]:
-    """The key follows one of the `schemes` in the header or among the subprotocols, or is what
-    `key_in` finds in the first message. `check` raises ApiError, which is the answer to the
-    handshake."""
+    """The key follows one of the `schemes` in the header or among the subprotocols, is in one of
+    the parameters `key_queries`, or is what `key_in` finds in the first message. `check` raises
+    ApiError, which is the answer to the handshake."""
 
     def scopes(websocket: WebSocket, _: object) -> tuple[Scope, ...]:
         check(websocket.query_params)
@@ -37,6 +38,7 @@ def dialect_socket(
             conversation,
             scopes,
             schemes=schemes,
+            key_queries=("apiKey", *key_queries),
             greets=False,
             key_after=schemes,
             key_in=key_in,

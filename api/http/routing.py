@@ -79,10 +79,13 @@ OperationDep = Annotated[Operation, Depends(_operation_of)]
 def credential_of(connection: HTTPConnection, schemes: tuple[str, ...] = BEARER) -> str:
     """The API key or token of the Authorization header; empty when there is none.
 
-    A scheme with a hyphen, such as `xi-api-key`, is a header that has the key alone.
+    A scheme with a hyphen, such as `xi-api-key`, is a header that has the key alone; the scheme ""
+    is that of an Authorization header that has it alone.
     """
-    scheme, _, credential = connection.headers.get("authorization", "").partition(" ")
-    if scheme.lower() in schemes:
+    scheme, space, credential = connection.headers.get("authorization", "").partition(" ")
+    if not space:
+        scheme, credential = "", scheme
+    if credential and scheme.lower() in schemes:
         return credential.strip()
     own = (connection.headers.get(one, "").strip() for one in schemes if "-" in one)
     return next(filter(None, own), "")

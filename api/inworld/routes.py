@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from starlette.responses import Response
 
-from api.dialects.outputs import nothing_spoken, speak_whole
+from api.dialects.outputs import nothing_spoken, speak_whole, stream_speech
 from api.http.errors import ApiError, to_api_error
 from api.http.routing import (
     BEARER_OR_BASIC,
@@ -16,7 +16,7 @@ from api.http.routing import (
     VoicesDep,
     make_router,
 )
-from api.http.streaming import Base64Json, NdjsonStream, encode_frames, json_line
+from api.http.streaming import Base64Json, NdjsonStream, json_line
 from api.inworld.conversation import InworldConversation
 from api.inworld.messages import (
     Alignment,
@@ -138,12 +138,7 @@ async def stream(
 ) -> Response:
     """Lines of JSON. If the client disconnects, the work stops; speech until then is charged."""
     voice = await _voice(body, speech.synthesis, principal.workspace_id, operation)
-    chunks = voice.speak(body.text)
-    first = await anext(chunks, None)  # an error before the first chunk sets the HTTP status
-    if first is None:
-        raise nothing_spoken()
-    writer = _LineWriter(body, voice)
-    return NdjsonStream(encode_frames(first, chunks, writer), chunks)
+    return await stream_speech(voice, body.text, _LineWriter(body, voice), NdjsonStream)
 
 
 def _listed(one: AvailableVoice) -> InworldVoice:
@@ -176,11 +171,13 @@ class _LineWriter:
     def __init__(self, body: InworldBody, voice: ContextVoice) -> None:
         self._voice = voice
         self._alignment = Alignment(body)
-        self._usage = _usage(voice)
+        self._is_first = True
 
     def write(self, chunk: EncodedChunk) -> bytes:
-        result = audio_body(chunk.data, self._alignment.of(chunk.words or ())) | self._usage
-        self._usage = {}
+        result = audio_body(chunk.data, self._alignment.of(chunk.words or ()))
+        if self._is_first:  # only now is known what is charged
+            result |= _usage(self._voice)
+        self._is_first = False
         return json_line({"result": result})
 
     def finish(self) -> list[bytes]:

@@ -85,6 +85,7 @@ class SemanticTurns:
 
     longest_wait_ms: int = 4000
     complete: float = 0.5  # the probability from which it is taken for complete; at 1 none is
+    shortest_wait_ms: int = 200  # of silence that end a turn that sounds complete
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ class LiveTranscript:
     cut: bool = False  # the utterance was too long, and continues with the next sentence_id
     committed: str = ""  # the beginning of the text that no later one takes back
     turns: tuple[SpeakerUtterance, ...] = ()  # of a final, when speakers were asked for
+    language_probability: float = 1.0
 
     @property
     def speaker(self) -> str | None:
@@ -100,6 +101,7 @@ def live_transcript(
     samples: int,
     latency_s: float,
     cut: bool = False,
+    language_probability: float = 1.0,
 ) -> LiveTranscript:
     """`start` and `samples` are those of the speech, at STT_SAMPLE_RATE."""
     return LiveTranscript(
@@ -113,4 +115,5 @@ def live_transcript(
         duration_s=samples / STT_SAMPLE_RATE,
         latency_s=latency_s,
         cut=cut,
+        language_probability=language_probability,
     )

@@ -325,6 +325,7 @@ class LiveSession:
             samples=max(event.speech_end - event.speech_start, 0),
             latency_s=latency_s,
             cut=event.cut,
+            language_probability=transcript.language_probability if transcript else 1.0,
         )
         await self._emit_revised(ended.utterance, final)
 

@@ -30,7 +30,6 @@ LIKELY_END_MS = 96
 # Of silence, after which the turn detector is asked: its 30 ms are over when the recogniser begins,
 # and what it hears is as telling as at the likely end. Both at once would slow each other.
 PAUSE_MS = 64
-COMPLETE_END_MS = 200.0  # of silence that end a turn that sounds complete
 INCOMPLETE = 0.01  # at which a turn is waited for as long as it may
 UNFINISHED = 0.02  # at most, of a text that looks unfinished
 
@@ -42,13 +41,13 @@ def end_ms(completeness: float, turns: SemanticTurns, *, unfinished: bool = Fals
     """
     if unfinished:
         completeness = min(completeness, UNFINISHED)
-    if turns.complete >= 1:
+    if completeness >= turns.complete < 1:
+        return turns.shortest_wait_ms
+    if not INCOMPLETE < turns.complete < 1:
         return turns.longest_wait_ms
-    if completeness >= turns.complete:
-        return COMPLETE_END_MS
     least, enough = _log_odds(INCOMPLETE), _log_odds(turns.complete)
     doubt = (enough - _log_odds(max(completeness, INCOMPLETE))) / (enough - least)
-    return COMPLETE_END_MS * math.pow(turns.longest_wait_ms / COMPLETE_END_MS, doubt)
+    return turns.shortest_wait_ms * math.pow(turns.longest_wait_ms / turns.shortest_wait_ms, doubt)
 
 
 def _log_odds(probability: float) -> float:

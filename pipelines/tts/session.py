@@ -183,8 +183,8 @@ class ContextVoice:
 class ContextWire(Protocol):
     """Writes the events of one context for a protocol."""
 
-    def audio(self, chunk: EncodedChunk) -> Frame:
-        """A chunk of speech."""
+    def audio(self, chunk: EncodedChunk) -> Frame | tuple[Frame, ...]:
+        """A chunk of speech, in one message or several."""
 
     def rest(self, spoken_s: float) -> Frame | None:
         """The words held back until the end of a flush, which may have failed.
@@ -242,6 +242,10 @@ class SpeakingContext:
     def is_closing(self) -> bool:
         """Whether it accepts no more text."""
         return self._is_closing
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._is_cancelled
 
     @property
     def is_idle(self) -> bool:
@@ -358,7 +362,9 @@ class SpeakingContext:
                     return False
                 if chunk is None:
                     return True
-                await self._send(flush.wire.audio(chunk))
+                frames = flush.wire.audio(chunk)
+                for frame in frames if isinstance(frames, tuple) else (frames,):
+                    await self._send(frame)
 
     def _flush_all(self, *, closes: bool = False) -> None:
         text = self.buffered

@@ -43,12 +43,14 @@ from tests.clients.dialogue import SENTENCES, DialogueEngine
 from tests.clients.microphone import RATE
 from tests.clients.node_clients import NodeClients
 from tests.clients.registry_clients import RegistryClients
+from tests.clients.tls_front import tls_front
 from tests.engines.echo import EchoConfig, EchoEngine
 from tests.hostile.audio_files import wav
 from tests.local_ports import LocalChatModel, LocalSTTModel, LocalTTSModel
 from tests.migrated import migrate
 from tests.models.sounds import speak
 from tests.models.speaker.bands import BandsEngine
+from tests.pipelines.webhooks.receivers import Authority
 
 INFO = ModelInfo("svc/echo", "chat", "echo", "us", 0, ("en",), ("svc/slm-3b-int4",))
 
@@ -78,6 +80,15 @@ def tone_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     services = with_infrastructure(local_services(settings), cluster=Control())
     with serve_services(services) as running:
         yield running
+
+
+@pytest.fixture
+def safe_url(tone_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of `tone_server` with TLS, whose authority the clients trust."""
+    authority = Authority.make(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", authority.ca_file)
+    with tls_front(tone_server.url, authority.tls("127.0.0.1")) as url:
+        yield url
 
 
 @pytest.fixture(scope="package")

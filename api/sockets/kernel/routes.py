@@ -37,7 +37,8 @@ class SocketRoute:
     service: Service  # in metrics
     open: Callable[[SocketSession, Services], Conversation]
     scopes_of: Callable[[WebSocket, SecretSession | None], tuple[Scope, ...]]
-    schemes: tuple[str, ...] = BEARER  # may hold a key where `apiKey` is missing
+    schemes: tuple[str, ...] = BEARER  # may hold a key where the query has none
+    key_queries: tuple[str, ...] = ("apiKey",)  # parameters, of which one may be the key
     greets: bool = True  # sends the hello messages
     # Browsers, which can set no header, may offer `subprotocol` and another that is this and the
     # key.
@@ -80,7 +81,8 @@ def _key_of(websocket: WebSocket, route: SocketRoute) -> str:
     """Of the path, the query, the header, or the subprotocols; empty without one."""
     if route.takes_key_in_path and (key := websocket.path_params.get("key")):
         return str(key)
-    key = websocket.query_params.get("apiKey") or credential_of(websocket, route.schemes)
+    given = filter(None, map(websocket.query_params.get, route.key_queries))
+    key = next(given, "") or credential_of(websocket, route.schemes)
     offered: list[str] = websocket.scope["subprotocols"]
     if not key and route.subprotocol:
         keys = (one for one in offered if route.key_prefix and one.startswith(route.key_prefix))

@@ -4,7 +4,7 @@ import json
 from base64 import b64encode
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 
 from api.http.bodies import RequestModel
 from api.http.errors import to_api_error
@@ -29,8 +29,18 @@ def pitch_ratio(semitones: float) -> float:
     return float(2 ** (semitones / 12))
 
 
+def _with_null(schema: dict[str, Any]) -> None:
+    """Fields that may be absent may be null."""
+    for name, field in schema.get("properties", {}).items():
+        if name not in schema.get("required", ()) and field.get("default", field) is not None:
+            about = {one: field.pop(one) for one in ("default", "description") if one in field}
+            schema["properties"][name] = {"anyOf": [field, {"type": "null"}], **about}
+
+
 class LenientModel(RequestModel):
     """Numbers are not strings, but null is an absent field."""
+
+    model_config = ConfigDict(json_schema_extra=_with_null)
 
     @model_validator(mode="before")
     @classmethod

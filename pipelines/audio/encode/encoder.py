@@ -1,7 +1,7 @@
 """Encoders of speech: raw samples, and files that are written whole or piece by piece.
 
 Files carry provenance tags that say that the speech is synthetic: ID3 in MP3, Vorbis comments in
-Ogg and FLAC, RIFF INFO in WAV, which has a comment only. Bare pcm and mu-law have no tags.
+Ogg and FLAC, RIFF INFO in WAV, which has a comment only. Bare samples have no tags.
 """
 
 import io
@@ -19,7 +19,7 @@ from models.audio import AudioChunk, G711Law, Pcm, StreamResampler, encode_g711,
 from pipelines.temporary_files import TemporaryFile
 
 OutputFormat = Literal["mp3", "wav", "ogg", "flac"]
-FileFormat = OutputFormat | Literal["aac", "wav_mulaw", "wav_alaw"]
+FileFormat = OutputFormat | Literal["aac", "wav_mulaw", "wav_alaw", "wav_float"]
 
 _STREAM_OPTIONS: Mapping[FileFormat, dict[str, str]] = {
     "mp3": {"write_xing": "0"},  # the length of a stream is not known
@@ -69,6 +69,7 @@ CODECS: Mapping[FileFormat, Codec] = {
     "aac": Codec("AAC", "aac", "fltp", "audio/aac", _MPEG_RATES, bit_rate=64_000, container="adts"),
     "wav_mulaw": Codec("MULAW", "pcm_mulaw", "s16", "audio/wav", (), container="wav"),
     "wav_alaw": Codec("ALAW", "pcm_alaw", "s16", "audio/wav", (), container="wav"),
+    "wav_float": Codec("FLOAT32", "pcm_f32le", "flt", "audio/wav", (), container="wav"),
 }
 
 
@@ -138,6 +139,13 @@ class PcmEncoder(AudioEncoder):
             data = wav_header(self._rate) + data
         self._begun = (self._begun or bool(data)) and not last
         return [data] if data else []
+
+
+class FloatEncoder(AudioEncoder):
+    """Little-endian float32 samples."""
+
+    def _write(self, pcm: Pcm, *, last: bool) -> list[bytes]:
+        return [pcm.astype("<f4").tobytes()] if len(pcm) else []
 
 
 class G711Encoder(AudioEncoder):

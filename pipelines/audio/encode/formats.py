@@ -7,6 +7,7 @@ from pipelines.audio.encode.encoder import (
     AudioEncoder,
     FileEncoder,
     FileFormat,
+    FloatEncoder,
     G711Encoder,
     PcmEncoder,
 )
@@ -14,7 +15,8 @@ from pipelines.audio.encode.ogg_opus import OpusMessageEncoder
 
 StreamFormat = Literal["mp3", "wav", "pcm", "ogg", "flac"]
 EncoderFormat = (
-    FileFormat | Literal["pcm", "mulaw", "alaw", "wav_stream", "wav_messages", "opus_messages"]
+    FileFormat
+    | Literal["pcm", "pcm_float", "mulaw", "alaw", "wav_stream", "wav_messages", "opus_messages"]
 )
 AudioEncoding = Literal["LINEAR16", "PCM", "MULAW", "ULAW", "OGG_OPUS"]
 """The names of /ws/tts."""
@@ -42,6 +44,8 @@ def open_encoder(
     match encoder_format:
         case "pcm":
             return PcmEncoder(sample_rate)
+        case "pcm_float":
+            return FloatEncoder(sample_rate)
         case "wav_stream":
             return PcmEncoder(sample_rate, wav_header_on="first")
         case "wav_messages":

@@ -15,6 +15,7 @@ from models.audio import Pcm, float_to_pcm16
 from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer
 from tests.patience import PATIENCE_S
+from tests.pipelines.stt.listening_doubles import quiet
 
 STREAM = {"encoding": "linear16", "sample_rate": 16_000}
 
@@ -48,6 +49,20 @@ class DeepgramClient:
         while not {"type": kind, **fields}.items() <= events[-1].items():
             events.append(await self.receive())
         return events
+
+    async def until_in_silence(self, kind: str, **fields: Any) -> list[dict[str, Any]]:
+        """The same, while the microphone stays open."""
+
+        async def stay_silent() -> None:
+            while True:
+                await self.send_pcm(quiet(0.1))
+                await asyncio.sleep(0.03)
+
+        silence = asyncio.create_task(stay_silent())
+        try:
+            return await self.until(kind, **fields)
+        finally:
+            silence.cancel()
 
     async def rest(self) -> tuple[list[dict[str, Any]], int | None, str]:
         """The events until the server closes, its code and its reason."""

@@ -1,17 +1,13 @@
 """Deepgram's socket `/v2/listen`, with a scripted recogniser and turn detector."""
 
-import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from api.services import Services
 from models.stt.base import Transcript, TranscriptionRequest
 from tests.api.deepgram.socket_client import DeepgramClient, deepgram
-from tests.api.replaced import with_listening, with_speech
-from tests.api.sockets.conftest import SocketServer, serve
+from tests.api.sockets.conftest import SocketServer
 from tests.pipelines.stt.listening_doubles import (
     FakeTranscriber,
     ScriptedTurnDetector,
@@ -24,46 +20,20 @@ PATH = "/v2/listen"
 FLUX = {"model": "flux-general-en", "encoding": "linear16", "sample_rate": 16_000}
 
 
-@pytest.fixture
-def detector() -> ScriptedTurnDetector:
-    return ScriptedTurnDetector()
-
-
-@pytest.fixture
-async def flux_server(
-    plain: Services, fake: FakeTranscriber, detector: ScriptedTurnDetector
-) -> AsyncIterator[SocketServer]:
-    services = with_listening(plain, fake)
-    live = services.speech.live_transcription
-    live.turn_detector = lambda: detector
-    async with serve(with_speech(services, live_transcription=live)) as running:
-        yield running
-
-
 def same(number: int, request: TranscriptionRequest) -> Transcript:
     return transcript(number, request, "Shall we go?")
 
 
 async def events_of(client: DeepgramClient) -> list[dict[str, Any]]:
     """The events of a turn, while the microphone stays open."""
-
-    async def stay_silent() -> None:
-        while True:
-            await client.send_pcm(quiet(0.1))
-            await asyncio.sleep(0.03)
-
-    silence = asyncio.create_task(stay_silent())
-    try:
-        return await client.until("TurnInfo", event="EndOfTurn")
-    finally:
-        silence.cancel()
+    return await client.until_in_silence("TurnInfo", event="EndOfTurn")
 
 
 async def test_a_complete_turn_begins_with_its_words_and_ends_soon(
-    flux_server: SocketServer, fake: FakeTranscriber
+    turn_server: SocketServer, fake: FakeTranscriber
 ) -> None:
     fake.answer = same
-    async with deepgram(flux_server, PATH, **FLUX, eager_eot_threshold=0.5) as client:
+    async with deepgram(turn_server, PATH, **FLUX, eager_eot_threshold=0.5) as client:
         connected = await client.receive()
         await client.send_pcm(quiet(0.5), loud(1), quiet(0.2))
         events = await events_of(client)
@@ -90,11 +60,11 @@ async def test_a_complete_turn_begins_with_its_words_and_ends_soon(
 
 
 async def test_speech_that_goes_on_resumes_the_turn_that_probably_ended(
-    flux_server: SocketServer, fake: FakeTranscriber, detector: ScriptedTurnDetector
+    turn_server: SocketServer, fake: FakeTranscriber, detector: ScriptedTurnDetector
 ) -> None:
     detector.answers = [0.4, 1.0]
     query = {"eager_eot_threshold": 0.3, "eot_threshold": 0.7}
-    async with deepgram(flux_server, PATH, **FLUX, **query) as client:
+    async with deepgram(turn_server, PATH, **FLUX, **query) as client:
         await client.receive()
         await client.send_pcm(loud(1), quiet(0.3))
         await client.until("TurnInfo", event="EagerEndOfTurn")
@@ -106,9 +76,9 @@ async def test_speech_that_goes_on_resumes_the_turn_that_probably_ended(
 
 
 async def test_without_an_eager_threshold_no_probable_end_is_told(
-    flux_server: SocketServer,
+    turn_server: SocketServer,
 ) -> None:
-    async with deepgram(flux_server, PATH, **FLUX) as client:
+    async with deepgram(turn_server, PATH, **FLUX) as client:
         await client.receive()
         await client.send_pcm(loud(1), quiet(0.2))
         names = [one["event"] for one in await events_of(client)]
@@ -116,10 +86,10 @@ async def test_without_an_eager_threshold_no_probable_end_is_told(
 
 
 async def test_an_incomplete_turn_ends_after_its_timeout(
-    flux_server: SocketServer, detector: ScriptedTurnDetector
+    turn_server: SocketServer, detector: ScriptedTurnDetector
 ) -> None:
     detector.answers = [0.0]
-    async with deepgram(flux_server, PATH, **FLUX, eot_timeout_ms=1500) as client:
+    async with deepgram(turn_server, PATH, **FLUX, eot_timeout_ms=1500) as client:
         await client.receive()
         await client.send_pcm(loud(1), quiet(1.2))
         await client.send_pcm(quiet(1))
@@ -128,10 +98,10 @@ async def test_an_incomplete_turn_ends_after_its_timeout(
 
 
 async def test_the_client_may_end_turns_alone(
-    flux_server: SocketServer, fake: FakeTranscriber
+    turn_server: SocketServer, fake: FakeTranscriber
 ) -> None:
     fake.answer = same
-    async with deepgram(flux_server, PATH, **FLUX, eot_threshold=1.0) as client:
+    async with deepgram(turn_server, PATH, **FLUX, eot_threshold=1.0) as client:
         await client.receive()
         await client.send("ForceEndTurn")  # of nothing
         await client.send_pcm(loud(1), quiet(2))
@@ -144,10 +114,10 @@ async def test_the_client_may_end_turns_alone(
 
 
 async def test_a_sound_without_words_is_no_turn(
-    flux_server: SocketServer, fake: FakeTranscriber
+    turn_server: SocketServer, fake: FakeTranscriber
 ) -> None:
     fake.answer = lambda number, request: Transcript("en", 0.9)
-    async with deepgram(flux_server, PATH, **FLUX) as client:
+    async with deepgram(turn_server, PATH, **FLUX) as client:
         await client.receive()
         await client.send_pcm(loud(1), quiet(1))
         await client.send("CloseStream")
@@ -155,11 +125,11 @@ async def test_a_sound_without_words_is_no_turn(
 
 
 async def test_configure_changes_the_turns_that_follow_and_a_wrong_one_nothing(
-    flux_server: SocketServer, fake: FakeTranscriber, detector: ScriptedTurnDetector
+    turn_server: SocketServer, fake: FakeTranscriber, detector: ScriptedTurnDetector
 ) -> None:
     detector.answers = [0.6]
     multi = {**FLUX, "model": "flux-general-multi"}
-    async with deepgram(flux_server, PATH, **multi) as client:
+    async with deepgram(turn_server, PATH, **multi) as client:
         await client.receive()
         thresholds = {"eot_threshold": 0.5, "eager_eot_threshold": 0.4, "eot_timeout_ms": 3000}
         await client.send(
@@ -185,9 +155,9 @@ async def test_configure_changes_the_turns_that_follow_and_a_wrong_one_nothing(
 
 
 async def test_wrong_messages_get_an_error_and_wrong_options_no_socket(
-    flux_server: SocketServer,
+    turn_server: SocketServer,
 ) -> None:
-    async with deepgram(flux_server, PATH, **FLUX) as client:
+    async with deepgram(turn_server, PATH, **FLUX) as client:
         await client.receive()
         await client.socket.send('{"type": "Unknown"}')
         error = await client.receive()
@@ -196,6 +166,6 @@ async def test_wrong_messages_get_an_error_and_wrong_options_no_socket(
         assert await events_of(client)
     for wrong in ({"eot_threshold": 2}, {"eager_eot_threshold": 0.9}, {"encoding": "opus"}):
         with pytest.raises(InvalidStatus) as refused:
-            async with deepgram(flux_server, PATH, **{**FLUX, **wrong}):
+            async with deepgram(turn_server, PATH, **{**FLUX, **wrong}):
                 pass
         assert refused.value.response.status_code == 400

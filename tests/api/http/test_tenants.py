@@ -1,7 +1,6 @@
 """Isolation of tenants: on every route, data of one workspace does not exist for another."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 from uuid import uuid4
@@ -19,6 +18,7 @@ from pipelines.accounts.authentication import ALL_SCOPES, SCOPES
 from pipelines.accounts.service import Origin, new_session
 from tests.api.elevenlabs import owned as elevenlabs
 from tests.api.ended_credentials import ended_credentials
+from tests.api.http.body_ids import ID_FIELD, ids_in_bodies
 from tests.api.native.jobs.doing import transcribe
 from tests.api.native.voices import voice_making
 from tests.api.openai import owned
@@ -32,6 +32,7 @@ Case = tuple[str, str, str | None]  # and the field of the body that has the id;
 
 CHAT = "/v1/chat/completions"
 INWORLD = "/tts/v1/voice"
+CARTESIA = ["/cartesia/tts/bytes", "/cartesia/tts/sse"]
 PLATFORM_IDS = {"model_id", "plan_id", "number"}  # not owned by a workspace
 SIGNED_IDS = {"file_id"}  # the signed address is the credential, see the test below
 # An alias, unknown sockets, and a socket.
@@ -40,7 +41,8 @@ ROUTES_WITHOUT_DOCUMENT |= {"/telephony/twilio/{key}"} | elevenlabs.SOCKETS
 UNKNOWN_IDS: Ids = {
     **dict.fromkeys(
         ("chat_id", "voice_id", "voiceId", "webhook_id", "delivery_id", "session_id")
-        + ("dictionary_id", "pronunciations[].id", "job_id", "share_id", "speaker_id", "voice.id"),
+        + ("dictionary_id", "pronunciations[].id", "job_id", "share_id", "speaker_id", "voice.id")
+        + ("pronunciation_dict_id",),
         str(uuid4()),
     ),
     **(owned.UNKNOWN | elevenlabs.UNKNOWN),
@@ -57,19 +59,21 @@ IN_BODIES: dict[str, list[str]] = {
     **(owned.IN_BODIES | elevenlabs.IN_BODIES),
     "chat_id": [CHAT, f"/openai{CHAT}"],
     "voice_id": [*SPEECH, FORM],
-    "voice": [*SPEECH, FORM, "/openai/v1/audio/speech"],
+    "voice": [*SPEECH, FORM, "/openai/v1/audio/speech", *CARTESIA],
     "script[].voice": SPEECH,
     "pronunciations[].id": [*SPEECH, "/openai/v1/audio/speech", INWORLD, f"{INWORLD}:stream"],
-    "voice.id": ["/openai/v1/audio/speech"],
+    "pronunciation_dict_id": CARTESIA,
+    "voice.id": ["/openai/v1/audio/speech", *CARTESIA],
     "voiceId": [INWORLD, f"{INWORLD}:stream"],
 }
 """Fields of bodies that name an object of a workspace, and their paths; the method is POST."""
 
-ID_FIELD = re.compile("(_ids?|Ids?)$|^(ids?|voices?|workspace)$")
 FREE_FIELDS = elevenlabs.FREE_FIELDS | {  # what looks like one in a body and is none
     "plan_id",  # not owned by a workspace
+    "model_id",
+    "context_id",  # the caller's own name, not looked up
     "workspace",  # in what the operator's payment system signs
-    "messages[].tool_call_id",  # the caller's own name, not looked up
+    "messages[].tool_call_id",  # the same
     "messages[].tool_calls[].id",
     "input[].call_id",
 }
@@ -83,6 +87,10 @@ BODIES: dict[Operation, dict[str, Any]] = {
     **{("POST", path): {"text": "Hi."} for path in IN_BODIES["voice_id"] + IN_BODIES["voiceId"]},
     **(owned.BODIES | elevenlabs.BODIES),
     ("POST", "/openai/v1/audio/speech"): {"model": "tts-1", "input": "Hi."},
+    **{
+        ("POST", path): {"transcript": "Hi.", "voice": "Alto", "output_format": {}}
+        for path in CARTESIA
+    },
     ("PUT", "/pronunciations/{dictionary_id}"): {"name": "n", "entries": []},
     ("PATCH", "/voices/{voice_id}"): {"name": "Ann"},
     ("POST", "/voices/{voice_id}/export"): {},
@@ -135,36 +143,6 @@ class Credential:
 
 def ids_in(path: str) -> set[str]:
     return set(re.findall(r"{(\w+)}", path)) - PLATFORM_IDS - SIGNED_IDS
-
-
-def id_fields(
-    schema: dict[str, Any], schemas: dict[str, Any], place: str = "", within: tuple[str, ...] = ()
-) -> Iterator[str]:
-    """Where a body may hold ids, also in its objects, lists and alternatives: `voice.id`."""
-    name = schema.get("$ref", "").rpartition("/")[2]
-    if name and name not in within:
-        yield from id_fields(schemas[name], schemas, place, (*within, name))
-    for one in (part for key in ("anyOf", "oneOf", "allOf") for part in schema.get(key, ())):
-        yield from id_fields(one, schemas, place, within)
-    for one in (schema.get("items"), schema.get("additionalProperties")):
-        if isinstance(one, dict):
-            yield from id_fields(one, schemas, f"{place}[]", within)
-    for field, inner in schema.get("properties", {}).items():
-        inside = f"{place}.{field}" if place else field
-        if ID_FIELD.search(field):
-            yield inside
-        yield from id_fields(inner, schemas, inside, within)
-
-
-def ids_in_bodies(document: dict[str, Any]) -> set[tuple[str, str]]:
-    """The fields and paths of all bodies, JSON and forms."""
-    return {
-        (field, path)
-        for path, methods in document["paths"].items()
-        for operation in methods.values()
-        for content in operation.get("requestBody", {}).get("content", {}).values()
-        for field in id_fields(content["schema"], document["components"]["schemas"])
-    }
 
 
 def cases() -> list[Case]:
@@ -266,6 +244,7 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
         "share_id": share["id"],
         "pronunciations[].id": dictionary["id"],
         elevenlabs.DICTIONARY: dictionary["id"],
+        "pronunciation_dict_id": dictionary["id"],
         "script[].voice": voice["name"],
     }
 
@@ -426,6 +405,7 @@ async def test_list_routes_show_only_data_of_the_callers_workspace(
             seen |= {path for one in own if one in text}
     assert seen == {
         *(owned.LISTS | elevenlabs.LISTS),
+        "/cartesia/voices",
         "/auth/sessions",
         "/chats",
         "/developer/api",

@@ -14,6 +14,8 @@ from websockets.exceptions import ConnectionClosedError
 from api.app import routed_app
 from api.openai.realtime.client_secrets import SCOPES as SCOPES_OF_SESSIONS
 from pipelines.accounts.authentication import ALL_SCOPES, SCOPES
+from tests.api.cartesia.socket_client import PATH as CARTESIA
+from tests.api.cartesia.socket_client import CartesiaClient
 from tests.api.ended_credentials import ended_credentials
 from tests.api.inworld.socket_client import PATH as INWORLD
 from tests.api.inworld.socket_client import InworldClient
@@ -29,6 +31,7 @@ REALTIME, TWILIO = "/openai/v1/realtime", "/telephony/twilio"
 SCOPES_OF = {
     "/ws/tts": {"tts"},
     INWORLD: {"tts"},
+    CARTESIA: {"tts"},
     "/ws/stt": {"stt"},
     REALTIME: {"stt", "tts", "chat"},
     TWILIO: {"stt", "tts", "chat"},
@@ -39,7 +42,8 @@ INPUT, INPUTS = (
 )
 IN_ADDRESSES = {SPEAK: f"{SPEAK}?model={{voice_id}}", INPUT: INPUT, INPUTS: INPUTS}
 # The last is the same socket with the key in its path.
-WITHOUT_IDS = {"/ws/stt", "/{path:path}", "/v1/listen", "/v2/listen", "/v1/speech-to-text/realtime"}
+LISTEN = {"/ws/stt", "/v1/listen", "/v2/listen", "/v3/ws"}
+WITHOUT_IDS = {*LISTEN, "/{path:path}", "/v1/speech-to-text/realtime"}
 WITHOUT_IDS |= {f"{TWILIO}/{{key}}"}
 
 
@@ -107,6 +111,10 @@ async def error_of(
             return fault
         if path == INWORLD:
             return await InworldClient(socket, voice).error("create", "c", voiceId=voice)
+        if path == CARTESIA:
+            speaker = CartesiaClient(socket, voice)
+            await speaker.say("Hello.")
+            return await speaker.receive() | {"request_id": None}
         client = TtsClient(socket, voice)
         await client.receive()
         await client.receive()

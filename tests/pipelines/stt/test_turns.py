@@ -30,7 +30,6 @@ from pipelines.stt.session import (
     LiveTranscriptionPipeline,
 )
 from pipelines.stt.turns import (
-    COMPLETE_END_MS,
     end_ms,
 )
 from tests.pipelines.stt.listening_doubles import (
@@ -204,7 +203,10 @@ async def test_a_turn_that_sounds_incomplete_waits_as_long_as_it_may() -> None:
 async def test_a_turn_waits_the_longer_the_less_complete_it_sounds() -> None:
     waits = [end_ms(complete, SemanticTurns()) for complete in (0.5, 0.3, 0.1, 0.01, 0.0)]
     assert waits == sorted(waits)
-    assert waits[0] == COMPLETE_END_MS and waits[-2:] == [pytest.approx(4000)] * 2
+    assert waits[0] == SemanticTurns().shortest_wait_ms and waits[-2:] == [pytest.approx(4000)] * 2
+    for never, always in ((1.0, 0.0), (0.01, 0.0), (0.005, 0.0)):
+        assert end_ms(0.0, SemanticTurns(900, never)) == 900
+        assert end_ms(0.0, SemanticTurns(900, always, 100)) == 100
 
 
 async def test_a_text_that_looks_unfinished_is_waited_for_however_it_sounds() -> None:

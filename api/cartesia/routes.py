@@ -1,0 +1,224 @@
+"""Cartesia's API: speech over HTTP and on a socket, voices and short tokens."""
+
+import uuid
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+from fastapi import Query
+from pydantic import Field
+from starlette.responses import Response
+
+from api.cartesia.speech import NAMES, PREFIX, SCHEMES, CartesiaSpeech, CartesiaWire, Json
+from api.dialects.contexts import ContextsConversation
+from api.dialects.messages import SocketMessage
+from api.dialects.outputs import AudioWriter, stream_speech
+from api.dialects.queries import DialectQuery
+from api.dialects.sockets import dialect_socket
+from api.dialects.tokens import short_token
+from api.http.bodies import RequestModel
+from api.http.errors import CODED, ApiError
+from api.http.routing import OperationDep, PlatformDep, PrincipalDep, SpeechDep, make_router
+from api.http.streaming import EventStream, event_frame
+from api.http.uploads import BINARY
+from api.native.speech import SpokenText
+from api.sockets.kernel.conversation import ClientFault, parse_event
+from api.sockets.tts.auto_flush import DEFAULT_DELAY_MS, FlushRules
+from pipelines.accounts.authentication import Scope
+from pipelines.tts.session import ContextFault, EncodedChunk
+from pipelines.tts.voices import AvailableVoice
+
+router = make_router("Cartesia's dialect", scope="tts", schemes=SCHEMES)
+MEDIA = {
+    output.media_type: {"schema": BINARY}
+    for one in NAMES.outputs.values()
+    for output in one.values()
+}
+
+
+class CartesiaText(CartesiaSpeech):
+    """The text to speak, and how."""
+
+    transcript: SpokenText
+
+
+@router.post(
+    f"{PREFIX}/tts/bytes",
+    summary="Speak a text, for Cartesia's clients",
+    response_class=Response,
+    responses={200: {"content": MEDIA}},
+)
+async def speak(
+    body: CartesiaText, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
+) -> Response:
+    """The first audio is sent before the second sentence is synthesised."""
+    voice = await body.open(speech.synthesis, principal.workspace_id, operation)
+    media_type = body.output_format.output.media_type
+    return await stream_speech(voice, body.transcript, AudioWriter(), media_type=media_type)
+
+
+@router.post(
+    f"{PREFIX}/tts/sse",
+    summary="The same as events",
+    response_class=Response,
+    responses={200: {"content": {"text/event-stream": {}}}},
+)
+async def speak_events(
+    body: CartesiaText, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
+) -> Response:
+    """`chunk` and, if asked for, `timestamps`; then `done` or `error`."""
+    voice = await body.open(speech.synthesis, principal.workspace_id, operation, is_raw=True)
+    writer = CartesiaEventWriter(body.context_id or str(uuid.uuid4()))
+    return await stream_speech(voice, body.transcript, writer, EventStream)
+
+
+class CartesiaEventWriter(CartesiaWire):
+    """As server-sent events."""
+
+    def write(self, chunk: EncodedChunk) -> bytes:
+        return b"".join(map(_frame, self.events(chunk)))
+
+    def finish(self) -> list[bytes]:
+        return [_frame(self.event("done", 200))]
+
+    def fail(self, error: Exception) -> bytes:
+        return _frame(self.failure(error))
+
+
+def _frame(event: Json) -> bytes:
+    return f"event: {event['type']}\n".encode() + event_frame(event)
+
+
+class VoicesQuery(DialectQuery):
+    refused = frozenset({"ending_before"})
+
+    limit: int = Field(default=100, ge=1, le=100)
+    starting_after: str | None = Field(default=None, description="The last id of a page.")
+    q: str = Field(default="", max_length=200)
+    gender: Literal["masculine", "feminine", "gender_neutral"] | None = None
+    is_owner: bool | None = None
+
+    def takes(self, one: Json) -> bool:
+        text = f"{one['id']} {one['name']} {one['description']}".lower()
+        is_known = self.gender in (None, one["gender"]) and self.is_owner in (None, one["is_owner"])
+        return is_known and self.q.lower() in text
+
+
+@router.get(f"{PREFIX}/voices", summary="List the voices, for Cartesia's clients")
+async def list_voices(
+    query: Annotated[VoicesQuery, Query()], principal: PrincipalDep, speech: SpeechDep
+) -> Json:
+    workspace_id = principal.workspace_id
+    voices = await speech.synthesis.pipeline.directory.voices(workspace_id)
+    ids = [one.voice.voice_id for one in voices]
+    if query.starting_after not in (None, *ids):
+        raise ApiError("voice_not_found", "starting_after: no voice has that id")
+    first = ids.index(query.starting_after) + 1 if query.starting_after else 0
+    shown = [
+        one for one in (_shown(one, workspace_id) for one in voices[first:]) if query.takes(one)
+    ]
+    return {"data": shown[: query.limit], "has_more": len(shown) > query.limit}
+
+
+@router.get(f"{PREFIX}/voices/{{voice_id}}", summary="The same of one voice")
+async def get_voice(voice_id: str, principal: PrincipalDep, speech: SpeechDep) -> Json:
+    workspace_id, directory = principal.workspace_id, speech.synthesis.pipeline.directory
+    return _shown(await directory.find_named(voice_id, workspace_id), workspace_id)
+
+
+def _shown(one: AvailableVoice, workspace_id: int) -> Json:
+    voice, is_public = one.voice, one.custom is None
+    return {
+        "id": voice.voice_id,
+        "name": voice.name,
+        "description": voice.description or "",
+        "tagline": "",
+        "language": voice.language,
+        "locales": [{"locale": voice.language, "is_native": True}],
+        "gender": "masculine" if voice.gender == "male" else "feminine",
+        "is_owner": one.is_of(workspace_id),
+        "access": "public" if is_public else "private",
+        "visibility": "all" if is_public else "owner",
+        "created_at": datetime.fromtimestamp(one.model.created, UTC).isoformat(),
+    }
+
+
+class AccessTokenBody(RequestModel):
+    grants: dict[Scope, bool] = {"tts": True}
+    expires_in: int = Field(default=60, ge=1, le=3600)
+
+
+@router.post(f"{PREFIX}/access-token", summary="Create a token of seconds, for Cartesia's clients")
+async def create_access_token(
+    body: AccessTokenBody, principal: PrincipalDep, platform: PlatformDep
+) -> Json:
+    """A browser token for `tts`, `stt` or both, as far as the key may."""
+    scopes: tuple[Scope, ...] = ("tts", "stt")
+    wanted = [one for one in scopes if body.grants.get(one)]
+    return {"token": await short_token(principal, platform, wanted, body.expires_in)}
+
+
+class GenerationMessage(SocketMessage, CartesiaSpeech):
+    """More of the text of a context, or its end. The first one of a context decides its voice."""
+
+    transcript: str = ""
+    continues: bool = Field(default=False, alias="continue")
+    flush: bool = False
+    max_buffer_delay_ms: int = Field(default=DEFAULT_DELAY_MS, ge=0, le=5000)
+
+
+class CartesiaConversation(ContextsConversation):
+    """Contexts, each from its first message to `done`."""
+
+    def error(self, message: str) -> str:
+        return CartesiaWire("").error(ApiError("unavailable", message))
+
+    async def receive_text(self, text: str) -> None:
+        context_id = ""
+        try:
+            event = parse_event(text)
+            context_id = str(event.get("context_id") or uuid.uuid4())[:256]
+            context = self.contexts.find(context_id)
+            if not event.get("cancel"):
+                await self._add(context_id, GenerationMessage.of(event))
+            elif context is not None:
+                self.flushes[context_id].stop()
+                context.cancel()
+        except (ClientFault, ContextFault) as fault:
+            error = ApiError("validation_error", str(fault))
+            raise ClientFault(str(fault), CartesiaWire(context_id).error(error)) from None
+        except CODED as error:
+            raise ClientFault(str(error), CartesiaWire(context_id).error(error)) from None
+
+    async def _add(self, context_id: str, message: GenerationMessage) -> None:
+        """Raises ContextFault, or as `CartesiaSpeech.open`."""
+        context = self.contexts.find(context_id)
+        if context is None:
+            self.make_room()
+            payer = self.session.payer
+            workspace_id = self.session.principal.workspace_id
+            voice = await message.open(self.synthesis, workspace_id, payer, is_raw=True)
+            rules = FlushRules(delay_s=message.max_buffer_delay_ms / 1000)
+            wire = CartesiaWire(context_id)
+            wire.context = context = self.open(context_id, voice, wire, rules)
+            self.contexts.start(context)
+        if context.is_closing and not message.transcript.strip():
+            return
+        context.add_text(message.transcript)
+        flushes = self.flushes[context_id]
+        if not message.continues:
+            flushes.stop()
+            context.close()
+        elif message.flush:
+            flushes.flush()
+        else:
+            flushes.added()
+
+
+routes = dialect_socket(
+    f"{PREFIX}/tts/websocket",
+    "tts",
+    CartesiaConversation,
+    lambda query: None,
+    SCHEMES,
+    ("api_key", "access_token"),
+)

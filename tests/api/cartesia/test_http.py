@@ -1,0 +1,214 @@
+"""Cartesia's API over HTTP, over the tone engine."""
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.api.local_server import serve_local
+from tests.pipelines.audio.encode.test_files import decode
+
+TEXT = "It costs 5 euros. Shall we go?"
+SPOKEN_S = 2.3  # by the tone engine, with its pause
+KATIE = "f786b574-daa5-4673-aa0c-cbe3e8534c02"
+RAW: dict[str, Any] = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 16_000}
+RATES = (8000, 16_000, 22_050, 24_000, 44_100, 48_000)
+
+
+@pytest.fixture(scope="module")
+def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    with serve_local(tmp_path_factory.mktemp("cartesia")) as running:
+        base, headers = f"{running.url}/cartesia", {"X-API-Key": running.key}
+        with httpx.Client(base_url=base, headers=headers, trust_env=False) as opened:
+            yield opened
+
+
+def speak(http: httpx.Client, path: str = "/tts/bytes", **fields: Any) -> httpx.Response:
+    body = {"model_id": "sonic-3", "transcript": TEXT, "voice": {"mode": "id", "id": KATIE}}
+    return http.post(path, json={**body, "output_format": RAW, **fields})
+
+
+def events_of(answer: httpx.Response) -> list[dict[str, Any]]:
+    """The events, each of the type that its line says."""
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    events = []
+    for block in answer.text.split("\n\n")[:-1]:
+        kind, data = block.split("\n")
+        events.append(json.loads(data.removeprefix("data: ")))
+        assert kind == f"event: {events[-1]['type']}"
+    return events
+
+
+@pytest.mark.parametrize(
+    ("encoding", "size"), [("pcm_s16le", 2), ("pcm_mulaw", 1), ("pcm_alaw", 1)]
+)
+def test_raw_samples_have_the_encoding_and_rate_of_the_request(
+    http: httpx.Client, encoding: str, size: int
+) -> None:
+    for rate in RATES:
+        wanted = {"container": "raw", "encoding": encoding, "sample_rate": rate}
+        answer = speak(http, output_format=wanted)
+        assert answer.headers["content-type"] == "application/octet-stream"
+        assert len(answer.content) / size / rate == pytest.approx(SPOKEN_S, abs=0.4)
+
+
+def test_samples_of_floats_are_those_of_integers(http: httpx.Client) -> None:
+    floats = speak(http, output_format={**RAW, "encoding": "pcm_f32le"}).content
+    pcm, integers = np.frombuffer(floats, "<f4"), np.frombuffer(speak(http).content, "<i2")
+    assert len(pcm) == len(integers) and 0.1 < np.abs(pcm).max() < 1
+    assert np.abs(pcm - integers / 32768).max() < 1e-3
+
+
+@pytest.mark.parametrize("encoding", ["pcm_f32le", "pcm_s16le", "pcm_mulaw", "pcm_alaw"])
+def test_a_wav_file_decodes_to_the_speech(http: httpx.Client, encoding: str) -> None:
+    wanted = {"container": "wav", "encoding": encoding, "sample_rate": 24_000}
+    answer = speak(http, output_format=wanted)
+    assert answer.headers["content-type"] == "audio/wav"
+    pcm, rate = decode(answer.content)
+    assert rate == 24_000 and len(pcm) / rate == pytest.approx(SPOKEN_S, abs=0.4)
+    assert 0.1 < np.abs(pcm).max() < 1
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_an_mp3_file_decodes_to_the_speech_at_each_of_its_rates(
+    http: httpx.Client, rate: int
+) -> None:
+    for bit_rate in (None, 32_000, 64_000, 128_000, 192_000):
+        wanted = {"container": "mp3", "sample_rate": rate, "bit_rate": bit_rate}
+        answer = speak(http, output_format=wanted)
+        assert answer.status_code == 200, answer.text
+        pcm, decoded_rate = decode(answer.content)
+        assert decoded_rate == rate and len(pcm) / rate == pytest.approx(SPOKEN_S, abs=0.4)
+
+
+def test_events_carry_the_audio_and_the_times_of_its_words(http: httpx.Client) -> None:
+    plain = events_of(speak(http, "/tts/sse"))
+    assert {one["type"] for one in plain[:-1]} == {"chunk"} and plain[-1]["type"] == "done"
+    timed = events_of(speak(http, "/tts/sse", add_timestamps=True, context_id="mine"))
+    assert {one["context_id"] for one in timed} == {"mine"}
+    for events in (plain, timed):
+        audio = b"".join(base64.b64decode(one["data"]) for one in events if "data" in one)
+        assert audio == speak(http).content
+        assert [one["done"] for one in events] == [False] * (len(events) - 1) + [True]
+        assert [one["status_code"] for one in events] == [206] * (len(events) - 1) + [200]
+    times = [one["word_timestamps"] for one in timed if one["type"] == "timestamps"]
+    words = [word for one in times for word in one["words"]]
+    starts = [start for one in times for start in one["start"]]
+    ends = [end for one in times for end in one["end"]]
+    assert words == TEXT.split() and starts == sorted(starts)
+    assert all(start < end for start, end in zip(starts, ends, strict=True))
+    assert ends[-1] <= SPOKEN_S + 0.4
+
+
+def test_speed_is_a_factor_or_a_name(http: httpx.Client) -> None:
+    usual = len(speak(http).content)
+    for fields, ratio in (
+        ({"generation_config": {"speed": 1.5, "volume": 1.2}}, 1.5),
+        ({"speed": "slow"}, 0.8),
+        ({"speed": "fast"}, 1.2),
+    ):
+        answer = speak(http, **fields)
+        assert usual / len(answer.content) == pytest.approx(ratio, rel=0.15)
+    assert speak(http, generation_config={"volume": 1.2, "emotion": "sad"}).headers[
+        "X-Ignored-Fields"
+    ] == ("generation_config.volume, generation_config.emotion")
+
+
+def test_a_voice_is_named_by_id_or_name_and_one_of_cartesias_has_a_stand_in(
+    http: httpx.Client,
+) -> None:
+    voices = http.get("/voices").json()["data"]
+    first, second = voices[0], voices[1]
+    by_id = speak(http, voice=first["id"]).content
+    assert by_id == speak(http, voice={"id": first["name"].upper()}).content
+    assert by_id != speak(http, voice={"id": second["id"]}).content
+    assert speak(http, voice=KATIE, locale="en-GB").status_code == 200
+    missing = speak(http, voice="71a7ad14-091c-4e8e-a314-022ece01c122")
+    assert (missing.status_code, missing.json()["error_code"]) == (404, "voice_not_found")
+    without = speak(http, voice=KATIE, language="tlh")
+    assert (without.status_code, without.json()["error_code"]) == (404, "voice_not_found")
+
+
+def test_voices_come_in_pages_that_end(http: httpx.Client) -> None:
+    whole = http.get("/voices").json()
+    assert not whole["has_more"] and len(whole["data"]) > 1
+    seen: list[dict[str, Any]] = []
+    while True:
+        after = {"starting_after": seen[-1]["id"]} if seen else {}
+        page = http.get("/voices", params={"limit": 1, **after}).json()
+        seen += page["data"]
+        if not page["has_more"]:
+            break
+    assert seen == whole["data"]
+    last = {"starting_after": seen[-1]["id"]}
+    assert http.get("/voices", params=last).json() == {"data": [], "has_more": False}
+    one = seen[0]
+    assert http.get(f"/voices/{one['id']}").json() == one
+    assert one["gender"] in ("masculine", "feminine") and one["locales"][0]["is_native"]
+    assert (one["access"], one["is_owner"]) == ("public", False)
+    named = http.get("/voices", params={"q": one["name"].upper()}).json()["data"]
+    assert one in named and len(named) < len(seen)
+    alike = http.get("/voices", params={"gender": one["gender"]}).json()["data"]
+    assert {found["gender"] for found in alike} == {one["gender"]}
+    assert http.get("/voices", params={"is_owner": "true"}).json()["data"] == []
+    assert http.get("/voices/none").status_code == 404
+    assert http.get("/voices", params={"starting_after": "none"}).status_code == 404
+    assert http.get("/voices", params={"ending_before": one["id"]}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"transcript": ""}, "transcript"),
+        ({"transcript": "?!"}, "text"),
+        ({"voice": {"mode": "embedding", "embedding": [0.1]}}, "voice"),
+        ({"voice": None}, "voice"),
+        ({"output_format": {"container": "ogg"}}, "output_format.container"),
+        ({"output_format": {**RAW, "encoding": "pcm_s24le"}}, "output_format.encoding"),
+        ({"output_format": {**RAW, "sample_rate": 11_025}}, "sample_rate"),
+        ({"output_format": {**RAW, "sample_rate": "16000"}}, "output_format.sample_rate"),
+        ({"output_format": {"container": "mp3", "bit_rate": 7}}, "bit_rate"),
+        ({"generation_config": {"speed": 9}}, "generation_config.speed"),
+        ({"speed": "fastest"}, "speed"),
+    ],
+)
+def test_wrong_fields_are_named_in_cartesias_envelope(
+    http: httpx.Client, fields: dict[str, Any], field: str
+) -> None:
+    for path in ("/tts/bytes", "/tts/sse")[: 1 if field == "bit_rate" else 2]:
+        answer = speak(http, path, **fields)
+        body = answer.json()
+        assert (answer.status_code, body["error_code"]) == (400, "validation_error"), body
+        assert body["title"] == "Validation error" and field in body["message"]
+        assert body["request_id"] == answer.headers["X-Request-Id"]
+
+
+def test_events_are_raw_and_unknown_dictionaries_are_refused(http: httpx.Client) -> None:
+    refused = speak(http, "/tts/sse", output_format={"container": "wav"})
+    assert refused.status_code == 400 and "raw" in refused.json()["message"]
+    missing = speak(http, pronunciation_dict_id="none")
+    assert missing.status_code in (400, 404) and missing.json()["title"]
+
+
+def test_a_key_comes_in_its_header_or_as_a_bearer_and_a_short_token_too(
+    http: httpx.Client,
+) -> None:
+    key = {"X-API-Key": "sk_wrong"}
+    wrong = http.get("/voices", headers=key)
+    assert (wrong.status_code, wrong.json()["error_code"]) == (401, "unauthorized")
+    body = {"grants": {"tts": True, "agent": True}, "expires_in": 60}
+    assert http.post("/access-token", json=body).status_code == 400  # no such scope
+    granted = http.post("/access-token", json={"grants": {"tts": True}, "expires_in": 60})
+    assert granted.status_code == 200, granted.text
+    bearer = {"Authorization": f"Bearer {granted.json()['token']}", "X-API-Key": ""}
+    assert http.get("/voices", headers=bearer).status_code == 200
+    assert http.post("/access-token", json={}, headers=bearer).status_code == 401
+    assert http.post("/access-token", json={"grants": {}}).status_code == 403
+    assert http.post("/access-token", json={"expires_in": 9999}).status_code == 400
+    native = httpx.get(str(http.base_url).replace("cartesia/", "default-voices"), headers=key)
+    assert native.status_code == 401 and "title" not in native.json()

@@ -1,0 +1,40 @@
+"""Pipecat's service for AssemblyAI, pointed at this service. Arguments: URL, key, a recording.
+
+Run by the interpreter of .venv-clients; prints what it read as one line of JSON.
+"""
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+from loguru import logger
+from pipecat.frames.frames import VADUserStoppedSpeakingFrame
+from pipecat.services.assemblyai.stt import AssemblyAISTTService
+
+from tests.clients.deepgram_pipecat import frames, listen
+
+
+async def see(url: str, key: str, path: str) -> dict[str, Any]:
+    there = f"{url.replace('http', 'ws', 1)}/v3/ws"
+    given: dict[str, Any] = {"api_key": key, "api_endpoint_base_url": there, "sample_rate": 16_000}
+    settings = AssemblyAISTTService.Settings(keyterms_prompt=["Antiphon"])
+    own = AssemblyAISTTService.Settings(max_turn_silence=800)
+    return {
+        "stream": await listen(
+            AssemblyAISTTService(settings=settings, **given),
+            [*frames(path, 0.05), VADUserStoppedSpeakingFrame()],
+        ),
+        "turns": await listen(
+            AssemblyAISTTService(settings=own, vad_force_turn_endpoint=False, **given),
+            frames(path, 3.0),
+        ),
+        "wrong key": await listen(
+            AssemblyAISTTService(**{**given, "api_key": "sk_wrong"}), [], wait_s=0.5
+        ),
+    }
+
+
+logger.remove()
+logger.add(sys.stderr, level="INFO")
+sys.stdout.write(json.dumps(asyncio.run(see(*sys.argv[1:4]))) + "\n")

@@ -1,0 +1,111 @@
+"""Cartesia's own client, pointed at this service. Arguments: URL, key.
+
+Run by the interpreter of .venv-clients; prints what it read as one line of JSON.
+"""
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+from cartesia import APIStatusError, AsyncCartesia, Cartesia
+
+SENTENCE = "A sentence for the room."
+VOICE = {"mode": "id", "id": "6ccbfb76-1fc6-48f7-b71d-91ac6298247b"}
+RAW: Any = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 16_000}
+GIVEN: Any = {"model_id": "sonic-3", "voice": VOICE}
+SPEECH: Any = {**GIVEN, "transcript": SENTENCE}
+
+
+def addresses(url: str) -> dict[str, Any]:
+    socket = url.replace("http", "ws", 1)
+    return {"base_url": f"{url}/cartesia", "websocket_base_url": f"{socket}/cartesia"}
+
+
+def blocking(url: str, key: str) -> dict[str, Any]:
+    client = Cartesia(api_key=key, max_retries=0, **addresses(url))
+    seen: dict[str, Any] = {
+        "bytes": len(client.tts.generate(**SPEECH, output_format=RAW).read()) / 32_000,
+        "voices": [one.id for one in client.voices.list(limit=2)],
+    }
+    first = client.voices.get(seen["voices"][0])
+    seen["voice"] = [first.id == seen["voices"][0], first.language, first.is_owner]
+    events = list(client.tts.generate_sse(**SPEECH, output_format=RAW, add_timestamps=True))
+    chunks = [one for one in events if one.type == "chunk"]
+    seen["sse"] = sum(len(one.audio or b"") for one in chunks) / 32_000
+    seen["sse words"] = words(events)
+    seen["sse end"] = events[-1].type
+    token = client.access_token.create(grants={"tts": True}, expires_in=60).token
+    short = Cartesia(token=token, max_retries=0, **addresses(url))
+    seen["by the token"] = len(short.tts.generate(**SPEECH, output_format=RAW).read()) / 32_000
+    with client.tts.websocket_connect() as socket:
+        seen["socket"] = spoken(socket)
+    seen["refused"] = [
+        refusal(client, transcript=""),
+        refusal(client, voice={"id": "none"}),
+        refusal(Cartesia(api_key="sk_wrong", max_retries=0, **addresses(url))),
+    ]
+    return seen
+
+
+def spoken(socket: Any) -> dict[str, Any]:
+    """A context of two flushes, then one with the defaults of the client."""
+    context = socket.context(**GIVEN, output_format=RAW, add_timestamps=True)
+    context.push("Stay hungry, ")
+    context.push("", flush=True)
+    context.push("stay foolish.")
+    context.no_more_inputs()
+    events = list(context.receive())
+    flushes: dict[int, int] = {}
+    for one in events:
+        if one.type == "chunk":
+            flushes[one.flush_id] = flushes.get(one.flush_id, 0) + len(one.audio)
+    floats = socket.context(**GIVEN)
+    floats.push(SENTENCE)
+    floats.no_more_inputs()
+    audio = b"".join(one.audio for one in floats.receive() if one.type == "chunk")
+    wrong = socket.context(**{**GIVEN, "voice": {"id": "none"}}, output_format=RAW)
+    wrong.push(SENTENCE)
+    error = list(wrong.receive())[-1]
+    return {
+        "flushes": [flushes[one] / 32_000 for one in sorted(flushes)],
+        "kinds": sorted({one.type for one in events}),
+        "words": words(events),
+        "floats": len(audio) / 4 / 44_100,
+        "error": [error.type, error.status_code, error.title],
+    }
+
+
+def words(events: Any) -> list[str]:
+    timed = (one.word_timestamps for one in events if one.type == "timestamps")
+    return [word for one in timed for word in one.words]
+
+
+def refusal(client: Any, **changes: Any) -> list[Any]:
+    try:
+        client.tts.generate(**{**SPEECH, **changes}, output_format=RAW)
+    except APIStatusError as error:
+        return [error.status_code, error.body["title"]]
+    return ["nothing was refused"]
+
+
+async def side_by_side(url: str, key: str) -> list[float]:
+    """Two contexts of one socket, each with its own sentence."""
+    lengths = []
+    async with AsyncCartesia(api_key=key, **addresses(url)) as client:
+        async with client.tts.websocket_connect() as socket:
+            contexts = [socket.context(**GIVEN, output_format=RAW) for _ in range(2)]
+            for number, context in enumerate(contexts, start=1):
+                await context.push(SENTENCE * number)
+                await context.no_more_inputs()
+            for context in contexts:
+                audio = [one.audio async for one in context.receive() if one.type == "chunk"]
+                lengths.append(sum(map(len, audio)) / 32_000)
+    return lengths
+
+
+def see(url: str, key: str) -> dict[str, Any]:
+    return {**blocking(url, key), "side by side": asyncio.run(side_by_side(url, key))}
+
+
+sys.stdout.write(json.dumps(see(*sys.argv[1:3])) + "\n")

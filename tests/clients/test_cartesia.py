@@ -1,0 +1,60 @@
+"""Cartesia's own client, and the plugins of LiveKit and Pipecat for it, as they are published."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.api.local_server import Server
+from tests.clients.registry_clients import RegistryClients
+
+HERE = Path(__file__).parent
+CHARACTER_S = 0.06  # of the tone engine
+WORDS = "A sentence for the room. And one more."
+
+
+def test_cartesias_client_speaks_over_http_and_on_a_socket(
+    registry_clients: RegistryClients, tone_server: Server
+) -> None:
+    seen = registry_clients.run(HERE / "cartesia_sdk.py", tone_server.url, tone_server.key)
+    sentence_s = pytest.approx(24 * CHARACTER_S, abs=0.3)
+    assert seen["bytes"] == seen["sse"] == seen["by the token"] == sentence_s
+    assert seen["sse words"] == "A sentence for the room.".split() and seen["sse end"] == "done"
+    assert len(seen["voices"]) == len(set(seen["voices"])) > 2
+    assert seen["voice"] == [True, "en", False]
+    socket = seen["socket"]
+    assert socket["flushes"] == [pytest.approx(12 * CHARACTER_S, abs=0.4)] * 2
+    assert socket["kinds"] == ["chunk", "done", "flush_done", "timestamps"]
+    assert socket["words"] == ["Stay", "hungry,", "stay", "foolish."]
+    assert socket["floats"] == sentence_s
+    assert socket["error"] == ["error", 404, "Voice not found"]
+    assert seen["refused"] == [
+        [400, "Validation error"],
+        [404, "Voice not found"],
+        [401, "Unauthorized"],
+    ]
+    assert seen["side by side"] == [sentence_s, pytest.approx(48 * CHARACTER_S, abs=0.8)]
+
+
+def test_livekits_plugin_speaks_and_aligns_its_words(
+    registry_clients: RegistryClients, tone_server: Server
+) -> None:
+    seen = registry_clients.run(HERE / "cartesia_livekit.py", tone_server.url, tone_server.key)
+    for spoken in (seen["spoken"], seen["again"], seen["whole"]):
+        assert spoken["rate"] == 24_000
+        assert spoken["seconds"] == pytest.approx(38 * CHARACTER_S, abs=0.6)
+    assert seen["faster"]["seconds"] == pytest.approx(38 * CHARACTER_S / 1.5, abs=0.6)
+    assert "".join(seen["words"]).split() == WORDS.split()
+    assert seen["unknown voice"].startswith("APIError")
+    assert seen["wrong key"] == "APIStatusError 401"
+
+
+def test_pipecats_services_speak_stop_and_tell_their_words(
+    registry_clients: RegistryClients, tone_server: Server
+) -> None:
+    seen = registry_clients.run(HERE / "cartesia_pipecat.py", tone_server.url, tone_server.key)
+    for name in ("speech", "by tokens", "over http"):
+        assert seen[name]["seconds"] == pytest.approx(38 * CHARACTER_S, abs=0.6), name
+        assert not seen[name]["errors"]
+    assert " ".join(seen["words"]).split() == WORDS.split()
+    assert not seen["interrupted"]["errors"] and seen["interrupted"]["seconds"] > 2
+    assert "401" in seen["wrong key"]["errors"][0]
