@@ -88,7 +88,7 @@ def _frame(event: Json) -> bytes:
     return f"event: {event['type']}\n".encode() + event_frame(event)
 
 
-class VoicesQuery(DialectQuery):
+class CartesiaVoicesQuery(DialectQuery):
     refused = frozenset({"ending_before"})
 
     limit: int = Field(default=100, ge=1, le=100)
@@ -105,7 +105,7 @@ class VoicesQuery(DialectQuery):
 
 @router.get(f"{PREFIX}/voices", summary="List the voices, for Cartesia's clients")
 async def list_voices(
-    query: Annotated[VoicesQuery, Query()], principal: PrincipalDep, speech: SpeechDep
+    query: Annotated[CartesiaVoicesQuery, Query()], principal: PrincipalDep, speech: SpeechDep
 ) -> Json:
     workspace_id = principal.workspace_id
     voices = await speech.synthesis.pipeline.directory.voices(workspace_id)
@@ -220,5 +220,5 @@ routes = dialect_socket(
     CartesiaConversation,
     lambda query: None,
     SCHEMES,
-    ("api_key", "access_token"),
+    key_queries=("api_key", "access_token"),
 )

@@ -53,7 +53,7 @@ class CartesiaFormat(LenientModel):
         return NAMES.outputs[self.container][self.encoding]
 
 
-class GenerationConfig(LenientModel):
+class CartesiaGeneration(LenientModel):
     speed: float | None = Field(default=None, ge=0.5, le=2.0)
 
 
@@ -71,7 +71,7 @@ class CartesiaSpeech(LenientModel):
     model_id: str | None = None
     language: str | None = Field(default=None, description="For a voice of Cartesia's.")
     locale: str | None = None
-    generation_config: GenerationConfig = GenerationConfig()
+    generation_config: CartesiaGeneration = CartesiaGeneration()
     speed: Literal["slow", "normal", "fast"] = "normal"
     pronunciation_dict_id: str | None = Field(default=None, max_length=100)
     add_timestamps: bool = False

@@ -9,7 +9,14 @@ from fastapi import Depends, Path, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from api.dialects.outputs import Letter, letters_of, nothing_spoken, speak_whole
+from api.dialects.outputs import (
+    AudioWriter,
+    Letter,
+    letters_of,
+    nothing_spoken,
+    speak_whole,
+    stream_speech,
+)
 from api.elevenlabs.options import (
     MEDIA_TYPES,
     SCHEMES,
@@ -21,15 +28,7 @@ from api.elevenlabs.options import (
 )
 from api.http.errors import to_api_error
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
-from api.http.streaming import (
-    Base64Json,
-    CutShort,
-    FrameWriter,
-    NdjsonStream,
-    StreamedResponse,
-    encode_frames,
-    json_line,
-)
+from api.http.streaming import Base64Json, NdjsonStream, StreamedResponse, json_line
 from api.native.speech import SpokenText
 from pipelines.stt.formatting import separator_of
 from pipelines.temporary_files import TemporaryFile
@@ -142,35 +141,18 @@ async def speak_with_timestamps(
 
 
 async def _stream(
-    opened: OpenedSpeech, writer: FrameWriter[EncodedChunk], media_type: str | None = None
+    opened: OpenedSpeech, writer: AudioWriter, media_type: str | None = None
 ) -> Response:
     """Audio of `media_type`, or lines of JSON."""
-    chunks = opened.voice.speak(opened.text)
-    first = await anext(chunks, None)  # an error before the first chunk sets the HTTP status
-    if first is None:
-        raise nothing_spoken()
-    frames = encode_frames(first, chunks, writer)
-    answer = StreamedResponse if media_type else NdjsonStream
-    return _with_headers(answer(frames, chunks, media_type), opened.voice)
+    shape = StreamedResponse if media_type else NdjsonStream
+    answer = await stream_speech(opened.voice, opened.text, writer, shape, media_type)
+    return _with_headers(answer, opened.voice)
 
 
 def _with_headers(answer: Response, voice: ContextVoice) -> Response:
     about = {"character-cost": str(voice.charged), "request-id": request_id.get() or ""}
     answer.headers.update(about)
     return answer
-
-
-class AudioWriter:
-    """Writes the file itself."""
-
-    def write(self, chunk: EncodedChunk) -> bytes:
-        return chunk.data
-
-    def finish(self) -> list[bytes]:
-        return []
-
-    def fail(self, error: Exception) -> bytes:
-        raise CutShort(to_api_error(error).code) from None
 
 
 class TimedWriter(AudioWriter):
