@@ -47,4 +47,23 @@ class TransformersWhisperConfig(WhisperGuards):
     fallback_temperatures: tuple[float, ...] = (0.4, 0.8)
 
 
-STTConfig = Annotated[WhisperConfig | TransformersWhisperConfig, Field(discriminator="engine")]
+class OnnxAsrConfig(ModelConfig):
+    """A recogniser in ONNX, greedily decoded on the CPU."""
+
+    engine: Literal["onnx_asr"]
+    artefact: str  # name in the catalogue of weights
+    # NeMo's by the names of onnx-asr: TDT and RNN-T transducers, and CTC.
+    architecture: Literal[
+        "moonshine", "nemo-conformer-tdt", "nemo-conformer-rnnt", "nemo-conformer-ctc"
+    ]
+    quantization: Literal["int8"] | None = None  # of the files of NeMo's networks, in their names
+    languages: tuple[str, ...] = Field(min_length=1)  # ISO 639-1 codes; it does not say which
+    threads: int = Field(default=1, ge=1, le=64)  # of one call
+    workers: int = Field(default=2, ge=1, le=16)  # calls in parallel
+    # Of Moonshine. English has up to 6; scripts other than the Latin one have twice as many.
+    max_tokens_per_s: float = Field(default=13.0, gt=0)
+
+
+STTConfig = Annotated[
+    WhisperConfig | TransformersWhisperConfig | OnnxAsrConfig, Field(discriminator="engine")
+]

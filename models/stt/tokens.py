@@ -1,0 +1,118 @@
+"""Words from the tokens of a recogniser, or from a text alone: then their times are estimated."""
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from models.audio import spread
+from models.stt.base import (
+    STT_SAMPLE_RATE,
+    UNSPACED,
+    Segment,
+    Transcript,
+    TranscriptionRequest,
+    Word,
+)
+
+TOKEN_S = 0.3  # the longest that a token is said, where only its beginning is known
+UNCERTAIN = 0.5  # the probability of one of several languages, which no one has judged yet
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    piece: bytes  # UTF-8, or a part of a character; a space begins a word
+    logprob: float
+    start_s: float | None = None  # where the engine tells
+
+
+@dataclass(slots=True)
+class _Said:
+    """A word, as its tokens come."""
+
+    piece: bytes = b""
+    logprobs: list[float] = field(default_factory=list)
+    starts_s: list[float] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return self.piece.decode(errors="replace").strip()
+
+
+def transcript_of(
+    tokens: Sequence[Token], request: TranscriptionRequest, known: Sequence[str]
+) -> Transcript:
+    """The transcript of a request to an engine that knows the languages `known`, and does not say
+    which it heard."""
+    possible = (request.language,) if request.language else request.languages or tuple(known)
+    language = request.expected if request.expected in possible else possible[0]
+    candidates = possible if len(possible) > 1 else ()
+    probability = UNCERTAIN if candidates else 1.0
+    said = _words(tokens, language)
+    if not said:
+        return Transcript(language, probability)
+    text = ("" if language in UNSPACED else " ").join(one.text for one in said)
+    words = _timed(said, request)
+    segment = Segment(
+        text=text,
+        start=words[0].start,
+        end=words[-1].end,
+        avg_logprob=sum(token.logprob for token in tokens) / len(tokens),
+        no_speech_prob=0.0,
+        words=words if request.options.words or request.speech else (),
+    )
+    return Transcript(language, probability, (segment,), candidates=candidates)
+
+
+def estimated_words(said: Sequence[str], request: TranscriptionRequest) -> list[tuple[float, float]]:
+    """Start and end in seconds of each word, by the numbers of letters, where there is speech."""
+    spans = request.speech or ((0, len(request.pcm)),)
+    ends = list(accumulate(end - start for start, end in spans))
+    begins = [0, *ends[:-1]]
+
+    def place(speech_s: float) -> float:
+        """The time in the request of a time in its speech."""
+        at = speech_s * STT_SAMPLE_RATE
+        index = min(bisect_right(begins, at), len(spans)) - 1
+        return float(spans[index][0] + at - begins[index]) / STT_SAMPLE_RATE
+
+    times = spread(" ".join(said), ends[-1] / STT_SAMPLE_RATE)
+    return [(place(one.start_s), place(one.end_s)) for one in times]
+
+
+def _words(tokens: Sequence[Token], language: str) -> list[_Said]:
+    """A mark alone belongs to the word before it."""
+    words: list[_Said] = []
+    for token in tokens:
+        begins = token.piece.startswith(b" ") or (
+            language in UNSPACED and bool(words) and "\N{REPLACEMENT CHARACTER}" not in words[-1].text
+        )
+        if not words or (begins and any(map(str.isalnum, token.piece.decode(errors="replace")))):
+            words.append(_Said())
+        word = words[-1]
+        word.piece += token.piece.lstrip() if word.piece else token.piece
+        word.logprobs.append(token.logprob)
+        if token.start_s is not None:
+            word.starts_s.append(token.start_s)
+    return [word for word in words if word.text]
+
+
+def _timed(said: Sequence[_Said], request: TranscriptionRequest) -> tuple[Word, ...]:
+    duration_s = len(request.pcm) / STT_SAMPLE_RATE
+    if all(one.starts_s for one in said):
+        starts = [min(one.starts_s[0], duration_s) for one in said]
+        last = [min(one.starts_s[-1] + TOKEN_S, duration_s) for one in said]
+        ends = [min(pair) for pair in zip(last, [*starts[1:], duration_s], strict=True)]
+        times = [(start, max(start, end)) for start, end in zip(starts, ends, strict=True)]
+    else:
+        times = estimated_words([one.text for one in said], request)
+    return tuple(
+        Word(
+            one.text,
+            round(start, 2),
+            round(end, 2),
+            round(math.exp(sum(one.logprobs) / len(one.logprobs)), 4),
+        )
+        for one, (start, end) in zip(said, times, strict=True)
+    )
