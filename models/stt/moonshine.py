@@ -88,4 +88,6 @@ def _pieces(tokenizer: Path) -> dict[int, bytes]:
 def _utf8(piece: str) -> bytes:
     if byte := _BYTE.fullmatch(piece):
         return bytes.fromhex(byte[1])
-    return b"" if _MARK.fullmatch(piece) else piece.replace("\N{LOWER ONE EIGHTH BLOCK}", " ").encode()
+    return (
+        b"" if _MARK.fullmatch(piece) else piece.replace("\N{LOWER ONE EIGHTH BLOCK}", " ").encode()
+    )

@@ -67,9 +67,7 @@ class NemoNetwork:
     def recognise(self, pcm: Pcm) -> list[Token]:
         """The likeliest token at each step, with its beginning."""
         heard = self._recogniser.recognize(pcm)
-        found = zip(
-            heard.tokens or (), heard.logprobs or (), heard.timestamps or (), strict=True
-        )
+        found = zip(heard.tokens or (), heard.logprobs or (), heard.timestamps or (), strict=True)
         return [
             Token(token.encode(), float(logprob), start_s)
             for token, logprob, start_s in found

@@ -65,7 +65,9 @@ def transcript_of(
     return Transcript(language, probability, (segment,), candidates=candidates)
 
 
-def estimated_words(said: Sequence[str], request: TranscriptionRequest) -> list[tuple[float, float]]:
+def estimated_words(
+    said: Sequence[str], request: TranscriptionRequest
+) -> list[tuple[float, float]]:
     """Start and end in seconds of each word, by the numbers of letters, where there is speech."""
     spans = request.speech or ((0, len(request.pcm)),)
     ends = list(accumulate(end - start for start, end in spans))
@@ -86,7 +88,9 @@ def _words(tokens: Sequence[Token], language: str) -> list[_Said]:
     words: list[_Said] = []
     for token in tokens:
         begins = token.piece.startswith(b" ") or (
-            language in UNSPACED and bool(words) and "\N{REPLACEMENT CHARACTER}" not in words[-1].text
+            language in UNSPACED
+            and bool(words)
+            and "\N{REPLACEMENT CHARACTER}" not in words[-1].text
         )
         if not words or (begins and any(map(str.isalnum, token.piece.decode(errors="replace")))):
             words.append(_Said())
