@@ -1,4 +1,4 @@
-"""Moonshine, English and one model each for other languages, in ONNX with a cache of keys and values.
+"""Moonshine in ONNX, decoded with a cache of keys and values; each of its models has one language.
 
 The network is that of Jeffries et al., "Moonshine: Speech Recognition for Live Transcription and
 Voice Commands" (2024), whose encoder takes as long as the speech is; the graphs are those of the
@@ -20,6 +20,7 @@ from models.stt.tokens import Token
 
 BEGIN, END = 1, 2  # ids of tokens
 FIRST_TEXT = 3  # ids below it are marks
+SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # begins a word
 SHORTEST_S = 0.2  # less is followed by silence: the convolutions take some
 SPARE_TOKENS = 8  # allowed on top of the tokens that the duration allows
 REPETITIVE = 2.4  # compression ratio, above which a text without an end is only repetition
@@ -80,7 +81,7 @@ def _logprob(logits: NDArray[np.float32], chosen: int) -> float:
 
 
 def _pieces(tokenizer: Path) -> dict[int, bytes]:
-    """The UTF-8 of each token, of a tokenizer of the hub: SentencePiece's, with bytes for the rest."""
+    """The UTF-8 of each token of a tokenizer.json, with the pieces of SentencePiece."""
     vocabulary = json.loads(tokenizer.read_bytes())["model"]["vocab"]
     return {number: _utf8(piece) for piece, number in vocabulary.items()}
 
@@ -88,6 +89,4 @@ def _pieces(tokenizer: Path) -> dict[int, bytes]:
 def _utf8(piece: str) -> bytes:
     if byte := _BYTE.fullmatch(piece):
         return bytes.fromhex(byte[1])
-    return (
-        b"" if _MARK.fullmatch(piece) else piece.replace("\N{LOWER ONE EIGHTH BLOCK}", " ").encode()
-    )
+    return b"" if _MARK.fullmatch(piece) else piece.replace(SPACE, " ").encode()

@@ -1,4 +1,4 @@
-"""Recognisers in ONNX: NVIDIA's Parakeet and other NeMo models by the package onnx-asr, and Moonshine.
+"""Recognisers in ONNX: NVIDIA's Parakeet and other models of NeMo by onnx-asr, and Moonshine.
 
 Their decoders take no prompt, so key terms have no effect, and say no language.
 """

@@ -1,12 +1,11 @@
 """Words from the tokens of a recogniser, or from a text alone: then their times are estimated."""
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
-from models.audio import spread
 from models.stt.base import (
     STT_SAMPLE_RATE,
     UNSPACED,
@@ -39,6 +38,16 @@ class _Said:
     def text(self) -> str:
         return self.piece.decode(errors="replace").strip()
 
+    def add(self, token: Token) -> None:
+        self.piece += token.piece
+        self.logprobs.append(token.logprob)
+        if token.start_s is not None:
+            self.starts_s.append(token.start_s)
+
+    def join(self, mark: "_Said") -> None:
+        """The mark that follows; its time is not when the word is said."""
+        self.piece += mark.piece.strip()
+
 
 def transcript_of(
     tokens: Sequence[Token], request: TranscriptionRequest, known: Sequence[str]
@@ -65,41 +74,38 @@ def transcript_of(
     return Transcript(language, probability, (segment,), candidates=candidates)
 
 
-def estimated_words(
+def estimated_times(
     said: Sequence[str], request: TranscriptionRequest
 ) -> list[tuple[float, float]]:
     """Start and end in seconds of each word, by the numbers of letters, where there is speech."""
     spans = request.speech or ((0, len(request.pcm)),)
-    ends = list(accumulate(end - start for start, end in spans))
-    begins = [0, *ends[:-1]]
-
-    def place(speech_s: float) -> float:
-        """The time in the request of a time in its speech."""
-        at = speech_s * STT_SAMPLE_RATE
-        index = min(bisect_right(begins, at), len(spans)) - 1
-        return float(spans[index][0] + at - begins[index]) / STT_SAMPLE_RATE
-
-    times = spread(" ".join(said), ends[-1] / STT_SAMPLE_RATE)
-    return [(place(one.start_s), place(one.end_s)) for one in times]
+    heard = list(accumulate(end - start for start, end in spans))  # samples of speech, so far
+    letters = list(accumulate(map(len, said), initial=0))
+    times = []
+    for first, last in pairwise(letters):
+        start, end = (heard[-1] * count / letters[-1] for count in (first, last))
+        begin, finish = bisect_right(heard, start), bisect_left(heard, end)
+        start += spans[begin][1] - heard[begin]
+        end += spans[finish][1] - heard[finish]
+        times.append((start / STT_SAMPLE_RATE, end / STT_SAMPLE_RATE))
+    return times
 
 
 def _words(tokens: Sequence[Token], language: str) -> list[_Said]:
-    """A mark alone belongs to the word before it."""
+    """Marks without a letter or a digit belong to the word before them."""
     words: list[_Said] = []
     for token in tokens:
-        begins = token.piece.startswith(b" ") or (
-            language in UNSPACED
-            and bool(words)
-            and "\N{REPLACEMENT CHARACTER}" not in words[-1].text
-        )
-        if not words or (begins and any(map(str.isalnum, token.piece.decode(errors="replace")))):
+        is_cut = bool(words) and words[-1].text.endswith("\N{REPLACEMENT CHARACTER}")
+        if not words or token.piece.startswith(b" ") or (language in UNSPACED and not is_cut):
             words.append(_Said())
-        word = words[-1]
-        word.piece += token.piece.lstrip() if word.piece else token.piece
-        word.logprobs.append(token.logprob)
-        if token.start_s is not None:
-            word.starts_s.append(token.start_s)
-    return [word for word in words if word.text]
+        words[-1].add(token)
+    whole: list[_Said] = []
+    for word in words:
+        if whole and not any(map(str.isalnum, word.text)):
+            whole[-1].join(word)
+        elif word.text:
+            whole.append(word)
+    return whole
 
 
 def _timed(said: Sequence[_Said], request: TranscriptionRequest) -> tuple[Word, ...]:
@@ -110,7 +116,7 @@ def _timed(said: Sequence[_Said], request: TranscriptionRequest) -> tuple[Word, 
         ends = [min(pair) for pair in zip(last, [*starts[1:], duration_s], strict=True)]
         times = [(start, max(start, end)) for start, end in zip(starts, ends, strict=True)]
     else:
-        times = estimated_words([one.text for one in said], request)
+        times = estimated_times([one.text for one in said], request)
     return tuple(
         Word(
             one.text,
