@@ -12,6 +12,7 @@ class WhisperGuards(ModelConfig):
 
     artefact: str  # name in the catalogue of weights
     translates: bool = True  # whether a multilingual model was trained to, into English
+    languages: tuple[str, ...] = ()  # that it was trained for; empty: all that its tokens name
     retry_padding_s: float = Field(default=12.0, ge=0.2, le=30.0)  # silence, for a doubtful text
     # Requests decoded together. Measured on one thread: four take 0.87 of the time of one by one.
     batch_size: int = Field(default=4, ge=1, le=64)

@@ -135,6 +135,7 @@ class WhisperEngine(STTEngine):
                 code
                 for code in whisper.supported_languages
                 if whisper.hf_tokenizer.token_to_id(f"<|{code}|>") is not None
+                and (not config.languages or code in config.languages)
             ),
             max_concurrency=max_concurrency,
             max_batch_size=config.batch_size,
@@ -239,8 +240,8 @@ class WhisperEngine(STTEngine):
     def _choose_language(self, job: DecodingJob) -> None:
         """Sets the language of a job, from its states without the cached silence if possible."""
         request = job.request
-        if not self._model.is_multilingual:
-            job.language = "en"
+        if len(self.capabilities.languages) == 1:
+            job.language = self.capabilities.languages[0]
         elif request.language:
             job.language = request.language
         elif len(request.languages) == 1:
