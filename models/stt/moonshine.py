@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from models.audio import Pcm
 from models.runtimes.onnx import open_session
 from models.stt.base import STT_SAMPLE_RATE
-from models.stt.tokens import Token
+from models.stt.tokens import HeardToken
 
 BEGIN, END = 1, 2  # ids of tokens
 FIRST_TEXT = 3  # ids below it are marks
@@ -45,13 +45,13 @@ class Moonshine:
             if one.name.startswith("past_key_values")
         }
 
-    def recognise(self, pcm: Pcm) -> list[Token]:
+    def recognise(self, pcm: Pcm) -> list[HeardToken]:
         """The likeliest token at each step, without their times."""
         seconds = len(pcm) / STT_SAMPLE_RATE
         padded = np.pad(pcm, (0, max(0, round(SHORTEST_S * STT_SAMPLE_RATE) - len(pcm))))
         [states] = self._encoder.run(None, {self._encoder.get_inputs()[0].name: padded[None]})
         past, latest = dict(self._empty), BEGIN
-        tokens: list[Token] = []
+        tokens: list[HeardToken] = []
         for step in range(SPARE_TOKENS + int(seconds * self._max_tokens_per_s)):
             logits, *present = self._decoder.run(
                 None,
@@ -69,7 +69,9 @@ class Moonshine:
             if latest == END:
                 return tokens
             if latest >= FIRST_TEXT:
-                tokens.append(Token(self._pieces.get(latest, b""), _logprob(logits[0, -1], latest)))
+                tokens.append(
+                    HeardToken(self._pieces.get(latest, b""), _logprob(logits[0, -1], latest))
+                )
         text = b"".join(token.piece for token in tokens)
         is_endless = len(text) > REPETITIVE * len(zlib.compress(text))
         return [] if is_endless else tokens

@@ -11,7 +11,7 @@ from models.audio import Pcm
 from models.runtimes.onnx import CPU, session_options
 from models.stt.base import STTCapabilities, STTEngine, Transcript, TranscriptionRequest, is_audible
 from models.stt.moonshine import Moonshine
-from models.stt.tokens import Token, transcript_of
+from models.stt.tokens import HeardToken, transcript_of
 from models.weights.store import WeightStore
 
 
@@ -64,12 +64,12 @@ class NemoNetwork:
             providers=CPU,
         ).with_timestamps()
 
-    def recognise(self, pcm: Pcm) -> list[Token]:
+    def recognise(self, pcm: Pcm) -> list[HeardToken]:
         """The likeliest token at each step, with its beginning."""
         heard = self._recogniser.recognize(pcm)
         found = zip(heard.tokens or (), heard.logprobs or (), heard.timestamps or (), strict=True)
         return [
-            Token(token.encode(), float(logprob), start_s)
+            HeardToken(token.encode(), float(logprob), start_s)
             for token, logprob, start_s in found
             if not (token.startswith("<") and token.endswith(">"))
         ]

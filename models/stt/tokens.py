@@ -20,37 +20,40 @@ UNCERTAIN = 0.5  # the probability of one of several languages, which no one has
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class HeardToken:
     piece: bytes  # UTF-8, or a part of a character; a space begins a word
     logprob: float
     start_s: float | None = None  # where the engine tells
+    end_s: float | None = None
 
 
 @dataclass(slots=True)
-class _Said:
+class _HeardWord:
     """A word, as its tokens come."""
 
     piece: bytes = b""
     logprobs: list[float] = field(default_factory=list)
     starts_s: list[float] = field(default_factory=list)
+    end_s: float = 0.0
 
     @property
     def text(self) -> str:
         return self.piece.decode(errors="replace").strip()
 
-    def add(self, token: Token) -> None:
+    def add(self, token: HeardToken) -> None:
         self.piece += token.piece
         self.logprobs.append(token.logprob)
         if token.start_s is not None:
             self.starts_s.append(token.start_s)
+            self.end_s = token.start_s + TOKEN_S if token.end_s is None else token.end_s
 
-    def join(self, mark: "_Said") -> None:
+    def join(self, mark: "_HeardWord") -> None:
         """The mark that follows; its time is not when the word is said."""
         self.piece += mark.piece.strip()
 
 
 def transcript_of(
-    tokens: Sequence[Token], request: TranscriptionRequest, known: Sequence[str]
+    tokens: Sequence[HeardToken], request: TranscriptionRequest, known: Sequence[str]
 ) -> Transcript:
     """The transcript of a request to an engine that knows the languages `known`, and does not say
     which it heard."""
@@ -91,15 +94,15 @@ def estimated_times(
     return times
 
 
-def _words(tokens: Sequence[Token], language: str) -> list[_Said]:
+def _words(tokens: Sequence[HeardToken], language: str) -> list[_HeardWord]:
     """Marks without a letter or a digit belong to the word before them."""
-    words: list[_Said] = []
+    words: list[_HeardWord] = []
     for token in tokens:
         is_cut = bool(words) and words[-1].text.endswith("\N{REPLACEMENT CHARACTER}")
         if not words or token.piece.startswith(b" ") or (language in UNSPACED and not is_cut):
-            words.append(_Said())
+            words.append(_HeardWord())
         words[-1].add(token)
-    whole: list[_Said] = []
+    whole: list[_HeardWord] = []
     for word in words:
         if whole and not any(map(str.isalnum, word.text)):
             whole[-1].join(word)
@@ -108,11 +111,11 @@ def _words(tokens: Sequence[Token], language: str) -> list[_Said]:
     return whole
 
 
-def _timed(said: Sequence[_Said], request: TranscriptionRequest) -> tuple[Word, ...]:
+def _timed(said: Sequence[_HeardWord], request: TranscriptionRequest) -> tuple[Word, ...]:
     duration_s = len(request.pcm) / STT_SAMPLE_RATE
     if all(one.starts_s for one in said):
         starts = [min(one.starts_s[0], duration_s) for one in said]
-        last = [min(one.starts_s[-1] + TOKEN_S, duration_s) for one in said]
+        last = [min(one.end_s, duration_s) for one in said]
         ends = [min(pair) for pair in zip(last, [*starts[1:], duration_s], strict=True)]
         times = [(start, max(start, end)) for start, end in zip(starts, ends, strict=True)]
     else:

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from configs.schema.base import ModelConfig
+from configs.schema.models.upstream import UpstreamModelConfig
 
 
 class WhisperGuards(ModelConfig):
@@ -65,6 +66,21 @@ class OnnxAsrConfig(ModelConfig):
     max_tokens_per_s: float = Field(default=13.0, gt=0)
 
 
+class UpstreamSTTConfig(UpstreamModelConfig):
+    """A recogniser behind an OpenAI-compatible address: vLLM, Speaches, this service, an API."""
+
+    engine: Literal["openai_upstream"]
+    languages: tuple[str, ...] = Field(min_length=1)  # ISO 639-1 codes that it transcribes
+    translates: bool = False  # whether it has /audio/translations, into English
+    # The most that it has: verbose_json has its languages and confidences, and with `words` times.
+    response_format: Literal["verbose_json", "json"] = "verbose_json"
+    words: bool = True  # of verbose_json; else their times are estimated
+    # Whether live speech is sent before it ends, for interims; an API charges each.
+    interims: bool = False
+    answer_s: float = Field(default=20.0, gt=0)  # from a request to the end of its answer
+
+
 STTConfig = Annotated[
-    WhisperConfig | TransformersWhisperConfig | OnnxAsrConfig, Field(discriminator="engine")
+    WhisperConfig | TransformersWhisperConfig | OnnxAsrConfig | UpstreamSTTConfig,
+    Field(discriminator="engine"),
 ]
