@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.audio import Pcm
+from models.errors import WeightsMissing
 from models.runtimes.onnx import open_session
 from models.stt.base import STT_SAMPLE_RATE
 from models.stt.tokens import HeardToken
 
+FILES = ("encoder_model.onnx", "decoder_model_merged.onnx", "tokenizer.json")
 BEGIN, END = 1, 2  # ids of tokens
 FIRST_TEXT = 3  # ids below it are marks
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # begins a word
@@ -33,10 +35,13 @@ class Moonshine:
     """One network; calls of several threads share it."""
 
     def __init__(self, files: dict[str, Path], threads: int, max_tokens_per_s: float) -> None:
-        """`files` has encoder_model.onnx, decoder_model_merged.onnx and tokenizer.json."""
-        self._encoder = open_session(files["encoder_model.onnx"], threads)
-        self._decoder = open_session(files["decoder_model_merged.onnx"], threads)
-        self._pieces = _pieces(files["tokenizer.json"])
+        """`files` by their names. Raises WeightsMissing."""
+        if missing := [name for name in FILES if name not in files]:
+            raise WeightsMissing(f"Moonshine reads {', '.join(missing)}, which the weights lack")
+        encoder, decoder, tokenizer = (files[name] for name in FILES)
+        self._encoder = open_session(encoder, threads)
+        self._decoder = open_session(decoder, threads)
+        self._pieces = _pieces(tokenizer)
         self._max_tokens_per_s = max_tokens_per_s
         self._present = [one.name for one in self._decoder.get_outputs()][1:]
         self._empty = {

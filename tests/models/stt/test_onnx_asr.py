@@ -12,9 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from configs.schema.catalogue import Catalogue
 from models.audio import Pcm
-from models.errors import InvalidEngineRequest
+from models.errors import InvalidEngineRequest, WeightsMissing
 from models.registry import STT, load_model
 from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, STTEngine, TranscriptionRequest
+from models.stt.moonshine import Moonshine
 from models.weights.sources import pinned_file
 from models.weights.store import WeightStore
 from tests.models.configured import described
@@ -218,6 +219,11 @@ def test_a_model_of_several_languages_leaves_the_choice_to_the_text(nemo: Any, s
     limited = heard(nemo[0], speech, languages=("de", "fr"), expected="fr")
     assert limited.candidates == ("de", "fr") and limited.language == "fr"
     assert heard(nemo[0], speech, language="de").candidates == ()
+
+
+def test_files_that_are_missing_are_named(tmp_path: Path) -> None:
+    with pytest.raises(WeightsMissing, match="reads encoder_model.onnx, decoder_model_merged"):
+        Moonshine({"tokenizer.json": tmp_path}, threads=1, max_tokens_per_s=6)
 
 
 def test_what_the_model_cannot_do_is_refused(nemo: Any, speech: Pcm) -> None:
