@@ -2,6 +2,7 @@
 Parakeet are larger than any package of PyPI."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
