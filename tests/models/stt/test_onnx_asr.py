@@ -77,22 +77,22 @@ def nemo_graphs(kind: str) -> dict[str, onnx.ModelProto]:
     def graph(
         nodes: list[Any], inputs: Mapping[str, Any], outputs: Mapping[str, Any], **weights: Any
     ) -> onnx.ModelProto:
-        values = [
+        given, found = (
             [
                 helper.make_tensor_value_info(name, kind, shape)
                 for name, (kind, shape) in one.items()
             ]
             for one in (inputs, outputs)
-        ]
+        )
         tensors = [numpy_helper.from_array(np.asarray(w), name) for name, w in weights.items()]
-        made = helper.make_graph(nodes, "small", *values, initializer=tensors)
+        made = helper.make_graph(nodes, "small", given, found, tensors)
         return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
     sound = {
         "audio_signal": (TensorProto.FLOAT, ["b", 128, "t"]),
         "length": (TensorProto.INT64, ["b"]),
     }
-    step = dict(kernel_shape=[8], strides=[8], auto_pad="SAME_UPPER")
+    step: dict[str, Any] = {"kernel_shape": [8], "strides": [8], "auto_pad": "SAME_UPPER"}
     if kind == "ctc":
         nodes = [
             helper.make_node("Conv", ["audio_signal", "w"], ["states"], **step),
