@@ -70,12 +70,12 @@ class UpstreamRecogniser(UpstreamService, STTEngine):
         self._config: UpstreamSTTConfig = config
         self._guards = HallucinationGuards(COMPRESSION_RATIO)
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="stt-upstream", daemon=True).start()
+        threading.Thread(target=_run, args=[self._loop], name="stt-upstream", daemon=True).start()
 
     def __del__(self) -> None:
         # A swapped model is freed with the last request that refers to it.
         if hasattr(self, "_loop"):  # false if its key is missing
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            asyncio.run_coroutine_threadsafe(_end(self._clients.get(self._loop)), self._loop)
 
     def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
         for request in requests:
@@ -160,6 +160,17 @@ class UpstreamRecogniser(UpstreamService, STTEngine):
         if language in self.capabilities.languages and not request.language:
             transcript = Transcript(language, 1.0, transcript.segments)
         return transcript
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()
+
+
+async def _end(client: httpx.AsyncClient | None) -> None:
+    if client is not None:
+        await client.aclose()
+    asyncio.get_running_loop().stop()
 
 
 def _span(word: _Word) -> tuple[float, float]:

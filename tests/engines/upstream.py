@@ -61,8 +61,8 @@ class UpstreamOfScripted(UpstreamRecogniser):
 
         self._folder = tempfile.TemporaryDirectory()
         url, key = listen(local_services(local_settings(Path(self._folder.name))))
-        about = config.model_dump(exclude={"engine"}) | {"url": url, "model": "svc/scripted"}
-        super().__init__(UpstreamSTTConfig(engine="openai_upstream", **about), weights)
+        about = config.model_dump(exclude={"engine"}) | {"url": url, "model": "svc/stt-scripted"}
+        super().__init__(UpstreamSTTConfig(engine="openai_transcriptions", **about), weights)
         self._key = key
 
 

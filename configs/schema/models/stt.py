@@ -69,7 +69,7 @@ class OnnxAsrConfig(ModelConfig):
 class UpstreamSTTConfig(UpstreamModelConfig):
     """A recogniser behind an OpenAI-compatible address: vLLM, Speaches, this service, an API."""
 
-    engine: Literal["openai_upstream"]
+    engine: Literal["openai_transcriptions"]
     languages: tuple[str, ...] = Field(min_length=1)  # ISO 639-1 codes that it transcribes
     translates: bool = False  # whether it has /audio/translations, into English
     # The most that it has: verbose_json has its languages and confidences, and with `words` times.

@@ -42,7 +42,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def engine_of(url: str, weights: WeightStore, **options: Any) -> UpstreamRecogniser:
-    about = {"engine": "openai_upstream", "id": "svc/far", "owned_by": "us", "created": 0}
+    about = {"engine": "openai_transcriptions", "id": "svc/far", "owned_by": "us", "created": 0}
     config = about | {"url": url, "model": "far-1", "languages": ["en", "de", "fr"], **options}
     return UpstreamRecogniser(UpstreamSTTConfig.model_validate(config), weights)
 
