@@ -35,6 +35,7 @@ from models.stt.whisper.hallucination import Decoding, HallucinationGuards
 from models.weights.store import WeightStore
 
 MOST_ANSWER = 1 << 20  # bytes
+CLOSING_S = 0.1  # sockets close some turns of the loop later
 COMPRESSION_RATIO = 2.4  # Whisper's own threshold, above which a text is repetitive
 
 
@@ -170,6 +171,7 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 async def _end(client: httpx.AsyncClient | None) -> None:
     if client is not None:
         await client.aclose()
+        await asyncio.sleep(CLOSING_S)
     asyncio.get_running_loop().stop()
 
 

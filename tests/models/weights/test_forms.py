@@ -118,7 +118,7 @@ def test_models_of_the_transformers_library_are_known_by_their_config(
         "config.json": json.dumps(about).encode(),
         "tokenizer_config.json": json.dumps(template).encode(),
     }
-    name = pulled(root, "hf:Qwen/Qwen3-4B")
+    name = pulled(root, "hf:Some.One/Chat-4B")
     chat = CHAT.read(str(own_model(name)))
     assert (chat.engine, chat.context_tokens, chat.cache_tokens) == ("transformers", 8192, 32768)
     assert (chat.tools, chat.quantization) == ("hermes", "nf4")
