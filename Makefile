@@ -29,7 +29,7 @@ BENCHMARKS = $(filter-out $(UNUSUAL),$(subst /,-,$(patsubst \
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run join ports guide pages install weights dev clients servers test test-slow fuzz fuzz-parsers test-machines test-gpu check client manifests audit sbom auditors bench lock
+.PHONY: help run join ports guide pages install weights tested-weights dev clients servers test test-slow fuzz fuzz-parsers test-machines test-gpu check client manifests audit sbom auditors bench lock
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
@@ -55,6 +55,10 @@ install: ## Make .venv with the pinned packages that the service needs
 weights: install ## Fetch and verify the model weights (about 450 MB, once)
 	@$(BIN)/python -m models.weights fetch --profile $(PROFILE)
 
+tested-weights: weights # of optional models that the tests read
+	@$(BIN)/python -m models.weights fetch moonshine-base-en \
+		|| echo "NOTE: the tests of Moonshine are skipped." >&2
+
 guide: $(GUIDE) ## Build docs/ as the site that the service shows at /guide
 
 $(GUIDE): $(shell find docs) README.md CHANGELOG.md SECURITY.md requirements-guide.lock
@@ -75,10 +79,10 @@ clients: # other people's programs, for the tests that let them talk to the serv
 	@VENV=.venv-clients tools/venv.sh requirements-clients.lock \
 		|| echo "NOTE: the tests that need .venv-clients are skipped." >&2
 
-test: dev clients servers weights pages ## Set up all that the tests need, and run them; ARGS="-k name" goes to pytest
+test: dev clients servers tested-weights pages ## Set up all that the tests need, and run them; ARGS="-k name" goes to pytest
 	@tools/tests.sh $(BIN)/python $(ARGS)
 
-test-slow: dev clients servers weights pages ## Run the tests that `make test` leaves out: proofs of many seconds
+test-slow: dev clients servers tested-weights pages ## Run the tests that `make test` leaves out: proofs of many seconds
 	@SLOW=1 tools/tests.sh $(BIN)/python $(ARGS)
 
 fuzz: dev ## Call each operation of the API with FUZZ_EXAMPLES made-up requests, others in each run

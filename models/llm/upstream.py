@@ -6,30 +6,23 @@ and others: https://platform.openai.com/docs/api-reference/chat-streaming.
 
 import asyncio
 import json
-import logging
-import random
 import re
-import ssl
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import asdict, replace
 from hashlib import blake2b
 from secrets import token_hex
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import httpx
 from pydantic import BaseModel, Field, ValidationError
 
-from configs import environment
 from configs.schema.models.llm import UpstreamConfig
 from models.errors import (
     ContextLengthExceeded,
     EngineError,
     EngineLost,
     EngineOverloaded,
-    InvalidEngineRequest,
     UnsupportedFeature,
 )
 from models.llm.answer_reader import AnswerReader
@@ -42,19 +35,12 @@ from models.llm.base import (
     TokenUsage,
 )
 from models.llm.tool_calls import CallDelta
+from models.runtimes.upstream import UpstreamService
 from models.weights.store import WeightStore
-from telemetry import metrics
 
-logger = logging.getLogger(__name__)
-
-PAUSES_S = (0.2, 1.0)  # before the second and the third try of a request without an answer yet
-FAILURES, OPEN_S = 5, 15.0  # calls in a row that open the circuit, and for how long
 MOST_LINE = 1 << 20  # bytes of one event
 MOST_ANSWER, MOST_PER_TOKEN = 4 << 20, 2048  # bytes of the events of one answer
-MOST_ERROR, MOST_SHOWN = 1 << 14, 300  # bytes that are read of a refusal, characters shown
-MOST_WAIT_S = 3600.0  # of a Retry-After
 BYTES_PER_TOKEN, TOKENS_PER_MESSAGE = 3, 8  # an estimate, rather too many tokens than too few
-BUSY = (429, 503, 529)
 # Of vLLM, SGLang, llama-server, OpenAI and others; a status or a code would be better.
 _TOO_LONG = re.compile(
     r"(?i)context.{0,2}(length|size|window)|(prompt|input|messages?) (is|are) too long"
@@ -101,26 +87,18 @@ class _Chunk(BaseModel):
     error: Any = None
 
 
-class UpstreamEngine(ChatEngine):
+class UpstreamEngine(UpstreamService, ChatEngine):
     """Forwards requests; the other service batches them. One client for each event loop."""
 
     def __init__(self, config: UpstreamConfig, weights: WeightStore) -> None:
-        del weights  # they are elsewhere
+        UpstreamService.__init__(self, config)
         self.capabilities = ChatCapabilities(
             context_tokens=config.context_tokens,
             languages=config.languages,
             tools="tools" in config.fields,
             max_concurrency=config.parallel,
         )
-        self._config = config
-        self._key = environment.token(config.key_env) if config.key_env else ""
-        if self._key is None:
-            raise UnsupportedFeature(f"{config.id} needs its key in the variable {config.key_env}")
-        self._tls = ssl.create_default_context()
-        if config.ca_file is not None:
-            self._tls.load_verify_locations(config.ca_file)
-        self._circuit = CircuitBreaker(config.id)
-        self._clients = WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient]()
+        self._config: UpstreamConfig = config
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         fields = self._config.fields
@@ -130,25 +108,9 @@ class UpstreamEngine(ChatEngine):
             raise UnsupportedFeature("this model does not support tools")
         if request.response_format and "response_format" not in fields:
             raise UnsupportedFeature("this model does not support response_format")
-        has_begun = False
-        for pause_s in (*PAUSES_S, None):
-            self._circuit.check()
-            try:
-                async with aclosing(self._answer(request)) as answer:
-                    async for delta in answer:
-                        if not has_begun:
-                            self._circuit.note(failed=False)
-                        has_begun = True
-                        yield delta
-                return
-            except EngineError as error:
-                self._circuit.note(failed=error.retryable)
-                if has_begun or pause_s is None or not error.retryable:
-                    raise
-                if (error.retry_after_s or 0.0) > pause_s:
-                    raise
-            metrics.chat_upstream_retries.inc()
-            await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
+        async with aclosing(self._tried(lambda: self._answer(request))) as deltas:
+            async for delta in deltas:
+                yield delta
 
     async def _answer(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         """One try. Raises EngineError, also when the other service is silent for too long."""
@@ -210,7 +172,10 @@ class UpstreamEngine(ChatEngine):
         """
         try:
             async with self._client().stream(
-                "POST", "chat/completions", json=self._body(request)
+                "POST",
+                "chat/completions",
+                json=self._body(request),
+                headers={"Accept": "text/event-stream"},
             ) as answer:
                 if answer.status_code != 200:
                     raise await self._refusal(answer)
@@ -247,34 +212,11 @@ class UpstreamEngine(ChatEngine):
             raise self._refused(500, json.dumps({"error": chunk.error}))
         return chunk
 
-    async def _refusal(self, answer: httpx.Response) -> EngineError:
-        text = b""
-        async for piece in answer.aiter_raw():
-            text += piece
-            if len(text) > MOST_ERROR:
-                break
-        wait = answer.headers.get("Retry-After", "")
-        seconds = min(float(wait), MOST_WAIT_S) if re.fullmatch(r"\d{1,9}(\.\d+)?", wait) else None
-        body = text[:MOST_ERROR].decode(errors="replace")
-        return self._refused(answer.status_code, body).after(seconds)
-
     def _refused(self, status: int, body: str) -> EngineError:
-        """The error for callers of this service. What concerns its operator is only logged."""
         if _TOO_LONG.search(body) and (status == 413 or status in (400, 422, 500)):
             most = self._config.context_tokens
             return ContextLengthExceeded(f"the messages do not fit the context of {most} tokens")
-        if status in (400, 413, 422):
-            said = _message_of(body.replace(self._key or "\0", "…"))
-            return InvalidEngineRequest(f"the model refuses the request: {said}")
-        if status in BUSY:
-            return self._failed(f"is busy ({status})", EngineOverloaded)
-        if status in (401, 403, 404) or 300 <= status < 400:
-            return self._failed(f"does not admit this service ({status})")
-        return self._failed(f"failed ({status})")
-
-    def _failed(self, what: str, kind: type[EngineError] = EngineLost) -> EngineError:
-        logger.warning("upstream_failed", extra={"model": self._config.id, "reason": what})
-        return kind(f"the service behind {self._config.id} {what}")
+        return super()._refused(status, body)
 
     def _usage(self, usage: _Usage) -> TokenUsage:
         """What the other service counted, and no more than its context holds: it is charged."""
@@ -316,24 +258,6 @@ class UpstreamEngine(ChatEngine):
             **{name: value for name, value in given.items() if value not in (None, ())},
         }
 
-    def _client(self) -> httpx.AsyncClient:
-        loop = asyncio.get_running_loop()
-        if loop not in self._clients:
-            # Without encodings, whose pieces could be of any size when they are unpacked.
-            headers = {"Accept": "text/event-stream", "Accept-Encoding": "identity"}
-            if self._key:
-                headers["Authorization"] = f"Bearer {self._key}"
-            self._clients[loop] = httpx.AsyncClient(
-                base_url=self._config.url,
-                headers=headers,
-                verify=self._tls,
-                follow_redirects=False,
-                # `_answer` limits how long it may be silent.
-                timeout=httpx.Timeout(None, connect=self._config.connect_s),
-                limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
-            )
-        return self._clients[loop]
-
 
 class _Calls:
     """Numbers the tool calls of an answer: some services give all the same index, or no id."""
@@ -357,47 +281,8 @@ class _Calls:
         return {"index": at, "id": known, "type": "function", "function": function}
 
 
-class CircuitBreaker:
-    """A circuit breaker (M. Nygard, Release It!, 2007): refuses calls for a while after several
-    failures in a row, then lets one of them try."""
-
-    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._name = name
-        self._clock = clock
-        self._failures = 0
-        self._until = 0.0  # when the next call may try
-
-    def check(self) -> None:
-        """Raises EngineLost while it is open."""
-        if self._failures < FAILURES:
-            return
-        left_s = self._until - self._clock()
-        if left_s > 0:
-            raise EngineLost(f"the service behind {self._name} does not work").after(left_s)
-        self._until = self._clock() + OPEN_S
-
-    def note(self, *, failed: bool) -> None:
-        """The outcome of a call; one that was cancelled has none."""
-        self._failures = self._failures + 1 if failed else 0
-        self._until = self._clock() + OPEN_S
-        metrics.chat_circuit_open.set(self._failures >= FAILURES)
-
-
 def _estimate(request: GenerationRequest) -> int:
     """About how many tokens the prompt has."""
     messages = sum(len(m.content.encode()) + len(json.dumps(m.extra)) for m in request.messages)
     tools = len(json.dumps(request.tools))
     return (messages + tools) // BYTES_PER_TOKEN + TOKENS_PER_MESSAGE * len(request.messages)
-
-
-def _message_of(body: str) -> str:
-    """The sentence of a refusal in any of the usual envelopes, short and in one line."""
-    said: Any = None
-    try:
-        found = json.loads(body)
-        error = found.get("error")
-        found = error if isinstance(error, dict) else found
-        said = found.get("message") or found.get("detail") or error
-    except (ValueError, AttributeError):
-        pass
-    return " ".join(str(said or body).split())[:MOST_SHOWN] or "it does not say why"

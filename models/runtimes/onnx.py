@@ -4,9 +4,11 @@ from pathlib import Path
 
 import onnxruntime
 
+CPU = ["CPUExecutionProvider"]
 
-def open_session(model: Path | bytes, threads: int) -> onnxruntime.InferenceSession:
-    """Loads a graph from a file or from memory; `threads` compute inside one operator.
+
+def session_options(threads: int) -> onnxruntime.SessionOptions:
+    """`threads` compute inside one operator.
 
     Idle threads sleep: spinning ones gain a few per cent for one engine and take a core from
     every other process of the machine.
@@ -16,5 +18,10 @@ def open_session(model: Path | bytes, threads: int) -> onnxruntime.InferenceSess
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
+
+
+def open_session(model: Path | bytes, threads: int) -> onnxruntime.InferenceSession:
+    """Loads a graph from a file or from memory."""
     source = str(model) if isinstance(model, Path) else model
-    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(source, session_options(threads), providers=CPU)

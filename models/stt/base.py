@@ -4,12 +4,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from models.audio import Pcm
 from models.base import Engine
-from models.errors import InvalidEngineRequest
+from models.errors import InvalidEngineRequest, UnsupportedLanguage
 from models.speaker.base import Embeddings, SpeakerEncoder
 
 STT_SAMPLE_RATE = 16_000  # Hz; the input of every engine
+MIN_SAMPLES = STT_SAMPLE_RATE // 50  # 20 ms; shorter audio has no speech
+MAX_REQUEST_S = 30
+UNSPACED = ("zh", "ja", "th", "lo", "my", "yue")  # languages without spaces between words
 
 # Priorities of a request; the smallest is scheduled first, and waiting raises it.
 FINAL = 0  # a client waits for this text
@@ -91,6 +96,8 @@ class Transcript:
     language_probability: float  # 0 to 1
     segments: tuple[Segment, ...] = ()
     voices: Embeddings | None = None  # of the requested windows, if there is speech
+    # The languages that the text may be in, where the engine does not tell: then the text does.
+    candidates: tuple[str, ...] = ()
 
 
 def add_voices(
@@ -114,12 +121,23 @@ class STTCapabilities:
     max_concurrency: int = 1  # calls that run in parallel; more would only wait
     max_batch_size: int = 1  # requests per call
     translates: bool = False  # to English
+    word_times: bool = True  # measured; else estimated by the numbers of letters
     device: str = "cpu"
 
     def check(self, request: TranscriptionRequest) -> None:
-        """Raises InvalidEngineRequest for a translation that the engine cannot make."""
+        """Raises UnsupportedLanguage, or InvalidEngineRequest for a translation that the engine
+        cannot make and for too much audio."""
         if request.options.translate and not self.translates:
             raise InvalidEngineRequest("model: this model does not translate, it transcribes")
+        for language in (request.language, *request.languages):
+            if language is not None and language not in self.languages:
+                raise UnsupportedLanguage(f"this model does not know the language {language!r}")
+        if len(request.pcm) > MAX_REQUEST_S * STT_SAMPLE_RATE:
+            raise InvalidEngineRequest(f"a request is at most {MAX_REQUEST_S} s long")
+
+
+def is_audible(pcm: Pcm) -> bool:
+    return len(pcm) >= MIN_SAMPLES and bool(np.any(pcm))
 
 
 class STTEngine(Engine, ABC):

@@ -1,5 +1,6 @@
 """The forms of models that are known by their files, and a configuration for each."""
 
+import json
 import re
 import time
 from collections.abc import Collection
@@ -11,20 +12,26 @@ from pydantic import BaseModel
 
 from configs.environment import cores
 from configs.schema.base import ModelConfig
-from configs.schema.models.llm import LlamaCppConfig
-from configs.schema.models.stt import WhisperConfig
+from configs.schema.models.llm import LlamaCppConfig, TransformersChatConfig
+from configs.schema.models.stt import OnnxAsrConfig, TransformersWhisperConfig, WhisperConfig
 from configs.schema.models.tts import VitsConfig
 
 Gender = Literal["male", "female"]
 FORMS: dict[str, tuple[type[ModelConfig], str]] = {
     "llama_cpp": (LlamaCppConfig, "Chat"),
+    "transformers": (TransformersChatConfig, "Chat"),
     "whisper": (WhisperConfig, "STT"),
+    "whisper_transformers": (TransformersWhisperConfig, "STT"),
+    "onnx_asr": (OnnxAsrConfig, "STT"),
     "vits": (VitsConfig, "TTSVits"),
 }
 """The type of an engine's configurations, and a deployment of `serve_config.yaml` for the model."""
 
 _WHISPER = ("model.bin", "config.json", "tokenizer.json")
 _WHISPER_ALSO = ("vocabulary.txt", "vocabulary.json", "preprocessor_config.json")
+# The graph of a recogniser in ONNX, beside which the others are. Large ones in float32 have weights
+# in a file of their own, which the runtime does not follow out of the folder of the graph.
+_ENCODER = re.compile(r"(.*/)?encoder(_|-)model([\w.-]*)\.onnx")
 _ACCENTS = {"en_US": "American", "en_GB": "British", "en_IN": "Indian"}
 _MAX_JSON_BYTES = 1 << 20
 
@@ -48,6 +55,8 @@ def form_of(chosen: Collection[str], known: Collection[str]) -> tuple[str | None
             if path.endswith(".onnx") and f"{path}.json" in known
         ],
     }
+    encoders = filter(None, map(_ENCODER.fullmatch, sorted(chosen)))
+    found["onnx_asr"] = [paths for one in encoders if (paths := _recogniser(one, {*known}))]
     if {*_WHISPER} <= {*chosen}:
         found["whisper"] = [{path: path for path in (*_WHISPER, *_WHISPER_ALSO) if path in chosen}]
     for engine, models in found.items():
@@ -57,6 +66,28 @@ def form_of(chosen: Collection[str], known: Collection[str]) -> tuple[str | None
         if models:
             return engine, models[0]
     return None, {}
+
+
+def _recogniser(encoder: re.Match[str], known: set[str]) -> dict[str, str]:
+    """The files of the recogniser with this encoder: NeMo's as onnx-asr names them, or Moonshine's.
+    Empty if one is missing."""
+    path, kind = encoder[0], encoder[3]
+    decoder = "decoder_joint-model" if encoder[2] == "-" else "decoder_model_merged"
+    texts = ("vocab.txt", "config.json") if encoder[2] == "-" else ("tokenizer.json",)
+    kept = kind if encoder[2] == "-" else ""  # NeMo's keep the quantisation in their names
+    paths = {f"encoder{encoder[2]}model{kept}.onnx": path}
+    paths[f"{decoder}{kept}.onnx"] = f"{encoder[1] or ''}{decoder}{kind}.onnx"
+    paths |= {text: text for text in texts}
+    return paths if known.issuperset(paths.values()) and f"{path}.data" not in known else {}
+
+
+def form_inside(folder: Path) -> str | None:
+    """The engine for a model of the transformers library, by its config.json."""
+    about = _json(folder / "config.json")
+    if about.get("model_type") == "whisper":
+        return "whisper_transformers"
+    made_for = " ".join(map(str, about.get("architectures") or ()))
+    return "transformers" if made_for.endswith("ForCausalLM") else None
 
 
 def some(paths: Collection[str]) -> str:
@@ -81,9 +112,15 @@ def model_yaml(
     if engine == "llama_cpp":
         made |= {"languages": languages or ("en",), "weights": name, "threads": min(cores(), 8)}
         made |= {"context_tokens": 4096, "parallel": 4}
-    elif engine == "whisper":  # neither of these was trained to translate
-        translates = re.search("turbo|distil", title.lower()) is None
-        made |= {"artefact": name, "translates": translates}
+    elif engine == "transformers":
+        made |= {"languages": languages or ("en",), "weights": name, **_causal(folder)}
+    elif engine == "onnx_asr":
+        made |= {"artefact": name, "languages": languages or ("en",), **_network(folder)}
+    elif engine.startswith("whisper"):  # neither of these was trained to translate
+        is_distilled = "distil" in title.lower()
+        made |= {"artefact": name, "translates": not is_distilled and "turbo" not in title.lower()}
+        if is_distilled:  # for one language, or few
+            made["languages"] = languages or ("en",)
     else:
         voice = _voice(folder / "model.onnx.json", name)
         voice |= {"key": name, "gender": gender, "weights": name}
@@ -93,6 +130,41 @@ def model_yaml(
     valid = FORMS[engine][0].model_validate(made).model_dump(mode="json", exclude_defaults=True)
     text = yaml.safe_dump(valid, sort_keys=False)
     return f"# Written by `antiphon models pull`; yours to edit.\n{text}"
+
+
+def _causal(folder: Path) -> dict[str, Any]:
+    """The settings of a chat model on a GPU, four of whose contexts fit in its cache."""
+    about, tokenizer = _json(folder / "config.json"), _json(folder / "tokenizer_config.json")
+    context = min(int(about.get("max_position_embeddings") or 4096), 8192)
+    template = str(tokenizer.get("chat_template"))
+    if (file := folder / "chat_template.jinja").exists():
+        template = file.read_text(errors="replace")
+    return {
+        "context_tokens": context,
+        "cache_tokens": 4 * context,
+        "quantization": "none" if "quantization_config" in about else "nf4",
+        "tools": "hermes" if "<tool_call>" in template else "none",
+    }
+
+
+def _network(folder: Path) -> dict[str, Any]:
+    """The settings of a recogniser in ONNX."""
+    if not (folder / "vocab.txt").exists():
+        return {"architecture": "moonshine"}
+    is_int8 = any(path.name.endswith(".int8.onnx") for path in folder.iterdir())
+    kind = _json(folder / "config.json").get("model_type")
+    return {"architecture": kind, "quantization": "int8" if is_int8 else None}
+
+
+def _json(file: Path) -> dict[str, Any]:
+    """The object in a file; empty for what is none."""
+    try:
+        if file.stat().st_size <= 16 * _MAX_JSON_BYTES:
+            found = json.loads(file.read_bytes())
+            return found if isinstance(found, dict) else {}
+    except (OSError, ValueError):
+        pass
+    return {}
 
 
 def _voice(file: Path, name: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from configs.schema.catalogue import (
 )
 from models.errors import WeightsCorrupt, WeightsMissing
 from models.weights.cleaning import delete, leftovers
-from models.weights.configurations import Gender, form_of, model_yaml, some
+from models.weights.configurations import Gender, form_inside, form_of, model_yaml, some
 from models.weights.fetch import FetchProgress, complete, only_run
 from models.weights.sources import Downloads, SourceFailed, declared_bytes, hub_model, pinned_file
 from models.weights.store import (
@@ -102,6 +102,7 @@ def pull(
         try:
             for one in artefact.files:
                 _check_is_data(whole.folder(name) / one)
+            engine = engine or form_inside(whole.folder(name))
             if engine is not None:
                 _configure(engine, name, whole.folder(name), origin, options)
         except (ValueError, WeightsCorrupt):

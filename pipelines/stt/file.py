@@ -46,6 +46,7 @@ from pipelines.stt.diarization import (
     voice_windows,
 )
 from pipelines.stt.formatting import TranscriptStyle, formatted, separator_of
+from pipelines.stt.heard_language import with_language
 from pipelines.text.language_names import LanguageNames, engine_codes, iso_code, name_language
 from pipelines.text.redaction import Redaction, Redactor
 
@@ -332,7 +333,7 @@ class _FileDecoding:
         request, profile = self.recording.request, self.recording.profile
         terms = ", ".join(profile.terms.get(language or "", ()))
         prompt = request.prompt[-PROMPT_CHARACTERS:]
-        return await self.transcriber.transcribe(
+        heard = self.transcriber.transcribe(
             TranscriptionRequest(
                 pcm=self.pcm[segment.start : segment.end],
                 language=language,
@@ -351,6 +352,7 @@ class _FileDecoding:
                 voice_windows=voice_windows(self.speech[segment]) if request.speakers else (),
             )
         )
+        return await with_language(heard, expected=None)
 
 
 def _in_turns(channels: Sequence[FileTranscript]) -> FileTranscript:

@@ -8,14 +8,13 @@ from functools import cache
 
 from configs.load import load_yaml
 from configs.schema.transcription import ProfanityConfig
-from models.stt.base import FINAL, INTERIM, Segment, Transcript, Word
+from models.stt.base import FINAL, INTERIM, UNSPACED, Segment, Transcript, Word
 from pipelines.text.normalisation.number_words import words_for
 from pipelines.text.redaction import JOINT, MERGED, Redactor, masked
 
 MOST = 10_000  # numbers below it are known as words
 SMALL = 10  # numbers below it stay words where they stand alone
 LONGEST = 8  # words of a number
-UNSPACED_LANGUAGES = frozenset({"zh", "yue", "ja", "th", "lo", "my"})
 
 _PROFANITY = load_yaml(ProfanityConfig, "profanity").words
 _MASK = re.compile(r"\[[A-Z_]+\]")
@@ -36,7 +35,7 @@ class TranscriptStyle:
 
 def separator_of(language: str) -> str:
     """The separator of words in a language: none in scripts without spaces."""
-    return "" if language in UNSPACED_LANGUAGES else " "
+    return "" if language in UNSPACED else " "
 
 
 def formatted(

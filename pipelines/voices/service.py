@@ -40,6 +40,7 @@ from pipelines.errors import (
 from pipelines.jobs.leases import HOLD
 from pipelines.ports import STTModel
 from pipelines.storage.files import Files, keep_files
+from pipelines.stt.heard_language import with_language
 from pipelines.temporary_directories import RECORDINGS, temporary_directory_in_thread
 from pipelines.text.language_names import accent_of, engine_codes, is_language, iso_code
 from pipelines.tts.voices import STILL_MADE, ReadyCustomVoices, VoiceDirectory, key_of, parse_id
@@ -291,10 +292,11 @@ class CustomVoices:
         known = (await self.directory.custom_voice_model(self._engine)).languages
         request = TranscriptionRequest(pcm=checked.excerpt, urgency=FILE, owner=owner)
         try:
-            heard = iso_code((await self._stt.transcribe(request)).language)
+            transcript = await with_language(self._stt.transcribe(request), expected=None)
         except EngineError:  # no reason to refuse the voice
             logger.warning("language_of_samples_not_heard", exc_info=True)
             return FALLBACK_LANGUAGE
+        heard = iso_code(transcript.language)
         return heard if heard in known else FALLBACK_LANGUAGE
 
     async def _keep(self, principal: Principal, voice: Voice, checked: CheckedSamples) -> Voice:

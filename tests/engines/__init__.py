@@ -3,16 +3,16 @@
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
-TONE, TONE_LOW, TONE_SLOW, SCRIPTED, SCRIPTED_SLOW, ECHO, ECHO_SLOW, UPSTREAM = (
+TONE, TONE_LOW, TONE_SLOW, SCRIPTED, SCRIPTED_SLOW, ECHO, ECHO_SLOW, UPSTREAM, UPSTREAM_STT = (
     str(FOLDER / f"{name}.yaml")
     for name in (
         *("tone", "tone_low", "tone_slow", "scripted", "scripted_slow", "echo", "echo_slow"),
-        "upstream",
+        *("upstream", "upstream_stt"),
     )
 )
 CONFIGURATIONS = {
     "tts": (TONE, TONE_LOW, TONE_SLOW),
-    "stt": (SCRIPTED, SCRIPTED_SLOW),
+    "stt": (SCRIPTED, SCRIPTED_SLOW, UPSTREAM_STT),
     "chat": (ECHO, ECHO_SLOW, UPSTREAM),
 }
 """Those of each kind."""

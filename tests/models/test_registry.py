@@ -56,3 +56,9 @@ def test_a_mistake_in_an_engine_of_ones_own_is_named_in_a_sentence(
     with pytest.raises((EngineError, ValidationError)) as raised:
         load_model(TTS, str(tmp_path / "own.yaml"), WeightStore(tmp_path))
     assert re.search(reason, explain(raised.value))
+
+
+def test_no_two_kinds_have_an_engine_of_one_name() -> None:
+    """The name alone says of a configuration what kind of model it is for."""
+    names = [name for engines in registry.ENGINES.values() for name in engines]
+    assert len(names) == len(set(names))

@@ -2,9 +2,10 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from configs.schema.base import ModelConfig
+from configs.schema.models.upstream import UpstreamModelConfig
 
 
 class LanguageModelConfig(ModelConfig):
@@ -90,21 +91,14 @@ OPENAI_FIELDS = tuple(
 MORE_FIELDS = ("max_completion_tokens", "top_k", "min_p", "chat_template_kwargs", "cache_salt")
 
 
-class UpstreamConfig(LanguageModelConfig):
-    """A model behind an OpenAI-compatible address: vLLM, SGLang, llama-server, Ollama, an API."""
+class UpstreamConfig(LanguageModelConfig, UpstreamModelConfig):
+    """A chat model behind an OpenAI-compatible address: vLLM, llama-server, Ollama, an API."""
 
     engine: Literal["openai_upstream"]
-    # Up to the path /chat/completions, without a password or a query.
-    url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$")]
-    model: str  # its name there
-    key_env: str | None = None  # the environment variable with the API key
-    ca_file: str | None = None  # certificate authorities in addition to the system's
     context_tokens: int = Field(ge=64)  # per stream
-    parallel: int = Field(default=32, ge=1)  # streams generated together; more streams wait
     fields: tuple[str, ...] = OPENAI_FIELDS  # those that it reads; the rest is not sent
     # Whether answers are begun before it is certain that they are wanted; an API charges them.
     drafts: bool = False
-    connect_s: float = Field(default=5.0, gt=0)
     first_token_s: float = Field(default=60.0, gt=0)  # from a request to the first of its answer
     idle_s: float = Field(default=30.0, gt=0)  # between two pieces of it
 

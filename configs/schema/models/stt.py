@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from configs.schema.base import ModelConfig
+from configs.schema.models.upstream import UpstreamModelConfig
 
 
 class WhisperGuards(ModelConfig):
@@ -12,6 +13,7 @@ class WhisperGuards(ModelConfig):
 
     artefact: str  # name in the catalogue of weights
     translates: bool = True  # whether a multilingual model was trained to, into English
+    languages: tuple[str, ...] = ()  # that it was trained for; empty: all that its tokens name
     retry_padding_s: float = Field(default=12.0, ge=0.2, le=30.0)  # silence, for a doubtful text
     # Requests decoded together. Measured on one thread: four take 0.87 of the time of one by one.
     batch_size: int = Field(default=4, ge=1, le=64)
@@ -47,4 +49,38 @@ class TransformersWhisperConfig(WhisperGuards):
     fallback_temperatures: tuple[float, ...] = (0.4, 0.8)
 
 
-STTConfig = Annotated[WhisperConfig | TransformersWhisperConfig, Field(discriminator="engine")]
+class OnnxAsrConfig(ModelConfig):
+    """A recogniser in ONNX, greedily decoded on the CPU."""
+
+    engine: Literal["onnx_asr"]
+    artefact: str  # name in the catalogue of weights
+    # NeMo's by the names of onnx-asr: TDT and RNN-T transducers, and CTC.
+    architecture: Literal[
+        "moonshine", "nemo-conformer-tdt", "nemo-conformer-rnnt", "nemo-conformer-ctc"
+    ]
+    quantization: Literal["int8"] | None = None  # of the files of NeMo's networks, in their names
+    languages: tuple[str, ...] = Field(min_length=1)  # ISO 639-1 codes; it does not say which
+    threads: int = Field(default=1, ge=1, le=64)  # of one call
+    workers: int = Field(default=2, ge=1, le=16)  # calls in parallel
+    # Of Moonshine. English has up to 6; scripts other than the Latin one have twice as many.
+    max_tokens_per_s: float = Field(default=13.0, gt=0)
+
+
+class UpstreamSTTConfig(UpstreamModelConfig):
+    """A recogniser behind an OpenAI-compatible address: vLLM, Speaches, this service, an API."""
+
+    engine: Literal["openai_transcriptions"]
+    languages: tuple[str, ...] = Field(min_length=1)  # ISO 639-1 codes that it transcribes
+    translates: bool = False  # whether it has /audio/translations, into English
+    # The most that it has: verbose_json has its languages and confidences, and with `words` times.
+    response_format: Literal["verbose_json", "json"] = "verbose_json"
+    words: bool = True  # of verbose_json; else their times are estimated
+    # Whether live speech is sent before it ends, for interims; an API charges each.
+    interims: bool = False
+    answer_s: float = Field(default=20.0, gt=0)  # from a request to the end of its answer
+
+
+STTConfig = Annotated[
+    WhisperConfig | TransformersWhisperConfig | OnnxAsrConfig | UpstreamSTTConfig,
+    Field(discriminator="engine"),
+]

@@ -22,18 +22,19 @@ from faster_whisper.transcribe import (
 
 from configs.schema.models.stt import WhisperConfig, WhisperGuards
 from models.audio import Pcm
-from models.errors import InvalidEngineRequest, UnsupportedLanguage
 from models.stt import coverage
 from models.stt.base import (
     INTERIM,
     SPECULATIVE,
     STT_SAMPLE_RATE,
+    UNSPACED,
     Segment,
     STTCapabilities,
     STTEngine,
     Transcript,
     TranscriptionRequest,
     Word,
+    is_audible,
 )
 from models.stt.coverage import words_of
 from models.stt.whisper import key_terms
@@ -41,7 +42,6 @@ from models.stt.whisper.encoder_window import WINDOW_S, WINDOW_STATES, EncoderWi
 from models.stt.whisper.hallucination import IMPROBABLE_LOGPROB, Decoding, HallucinationGuards
 from models.weights.store import WeightStore
 
-MIN_SAMPLES = STT_SAMPLE_RATE // 50  # 20 ms; shorter audio has no speech
 MAX_TOKENS = 448  # prompt and text together; the size of the decoder's window
 SPARE_TOKENS = 16  # allowed on top of the tokens that the duration allows
 # Below this probability the filled window is used, five times slower. Measured on 88 clips of 1 to
@@ -62,7 +62,6 @@ INTERIM_SILENCE = 200  # decoded in 0.6 of the time; repeated texts are dropped
 LIVE_SILENCE = 400
 
 MEL_FRAMES_PER_S = 100
-UNSPACED = ("zh", "ja", "th", "lo", "my", "yue")  # else the tokenizer splits 8.30 and well-known
 PREPENDED = "\"'“¿([{-"  # marks that belong to the word after them
 APPENDED = "\"'.。,，!！?？:：”)]}、"
 
@@ -136,6 +135,7 @@ class WhisperEngine(STTEngine):
                 code
                 for code in whisper.supported_languages
                 if whisper.hf_tokenizer.token_to_id(f"<|{code}|>") is not None
+                and (not config.languages or code in config.languages)
             ),
             max_concurrency=max_concurrency,
             max_batch_size=config.batch_size,
@@ -146,7 +146,7 @@ class WhisperEngine(STTEngine):
 
     def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
         for request in requests:
-            self._check(request)
+            self.capabilities.check(request)
         transcripts = self._transcribe(requests)
         for index, request in enumerate(requests):
             if request.speech:
@@ -200,7 +200,7 @@ class WhisperEngine(STTEngine):
             Transcript(request.language or (request.languages or ("en",))[0], 0.0)
             for request in requests
         ]
-        heard = [index for index, request in enumerate(requests) if _is_audible(request.pcm)]
+        heard = [index for index, request in enumerate(requests) if is_audible(request.pcm)]
         encoded = self._encode([requests[index] for index in heard])
         groups: dict[tuple[object, ...], list[tuple[int, DecodingJob]]] = defaultdict(list)
         for index, states in zip(heard, encoded, strict=True):
@@ -237,19 +237,11 @@ class WhisperEngine(STTEngine):
         """The states in the type that `self._model` takes, [n, m, width]."""
         return ctranslate2.StorageView.from_array(np.stack(states))
 
-    def _check(self, request: TranscriptionRequest) -> None:
-        self.capabilities.check(request)
-        for language in (request.language, *request.languages):
-            if language is not None and language not in self.capabilities.languages:
-                raise UnsupportedLanguage(f"this model does not know the language {language!r}")
-        if len(request.pcm) > WINDOW_S * STT_SAMPLE_RATE:
-            raise InvalidEngineRequest(f"a request is at most {WINDOW_S} s long")
-
     def _choose_language(self, job: DecodingJob) -> None:
         """Sets the language of a job, from its states without the cached silence if possible."""
         request = job.request
-        if not self._model.is_multilingual:
-            job.language = "en"
+        if len(self.capabilities.languages) == 1:
+            job.language = self.capabilities.languages[0]
         elif request.language:
             job.language = request.language
         elif len(request.languages) == 1:
@@ -332,6 +324,7 @@ class WhisperEngine(STTEngine):
                 start = min(float(timing["start"]), duration_s)
                 end = min(max(float(timing["end"]), start), duration_s)
                 confidence = round(float(timing["probability"]), 4)
+                # The tokenizer splits 8.30 and well-known.
                 if words and job.language not in UNSPACED and timing["word"][0] != " ":
                     before = words.pop()
                     word, start = before.word + word, before.start
@@ -437,10 +430,6 @@ class WhisperEngine(STTEngine):
                 language=language,
             )
         return self._tokenizers[key]
-
-
-def _is_audible(pcm: Pcm) -> bool:
-    return len(pcm) >= MIN_SAMPLES and bool(np.any(pcm))
 
 
 def _seconds(pcm: Pcm) -> float:

@@ -10,6 +10,7 @@ import pytest
 
 from models.audio import Pcm
 from models.errors import InvalidEngineRequest, UnsupportedLanguage, WeightsMissing
+from models.registry import STT
 from models.stt.base import (
     FINAL,
     INTERIM,
@@ -118,6 +119,19 @@ def test_a_batch_gives_the_texts_of_single_requests(engine: WhisperEngine, speec
 
 
 @pytest.mark.slow
+def test_a_distilled_model_knows_only_the_languages_it_was_trained_for(
+    weights: WeightStore, speech: Pcm
+) -> None:
+    config = STT.read("stt/whisper_base").model_copy(update={"languages": ("en",)})
+    distilled = WhisperEngine(config, weights)
+    assert distilled.capabilities.languages == ("en",)
+    [transcript] = distilled.transcribe([TranscriptionRequest(speech)])
+    assert (transcript.language, transcript.language_probability) == ("en", 1.0)
+    assert word_error_rate(transcript.segments[0].text) < 0.1
+    with pytest.raises(UnsupportedLanguage):
+        distilled.transcribe([TranscriptionRequest(speech, "de")])
+
+
 def test_detection_is_limited_to_the_allowed_languages(engine: WhisperEngine, speech: Pcm) -> None:
     (transcript,) = engine.transcribe([TranscriptionRequest(speech, languages=("de", "fr"))])
     assert transcript.language in ("de", "fr")

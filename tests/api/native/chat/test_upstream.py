@@ -10,9 +10,9 @@ import httpx
 import openai
 import pytest
 
-from models.llm import upstream as module
 from models.llm.upstream import UpstreamEngine
 from models.registry import CHAT, load_model
+from models.runtimes import upstream as module
 from models.weights.store import WeightStore
 from tests.api.local_server import Server, local_settings, serve_local, serve_services
 from tests.api.local_services import local_services

@@ -1,6 +1,6 @@
 import pytest
 
-from models.llm import upstream
+from models.runtimes import upstream
 from tests.models.llm.upstream.raw_upstream import KEY
 
 

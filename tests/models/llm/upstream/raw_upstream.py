@@ -24,7 +24,7 @@ class Upstream:
 
     answers: list[Answer]
     url: str = ""
-    bodies: list[dict[str, Any]] = field(default_factory=list)
+    bodies: list[Any] = field(default_factory=list)
     heads: list[str] = field(default_factory=list)
     left: asyncio.Event = field(default_factory=asyncio.Event)  # a connection was closed
 
@@ -33,7 +33,8 @@ class Upstream:
             while head := (await reader.readuntil(b"\r\n\r\n")).decode():
                 length = int(head.lower().partition("content-length:")[2].split()[0])
                 self.heads.append(head)
-                self.bodies.append(json.loads(await reader.readexactly(length)))
+                body = await reader.readexactly(length)
+                self.bodies.append(json.loads(body) if body.startswith(b"{") else body)
                 answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
                 working = asyncio.ensure_future(answer(writer))
                 gone = asyncio.ensure_future(reader.read(1))

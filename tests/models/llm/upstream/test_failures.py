@@ -19,7 +19,8 @@ from models.errors import (
 )
 from models.llm import upstream as module
 from models.llm.base import GenerationDelta
-from models.llm.upstream import FAILURES, OPEN_S, CircuitBreaker
+from models.runtimes import upstream as service
+from models.runtimes.upstream import FAILURES, OPEN_S, CircuitBreaker
 from models.weights.store import WeightStore
 from tests.models.llm.upstream.raw_upstream import (
     DONE,
@@ -239,7 +240,7 @@ async def test_a_service_that_hangs_is_given_up(weights: WeightStore) -> None:
 async def test_after_several_failures_the_service_is_left_alone_for_a_while(
     weights: WeightStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "OPEN_S", 0.3)
+    monkeypatch.setattr(service, "OPEN_S", 0.3)
     async with upstream(*[refuses(500)] * (FAILURES + 1), says(*HELLO, DONE)) as served:
         engine = engine_of(served.url, weights)
         for _ in range(2):

@@ -34,7 +34,8 @@ FORM = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "
 async def sent(weights: WeightStore, request: GenerationRequest, **options: Any) -> dict[str, Any]:
     async with upstream(says(*HELLO, DONE)) as served:
         await collect(engine_of(served.url, weights, **options), request)
-        return served.bodies[0]
+        body: dict[str, Any] = served.bodies[0]
+        return body
 
 
 async def test_a_request_has_the_fields_of_openai_and_no_others(weights: WeightStore) -> None:

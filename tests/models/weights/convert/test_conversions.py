@@ -47,7 +47,7 @@ def test_a_fetch_converts_once_and_removes_outdated_conversions(name: str, tmp_p
     paths = store.converted(name)
     assert set(paths) == set(conversion.files) and not outdated.exists()
     for path in paths.values():
-        assert onnx.load(path).graph.output
+        assert path.suffix == ".json" or onnx.load(path).graph.output
     times = {path: path.stat().st_mtime_ns for path in paths.values()}
     assert missing(store, [name]) == []
     fetch(store, [name], Recorder())

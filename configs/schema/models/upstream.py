@@ -1,0 +1,20 @@
+"""What configurations of models of other services have in common."""
+
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+
+from configs.schema.base import ModelConfig
+
+
+class UpstreamModelConfig(ModelConfig):
+    """A model behind an OpenAI-compatible address."""
+
+    # Up to the path of the operation, /chat/completions or /audio/transcriptions, without a
+    # password or a query.
+    url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$")]
+    model: str  # its name there
+    key_env: str | None = None  # the environment variable with the API key
+    ca_file: str | None = None  # certificate authorities in addition to the system's
+    parallel: int = Field(default=32, ge=1)  # answers at once; more requests wait
+    connect_s: float = Field(default=5.0, gt=0)

@@ -1,0 +1,200 @@
+"""Recognisers behind an OpenAI-compatible address: vLLM, Speaches, another Antiphon, a hosted API.
+
+The format is that of OpenAI's transcriptions:
+https://platform.openai.com/docs/api-reference/audio/createTranscription.
+"""
+
+import asyncio
+import io
+import threading
+import wave
+import zlib
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from contextlib import aclosing
+from functools import cache
+from typing import Any
+
+import httpx
+from babel import Locale
+from pydantic import BaseModel, Field, ValidationError
+
+from configs.schema.models.stt import UpstreamSTTConfig
+from models.audio import Pcm, float_to_pcm16
+from models.runtimes.upstream import UpstreamService
+from models.stt.base import (
+    INTERIM,
+    STT_SAMPLE_RATE,
+    STTCapabilities,
+    STTEngine,
+    Transcript,
+    TranscriptionRequest,
+    is_audible,
+)
+from models.stt.tokens import HeardToken, transcript_of
+from models.stt.whisper.hallucination import Decoding, HallucinationGuards
+from models.weights.store import WeightStore
+
+MOST_ANSWER = 1 << 20  # bytes
+CLOSING_S = 0.1  # sockets close some turns of the loop later
+COMPRESSION_RATIO = 2.4  # Whisper's own threshold, above which a text is repetitive
+
+
+class _Word(BaseModel):
+    word: str
+    start: float = Field(ge=0, allow_inf_nan=False)
+    end: float = Field(ge=0, allow_inf_nan=False)
+
+
+class _Segment(BaseModel):
+    avg_logprob: float | None = Field(default=None, le=0)
+    no_speech_prob: float | None = Field(default=None, ge=0, le=1)
+
+
+class _HeardText(BaseModel):
+    text: str
+    language: str | None = None
+    segments: list[_Segment] | None = None
+    words: list[_Word] | None = None
+
+
+class UpstreamRecogniser(UpstreamService, STTEngine):
+    """Forwards requests, from a thread with an event loop of its own."""
+
+    def __init__(self, config: UpstreamSTTConfig, weights: WeightStore) -> None:
+        UpstreamService.__init__(self, config)
+        self.capabilities = STTCapabilities(
+            languages=config.languages,
+            max_concurrency=config.parallel,
+            translates=config.translates,
+            word_times=config.words and config.response_format == "verbose_json",
+        )
+        self._config: UpstreamSTTConfig = config
+        self._guards = HallucinationGuards(COMPRESSION_RATIO)
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=_run, args=[self._loop], name="stt-upstream", daemon=True).start()
+
+    def __del__(self) -> None:
+        # A swapped model is freed with the last request that refers to it.
+        if hasattr(self, "_loop"):  # false if its key is missing
+            asyncio.run_coroutine_threadsafe(_end(self._clients.get(self._loop)), self._loop)
+
+    def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
+        for request in requests:
+            self.capabilities.check(request)
+        return self._wait(self._transcribe_all(requests))
+
+    def _wait(self, work: Coroutine[Any, Any, list[Transcript]]) -> list[Transcript]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _transcribe_all(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
+        return await asyncio.gather(*map(self._transcribe, requests))
+
+    async def _transcribe(self, request: TranscriptionRequest) -> Transcript:
+        is_wanted = self._config.interims or request.urgency != INTERIM
+        if is_wanted and is_audible(request.pcm):
+            async with aclosing(self._tried(lambda: self._once(request))) as answers:
+                async for answer in answers:
+                    return self._transcript(request, answer)
+        return transcript_of((), request, self.capabilities.languages)
+
+    async def _once(self, request: TranscriptionRequest) -> AsyncGenerator[_HeardText, None]:
+        """One try. Raises EngineError, also when the other service takes too long."""
+        operation = "translations" if request.options.translate else "transcriptions"
+        try:
+            async with (
+                asyncio.timeout(self._config.answer_s),
+                self._client().stream(
+                    "POST",
+                    f"audio/{operation}",
+                    data=self._fields(request),
+                    files={"file": ("speech.wav", _wav(request.pcm), "audio/wav")},
+                ) as answer,
+            ):
+                if answer.status_code != 200:
+                    raise await self._refusal(answer)
+                body = b""
+                async for piece in answer.aiter_raw():
+                    body += piece
+                    if len(body) > MOST_ANSWER:
+                        raise self._failed("sends an answer without end")
+        except TimeoutError:
+            raise self._failed(f"takes longer than {self._config.answer_s:.0f} s") from None
+        except (httpx.HTTPError, OSError) as error:
+            raise self._failed(f"cannot be reached ({type(error).__name__})") from error
+        try:
+            yield _HeardText.model_validate_json(body)
+        except ValidationError:
+            raise self._failed("sends what is no transcript") from None
+
+    def _fields(self, request: TranscriptionRequest) -> dict[str, Any]:
+        options, config = request.options, self._config
+        prompt = " ".join(filter(None, (", ".join(options.terms), options.initial_prompt)))
+        fields: dict[str, Any] = {"model": config.model, "response_format": config.response_format}
+        possible = (request.language,) if request.language else request.languages
+        if len(possible) == 1 and not options.translate:
+            fields["language"] = possible[0]
+        if prompt:
+            fields["prompt"] = prompt
+        if self.capabilities.word_times and (options.words or request.speech):
+            fields["timestamp_granularities[]"] = ["segment", "word"]
+        return fields
+
+    def _transcript(self, request: TranscriptionRequest, answer: _HeardText) -> Transcript:
+        said = answer.text.split()
+        logprobs = [one.avg_logprob or 0.0 for one in answer.segments or ()] or [0.0]
+        silences = [one.no_speech_prob or 0.0 for one in answer.segments or ()] or [0.0]
+        logprob, silence = sum(logprobs) / len(logprobs), sum(silences) / len(silences)
+        text = " ".join(said).encode()
+        ratio = len(text) / len(zlib.compress(text))
+        decoding = Decoding((), answer.text, logprob, silence, ratio, complete=True)
+        if self._guards.is_hallucination(decoding, request.options):
+            said = []
+        # Its words may lack the marks that the text has, and are not always as many.
+        words = answer.words or []
+        is_timed = len(words) == len(said)
+        tokens = [
+            HeardToken(f" {word}".encode(), logprob, *(_span(words[at]) if is_timed else ()))
+            for at, word in enumerate(said)
+        ]
+        transcript = transcript_of(tokens, request, self.capabilities.languages)
+        language = _code(answer.language or "")
+        if language in self.capabilities.languages and not request.language:
+            transcript = Transcript(language, 1.0, transcript.segments)
+        return transcript
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()
+
+
+async def _end(client: httpx.AsyncClient | None) -> None:
+    if client is not None:
+        await client.aclose()
+        await asyncio.sleep(CLOSING_S)
+    asyncio.get_running_loop().stop()
+
+
+def _span(word: _Word) -> tuple[float, float]:
+    return word.start, word.end
+
+
+@cache
+def _names() -> dict[str, str]:
+    """Codes by the English names of languages."""
+    return {name.casefold(): code for code, name in Locale("en").languages.items()}
+
+
+def _code(language: str) -> str:
+    """Some services give a code, and some a name."""
+    return _names().get(language.casefold(), language)
+
+
+def _wav(pcm: Pcm) -> bytes:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as sound:
+        sound.setnchannels(1)
+        sound.setsampwidth(2)
+        sound.setframerate(STT_SAMPLE_RATE)
+        sound.writeframes(float_to_pcm16(pcm))
+    return file.getvalue()
