@@ -385,6 +385,7 @@ async def test_what_another_workspace_does_changes_nothing_that_a_workspace_read
         texts["/auth/sessions"] = LAST_USED.sub("", texts["/auth/sessions"])
         return texts
 
+    raise_plans(services.infrastructure.settings.database_url)
     before = await read()
     await resources_of(client, auth, services)
     assert await read() == before
