@@ -40,6 +40,7 @@ def dialect_socket(
             schemes=schemes,
             key_queries=("apiKey", *key_queries),
             greets=False,
+            has_get=False,
             key_after=schemes,
             key_in=key_in,
         ),

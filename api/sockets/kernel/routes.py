@@ -40,6 +40,7 @@ class SocketRoute:
     schemes: tuple[str, ...] = BEARER  # may hold a key where the query has none
     key_queries: tuple[str, ...] = ("apiKey",)  # parameters, of which one may be the key
     greets: bool = True  # sends the hello messages
+    has_get: bool = True  # answers a plain GET, for health checks; other routes may have the path
     # Browsers, which can set no header, may offer `subprotocol` and another that is this and the
     # key.
     subprotocol: str | None = None
@@ -51,14 +52,16 @@ class SocketRoute:
 
 
 def socket_routes(path: str, route: SocketRoute) -> list[BaseRoute]:
-    """The WebSocket at `path`, and its plain GET."""
+    """The WebSocket at `path`."""
 
     async def serve(websocket: WebSocket) -> None:
         websocket.scope["path"] = path  # in logs: without a key
         tracing.annotate({"http.request.method": "GET", "http.route": path}, name=f"GET {path}")
         await _serve(websocket, route)
 
-    routes: list[BaseRoute] = [WebSocketRoute(path, serve), Route(path, _ok, methods=["GET"])]
+    routes: list[BaseRoute] = [WebSocketRoute(path, serve)]
+    if route.has_get:
+        routes.append(Route(path, _ok, methods=["GET"]))
     if route.takes_key_in_path:
         routes.append(WebSocketRoute(f"{path}/{{key}}", serve))
     return routes
