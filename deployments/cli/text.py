@@ -19,6 +19,7 @@ COMPLETIONS = "/v1/chat/completions"
 @click.option("-s", "--system", help="What the model is to be.")
 @click.option("-c", "--chat", "chat_id", help="Go on with this saved chat.")
 @click.option("--temperature", type=click.FloatRange(0, 2))
+@click.option("--max-tokens", type=click.IntRange(1), help="Of the answer.")
 @pass_service
 def chat(
     service: ServiceClient,
@@ -27,6 +28,7 @@ def chat(
     system: str | None,
     chat_id: str | None,
     temperature: float | None,
+    max_tokens: int | None,
 ) -> None:
     """Ask the chat model; without a message, talk until Ctrl-D.
 
@@ -46,7 +48,8 @@ def chat(
                 return
         first = [{"role": "system", "content": system}] if system and not chat_id else []
         messages = [*first, {"role": "user", "content": asked}]
-        options = given(model=model, chat_id=chat_id, temperature=temperature)
+        sampling = given(temperature=temperature, max_tokens=max_tokens)
+        options = given(model=model, chat_id=chat_id) | sampling
         text = ""
         with service.client() as client:
             for event in client.stream_chat(messages, **options):
