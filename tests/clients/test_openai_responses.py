@@ -1,5 +1,6 @@
 """Responses with the official Python client of OpenAI, unchanged, and with its agents SDK."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import openai
@@ -29,8 +30,10 @@ class Person(BaseModel):
 
 
 @pytest.fixture
-def client(server: ChatServer) -> OpenAI:
-    return OpenAI(base_url=f"{server.url}/openai/v1", api_key=server.token, max_retries=0)
+def client(server: ChatServer) -> Iterator[OpenAI]:
+    address = f"{server.url}/openai/v1"
+    with OpenAI(base_url=address, api_key=server.token, max_retries=0) as opened:
+        yield opened
 
 
 def test_a_response_is_created_read_continued_and_deleted(client: OpenAI) -> None:

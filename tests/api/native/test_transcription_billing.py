@@ -62,7 +62,7 @@ async def test_a_transcript_that_cannot_be_serialised_is_not_charged(
     def fail(*_: object) -> None:
         raise ValueError("not a number")
 
-    monkeypatch.setattr(routes, "_result", fail)
+    monkeypatch.setattr(routes, "transcription_result", fail)
     answer = await client.post("/stt", headers=auth, files={"audio": speech_wav})
     assert (answer.status_code, answer.json()["error"]) == (500, "internal_error")
     assert await books.kinds() == ["hold", "release"]

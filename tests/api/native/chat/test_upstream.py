@@ -35,6 +35,7 @@ key_env: FAR_KEY
 context_tokens: 2048
 fallback: svc/echo
 """
+OPENED: list[openai.OpenAI] = []
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 TOOL: Any = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 
@@ -43,6 +44,9 @@ TOOL: Any = {"type": "function", "function": {"name": "weather", "parameters": {
 def connections_are_collected() -> Iterator[None]:
     """Here, not in a later module, which does not expect their warnings."""
     yield
+    for one in OPENED:
+        one.close()
+    OPENED.clear()
     gc.collect()
 
 
@@ -74,7 +78,9 @@ def near(far: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serv
 
 
 def client(server: Server) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server.url}/openai/v1", api_key=server.key, max_retries=0)
+    address = f"{server.url}/openai/v1"
+    OPENED.append(openai.OpenAI(base_url=address, api_key=server.key, max_retries=0))
+    return OPENED[-1]
 
 
 def said(text: str) -> Any:

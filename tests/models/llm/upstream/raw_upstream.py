@@ -39,8 +39,9 @@ class Upstream:
                 working = asyncio.ensure_future(answer(writer))
                 gone = asyncio.ensure_future(reader.read(1))
                 await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
-                broken = working.done() and working.exception() is not None  # while it wrote
-                if broken or (gone.done() and not gone.result()):
+                # With an answer that was not read a connection is reset, not ended.
+                failed = [one for one in (working, gone) if one.done() and one.exception()]
+                if failed or (gone.done() and not gone.result()):
                     self.left.set()
                 working.cancel()
                 break  # each connection has one request
