@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import httpx
+from yaml import YAMLError
 
 from configs.environment import (
     address_on_this_machine,
@@ -22,6 +23,7 @@ from configs.environment import (
 )
 from configs.load import CONFIGS_DIR, load_yaml
 from configs.schema.platform import PlansConfig
+from configs.schema.serve import ModelUserConfig
 from configs.settings import BRAND, Settings, load_settings
 from db.billing.ledger import discrepancies
 from db.errors import DatabaseError
@@ -30,6 +32,7 @@ from deployments.agreement import check_wyoming_key, open_database
 from deployments.cluster import first_stage, first_voice, model_names
 from deployments.compat import untested_versions
 from deployments.config_check import application_problems, option_problems
+from models.errors import EngineError
 from models.registry import CHAT
 from pipelines.accounts.service import Accounts
 from telemetry.tracing import start_tracing
@@ -212,13 +215,18 @@ def announce(what: str, settings: Settings, dashboard: str, started: float) -> N
 
 
 def show_notes(config: cluster.Config) -> None:
-    """Prints what users have to know of the chat models, and how to get another one."""
+    """Prints what users have to know of the chat models, and how to get another one. Of a model
+    whose configuration cannot be read, its loading tells."""
     for application in config["applications"]:
         chat = (application.get("args") or {}).get("chat", ())
         for entry in (one for one in cluster.entries(application) if one["name"] in chat):
-            shape = CHAT.read(entry["user_config"]["model"])
+            try:
+                wanted = ModelUserConfig.model_validate(entry.get("user_config") or {})
+                shape = CHAT.read(wanted.model)
+            except (EngineError, OSError, ValueError, YAMLError):
+                continue
             if shape.description:
-                say(f"  Chat       {shape.id}, also called {', '.join(shape.aliases)}:")
+                say(f"  Chat       {', also called '.join((shape.id, *shape.aliases))}:")
                 say(f"             {shape.description}. A better one:")
                 say(f"             .venv/bin/{BETTER_CHAT}")
 

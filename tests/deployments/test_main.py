@@ -17,7 +17,8 @@ import yaml
 
 from configs.settings import PROJECT_DIR, load_settings
 from deployments import main as program
-from deployments.main import announce, doubts, readyz, wait_until_ready
+from deployments.cluster import read_config
+from deployments.main import announce, doubts, readyz, show_notes, wait_until_ready
 from tests.promises.conftest import config_without_weights
 from tests.servers import free_port
 
@@ -138,6 +139,27 @@ def test_the_start_prints_who_can_sign_up_and_who_changes_plans(
     output = capsys.readouterr().out
     assert f"Sign-up    {sign_up} (SIGN_UP)" in output
     assert f"Plans      {plan_changes} (PLAN_CHANGES)" in output
+
+
+def test_notes_of_chat_models_are_printed_and_none_ends_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = read_config(PROJECT_DIR / "serve_config.yaml")
+    show_notes(config)
+    printed = capsys.readouterr().out
+    assert "svc/slm-135m-q4, also called svc/slm-3b-int4" in printed and "models pull" in printed
+    [chat] = [
+        entry
+        for application in config["applications"]
+        for entry in application["deployments"]
+        if entry["name"] == "Chat"
+    ]
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("engine: [")
+    for wrong in ({"model": "llm/none"}, {"model": str(broken)}, {"modle": "x"}, None):
+        chat["user_config"] = wrong
+        show_notes(config)
+    assert not capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
