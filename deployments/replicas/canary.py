@@ -4,7 +4,7 @@ may replace."""
 import logging
 import random
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic
 
 from models.base import ModelInfo
@@ -27,36 +27,31 @@ class Canary(Generic[ModelT]):
     name: str  # of its configuration
     model: Loaded[ModelT]
     share: float  # of requests, 0 to 1
-    problem: str = ""  # why it gets no requests any more
     _served: int = 0
     _failed: int = 0
-    _random: random.Random = field(default_factory=random.Random)
 
     def __post_init__(self) -> None:
         metrics.canary_share.labels(self.name).set(self.share)
 
     def takes(self, caller: CallHeaders | None) -> bool:
         """Whether it gets the request: all parts of one, such as sentences, go to one model."""
-        if self.problem:
-            return False
         name = (caller or {}).get("x-request-id")
-        drawn = zlib.crc32(name.encode()) / 2**32 if name else self._random.random()
+        drawn = zlib.crc32(name.encode()) / 2**32 if name else random.random()
         return drawn < self.share
 
-    def note(self, failure: Exception | None) -> None:
-        """Counts a request. Ends the canary after too many failures."""
+    def note(self, failure: Exception | None) -> str:
+        """Counts a request; the reason to end the canary, once too many have failed."""
         self._served += 1
         if failure is None:
-            return
+            return ""
         self._failed += 1
         logger.warning("canary_failed", extra={"model": self.name, "error": repr(failure)})
-        if self._failed >= LEAST_FAILED and self._failed > MOST_FAILED * self._served:
-            self.end(
-                f"the canary {self.name} failed {self._failed} of {self._served} requests, the"
-                f" last with {failure!r}; all requests go to the previous model"
-            )
-            logger.error("canary_ended", extra={"reason": self.problem})
-
-    def end(self, problem: str) -> None:
-        self.problem = problem
+        if self._failed < LEAST_FAILED or self._failed <= MOST_FAILED * self._served:
+            return ""
         metrics.canary_share.labels(self.name).set(0)
+        problem = (
+            f"the canary {self.name} failed {self._failed} of {self._served} requests, the"
+            f" last with {failure!r}; all requests go to the previous model"
+        )
+        logger.error("canary_ended", extra={"reason": problem})
+        return problem

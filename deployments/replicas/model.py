@@ -108,7 +108,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
             name = user_config.get("model", "its user_config")
             raise ModelNotLoaded(f"{name} cannot be loaded: {explain(error)}") from None
         before, canary = self._wanted, self._canary
-        if canary is not None and not canary.problem and canary.name == wanted.model:
+        if canary is not None and canary.name == wanted.model:
             self._loaded = canary.model  # it has served already
         elif before is None or before.model != wanted.model or before.canary == wanted.canary:
             self._loaded = await self._load(wanted.model)
@@ -222,11 +222,10 @@ class ModelDeployment(ABC, Generic[ModelT]):
             self._note_failure(canary, failure)
 
     def _note_failure(self, canary: Canary[ModelT], error: Exception) -> None:
-        canary.note(error)
-        if canary.problem and canary is self._canary:
+        if (problem := canary.note(error)) and canary is self._canary:
             self._canary = None
             metrics.model_swap_failed.labels(canary.name).set(1)
-            self._report_problem(canary.problem)
+            self._report_problem(problem)
 
     def _report_problem(self, problem: str) -> None:
         """With the next report."""
@@ -273,7 +272,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         out, and the replica is restarted after 36 s. Without it only Ray's own watchdog would act,
         after 18 minutes."""
 
-    def _current(self) -> tuple[ModelT, ModelInfo]:
+    def _current(self) -> Loaded[ModelT]:
         if self._loaded is None:
             raise EngineLost("the model is still loading")
         return self._loaded
