@@ -8,6 +8,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from api.deepgram.options import BEARER_OR_TOKEN, DEFAULT_VOICE, foreign_voice, uuid_of
+from api.dialects.contexts import ContextsConversation
 from api.dialects.messages import SocketMessage
 from api.dialects.outputs import BytesWriter, SpeechOutput
 from api.dialects.queries import DialectQuery
@@ -20,7 +21,7 @@ from api.http.streaming import StreamedResponse, encode_frames
 from api.native.speech import SpokenText
 from api.services import Services
 from api.sockets.kernel import close_codes
-from api.sockets.kernel.conversation import ClientFault, Conversation, json_text
+from api.sockets.kernel.conversation import ClientFault, json_text
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.auto_flush import AutoFlush, FlushRules
 from pipelines.audio.encode.encoder import AudioEncoder
@@ -29,7 +30,6 @@ from pipelines.tts.session import (
     ContextFault,
     ContextVoice,
     EncodedChunk,
-    OpenContexts,
     SpeakingContext,
 )
 from pipelines.tts.voices import AvailableVoice
@@ -150,27 +150,25 @@ class SpeakMessage(SocketMessage):
     text: str = ""
 
 
-class SpeakConversation(Conversation):
+class SpeakConversation(ContextsConversation):
     """One context at a time, whose sentences are spoken as they are complete."""
 
-    def __init__(self, socket: SocketSession, services: Services) -> None:
-        self._socket = socket
-        self._synthesis = services.speech.synthesis
-        self._query = SpeakStreamQuery.of_socket(socket.query)
+    def __init__(self, session: SocketSession, services: Services) -> None:
+        super().__init__(session, services)
+        self._query = SpeakStreamQuery.of_socket(session.query)
         self._opener = self._query.encoders()
-        self._contexts = OpenContexts(socket.spawn, self._closed)
         self._context: SpeakingContext | None = None
         self._flushes: AutoFlush | None = None
         self._count = 0  # of contexts
         self._sequence = 0  # of flushes and clears
 
     async def opened(self) -> None:
-        workspace_id, model = self._socket.principal.workspace_id, self._query.model
-        directory = self._synthesis.pipeline.directory
+        workspace_id, model = self.session.principal.workspace_id, self._query.model
+        directory = self.synthesis.pipeline.directory
         try:
             voice = await voice_for(model, foreign_voice(model), directory, workspace_id)
         except CODED as error:
-            self._socket.end(to_api_error(error).message, close_codes.POLICY)
+            self.session.end(to_api_error(error).message, close_codes.POLICY)
             return
         self._voice = voice
         about = {
@@ -180,8 +178,8 @@ class SpeakConversation(Conversation):
             "model_uuid": voice.voice.voice_id,
             "additional_model_uuids": [uuid_of(voice.model)],
         }
-        await self._socket.send(json_text({"type": "Metadata", **about}))
-        self._open(voice)
+        await self.session.send(json_text({"type": "Metadata", **about}))
+        self._begin(voice)
 
     async def receive_text(self, text: str) -> None:
         context, flushes = self._context, self._flushes
@@ -199,16 +197,12 @@ class SpeakConversation(Conversation):
                 context.close()
             else:
                 context.cancel()
-                self._open(self._voice)
-                await self._socket.send(self.numbered("Cleared"))
+                self._begin(self._voice)
+                await self.session.send(self.numbered("Cleared"))
         except (ClientFault, ContextFault) as fault:
             fields = {"description": str(fault), "code": "DATA-0000"}
             fields |= {"warn_msg": str(fault), "warn_code": "DATA-0000"}
             raise ClientFault(str(fault), json_text({"type": "Warning", **fields})) from None
-
-    async def closed(self) -> None:
-        if self._flushes is not None:
-            self._flushes.stop()
 
     def error(self, message: str) -> str:
         return json_text({"type": "Error", "description": message, "code": "NET-0000"})
@@ -218,25 +212,25 @@ class SpeakConversation(Conversation):
         number, self._sequence = self._sequence, self._sequence + 1
         return json_text({"type": kind, "sequence_id": number})
 
-    def _open(self, voice: AvailableVoice) -> None:
+    def _begin(self, voice: AvailableVoice) -> None:
         spoken = ContextVoice(
-            self._synthesis,
-            self._socket.principal.workspace_id,
+            self.synthesis,
+            self.session.principal.workspace_id,
             voice,
             SpeechRequest(text="", speed=self._query.speed),
             self._opener,
-            operation=self._socket.payer,
+            operation=self.session.payer,
         )
         self._count += 1
-        wire = SpeakWire(self)
-        self._context = SpeakingContext(str(self._count), spoken, wire, self._socket.send_speech)
-        self._flushes = AutoFlush(self._context, SENTENCES, voice.voice.language)
-        self._contexts.open(self._context)
-        self._contexts.start(self._context)
+        context_id = str(self._count)
+        self._context = self.open(context_id, spoken, SpeakWire(self), SENTENCES)
+        self._flushes = self.flushes[context_id]
+        self.contexts.start(self._context)
 
-    def _closed(self, context_id: str) -> None:
+    def on_closed(self, context_id: str) -> None:
+        super().on_closed(context_id)
         if context_id == str(self._count):
-            self._socket.finish()
+            self.session.finish()
 
 
 class SpeakWire:

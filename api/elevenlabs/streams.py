@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, Field
 from starlette.routing import BaseRoute
 
+from api.dialects.contexts import ContextsConversation
 from api.dialects.messages import SocketMessage
 from api.dialects.outputs import letters_of
 from api.dialects.sockets import dialect_socket
@@ -25,7 +26,7 @@ from api.elevenlabs.speech import PATH
 from api.http.errors import CODED, to_api_error
 from api.services import Services
 from api.sockets.kernel import close_codes
-from api.sockets.kernel.conversation import ClientFault, Conversation, json_text, parse_event
+from api.sockets.kernel.conversation import ClientFault, json_text, parse_event
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.auto_flush import DEFAULT_THRESHOLD, AutoFlush, FlushRules
 from api.sockets.tts.events import LenientModel
@@ -34,7 +35,6 @@ from pipelines.tts.session import (
     MAX_CONTEXTS,
     ContextFault,
     EncodedChunk,
-    OpenContexts,
     SpeakingContext,
 )
 from pipelines.tts.shaping import TimedWord
@@ -85,25 +85,23 @@ class InputContext:
     expiry: asyncio.TimerHandle | None = None
 
 
-class InputConversation(Conversation):
+class InputConversation(ContextsConversation):
     """`stream-input`: one context, with whose end the socket closes."""
 
     is_multi = False
 
-    def __init__(self, socket: SocketSession, services: Services) -> None:
-        self._socket = socket
-        self._synthesis = services.speech.synthesis
-        self._query = InputQuery.of_socket(socket.query)
-        self._contexts = OpenContexts(socket.spawn, self._ended)
+    def __init__(self, session: SocketSession, services: Services) -> None:
+        super().__init__(session, services)
+        self._query = InputQuery.of_socket(session.query)
         self._open: dict[str, InputContext] = {}
         self._voice: AvailableVoice
         self._is_closing = False
         self._failure = "invalid_request"
 
     async def opened(self) -> None:
-        wanted, language = self._socket.path_params["voice_id"], self._query.language_code
-        directory = self._synthesis.pipeline.directory
-        workspace_id = self._socket.principal.workspace_id
+        wanted, language = self.session.path_params["voice_id"], self._query.language_code
+        directory = self.synthesis.pipeline.directory
+        workspace_id = self.session.principal.workspace_id
         try:
             self._voice = await find_voice(wanted, directory, workspace_id, language)
         except CODED as error:
@@ -128,7 +126,7 @@ class InputConversation(Conversation):
         """Ends the socket: a client must not take a part of the speech for all of it."""
         shown = to_api_error(error)
         self._failure = status_of(shown.code)
-        self._socket.end(shown.message, code)
+        self.session.end(shown.message, code)
 
     def _take(self, message: InputMessage, context_id: str) -> None:
         """Raises ClientFault."""
@@ -154,30 +152,29 @@ class InputConversation(Conversation):
             one.is_flushed = True
         if message.text == "" and not self.is_multi:
             self._is_closing = True
-            self._socket.timeouts.clear("input")
+            self.session.timeouts.clear("input")
             one.flushes.stop()
             one.context.close()
 
     def _begin(self, message: InputMessage, context_id: str) -> InputContext:
         """Raises ClientFault."""
-        if len(self._contexts) >= MAX_CONTEXTS:
+        if len(self.contexts) >= MAX_CONTEXTS:
             text = f"a connection has at most {MAX_CONTEXTS} contexts; close one first"
             raise self._fault(text, context_id)
-        workspace_id, payer = self._socket.principal.workspace_id, self._socket.payer
+        workspace_id, payer = self.session.principal.workspace_id, self.session.payer
         style, name = message.style(timings=True), self._query.output_format
-        voice = open_voice(self._voice, style, name, self._synthesis, workspace_id, payer)
+        voice = open_voice(self._voice, style, name, self.synthesis, workspace_id, payer)
         space = separator_of(self._voice.voice.language)
         wire = InputWire(context_id, space, None if self.is_multi else self.fail)
-        context = SpeakingContext(context_id, voice, wire, self._socket.send_speech)
         schedule = message.generation_config.chunk_length_schedule
         rules = FlushRules(
             splits_words=not self._query.auto_mode,
             most_characters=int(schedule[0]) if schedule else DEFAULT_THRESHOLD,
         )
-        flushes = AutoFlush(context, rules, self._voice.voice.language)
+        context = self.open(context_id, voice, wire, rules)
+        flushes = self.flushes[context_id]
         one = self._open[context_id] = InputContext(context, flushes, message.voice_settings)
-        self._contexts.open(context)
-        self._contexts.start(context)
+        self.contexts.start(context)
         return one
 
     def _fault(self, message: str, context_id: str) -> ClientFault:
@@ -186,12 +183,13 @@ class InputConversation(Conversation):
     def _expect(self, context_id: str) -> None:
         seconds = self._query.inactivity_timeout
         message = f"no input came for {seconds} seconds; text of one space keeps the socket open"
-        self._socket.timeouts.set("input", seconds, message)
+        self.session.timeouts.set("input", seconds, message)
 
-    def _ended(self, context_id: str) -> None:
+    def on_closed(self, context_id: str) -> None:
+        super().on_closed(context_id)
         self._stop(self._open.pop(context_id))
         if not self._open and (self._is_closing or not self.is_multi):
-            self._socket.finish()
+            self.session.finish()
 
     def _stop(self, one: InputContext) -> None:
         one.flushes.stop()
@@ -213,7 +211,7 @@ class MultiInputConversation(InputConversation):
             for one in self._open.values():
                 self._close(one)
             if not self._open:
-                self._socket.finish()
+                self.session.finish()
             return
         context_id = message.context_id or ""
         if message.close_context:
