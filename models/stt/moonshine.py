@@ -7,7 +7,6 @@ exports by Optimum, with one decoder for the first token and the others.
 
 import json
 import re
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ from models.audio import Pcm
 from models.errors import WeightsMissing
 from models.runtimes.onnx import open_session
 from models.stt.base import STT_SAMPLE_RATE
-from models.stt.tokens import HeardToken
+from models.stt.tokens import REPETITIVE, HeardToken, compression_ratio
 
 FILES = ("encoder_model.onnx", "decoder_model_merged.onnx", "tokenizer.json")
 BEGIN, END = 1, 2  # ids of tokens
@@ -25,7 +24,6 @@ FIRST_TEXT = 3  # ids below it are marks
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # begins a word
 SHORTEST_S = 0.2  # less is followed by silence: the convolutions take some
 SPARE_TOKENS = 8  # allowed on top of the tokens that the duration allows
-REPETITIVE = 2.4  # compression ratio, above which a text without an end is only repetition
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 _MARK = re.compile(r"<.*>")
@@ -78,7 +76,7 @@ class Moonshine:
                     HeardToken(self._pieces.get(latest, b""), _logprob(logits[0, -1], latest))
                 )
         text = b"".join(token.piece for token in tokens)
-        is_endless = len(text) > REPETITIVE * len(zlib.compress(text))
+        is_endless = compression_ratio(text) > REPETITIVE
         return [] if is_endless else tokens
 
 

@@ -1,6 +1,7 @@
 """Words from the tokens of a recogniser, or from a text alone: then their times are estimated."""
 
 import math
+import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,13 @@ from models.stt.base import (
 )
 
 TOKEN_S = 0.3  # the longest that a token is said, where only its beginning is known
+REPETITIVE = 2.4  # compression ratio above which Whisper takes a text for repetition
 UNCERTAIN = 0.5  # the probability of one of several languages, which no one has judged yet
+
+
+def compression_ratio(text: bytes) -> float:
+    """How many times shorter a text is when it is compressed."""
+    return len(text) / len(zlib.compress(text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ import asyncio
 import io
 import threading
 import wave
-import zlib
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
 from functools import cache
@@ -30,13 +29,12 @@ from models.stt.base import (
     TranscriptionRequest,
     is_audible,
 )
-from models.stt.tokens import HeardToken, transcript_of
+from models.stt.tokens import REPETITIVE, HeardToken, compression_ratio, transcript_of
 from models.stt.whisper.hallucination import Decoding, HallucinationGuards
 from models.weights.store import WeightStore
 
 MOST_ANSWER = 1 << 20  # bytes
 CLOSING_S = 0.1  # sockets close some turns of the loop later
-COMPRESSION_RATIO = 2.4  # Whisper's own threshold, above which a text is repetitive
 
 
 class _Word(BaseModel):
@@ -69,7 +67,7 @@ class UpstreamRecogniser(UpstreamService, STTEngine):
             word_times=config.words and config.response_format == "verbose_json",
         )
         self._config: UpstreamSTTConfig = config
-        self._guards = HallucinationGuards(COMPRESSION_RATIO)
+        self._guards = HallucinationGuards(REPETITIVE)
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=_run, args=[self._loop], name="stt-upstream", daemon=True).start()
 
@@ -144,8 +142,7 @@ class UpstreamRecogniser(UpstreamService, STTEngine):
         logprobs = [one.avg_logprob or 0.0 for one in answer.segments or ()] or [0.0]
         silences = [one.no_speech_prob or 0.0 for one in answer.segments or ()] or [0.0]
         logprob, silence = sum(logprobs) / len(logprobs), sum(silences) / len(silences)
-        text = " ".join(said).encode()
-        ratio = len(text) / len(zlib.compress(text))
+        ratio = compression_ratio(" ".join(said).encode())
         decoding = Decoding((), answer.text, logprob, silence, ratio, complete=True)
         if self._guards.is_hallucination(decoding, request.options):
             said = []
