@@ -110,10 +110,12 @@ def read_config(path: Path) -> Config:
 
 def _with_wyoming(config: Config) -> Config:
     """With the application that serves Wyoming where WYOMING_PORT is set."""
+    if environment.wyoming_address() is None:
+        return config
     wyoming = yaml.safe_load((CONFIGS_DIR / "serve_wyoming.yaml").read_text(encoding="utf-8"))
     listed = config["applications"]
     paths = [one.get("import_path") for one in listed if isinstance(one, dict)]
-    if environment.wyoming_address() is not None and wyoming["import_path"] not in paths:
+    if wyoming["import_path"] not in paths:
         listed.append(wyoming)
     return config
 

@@ -37,7 +37,7 @@ async def see(url: str, key: str, path: Path, mode: Any) -> dict[str, Any]:
         sound = b64encode(path.read_bytes()).decode()
         heard = await client.call_tool("transcribe", {"audio": sound})
         voices = await client.call_tool("voices", {"language": "en"})
-        wrong = await client.call_tool("speak", {"text": SENTENCE, "voice": "nobody"})
+        wrong = await client.call_tool("speak", {"text": SENTENCE, "voice": "unknown"})
         with anyio.move_on_after(0.5) as scope:
             await client.call_tool("speak", {"text": LONG})
         again = await client.call_tool("voices", {})

@@ -1,29 +1,17 @@
 """ElevenLabs' own client, and the plugins of LiveKit and Pipecat for it, as they are published."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.api.local_server import Server
 from tests.clients.registry_clients import RegistryClients
-from tests.clients.tls_front import tls_front
-from tests.pipelines.webhooks.receivers import Authority
 
 HERE = Path(__file__).parent
 HEARD = "the quick brown fox"  # of all speech, by the scripted engine
 CHARACTER_S = 0.06  # of the tone engine
 SENTENCE = "A sentence for the room."
 SENTENCES = f"{SENTENCE} And one more."
-
-
-@pytest.fixture
-def safe_url(tone_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The server's address with TLS, whose authority the clients trust."""
-    authority = Authority.make(tmp_path)
-    monkeypatch.setenv("SSL_CERT_FILE", authority.ca_file)
-    with tls_front(tone_server.url, authority.tls("127.0.0.1")) as url:
-        yield url
 
 
 def test_elevenlabs_client_speaks_hears_and_reads_the_account(

@@ -162,7 +162,7 @@ async def test_a_key_sees_and_calls_only_the_tools_of_its_scopes(
         ("speak", {"text": 7}, "validation_error: text: "),
         ("speak", {"text": "a", "speed": 9}, "validation_error: speed: "),
         ("speak", {"text": "a", "output_format": "exe"}, "validation_error: output_format: "),
-        ("speak", {"text": "a", "voice": "nobody"}, "voice_not_found: "),
+        ("speak", {"text": "a", "voice": "unknown"}, "voice_not_found: "),
         ("transcribe", {}, "validation_error: audio: "),
         ("transcribe", {"audio": "a", "url": "https://a.b"}, "validation_error: audio: "),
         ("transcribe", {"audio": "no base64!"}, "validation_error: audio: "),
