@@ -1,25 +1,28 @@
-"""Chat over HTTP against bare llama.cpp, in one run: tokens a second of 1, 4 and 8 streams, the
-first token, and the first token of a continued long chat.
+"""Chat over HTTP against bare llama.cpp, in one run: tokens a second of 1, 4 and 8 streams and of a
+long prompt, on idle cores and beside a process that keeps one of them busy, the first token, and
+the first token of a continued long chat.
 
     python -m benchmarks.chat.speed                              # serves the application itself
     python -m benchmarks.chat.speed --base-url http://127.0.0.1:8000 --key sk_...
 
 Each round measures bare llama.cpp, then HTTP, on the same prompts; tokens a second are the best of
-the rounds, which other load on the machine affects least, and first tokens the median.
-"defaults" is llama.cpp with its default cache type and OpenMP spin count, "bare" has the settings
-of configs/llm.
+the rounds, which other load on the machine affects least (beside the busy process the median), and
+first tokens the median. "defaults" is llama.cpp with its default cache type, batch and barriers,
+"bare" has the settings of configs/llm and the engine's barriers.
 """
 
 import argparse
+import ctypes
 import http.client
 import json
 import multiprocessing
-import os
+import signal
 import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
@@ -34,6 +37,7 @@ from configs.schema.models.llm import ChatConfig, LlamaCppConfig
 from configs.settings import weights_dir
 from models.llm.llama_cpp import start_server
 from models.registry import CHAT, load_model
+from models.runtimes.openmp import AdaptiveBarriers
 from models.weights.store import WeightStore
 from tests.api.chat_server import serve_chat
 
@@ -77,6 +81,13 @@ def chats_of(number: int, streams: int) -> list[Chat]:
     return [[f"Tell a long story about the number {number * 10 + i}."] for i in range(streams)]
 
 
+def long_prompt(number: int) -> list[Chat]:
+    """About 700 tokens."""
+    return [
+        [f"{number}. " + "In this town there are many streets, old houses and a harbour. " * 45]
+    ]
+
+
 def long_chat(number: int) -> Chat:
     """About 2,000 tokens, of which the last message has about 10."""
     filler = f"In town {number} there are many streets, old houses and a harbour by the sea. " * 12
@@ -88,10 +99,10 @@ def serve_bare(connection: Connection, defaults: bool) -> None:
     config = load_yaml(TypeAdapter(ChatConfig), MODEL)
     assert isinstance(config, LlamaCppConfig)
     if defaults:
-        os.environ["GOMP_SPINCOUNT"] = "300000"  # libgomp's own
-        config = config.model_copy(update={"cache_type": "f16"})
+        config = config.model_copy(update={"cache_type": "f16", "batch_tokens": 2048})
     path = WeightStore(weights_dir()).folder(config.weights) / "model.gguf"
     server = start_server(config, str(path))
+    barriers = AdaptiveBarriers(config.threads)
 
     def ask(chat: Chat, tokens: int) -> Answer:
         began = time.perf_counter()
@@ -99,7 +110,10 @@ def serve_bare(connection: Connection, defaults: bool) -> None:
 
         def count(chunk: dict[str, Any]) -> None:
             nonlocal made, first_s
-            if not first_s and any(choice["delta"].get("content") for choice in chunk["choices"]):
+            if not defaults:
+                barriers.look()
+            said = any(choice["delta"].get("content") for choice in chunk.get("choices", ()))
+            if said and not first_s:
                 first_s = time.perf_counter() - began
             made = chunk.get("usage", {}).get("completion_tokens", made)
 
@@ -110,6 +124,7 @@ def serve_bare(connection: Connection, defaults: bool) -> None:
                 "temperature": 0,
                 "stream": True,
                 "stream_options": {"include_usage": True},
+                "return_progress": not defaults,
             },
             count,
         )
@@ -158,6 +173,13 @@ def ask_over_http(base_url: str, key: str) -> Ask:
     return ask
 
 
+def keep_busy() -> None:
+    """Runs in a process of its own, which ends with its parent."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    while True:
+        pass
+
+
 def start(target: Callable[..., None], *args: Any) -> tuple[Connection, Any]:
     """A connection to a new process, and its first message; sending a false value ends it."""
     spawn = multiprocessing.get_context("spawn")
@@ -191,22 +213,34 @@ def main() -> None:
         worker.send((chats, tokens))
         return cast(Speed, worker.recv())
 
-    for streams in options.streams:
-        best = {"defaults": 0.0, "bare": 0.0, "http": 0.0}
+    def compare(name: str, chats: Callable[[int], list[Chat]], tokens: int, is_busy: bool) -> None:
+        found: dict[str, list[float]] = {"defaults": [], "bare": [], "http": []}
         for number in range(options.rounds):
-            chats = chats_of(number, streams)
-            for name, speed in (
-                ("defaults", ask_bare(chats, options.tokens, defaults)),
-                ("bare", ask_bare(chats, options.tokens)),
-                ("http", measure(ask, chats, options.tokens)),
+            for worker, speed in (
+                ("defaults", ask_bare(chats(number), tokens, defaults)),
+                ("bare", ask_bare(chats(number), tokens)),
+                ("http", measure(ask, chats(number), tokens)),
             ):
-                best[name] = max(best[name], speed.tokens_per_s)
+                found[worker].append(speed.tokens_per_s if tokens > 1 else 1 / speed.first_s)
+        speeds = {name: (median if is_busy else max)(one) for name, one in found.items()}
+        unit = "tokens/s" if tokens > 1 else "prompts/s"
         print(
-            f"{streams} streams: HTTP {best['http']:.0f} tokens/s, "
-            f"bare {best['bare']:.0f} (ratio {best['http'] / best['bare']:.2f}), "
-            f"defaults {best['defaults']:.0f} (ratio {best['http'] / best['defaults']:.2f})",
+            f"{name}{', one core busy' if is_busy else ''}: HTTP {speeds['http']:.3g} {unit}, "
+            f"bare {speeds['bare']:.3g} (ratio {speeds['http'] / speeds['bare']:.2f}), "
+            f"defaults {speeds['defaults']:.3g} (ratio {speeds['http'] / speeds['defaults']:.2f})",
             flush=True,
         )
+
+    for is_busy in (False, True):
+        busy = multiprocessing.get_context("spawn").Process(target=keep_busy, daemon=True)
+        if is_busy:
+            busy.start()
+        for streams in options.streams:
+            several = partial(chats_of, streams=streams)
+            compare(f"{streams} streams", several, options.tokens, is_busy)
+        compare("a prompt of 700 tokens", long_prompt, 1, is_busy)
+        if is_busy:
+            busy.kill()
     firsts: dict[str, list[float]] = {"bare": [], "HTTP": [], "new": [], "goes on": []}
     for number in range(100, 100 + options.firsts):
         chats = chats_of(number, 1)

@@ -44,12 +44,9 @@ from models.llm.structured_output.ast import Grammar, WorkBudget
 from models.llm.structured_output.compilation import GrammarCompiler
 from models.llm.structured_output.notations import to_gbnf
 from models.llm.tool_calls import MARK
+from models.runtimes.openmp import AdaptiveBarriers
 from models.weights.store import WeightStore
 
-# How often an OpenMP thread spins at a barrier before it sleeps. The default is about a
-# millisecond and a token has hundreds of barriers, so when other work takes a core, generation
-# can slow to a token in seconds. Fewer spins cost up to a tenth on an idle machine.
-BARRIER_SPINS = "2000"
 ALL_TOKENS = 2**31 - 1  # of an answer: penalties look at so many at most
 STOPPING_S = 1.0  # at most for which a request waits for its cache
 _SEEDS = 2**32 - 1  # llama.cpp reads the largest 32-bit number as a random seed
@@ -67,10 +64,12 @@ class LlamaCppEngine(ChatEngine):
     """
 
     def __init__(self, config: LlamaCppConfig, weights: WeightStore) -> None:
+        import xllamacpp
+
         path = config.weights
         if not config.unverified:
             path = str(weights.folder(config.weights) / "model.gguf")
-        model = read_gguf(_library().xllamacpp.__file__, path)
+        model = read_gguf(xllamacpp.xllamacpp.__file__, path)
         template = model.template or ""
         if not (template or config.chat_template):
             raise EngineError(f"{path} has no chat template; name a file in chat_template")
@@ -85,6 +84,7 @@ class LlamaCppEngine(ChatEngine):
         )
         self._config = config
         self._server = start_server(config, path)
+        self._barriers = AdaptiveBarriers(config.threads or cores())
         self._threads = ThreadPoolExecutor(config.parallel, thread_name_prefix="llama")
         self._slots = Slots(config.parallel)
         self._grammars = GrammarCompiler()
@@ -164,6 +164,7 @@ class LlamaCppEngine(ChatEngine):
         push: Callable[[Chunk], bool],
     ) -> None:
         def push_or_pause(chunk: Chunk) -> bool:
+            self._barriers.look()
             return push(chunk) or ("prompt_progress" in chunk and prompt.pauses())
 
         with self._slots.take(request) as (slot, remembers):
@@ -177,17 +178,10 @@ def _compile(request: GenerationRequest, budget: WorkBudget) -> Grammar | None:
     return grammar
 
 
-def _library() -> Any:
-    # libgomp reads the variable when it is loaded, so it is set just before the import.
-    os.environ.setdefault("GOMP_SPINCOUNT", BARRIER_SPINS)
-    import xllamacpp
-
-    return xllamacpp
-
-
 def start_server(config: LlamaCppConfig, path: str) -> Any:
     """llama.cpp's server object with the model at `path`. Raises EngineError."""
-    xllamacpp = _library()
+    import xllamacpp
+
     params = xllamacpp.CommonParams()
     params.model.path = path
     params.n_gpu_layers = config.gpu_layers
