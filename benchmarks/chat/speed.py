@@ -231,6 +231,8 @@ def main() -> None:
             flush=True,
         )
 
+    for one in (partial(ask_bare, worker=defaults), ask_bare, partial(measure, ask)):
+        one(chats_of(90, 8), 8)  # then all slots hold the system prompt
     for is_busy in (False, True):
         busy = multiprocessing.get_context("spawn").Process(target=keep_busy, daemon=True)
         if is_busy:
