@@ -183,7 +183,8 @@ def files_of(config: Any) -> set[Path]:
 
 def _weights_of(config: Any) -> set[str]:
     found = {value for name, value in config if name in ("weights", "voice_weights", "artefact")}
-    return found.union(*(_weights_of(voice) for voice in getattr(config, "voices", ())))
+    parts = [*getattr(config, "voices", ()), *filter(None, [getattr(config, "draft", None)])]
+    return found.union(*map(_weights_of, parts))
 
 
 def _build(kind: EngineKind[LoadedT], config: Any, weights: WeightStore) -> LoadedT:

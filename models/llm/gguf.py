@@ -112,7 +112,9 @@ def _model_of(read: Callable[[str], Any], path: str) -> GgufModel:
     )
 
 
-def fitted(config: LlamaCppConfig, model: GgufModel) -> LlamaCppConfig:
+def fitted(
+    config: LlamaCppConfig, model: GgufModel, draft: GgufModel | None = None
+) -> LlamaCppConfig:
     """With the context and the slots for which there is memory, where it does not name them.
 
     Context counts first, up to ENOUGH_CONTEXT, then slots. Raises EngineError when there is too
@@ -120,8 +122,10 @@ def fitted(config: LlamaCppConfig, model: GgufModel) -> LlamaCppConfig:
     """
     if config.context_tokens and config.parallel:
         return config
-    value_bytes = CACHE_BYTES[config.cache_type] * max(model.cache_values, 1)
-    tokens = int((free_bytes() - model.size_bytes) * FREE_SHARE / value_bytes)
+    models = [model, *filter(None, [draft])]
+    token_bytes = CACHE_BYTES[config.cache_type] * max(1, sum(one.cache_values for one in models))
+    free = free_bytes() - sum(one.size_bytes for one in models)
+    tokens = int(free * FREE_SHARE / token_bytes)
     most = min(model.context_tokens, MOST_CONTEXT)
     slots = (config.parallel,) if config.parallel else SLOTS
     for parallel in slots:

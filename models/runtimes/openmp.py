@@ -12,7 +12,7 @@ KEPT_S = 30.0  # for which the decision is kept while nothing works
 # Cores that others may use beside the threads. Of two threads on two cores, another process that
 # wants one core gets 0.6 of it while they spin, and all of it while they sleep.
 SPIN_UNTIL, SLEEP_UNTIL = 0.55, 0.65
-_IDLE, _IOWAIT, _STOLEN = 3, 4, 8  # columns of /proc/stat; what is left of them is time at work
+_IDLE, _IOWAIT, _STOLEN = 3, 4, 7  # columns of /proc/stat; what is left of them is time at work
 
 
 class AdaptiveBarriers:
@@ -33,7 +33,7 @@ class AdaptiveBarriers:
         self._free = len(self._cpus) - threads  # cores that the threads leave to others
         try:
             self._gomp = ctypes.CDLL("libgomp.so.1")
-            used_ticks(self._cpus)
+            used_seconds(self._cpus)
         except OSError:  # another OpenMP, or no Linux
             self._cpus = set()
         self._lock = threading.Lock()
@@ -56,7 +56,7 @@ class AdaptiveBarriers:
                 self._lock.release()
 
     def _decide(self) -> None:
-        now, used_s, own_s = time.monotonic(), used_ticks(self._cpus), time.process_time()
+        now, used_s, own_s = time.monotonic(), used_seconds(self._cpus), time.process_time()
         before, used_before_s, own_before_s = self._last
         self._last = now, used_s, own_s
         if now - before < STALE_S:
@@ -82,7 +82,7 @@ class AdaptiveBarriers:
                     self._let_sleep(False)
 
 
-def used_ticks(cpus: set[int]) -> float:
+def used_seconds(cpus: set[int]) -> float:
     """Seconds in which these CPUs worked, or were not given to this machine, since its start.
     Raises OSError where there is no /proc/stat."""
     total = 0.0

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from configs.schema.base import ModelConfig
+from configs.schema.base import ModelConfig, StrictModel
 from configs.schema.models.upstream import UpstreamModelConfig
 
 
@@ -25,12 +25,37 @@ class LocalChatConfig(LanguageModelConfig):
     ends_loops: bool = False  # an answer that repeats itself ends; small models would never end it
 
 
-class LlamaCppConfig(LocalChatConfig):
+class GgufConfig(StrictModel):
+    """The file of a model for llama.cpp."""
+
+    weights: str  # artefact of the catalogue, whose file is model.gguf; or the path of a GGUF
+    unverified: bool = False  # the file of that path is read as it is, compared with no digest
+
+    @field_validator("weights")
+    @classmethod
+    def _is_a_plain_path(cls, weights: str) -> str:
+        return weights.removeprefix("file://")
+
+    @model_validator(mode="after")
+    def _own_files_are_declared(self) -> Self:
+        if self.weights.startswith("/") != self.unverified:
+            raise ValueError("the absolute path of a file in weights needs unverified: true")
+        return self
+
+
+class DraftConfig(GgufConfig):
+    """The draft model of speculative decoding: a small one with the vocabulary of the large one,
+    which checks all of its tokens at once and keeps those that it would have chosen itself."""
+
+    most_tokens: int = Field(default=3, ge=1, le=64)  # drafted at once; llama.cpp's own default
+    least_probability: float = Field(default=0.0, ge=0, le=1)  # of a token; it stops before others
+
+
+class LlamaCppConfig(LocalChatConfig, GgufConfig):
     """A GGUF model on llama.cpp, inside the replica's process."""
 
     engine: Literal["llama_cpp"]
-    weights: str  # artefact of the catalogue, whose file is model.gguf; or the path of a GGUF
-    unverified: bool = False  # the file of that path is read as it is, compared with no digest
+    draft: DraftConfig | None = None
     # Per stream; the memory is allocated at the start. 0: as much as fits in free memory.
     context_tokens: Literal[0] | Annotated[int, Field(ge=256)] = 0
     parallel: int = Field(default=0, ge=0)  # streams generated together; more wait. 0: as above
@@ -43,15 +68,8 @@ class LlamaCppConfig(LocalChatConfig):
     chat_template: str | None = None
     gpu_layers: int = Field(default=0, ge=0)
 
-    @field_validator("weights")
-    @classmethod
-    def _is_a_plain_path(cls, weights: str) -> str:
-        return weights.removeprefix("file://")
-
     @model_validator(mode="after")
-    def _own_files_are_declared(self) -> Self:
-        if self.weights.startswith("/") != self.unverified:
-            raise ValueError("the absolute path of a file in weights needs unverified: true")
+    def _memory_of_gpus_is_given(self) -> Self:
         if self.gpu_layers and not (self.context_tokens and self.parallel):
             raise ValueError("with gpu_layers give context_tokens and parallel, too")
         return self

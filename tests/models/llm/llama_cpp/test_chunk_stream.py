@@ -89,3 +89,40 @@ def test_a_closed_event_loop_stops_the_thread() -> None:
     stop: list[bool] = []
     stream.run(lambda _body, push: stop.append(push({})), {})
     assert stop == [True]
+
+
+def text(said: str) -> dict[str, Any]:
+    return {"choices": [{"delta": {"content": said}}]}
+
+
+async def test_text_that_is_read_wakes_the_loop_at_once_then_at_intervals_and_at_its_end() -> None:
+    """What a delivery has beside the text that was due: the end, or an error."""
+    loop = asyncio.get_running_loop()
+    stream = ChunkStream(loop, delivery_s=3600.0)
+    pushed = [threading.Event() for _ in range(3)]
+    go_on = [threading.Event() for _ in range(3)]
+
+    def generate(_body: Any, push: Push) -> None:
+        for chunks, done, start in zip(
+            ([{"choices": []}, text("a")], [text("b"), text("c")], [{"usage": {}}]),
+            pushed,
+            go_on,
+            strict=True,
+        ):
+            start.wait()
+            for chunk in chunks:
+                push(chunk)
+            done.set()
+
+    thread = run(stream, generate)
+    go_on[0].set()
+    await asyncio.to_thread(pushed[0].wait)
+    assert [*await stream.take()] == [{"choices": []}, text("a")]
+    go_on[1].set()
+    await asyncio.to_thread(pushed[1].wait)
+    taken = asyncio.ensure_future(stream.take())
+    await asyncio.sleep(0.05)
+    assert not taken.done()
+    go_on[2].set()
+    assert await taken == [text("b"), text("c"), {"usage": {}}]
+    thread.join()

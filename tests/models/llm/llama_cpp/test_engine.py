@@ -3,11 +3,13 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from models.errors import UnsupportedFeature, WeightsMissing
+from configs.schema.models.llm import DraftConfig
+from models.errors import EngineError, UnsupportedFeature, WeightsMissing
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest
 from models.llm.base import SamplingOptions as Sampling
 from models.llm.llama_cpp import LlamaCppEngine
@@ -31,7 +33,7 @@ def wide_engine(weights: WeightStore) -> LlamaCppEngine:
     return make_engine(weights, batch_tokens=32, parallel=3)
 
 
-def make_engine(weights: WeightStore, **options: int) -> LlamaCppEngine:
+def make_engine(weights: WeightStore, **options: Any) -> LlamaCppEngine:
     try:
         return LlamaCppEngine(SMOLLM.model_copy(update=options), weights)
     except WeightsMissing as error:
@@ -260,3 +262,35 @@ async def test_messages_of_every_role_are_accepted(engine: LlamaCppEngine) -> No
         enable_thinking=True,
     )
     assert [delta async for delta in engine.generate(request)][-1].usage is not None
+
+
+async def test_a_draft_model_changes_the_speed_and_not_the_answer(
+    engine: LlamaCppEngine, weights: WeightStore
+) -> None:
+    drafted = make_engine(weights, batch_tokens=64, draft=DraftConfig(weights=SMOLLM.weights))
+    timings: list[dict[str, Any]] = []
+    server = drafted._server
+
+    class Recording:
+        def handle_chat_completions(self, body: Any, push: Callable[[Any], bool]) -> None:
+            def record(chunk: Any) -> bool:
+                timings.append(chunk.get("timings", {}))
+                return push(chunk)
+
+            server.handle_chat_completions(body, record)
+
+    drafted._server = Recording()
+    request = ask("Count from one to twenty in words.", max_tokens=24, temperature=0.0)
+    plain, quick = await collect(engine, request), await collect(drafted, request)
+    assert GenerationDelta.joined(quick).text == GenerationDelta.joined(plain).text
+    assert quick[-1].usage == plain[-1].usage
+    assert timings[-1]["draft_n_accepted"] > 8  # the model agrees with itself
+    cut = await collect(drafted, ask("Tell a long story.", max_tokens=5, temperature=0.0))
+    assert cut[-1].usage is not None and cut[-1].usage.completion_tokens == 5
+
+
+def test_a_draft_model_that_is_none_is_named(weights: WeightStore, tmp_path: Path) -> None:
+    path = tmp_path / "draft.gguf"
+    path.write_bytes(b"no model")
+    with pytest.raises(EngineError, match="draft.gguf cannot be read"):
+        make_engine(weights, draft=DraftConfig(weights=str(path), unverified=True))

@@ -26,7 +26,7 @@ languages: [en]
 weights: file://{path}
 unverified: true
 """
-TOKEN_BYTES = 4 * 2 * (8 + 8) * 34 / 32  # of the small Llama's cache
+TOKEN_BYTES = 4 * 2 * (8 + 8) * 2  # of the small Llama's cache
 
 
 def configured(path: str, **options: Any) -> LlamaCppConfig:

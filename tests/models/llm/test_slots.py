@@ -6,7 +6,7 @@ import pytest
 
 from models.errors import EngineOverloaded
 from models.llm.base import ChatMessage, GenerationRequest
-from models.llm.llama_cpp import Slots
+from models.llm.slots import Slots
 
 
 def chat(owner: str, *texts: str, **more: Any) -> GenerationRequest:
