@@ -6,7 +6,8 @@ https://github.com/ggml-org/ggml/blob/master/docs/gguf.md and the functions of i
 import ctypes
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -29,6 +30,7 @@ FREE_SHARE = 0.5  # of the memory beside the weights, for the cache
 MOST_CONTEXT, ENOUGH_CONTEXT, LEAST_CONTEXT = 8192, 4096, 512  # tokens of a stream
 STEP = 256  # tokens
 SLOTS = (8, 4, 2, 1)
+_SPECIAL_TOKENS, _PADDING_TOKENS = 5, 128  # of vocabularies, by llama.cpp's own rule
 _ENCODERS = ("t5", "t5encoder")  # with their decoder llama.cpp's server does not generate
 
 
@@ -49,24 +51,44 @@ class GgufModel:
 def read_gguf(library: str, path: str) -> GgufModel:
     """The model at `path`; `library` is llama.cpp's shared library. Raises EngineError for a file
     that is no GGUF, or holds something else than a model that chats."""
+    with _opened(library, path) as read:
+        return _model_of(read, path)
+
+
+def check_draft(library: str, path: str, draft: str) -> None:
+    """Raises EngineError if `draft` has another vocabulary than the model at `path`: llama.cpp
+    would load it and never use it. Sizes may differ by padding, and its first tokens are special.
+    """
+    with _opened(library, path) as read, _opened(library, draft) as read_draft:
+        known, drafted = (one("tokenizer.ggml.tokens") or [] for one in (read, read_draft))
+    shared = slice(_SPECIAL_TOKENS, min(len(known), len(drafted)))
+    if known[shared] != drafted[shared] or abs(len(known) - len(drafted)) > _PADDING_TOKENS:
+        raise EngineError(f"{draft} cannot draft for {path}: its vocabulary is another")
+
+
+@contextmanager
+def _opened(library: str, path: str) -> Iterator[Callable[[str], Any]]:
+    """Reads values of the header by key. Raises EngineError."""
     gguf = ctypes.CDLL(library)
     gguf.gguf_init_from_file.argtypes = [ctypes.c_char_p, _InitParams]
     for function in (gguf.gguf_init_from_file, gguf.gguf_get_val_data, gguf.gguf_get_arr_data):
         function.restype = ctypes.c_void_p
-    gguf.gguf_get_val_str.restype = ctypes.c_char_p
+    for function in (gguf.gguf_get_val_str, gguf.gguf_get_arr_str):
+        function.restype = ctypes.c_char_p
     gguf.gguf_find_key.restype = ctypes.c_int64
     gguf.gguf_get_arr_n.restype = ctypes.c_size_t
     header = gguf.gguf_init_from_file(os.fsencode(path), _InitParams(True, None))
     if not header:
         raise EngineError(f"{path} cannot be read, or is no GGUF")
     try:
-        return _model_of(partial(_value, gguf, ctypes.c_void_p(header)), path)
+        yield partial(_value, gguf, ctypes.c_void_p(header))
     finally:
         gguf.gguf_free(ctypes.c_void_p(header))
 
 
 def _value(gguf: Any, header: ctypes.c_void_p, key: str) -> Any:
-    """A number, a text or a list of numbers; None without that key, and for lists of others."""
+    """A number, a text, or a list of numbers or of bytes; None without that key, and for other
+    lists."""
     at = ctypes.c_int64(gguf.gguf_find_key(header, key.encode()))
     if at.value < 0:
         return None
@@ -75,9 +97,11 @@ def _value(gguf: Any, header: ctypes.c_void_p, key: str) -> Any:
         return gguf.gguf_get_val_str(header, at).decode(errors="replace")
     if kind != ARRAY:
         return _NUMBERS[kind].from_address(gguf.gguf_get_val_data(header, at)).value
-    if (number := _NUMBERS.get(gguf.gguf_get_arr_type(header, at))) is None:
+    inner, length = gguf.gguf_get_arr_type(header, at), gguf.gguf_get_arr_n(header, at)
+    if inner == STRING:
+        return [gguf.gguf_get_arr_str(header, at, ctypes.c_size_t(i)) for i in range(length)]
+    if (number := _NUMBERS.get(inner)) is None:
         return None
-    length = gguf.gguf_get_arr_n(header, at)
     return list((number * length).from_address(gguf.gguf_get_arr_data(header, at)))
 
 

@@ -31,7 +31,7 @@ from models.llm.base import (
     GenerationRequest,
     TokenUsage,
 )
-from models.llm.gguf import fitted, read_gguf
+from models.llm.gguf import check_draft, fitted, read_gguf
 from models.llm.prompt_queue import LongPrompt, PromptQueue
 from models.llm.slots import Slots
 from models.llm.structured_output.answer import (
@@ -74,6 +74,8 @@ class LlamaCppEngine(ChatEngine):
         if not (template or config.chat_template):
             raise EngineError(f"{path} has no chat template; name a file in chat_template")
         draft = file_of(config.draft, weights) if config.draft else None
+        if draft:
+            check_draft(library, path, draft)
         config = fitted(config, model, read_gguf(library, draft) if draft else None)
         self.capabilities = ChatCapabilities(
             context_tokens=config.context_tokens,

@@ -15,6 +15,7 @@ from models.llm.base import SamplingOptions as Sampling
 from models.llm.llama_cpp import LlamaCppEngine
 from models.llm.prompt_queue import LONG_CHARS, PromptQueue
 from models.weights.store import WeightStore
+from tests.models.llm.llama_cpp.gguf_files import write_gguf
 from tests.models.llm.llama_cpp.smollm import SMOLLM
 from tests.patience import PATIENCE_S
 from tests.processes import command_of, exposed, listeners
@@ -287,6 +288,15 @@ async def test_a_draft_model_changes_the_speed_and_not_the_answer(
     assert timings[-1]["draft_n_accepted"] > 8  # the model agrees with itself
     cut = await collect(drafted, ask("Tell a long story.", max_tokens=5, temperature=0.0))
     assert cut[-1].usage is not None and cut[-1].usage.completion_tokens == 5
+
+
+def test_a_draft_model_with_another_vocabulary_is_refused(
+    weights: WeightStore, tmp_path: Path
+) -> None:
+    path = tmp_path / "other.gguf"
+    write_gguf(path, tokenizer__ggml__tokens=["<s>", *"abcdefgh"])
+    with pytest.raises(EngineError, match="other.gguf cannot draft for .*vocabulary"):
+        make_engine(weights, draft=DraftConfig(weights=str(path), unverified=True))
 
 
 def test_a_draft_model_that_is_none_is_named(weights: WeightStore, tmp_path: Path) -> None:
