@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import make_url
 
 from configs.settings import weights_dir
 from db.database import Database
 from models.weights.store import WeightStore
 from tests import servers
-from tests.migrated import migrate
+from tests.migrated import connected, migrate
 
 # No deadlines: a pause of the machine is not an error of the code under test.
 settings.register_profile(
@@ -102,15 +102,13 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'test.db'}"
         return
-    server = make_url(request.getfixturevalue("postgres_url")).set(drivername="postgresql+psycopg")
+    server = make_url(request.getfixturevalue("postgres_url"))
     name = f"test_{uuid.uuid4().hex}"
-    admin = create_engine(server, isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
+    with connected(server) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
     yield server.set(drivername="postgresql", database=name).render_as_string(hide_password=False)
-    with admin.connect() as connection:
-        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
-    admin.dispose()
+    with connected(server) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture

@@ -15,12 +15,12 @@ from api.sockets.kernel import session
 from configs.settings import Settings
 from models.stt.base import STT_SAMPLE_RATE
 from models.weights.store import WeightStore
-from pipelines.audio.decode.decoder import AudioDecoder
 from tests.api import running_service
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 from tests.api.money import Books, books_of
 from tests.hostile.audio_files import wav
+from tests.kept_decoder import KeptDecoder
 from tests.models.sounds import speak
 
 
@@ -38,7 +38,7 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 async def services(settings: Settings) -> AsyncIterator[Services]:
-    async with AudioDecoder() as decoder:
+    async with KeptDecoder() as decoder:
         built = local_services(settings, decoder)
         yield built
         built.infrastructure.database.close()

@@ -1,12 +1,13 @@
 """Services over engines without weights and a migrated database."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from api.services import Models, Services, build_services
 from configs.load import load_yaml
 from configs.schema.transcription import ListeningConfig
 from configs.settings import Settings
-from models.registry import CHAT, GRAMMAR_CHECK, STT, TTS, VAD, load, load_model
+from models.registry import CHAT, GRAMMAR_CHECK, STT, TTS, VAD, load_model
 from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.limits.limits import SharedLimits
@@ -14,6 +15,7 @@ from pipelines.ports import ChatModel, TTSModel
 from tests.engines import ECHO, SCRIPTED, TONE
 from tests.local_ports import LocalChatModel, LocalSTTModel, LocalTTSModel
 from tests.migrated import migrate
+from tests.models.configured import configured
 from tests.models.speaker.bands import BandsEngine
 from tests.pipelines.stt.listening_doubles import ScriptedTurnDetector
 
@@ -44,10 +46,10 @@ def local_services(
         chat_models={"echo": LocalChatModel(*load_model(CHAT, ECHO, weights))}
         if chat_models is None
         else chat_models,
-        vad=load(VAD, "vad/webrtc", weights),
-        live_vad=load(VAD, load_yaml(ListeningConfig, "listening").vad, weights),
+        vad=configured(VAD, "webrtc"),
+        live_vad=configured(VAD, Path(load_yaml(ListeningConfig, "listening").vad).name),
         turn_detector=ScriptedTurnDetector,
         speaker_encoder=BandsEngine,
-        grammar=lambda: load(GRAMMAR_CHECK, "grammar/harper", weights),
+        grammar=lambda: configured(GRAMMAR_CHECK, "harper"),
     )
     return build_services(settings, models, decoder, limits)

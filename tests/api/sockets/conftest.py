@@ -15,12 +15,12 @@ from api.app import create_app
 from api.services import Services
 from db.accounts import Workspace
 from deployments.gateway.listener import HttpListener
-from pipelines.audio.decode.decoder import AudioDecoder
 from tests.api import running_service
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 from tests.api.replaced import with_listening
 from tests.api.sockets.client import SocketAddresses
+from tests.kept_decoder import KeptDecoder
 from tests.patience import PATIENCE_S
 from tests.pipelines.stt.listening_doubles import FakeTranscriber
 
@@ -73,7 +73,7 @@ def upgrade(session: Session) -> None:
 
 @asynccontextmanager
 async def serve_folder(folder: Path) -> AsyncIterator[SocketServer]:
-    async with AudioDecoder() as decoder:
+    async with KeptDecoder() as decoder:
         services = local_services(local_settings(folder), decoder)
         try:
             async with serve(services) as running:
@@ -104,7 +104,7 @@ def fake() -> FakeTranscriber:
 @pytest.fixture
 async def plain(tmp_path: Path) -> AsyncIterator[Services]:
     """Services before a test replaces some of them."""
-    async with AudioDecoder() as decoder:
+    async with KeptDecoder() as decoder:
         built = local_services(local_settings(tmp_path), decoder)
         yield built
         await built.platform.billing.wait_for_settlements()

@@ -13,12 +13,12 @@ import pytest_asyncio
 
 from api.services import Services
 from deployments.gateway.wyoming import WyomingListener
-from pipelines.audio.decode.decoder import AudioDecoder
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 from tests.api.money import Books
 from tests.api.replaced import with_listening
 from tests.api.sockets.conftest import upgrade
+from tests.kept_decoder import KeptDecoder
 from tests.patience import PATIENCE_S
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, transcript
 
@@ -105,7 +105,7 @@ class Home:
 async def serve(folder: Path) -> AsyncIterator[Home]:
     """Transcribes with a fake, speaks tones and echoes."""
     heard = FakeTranscriber()
-    async with AudioDecoder() as decoder:
+    async with KeptDecoder() as decoder:
         services = with_listening(local_services(local_settings(folder), decoder), heard)
         try:
             async with listening(services, heard) as running:

@@ -19,18 +19,18 @@ from deployments.cluster import first_stage, read_config
 from deployments.config_check import application_problems, option_problems
 from deployments.gateway.wyoming import SERVICE_TYPE, WyomingListener
 from deployments.main import prepare_database
-from pipelines.audio.decode.decoder import AudioDecoder
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 from tests.api.wyoming.conftest import WyomingClient
 from tests.deployments.conftest import TestCluster
+from tests.kept_decoder import KeptDecoder
 from tests.patience import PATIENCE_S
 from tests.servers import free_port
 
 
 @pytest.fixture
 async def services(tmp_path: Path) -> AsyncIterator[Services]:
-    async with AudioDecoder() as decoder:
+    async with KeptDecoder() as decoder:
         built = local_services(local_settings(tmp_path), decoder)
         yield built
         built.infrastructure.database.close()

@@ -10,16 +10,16 @@ import pytest
 
 from configs.settings import weights_dir
 from models.audio import Pcm, decode_g711, resample
-from models.errors import WeightsMissing
-from models.registry import STT, VAD, load, load_model
+from models.registry import STT, VAD
 from models.weights.store import WeightStore
-from pipelines.audio.decode.decoder import AudioDecoder
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 from tests.api.replaced import with_listening
 from tests.api.sockets.conftest import SocketServer, serve
 from tests.api.sockets.stt.client import SttClient, finals, stt
+from tests.kept_decoder import KeptDecoder
 from tests.local_ports import LocalSTTModel
+from tests.models.configured import configured, described
 from tests.models.sounds import speak, wordless
 
 pytestmark = pytest.mark.weights
@@ -28,13 +28,9 @@ FOX = "The quick brown fox jumps over the lazy dog."
 WEATHER = "Nobody knows what the weather will bring tomorrow."
 
 
-@lru_cache(maxsize=1)
 def recogniser() -> LocalSTTModel:
-    """Loaded once for all tests; skips without weights."""
-    try:
-        return LocalSTTModel(*load_model(STT, "stt/whisper_base", WeightStore(weights_dir())))
-    except WeightsMissing as error:
-        pytest.skip(str(error))
+    """Skips without weights."""
+    return LocalSTTModel(*described(STT, "whisper_base"))
 
 
 @lru_cache
@@ -59,10 +55,10 @@ def mulaw(pcm: Pcm) -> bytes:
     return np.uint8(order[np.searchsorted(table[order], pcm).clip(0, 255)]).tobytes()
 
 
-@pytest.fixture(params=["vad/silero"])
+@pytest.fixture(params=["silero"])
 async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SocketServer]:
-    vad = load(VAD, request.param, WeightStore(weights_dir()))
-    async with AudioDecoder() as decoder:
+    vad = configured(VAD, request.param)
+    async with KeptDecoder() as decoder:
         services = local_services(local_settings(tmp_path), decoder)
         async with serve(with_listening(services, recogniser(), vad)) as running:
             yield running
@@ -106,7 +102,7 @@ async def test_speech_is_transcribed_at_every_sample_rate(
     )
 
 
-@pytest.mark.parametrize("server", ["vad/webrtc"], indirect=True)
+@pytest.mark.parametrize("server", ["webrtc"], indirect=True)
 async def test_webrtc_vad_detects_both_utterances(server: SocketServer) -> None:
     pcm = np.concatenate([room(0.7), spoken(FOX), room(0.9), spoken(WEATHER), room(0.9)])
     async with stt(server) as client:
