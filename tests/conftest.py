@@ -1,5 +1,6 @@
 """Fixtures of all tests: a clean environment, cached weights, PostgreSQL and Redis servers."""
 
+import gc
 import os
 import shutil
 import tempfile
@@ -50,6 +51,20 @@ def isolate() -> str:
 # Now, as other modules for tests set variables of Ray when they are imported. A worker of xdist has
 # the environment of the process that started it.
 RAY_FOLDER = None if "PYTEST_XDIST_WORKER" in os.environ else isolate()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A run of the tests of Ray alone reads no other files: to import them all takes half a
+    minute."""
+    if not config.option.markexpr.startswith("ray and ") or collection_path.suffix != ".py":
+        return None
+    return None if b"mark.ray" in collection_path.read_bytes() else True
+
+
+def pytest_collection_finish() -> None:
+    """Keeps what all tests share out of the collections of garbage, which else visit it each."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)  # after the fixtures of the session have ended

@@ -1,6 +1,7 @@
 """Services over engines without weights and a migrated database."""
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from api.services import Models, Services, build_services
@@ -33,7 +34,7 @@ def local_services(
     The caller closes a `decoder` that it passes; the default starts its processes lazily. Without
     `limits` the process counts by itself.
     """
-    weights = WeightStore(settings.weights_dir)
+    weights = _no_weights()
     migrate(settings.database_url)
     encoder = BandsEngine()
     transcriber = LocalSTTModel(*load_model(STT, SCRIPTED, weights), encoder)
@@ -53,3 +54,9 @@ def local_services(
         grammar=lambda: configured(GRAMMAR_CHECK, "harper"),
     )
     return build_services(settings, models, decoder, limits)
+
+
+@cache
+def _no_weights() -> WeightStore:
+    """One for all, since each reads the catalogue."""
+    return WeightStore(Path("unused"))

@@ -17,7 +17,7 @@ from tests.deployments.conftest import TestCluster, gateway_app, logs_folder, un
 from tests.plans import raise_plans
 from tests.servers import free_port
 
-pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 

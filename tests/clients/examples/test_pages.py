@@ -61,6 +61,7 @@ def microphone(sentences: Path, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_captions_show_what_is_said_while_it_is_said(pages: Pages, microphone: Path) -> None:
     # A busy machine may begin to listen after the first time that it is said.
     with open_url(pages.url, "captions.html", microphone, again=True) as page:
@@ -75,6 +76,7 @@ def test_captions_show_what_is_said_while_it_is_said(pages: Pages, microphone: P
         wait_until(page, "document.getElementById('toggle').textContent === 'Start'")
 
 
+@pytest.mark.slow
 def test_speech_sounds_before_it_is_whole(pages: Pages, tmp_path: Path) -> None:
     with open_url(pages.url, "speech.html", tmp_path / "none.wav") as page:
         page.call(MEASURE_SOUND)

@@ -124,6 +124,7 @@ async def test_no_speech_request_fails_during_a_model_swap(
     assert min(await asyncio.gather(*running)) > 5
 
 
+@pytest.mark.slow
 async def test_no_chat_fails_while_the_next_model_loads_for_seconds(
     client: httpx.AsyncClient, gateway: TestCluster, tmp_path: Path
 ) -> None:
@@ -159,6 +160,7 @@ async def until_listed(client: httpx.AsyncClient, model_id: str) -> None:
         await asyncio.sleep(0.2)
 
 
+@pytest.mark.slow
 async def test_a_failed_model_swap_keeps_the_old_model_serving(
     client: httpx.AsyncClient, gateway: TestCluster
 ) -> None:

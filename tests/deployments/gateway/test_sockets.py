@@ -127,6 +127,7 @@ async def test_a_session_reports_a_killed_tts_replica_and_then_speaks_again(site
         assert await flush_succeeds_within(client, PATIENCE_S)
 
 
+@pytest.mark.slow
 async def test_a_session_transcribes_again_after_its_stt_replica_was_killed(
     site: Site, utterance: bytes
 ) -> None:
@@ -196,6 +197,7 @@ async def test_a_revoked_key_ends_its_sessions_within_five_seconds(
     assert refused.value.response.status_code == 401
 
 
+@pytest.mark.slow
 async def test_a_replaced_gateway_drains_its_sockets_and_closes_them_with_1012(site: Site) -> None:
     new = gateway_app({**site.environment, "RELEASE": "2"}, GATEWAY)
     async with speaking(site.url, site.key, site.voice_id) as client:

@@ -110,6 +110,7 @@ def app(folder: Path, **environment: str) -> dict[str, Any]:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.asyncio(loop_scope="session")
 async def test_the_deployment_speaks_at_its_port(

@@ -266,6 +266,7 @@ async def test_two_synthesised_voices_are_separated_into_speakers() -> None:
     assert utterances[1].start == pytest.approx(len(man) / STT_SAMPLE_RATE + 0.5, abs=0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 async def test_live_speech_of_synthesised_voices_is_labelled_and_an_enrolled_one_named() -> None:
     encoder = configured(SPEAKER, "resemblyzer")

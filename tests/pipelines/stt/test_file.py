@@ -245,6 +245,7 @@ def test_every_profile_of_the_interface_is_configured(pipeline: TranscriptionPip
     assert tuple(pipeline.profiles) == ("general", "phone_call", "meeting", "medical")
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 async def test_real_speech_between_noises_is_transcribed_without_hallucinations(
     decoder: AudioDecoder, weights: WeightStore, tmp_path: Path

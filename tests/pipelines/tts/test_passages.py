@@ -284,6 +284,7 @@ async def test_a_plain_text_is_not_read_in_another_way() -> None:
     assert texts(one)[1:] == ["Nginx"]
 
 
+@pytest.mark.slow
 def test_words_are_found_in_linear_time_whatever_the_dictionary_has() -> None:
     alike = [{"grapheme": "a " * n + "b", "alias": "c"} for n in range(1, 49)]
     alike += [{"grapheme": "a", "alias": str(n), "language": "xx"} for n in range(950)]

@@ -75,7 +75,10 @@ async def send_speech(client: SttClient, pcm: Pcm, sample_rate: int) -> None:
         await client.socket.send(data[at : at + 480])
 
 
-@pytest.mark.parametrize("sample_rate", [8000, 16_000, 44_100, 48_000])
+@pytest.mark.parametrize(
+    "sample_rate",
+    [8000, 16_000, *(pytest.param(one, marks=pytest.mark.slow) for one in (44_100, 48_000))],
+)
 async def test_speech_is_transcribed_at_every_sample_rate(
     server: SocketServer, sample_rate: int
 ) -> None:
@@ -102,6 +105,7 @@ async def test_speech_is_transcribed_at_every_sample_rate(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", ["webrtc"], indirect=True)
 async def test_webrtc_vad_detects_both_utterances(server: SocketServer) -> None:
     pcm = np.concatenate([room(0.7), spoken(FOX), room(0.9), spoken(WEATHER), room(0.9)])
