@@ -157,6 +157,7 @@ def test_credit_moves_after_work_and_webhooks_are_made_tested_and_deleted(page: 
         assert run(page, f"document.body.innerHTML.includes('{word}')") is False, word
 
 
+@pytest.mark.slow
 def test_credit_and_plan_that_an_operator_changes_are_shown(
     tone_server: Server, page: Page
 ) -> None:
@@ -187,6 +188,7 @@ def test_credit_and_plan_that_an_operator_changes_are_shown(
     wait_until(page, "rows('main').some((one) => one.endsWith('2.50 USD'))")
 
 
+@pytest.mark.slow
 def test_the_profile_is_shown_and_a_cleared_field_is_emptied(
     tone_server: Server, page: Page
 ) -> None:
@@ -239,7 +241,11 @@ def test_the_page_lists_and_ends_sessions_and_changes_the_password(
 
 @pytest.mark.parametrize(
     ("policy", "shown"),
-    [("open", [True, False]), ("invite", [True, True]), ("closed", [False, False])],
+    [
+        pytest.param("open", [True, False], marks=pytest.mark.slow),
+        ("invite", [True, True]),
+        pytest.param("closed", [False, False], marks=pytest.mark.slow),
+    ],
 )
 def test_the_page_shows_sign_up_by_the_policy_of_the_service(
     tmp_path: Path, browser: Browser, policy: SignUpPolicy, shown: list[bool]
