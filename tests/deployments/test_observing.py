@@ -10,7 +10,6 @@ import pytest_asyncio
 import yaml
 from redis import Redis
 
-from db.migrate import upgrade
 from tests.api.local_server import OPERATOR_TOKEN
 from tests.deployments.canary import Site, check_that_nothing_leaked, say_everything, written
 from tests.deployments.conftest import (
@@ -21,6 +20,7 @@ from tests.deployments.conftest import (
     total,
     until_ready,
 )
+from tests.migrated import migrate
 from tests.patience import PATIENCE_S
 from tests.servers import free_port
 
@@ -35,7 +35,7 @@ def site(
 ) -> Iterator[Site]:
     data, port = tmp_path_factory.mktemp("observed"), free_port()
     database_url = f"sqlite:///{data / 'antiphon.db'}"
-    upgrade(database_url)
+    migrate(database_url)
     Redis.from_url(redis_url).flushall()
     environment = {"ANTIPHON_DATA": str(data), "PORT": str(port), "HOST": "127.0.0.1"}
     environment["OPERATOR_TOKEN"] = OPERATOR_TOKEN
