@@ -20,7 +20,6 @@ from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 from tests.api.money import Books, books_of
 from tests.hostile.audio_files import wav
-from tests.kept_decoder import KeptDecoder
 from tests.models.sounds import speak
 
 
@@ -38,10 +37,9 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 async def services(settings: Settings) -> AsyncIterator[Services]:
-    async with KeptDecoder() as decoder:
-        built = local_services(settings, decoder)
-        yield built
-        built.infrastructure.database.close()
+    built = local_services(settings)
+    yield built
+    built.infrastructure.database.close()
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from configs.schema.transcription import ListeningConfig
 from configs.settings import Settings
 from models.registry import CHAT, GRAMMAR_CHECK, STT, TTS, VAD, load_model
 from models.weights.store import WeightStore
-from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.limits.limits import SharedLimits
 from pipelines.ports import ChatModel, TTSModel
 from tests.engines import ECHO, SCRIPTED, TONE
+from tests.kept_decoder import KeptDecoder
 from tests.local_ports import LocalChatModel, LocalSTTModel, LocalTTSModel
 from tests.migrated import migrate
 from tests.models.configured import configured
@@ -23,7 +23,6 @@ from tests.pipelines.stt.listening_doubles import ScriptedTurnDetector
 
 def local_services(
     settings: Settings,
-    decoder: AudioDecoder | None = None,
     speakers: Mapping[str, TTSModel] | None = None,
     chat_models: Mapping[str, ChatModel] | None = None,
     limits: SharedLimits | None = None,
@@ -31,8 +30,7 @@ def local_services(
     """The tone, scripted and echo engines behind the real pipelines, or other `speakers` and
     `chat_models`.
 
-    The caller closes a `decoder` that it passes; the default starts its processes lazily. Without
-    `limits` the process counts by itself.
+    Without `limits` the process counts by itself.
     """
     weights = _no_weights()
     migrate(settings.database_url)
@@ -53,7 +51,7 @@ def local_services(
         speaker_encoder=BandsEngine,
         grammar=lambda: configured(GRAMMAR_CHECK, "harper"),
     )
-    return build_services(settings, models, decoder, limits)
+    return build_services(settings, models, KeptDecoder(), limits)
 
 
 @cache

@@ -20,7 +20,6 @@ from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 from tests.api.replaced import with_listening
 from tests.api.sockets.client import SocketAddresses
-from tests.kept_decoder import KeptDecoder
 from tests.patience import PATIENCE_S
 from tests.pipelines.stt.listening_doubles import FakeTranscriber
 
@@ -73,13 +72,12 @@ def upgrade(session: Session) -> None:
 
 @asynccontextmanager
 async def serve_folder(folder: Path) -> AsyncIterator[SocketServer]:
-    async with KeptDecoder() as decoder:
-        services = local_services(local_settings(folder), decoder)
-        try:
-            async with serve(services) as running:
-                yield running
-        finally:
-            services.infrastructure.database.close()
+    services = local_services(local_settings(folder))
+    try:
+        async with serve(services) as running:
+            yield running
+    finally:
+        services.infrastructure.database.close()
 
 
 @pytest.fixture
@@ -104,11 +102,10 @@ def fake() -> FakeTranscriber:
 @pytest.fixture
 async def plain(tmp_path: Path) -> AsyncIterator[Services]:
     """Services before a test replaces some of them."""
-    async with KeptDecoder() as decoder:
-        built = local_services(local_settings(tmp_path), decoder)
-        yield built
-        await built.platform.billing.wait_for_settlements()
-        built.infrastructure.database.close()
+    built = local_services(local_settings(tmp_path))
+    yield built
+    await built.platform.billing.wait_for_settlements()
+    built.infrastructure.database.close()
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from tests.api.local_services import local_services
 from tests.api.money import Books
 from tests.api.replaced import with_listening
 from tests.api.sockets.conftest import upgrade
-from tests.kept_decoder import KeptDecoder
 from tests.patience import PATIENCE_S
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, transcript
 
@@ -105,13 +104,12 @@ class Home:
 async def serve(folder: Path) -> AsyncIterator[Home]:
     """Transcribes with a fake, speaks tones and echoes."""
     heard = FakeTranscriber()
-    async with KeptDecoder() as decoder:
-        services = with_listening(local_services(local_settings(folder), decoder), heard)
-        try:
-            async with listening(services, heard) as running:
-                yield running
-        finally:
-            services.infrastructure.database.close()
+    services = with_listening(local_services(local_settings(folder)), heard)
+    try:
+        async with listening(services, heard) as running:
+            yield running
+    finally:
+        services.infrastructure.database.close()
 
 
 @asynccontextmanager

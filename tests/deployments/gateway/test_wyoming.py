@@ -23,17 +23,15 @@ from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 from tests.api.wyoming.conftest import WyomingClient
 from tests.deployments.conftest import TestCluster
-from tests.kept_decoder import KeptDecoder
 from tests.patience import PATIENCE_S
 from tests.servers import free_port
 
 
 @pytest.fixture
 async def services(tmp_path: Path) -> AsyncIterator[Services]:
-    async with KeptDecoder() as decoder:
-        built = local_services(local_settings(tmp_path), decoder)
-        yield built
-        built.infrastructure.database.close()
+    built = local_services(local_settings(tmp_path))
+    yield built
+    built.infrastructure.database.close()
 
 
 @pytest.mark.parametrize("file", ["serve_config.yaml", "configs/serve_gpu.yaml"])

@@ -17,7 +17,6 @@ from tests.api.local_services import local_services
 from tests.api.replaced import with_listening
 from tests.api.sockets.conftest import SocketServer, serve
 from tests.api.sockets.stt.client import SttClient, finals, stt
-from tests.kept_decoder import KeptDecoder
 from tests.local_ports import LocalSTTModel
 from tests.models.configured import configured, described
 from tests.models.sounds import speak, wordless
@@ -58,11 +57,10 @@ def mulaw(pcm: Pcm) -> bytes:
 @pytest.fixture(params=["silero"])
 async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SocketServer]:
     vad = configured(VAD, request.param)
-    async with KeptDecoder() as decoder:
-        services = local_services(local_settings(tmp_path), decoder)
-        async with serve(with_listening(services, recogniser(), vad)) as running:
-            yield running
-        services.infrastructure.database.close()
+    services = local_services(local_settings(tmp_path))
+    async with serve(with_listening(services, recogniser(), vad)) as running:
+        yield running
+    services.infrastructure.database.close()
 
 
 async def send_speech(client: SttClient, pcm: Pcm, sample_rate: int) -> None:
