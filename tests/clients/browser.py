@@ -96,35 +96,39 @@ def open_url(url: str, name: str, microphone: Path, again: bool = False) -> Iter
 class Browser:
     """One process for many pages, of which each has cookies and storage of its own."""
 
-    def __init__(self, devtools: Page, address: str) -> None:
-        self._devtools = devtools
-        self._address = address
+    def __init__(self, profile: Path) -> None:
+        """Returns when it has started."""
+        devtools_url(profile, "about:blank")
+        port, path = (profile / "DevToolsActivePort").read_text().split()
+        self._address = f"ws://127.0.0.1:{port}"
+        self._path = path
 
     @contextmanager
     def open(self, url: str, name: str) -> Iterator[Page]:
         """The page `name` of a server, whose storage is deleted with it."""
-        made = self._devtools.command("Target.createBrowserContext")
-        target = self._devtools.command("Target.createTarget", url=f"{url}/{name}", **made)
+        with self._connected(self._path) as devtools:
+            made = devtools.command("Target.createBrowserContext", disposeOnDetach=False)
+            target = devtools.command("Target.createTarget", url=f"{url}/{name}", **made)
         try:
-            session = f"{self._address}/devtools/page/{target['targetId']}"
-            with connect(session, max_size=None) as devtools:
-                page = Page(devtools)
+            with self._connected(f"/devtools/page/{target['targetId']}") as page:
                 page.command("Emulation.setFocusEmulationEnabled", enabled=True)
                 page.wait_until_loaded(name)
                 yield page
         finally:
-            self._devtools.command("Target.disposeBrowserContext", **made)
+            with self._connected(self._path) as devtools:
+                devtools.command("Target.disposeBrowserContext", **made)
+
+    @contextmanager
+    def _connected(self, path: str) -> Iterator[Page]:
+        with connect(f"{self._address}{path}", max_size=None) as devtools:
+            yield Page(devtools)
 
 
 @contextmanager
 def browser_of_pages(microphone: Path) -> Iterator[Browser]:
     """Skips the test where there is no Chromium."""
     with chromium("about:blank", microphone) as profile:
-        devtools_url(profile, "about:blank")  # it has started
-        port, path = (profile / "DevToolsActivePort").read_text().split()
-        address = f"ws://127.0.0.1:{port}"
-        with connect(address + path, max_size=None) as devtools:
-            yield Browser(Page(devtools), address)
+        yield Browser(profile)
 
 
 @contextmanager
