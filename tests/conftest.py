@@ -1,5 +1,6 @@
 """Fixtures of all tests: a clean environment, cached weights, PostgreSQL and Redis servers."""
 
+import gc
 import os
 import shutil
 import tempfile
@@ -10,13 +11,13 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import make_url
 
 from configs.settings import weights_dir
 from db.database import Database
 from models.weights.store import WeightStore
 from tests import servers
-from tests.migrated import migrate
+from tests.migrated import connected, migrate
 
 # No deadlines: a pause of the machine is not an error of the code under test.
 settings.register_profile(
@@ -50,6 +51,20 @@ def isolate() -> str:
 # Now, as other modules for tests set variables of Ray when they are imported. A worker of xdist has
 # the environment of the process that started it.
 RAY_FOLDER = None if "PYTEST_XDIST_WORKER" in os.environ else isolate()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A run of the tests of Ray alone reads no other files: to import them all takes half a
+    minute."""
+    if not config.option.markexpr.startswith("ray and ") or collection_path.suffix != ".py":
+        return None
+    return None if b"mark.ray" in collection_path.read_bytes() else True
+
+
+def pytest_collection_finish() -> None:
+    """Keeps what all tests share out of the collections of garbage, which else visit it each."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)  # after the fixtures of the session have ended
@@ -102,15 +117,13 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'test.db'}"
         return
-    server = make_url(request.getfixturevalue("postgres_url")).set(drivername="postgresql+psycopg")
+    server = make_url(request.getfixturevalue("postgres_url"))
     name = f"test_{uuid.uuid4().hex}"
-    admin = create_engine(server, isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
+    with connected(server) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
     yield server.set(drivername="postgresql", database=name).render_as_string(hide_password=False)
-    with admin.connect() as connection:
-        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
-    admin.dispose()
+    with connected(server) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture

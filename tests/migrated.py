@@ -1,4 +1,5 @@
-"""Databases with the newest tables, for tests: the migrations of SQLite run once a test run."""
+"""Databases with the newest tables, for tests: the migrations run once a test run for SQLite, and
+once for each server of PostgreSQL."""
 
 import sqlite3
 import tempfile
@@ -7,21 +8,49 @@ from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 
-from sqlalchemy import make_url
+import psycopg
+from sqlalchemy import URL, make_url
 
 from db.database import Database
 from db.migrate import upgrade
 
 
 def migrate(url: str) -> None:
-    """As `upgrade`; for a new SQLite file, copies a database that was migrated before."""
+    """As `upgrade`; for a new SQLite file, or a database of PostgreSQL without tables, copies one
+    that was migrated before."""
     target = make_url(url)
     if target.get_backend_name() == "sqlite" and target.database:
         path = Path(target.database)
         if not path.exists():
             path.write_bytes(_newest())
             return
+    if target.get_backend_name() == "postgresql" and not has_tables(target):
+        copy_newest(target)
+        return
     upgrade(url)
+
+
+def has_tables(database: URL) -> bool:
+    """Whether there are any in a database of PostgreSQL."""
+    with connected(database) as connection:
+        query = "SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = 'public')"
+        found = connection.execute(query).fetchone()
+    return bool(found and found[0])
+
+
+def copy_newest(database: URL) -> None:
+    """Replaces a database of PostgreSQL by a copy of one with the newest tables."""
+    server = database.set(database="postgres")
+    name = _newest_of(server)
+    with connected(server) as connection:
+        connection.execute(f'DROP DATABASE "{database.database}"')
+        connection.execute(f'CREATE DATABASE "{database.database}" TEMPLATE {name}')
+
+
+def connected(database: URL) -> psycopg.Connection:
+    """A connection outside of transactions."""
+    url = database.set(drivername="postgresql").render_as_string(hide_password=False)
+    return psycopg.connect(url, autocommit=True)
 
 
 @contextmanager
@@ -42,3 +71,13 @@ def _newest() -> bytes:
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return path.read_bytes()
+
+
+@cache
+def _newest_of(server: URL) -> str:
+    """The name of a database with the newest tables, which has no connections."""
+    name = "newest"
+    with connected(server) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    upgrade(server.set(database=name).render_as_string(hide_password=False))
+    return name

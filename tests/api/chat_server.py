@@ -11,11 +11,11 @@ from api.app import create_app
 from api.services import Models, Services, build_services
 from models.base import ModelInfo
 from models.llm.base import ChatEngine
-from models.registry import GRAMMAR_CHECK, load
-from models.weights.store import WeightStore
+from models.registry import GRAMMAR_CHECK
 from tests.api.local_server import local_settings, serve_app
 from tests.local_ports import LocalChatModel
 from tests.migrated import migrate
+from tests.models.configured import configured
 from tests.plans import raise_plans
 
 
@@ -47,7 +47,7 @@ def chat_services(folder: Path, engine: ChatEngine, info: ModelInfo) -> Services
         unused,
         unused,
         unused,
-        lambda: load(GRAMMAR_CHECK, "grammar/harper", WeightStore(settings.weights_dir)),
+        lambda: configured(GRAMMAR_CHECK, "harper"),
     )
     return build_services(settings, models)
 

@@ -15,7 +15,6 @@ from api.sockets.kernel import session
 from configs.settings import Settings
 from models.stt.base import STT_SAMPLE_RATE
 from models.weights.store import WeightStore
-from pipelines.audio.decode.decoder import AudioDecoder
 from tests.api import running_service
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
@@ -38,10 +37,9 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 async def services(settings: Settings) -> AsyncIterator[Services]:
-    async with AudioDecoder() as decoder:
-        built = local_services(settings, decoder)
-        yield built
-        built.infrastructure.database.close()
+    built = local_services(settings)
+    yield built
+    built.infrastructure.database.close()
 
 
 @pytest.fixture

@@ -1,26 +1,28 @@
 """Services over engines without weights and a migrated database."""
 
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 
 from api.services import Models, Services, build_services
 from configs.load import load_yaml
 from configs.schema.transcription import ListeningConfig
 from configs.settings import Settings
-from models.registry import CHAT, GRAMMAR_CHECK, STT, TTS, VAD, load, load_model
+from models.registry import CHAT, GRAMMAR_CHECK, STT, TTS, VAD, load_model
 from models.weights.store import WeightStore
-from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.limits.limits import SharedLimits
 from pipelines.ports import ChatModel, TTSModel
 from tests.engines import ECHO, SCRIPTED, TONE
+from tests.kept_decoder import KeptDecoder
 from tests.local_ports import LocalChatModel, LocalSTTModel, LocalTTSModel
 from tests.migrated import migrate
+from tests.models.configured import configured
 from tests.models.speaker.bands import BandsEngine
 from tests.pipelines.stt.listening_doubles import ScriptedTurnDetector
 
 
 def local_services(
     settings: Settings,
-    decoder: AudioDecoder | None = None,
     speakers: Mapping[str, TTSModel] | None = None,
     chat_models: Mapping[str, ChatModel] | None = None,
     limits: SharedLimits | None = None,
@@ -28,10 +30,9 @@ def local_services(
     """The tone, scripted and echo engines behind the real pipelines, or other `speakers` and
     `chat_models`.
 
-    The caller closes a `decoder` that it passes; the default starts its processes lazily. Without
-    `limits` the process counts by itself.
+    Without `limits` the process counts by itself.
     """
-    weights = WeightStore(settings.weights_dir)
+    weights = _no_weights()
     migrate(settings.database_url)
     encoder = BandsEngine()
     transcriber = LocalSTTModel(*load_model(STT, SCRIPTED, weights), encoder)
@@ -44,10 +45,16 @@ def local_services(
         chat_models={"echo": LocalChatModel(*load_model(CHAT, ECHO, weights))}
         if chat_models is None
         else chat_models,
-        vad=load(VAD, "vad/webrtc", weights),
-        live_vad=load(VAD, load_yaml(ListeningConfig, "listening").vad, weights),
+        vad=configured(VAD, "webrtc"),
+        live_vad=configured(VAD, Path(load_yaml(ListeningConfig, "listening").vad).name),
         turn_detector=ScriptedTurnDetector,
         speaker_encoder=BandsEngine,
-        grammar=lambda: load(GRAMMAR_CHECK, "grammar/harper", weights),
+        grammar=lambda: configured(GRAMMAR_CHECK, "harper"),
     )
-    return build_services(settings, models, decoder, limits)
+    return build_services(settings, models, KeptDecoder(), limits)
+
+
+@cache
+def _no_weights() -> WeightStore:
+    """One for all, since each reads the catalogue."""
+    return WeightStore(Path("unused"))

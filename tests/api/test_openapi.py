@@ -79,19 +79,21 @@ FORMS = frozenset({"/jobs/speech", "/jobs/transcriptions", "/v1/speech-to-text"}
 FEW = 5
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", FEW))  # requests to each operation
 
-# The document needs no running service. It says once that U+0000 is 400, not of each string.
+DOCUMENT: dict[str, Any] = routed_app().openapi()  # it needs no running service
+# It says once that U+0000 is 400, not of each string.
 schema = schemathesis.openapi.from_dict(
-    routed_app().openapi(),
+    DOCUMENT,
     config=SchemathesisConfig.from_dict({"generation": {"allow-x00": False}}),
 )
 
 
-async def test_every_operation_documents_its_errors_with_our_envelope(
-    client: httpx.AsyncClient,
-) -> None:
-    document = (await client.get("/openapi.json")).json()
-    assert document["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
-    for path, operations in document["paths"].items():
+async def test_the_document_is_served(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/openapi.json")).json() == DOCUMENT
+
+
+def test_every_operation_documents_its_errors_with_our_envelope() -> None:
+    assert DOCUMENT["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
+    for path, operations in DOCUMENT["paths"].items():
         for method, operation in operations.items():
             responses = operation["responses"]
             assert "422" not in responses, (method, path)
@@ -102,18 +104,15 @@ async def test_every_operation_documents_its_errors_with_our_envelope(
             assert is_public or "401" in responses, (method, path)
 
 
-async def test_the_header_of_ignored_fields_and_its_strict_form_are_described(
-    client: httpx.AsyncClient,
-) -> None:
-    description = (await client.get("/openapi.json")).json()["info"]["description"]
+def test_the_header_of_ignored_fields_and_its_strict_form_are_described() -> None:
+    description = DOCUMENT["info"]["description"]
     assert f"`{HEADER}`" in description and "`Prefer: handling=strict`" in description
 
 
-async def test_only_listed_operations_are_public(client: httpx.AsyncClient) -> None:
-    document = (await client.get("/openapi.json")).json()
+def test_only_listed_operations_are_public() -> None:
     public = {
         path
-        for path, operations in document["paths"].items()
+        for path, operations in DOCUMENT["paths"].items()
         for operation in operations.values()
         if operation.get("security") == []
     }
@@ -122,10 +121,8 @@ async def test_only_listed_operations_are_public(client: httpx.AsyncClient) -> N
     assert public == {"/healthz", "/readyz", "/auth/signup", "/auth/login", *signed}
 
 
-async def test_idempotent_operations_document_the_conflict_status(
-    client: httpx.AsyncClient,
-) -> None:
-    paths = (await client.get("/openapi.json")).json()["paths"]
+def test_idempotent_operations_document_the_conflict_status() -> None:
+    paths = DOCUMENT["paths"]
     assert "409" in paths["/tts-synthesize"]["post"]["responses"]
     assert "409" not in paths["/auth/login"]["post"]["responses"]
     assert "409" not in paths["/plans"]["get"]["responses"]
@@ -134,15 +131,14 @@ async def test_idempotent_operations_document_the_conflict_status(
 async def test_each_json_body_has_an_example_that_the_service_takes(
     client: httpx.AsyncClient, auth: dict[str, str]
 ) -> None:
-    document = (await client.get("/openapi.json")).json()
     strict = {**auth, "Prefer": "handling=strict"}
     answers = {}
-    for path, operations in document["paths"].items():
+    for path, operations in DOCUMENT["paths"].items():
         for method, operation in operations.items():
             content = operation.get("requestBody", {}).get("content", {})
             if "application/json" in content:
                 name = content["application/json"]["schema"]["$ref"].rpartition("/")[2]
-                (example,) = document["components"]["schemas"][name]["examples"]
+                (example,) = DOCUMENT["components"]["schemas"][name]["examples"]
                 answer = await client.request(
                     method, path.replace("{webhook_id}", "1"), json=example, headers=strict
                 )

@@ -52,6 +52,7 @@ def test_every_session_that_arrived_has_ended_or_is_open(scales: bool) -> None:
     assert done.open == pytest.approx(400, rel=0.2)  # the peak
 
 
+@pytest.mark.slow
 def test_sessions_are_refused_where_no_gateway_has_room() -> None:
     few = replace(TURNS, gateway_cores=0.0)
     cores = dict.fromkeys(TURNS.stages, 200)

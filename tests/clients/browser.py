@@ -84,6 +84,56 @@ def open_page(name: str, microphone: Path) -> Iterator[Page]:
 @contextmanager
 def open_url(url: str, name: str, microphone: Path, again: bool = False) -> Iterator[Page]:
     """As `open_page`, for the page `name` of a server; `again` plays the microphone in a loop."""
+    with (
+        chromium(f"{url}/{name}", microphone, again) as profile,
+        connect(devtools_url(profile, name), max_size=None) as devtools,
+    ):
+        page = Page(devtools)
+        page.wait_until_loaded(name)
+        yield page
+
+
+class Browser:
+    """One process for many pages, of which each has cookies and storage of its own."""
+
+    def __init__(self, profile: Path) -> None:
+        """Returns when it has started."""
+        devtools_url(profile, "about:blank")
+        port, path = (profile / "DevToolsActivePort").read_text().split()
+        self._address = f"ws://127.0.0.1:{port}"
+        self._path = path
+
+    @contextmanager
+    def open(self, url: str, name: str) -> Iterator[Page]:
+        """The page `name` of a server, whose storage is deleted with it."""
+        with self._connected(self._path) as devtools:
+            made = devtools.command("Target.createBrowserContext", disposeOnDetach=False)
+            target = devtools.command("Target.createTarget", url=f"{url}/{name}", **made)
+        try:
+            with self._connected(f"/devtools/page/{target['targetId']}") as page:
+                page.command("Emulation.setFocusEmulationEnabled", enabled=True)
+                page.wait_until_loaded(name)
+                yield page
+        finally:
+            with self._connected(self._path) as devtools:
+                devtools.command("Target.disposeBrowserContext", **made)
+
+    @contextmanager
+    def _connected(self, path: str) -> Iterator[Page]:
+        with connect(f"{self._address}{path}", max_size=None) as devtools:
+            yield Page(devtools)
+
+
+@contextmanager
+def browser_of_pages(microphone: Path) -> Iterator[Browser]:
+    """Skips the test where there is no Chromium."""
+    with chromium("about:blank", microphone) as profile:
+        yield Browser(profile)
+
+
+@contextmanager
+def chromium(page: str, microphone: Path, again: bool = False) -> Iterator[Path]:
+    """Runs it with the page, and yields the folder of its profile."""
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
         pytest.skip("Chromium is not installed, so the sockets were NOT tried from a browser")
@@ -94,17 +144,14 @@ def open_url(url: str, name: str, microphone: Path, again: bool = False) -> Iter
                 *FLAGS,
                 f"--user-data-dir={profile}",
                 f"--use-file-for-fake-audio-capture={microphone}{'' if again else '%noloop'}",
-                f"{url}/{name}",
+                page,
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
         try:
-            with connect(devtools_url(Path(profile), name), max_size=None) as devtools:
-                page = Page(devtools)
-                page.wait_until_loaded(name)
-                yield page
+            yield Path(profile)
         finally:
             browser.terminate()
             try:

@@ -16,7 +16,7 @@ from configs.schema.transcription import ListeningConfig, load_profiles
 from configs.schema.voices import VoicesConfig
 from models.audio import float_to_pcm16, resample
 from models.base import ModelInfo
-from models.errors import EngineLost, WeightsMissing
+from models.errors import EngineLost
 from models.llm.base import GenerationDelta, GenerationRequest
 from models.registry import (
     GRAMMAR_CHECK,
@@ -24,9 +24,6 @@ from models.registry import (
     TTS,
     TURN_DETECTION,
     VAD,
-    load,
-    load_model,
-    load_once,
 )
 from models.stt.base import STT_SAMPLE_RATE
 from models.weights.store import WeightStore
@@ -39,6 +36,7 @@ from tests.api.local_server import OPERATOR_TOKEN, Server, local_settings, serve
 from tests.api.local_services import local_services
 from tests.api.native.test_operator_routes import Control
 from tests.api.replaced import with_infrastructure, with_speech, with_synthesis, with_transcription
+from tests.clients.browser import Browser, browser_of_pages
 from tests.clients.dialogue import SENTENCES, DialogueEngine
 from tests.clients.microphone import RATE
 from tests.clients.node_clients import NodeClients
@@ -48,6 +46,7 @@ from tests.engines.echo import EchoConfig, EchoEngine
 from tests.hostile.audio_files import wav
 from tests.local_ports import LocalChatModel, LocalSTTModel, LocalTTSModel
 from tests.migrated import migrate
+from tests.models.configured import configured, described
 from tests.models.sounds import speak
 from tests.models.speaker.bands import BandsEngine
 from tests.pipelines.webhooks.receivers import Authority
@@ -92,15 +91,10 @@ def safe_url(tone_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture(scope="package")
-def speech_server(
-    tmp_path_factory: pytest.TempPathFactory, weights: WeightStore
-) -> Iterator[Server]:
+def speech_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Speaks with the fast voices and listens with Whisper. Skips without their weights."""
-    try:
-        speaker = LocalTTSModel(*load_model(TTS, "tts/hibari", weights))
-        transcriber = LocalSTTModel(*load_model(STT, "stt/whisper_base", weights))
-    except WeightsMissing as missing:
-        pytest.skip(str(missing))
+    speaker = LocalTTSModel(*described(TTS, "hibari"))
+    transcriber = LocalSTTModel(*described(STT, "whisper_base"))
     built = local_services(local_settings(tmp_path_factory.mktemp("speech")))
     listening = load_yaml(ListeningConfig, "listening")
     models = ModelList({"hibari": speaker}, {"whisper": transcriber}, {})
@@ -110,13 +104,13 @@ def speech_server(
     services = with_transcription(
         services,
         TranscriptionPipeline(
-            transcriber, built.speech.decoder, load(VAD, "vad/webrtc", weights), load_profiles()
+            transcriber, built.speech.decoder, configured(VAD, "webrtc"), load_profiles()
         ),
     )
     services = with_speech(
         services,
         live_transcription=LiveTranscriptionPipeline(
-            transcriber, load(VAD, listening.vad, weights), listening
+            transcriber, configured(VAD, Path(listening.vad).name), listening
         ),
         openai=replace(services.speech.openai, models=models),
     )
@@ -128,24 +122,25 @@ def speech_server(
 def dialogue_services(folder: Path, weights: WeightStore) -> Services:
     """Voice agents that hear and speak with the default models of a CPU, and answer by rules.
 
-    Raises WeightsMissing.
+    Skips without their weights.
     """
     settings = local_settings(folder)
     migrate(settings.database_url)
     listening = load_yaml(ListeningConfig, "listening")
-    transcriber = LocalSTTModel(*load_model(STT, "stt/whisper_base", weights))
+    transcriber = LocalSTTModel(*described(STT, "whisper_base"))
     config = EchoConfig(engine="echo", id=INFO.id, owned_by="us", created=0, languages=("en",))
     engine = DialogueEngine(config, weights)
+    detector = configured(TURN_DETECTION, "smart_turn")
     models = Models(
-        speakers={"hibari": LocalTTSModel(*load_model(TTS, "tts/hibari", weights))},
+        speakers={"hibari": LocalTTSModel(*described(TTS, "hibari"))},
         transcribers={"whisper": transcriber},
         transcriber=transcriber,
         chat_models={"chat": LocalChatModel(engine, INFO)},
-        vad=load(VAD, "vad/webrtc", weights),
-        live_vad=load(VAD, listening.vad, weights),
-        turn_detector=load_once(TURN_DETECTION, "turn_detection/smart_turn", weights),
+        vad=configured(VAD, "webrtc"),
+        live_vad=configured(VAD, Path(listening.vad).name),
+        turn_detector=lambda: detector,
         speaker_encoder=BandsEngine,
-        grammar=lambda: load(GRAMMAR_CHECK, "grammar/harper", weights),
+        grammar=lambda: configured(GRAMMAR_CHECK, "harper"),
     )
     return build_services(settings, models)
 
@@ -155,10 +150,7 @@ def agent_server(
     tmp_path_factory: pytest.TempPathFactory, weights: WeightStore
 ) -> Iterator[Server]:
     """Speaks with the Fast voice, listens with Whisper and Smart Turn, and answers by rules."""
-    try:
-        services = dialogue_services(tmp_path_factory.mktemp("agent"), weights)
-    except WeightsMissing as missing:
-        pytest.skip(str(missing))
+    services = dialogue_services(tmp_path_factory.mktemp("agent"), weights)
     with serve_services(services) as running:
         yield running
 
@@ -184,6 +176,13 @@ def node_clients() -> Iterator[NodeClients]:
     """Packages of npm. Skips where they cannot be installed."""
     with closing(NodeClients()) as clients:
         yield clients
+
+
+@pytest.fixture(scope="package")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """With a silent microphone. Skips where there is no Chromium."""
+    with browser_of_pages(tmp_path_factory.mktemp("microphone") / "none.wav") as running:
+        yield running
 
 
 @pytest.fixture(scope="package")

@@ -9,6 +9,8 @@ from tests.api.local_server import Server
 from tests.clients.node_clients import NodeClients
 from tests.clients.openai_texts import CALL, HEARD, OBJECT, TEXT, WEATHER
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def seen(node_clients: NodeClients, tone_server: Server, recording: Path) -> dict[str, Any]:

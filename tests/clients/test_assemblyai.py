@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.api.local_server import Server
 from tests.clients.registry_clients import RegistryClients
 
@@ -22,6 +24,7 @@ def test_assemblyais_client_streams_turns_with_its_key_and_with_a_short_token(
     assert seen["wrong key"] == [["Error", 401]] and seen["unsupported"] == [["Error", 400]]
 
 
+@pytest.mark.slow
 def test_livekits_plugin_hears_turns(
     registry_clients: RegistryClients, tone_server: Server, recording: Path
 ) -> None:
@@ -33,6 +36,7 @@ def test_livekits_plugin_hears_turns(
     assert seen["wrong key"] == 401
 
 
+@pytest.mark.slow
 def test_pipecats_service_hears_turns_of_its_own_and_of_this_service(
     registry_clients: RegistryClients, tone_server: Server, recording: Path
 ) -> None:

@@ -35,6 +35,7 @@ def test_cartesias_client_speaks_over_http_and_on_a_socket(
     assert seen["side by side"] == [sentence_s, pytest.approx(48 * CHARACTER_S, abs=0.8)]
 
 
+@pytest.mark.slow
 def test_livekits_plugin_speaks_and_aligns_its_words(
     registry_clients: RegistryClients, tone_server: Server
 ) -> None:
@@ -48,6 +49,7 @@ def test_livekits_plugin_speaks_and_aligns_its_words(
     assert seen["wrong key"] == "APIStatusError 401"
 
 
+@pytest.mark.slow
 def test_pipecats_services_speak_stop_and_tell_their_words(
     registry_clients: RegistryClients, tone_server: Server
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from configs.settings import SignUpPolicy
 from tests.api.local_server import OPERATOR_TOKEN, Server, local_settings, serve_services
 from tests.api.local_services import local_services
-from tests.clients.browser import Page, open_url
+from tests.clients.browser import Browser, Page
 from tests.clients.console_page import (
     PASSWORD,
     enter,
@@ -31,9 +31,9 @@ SECRET = "No other user may read this."
 
 
 @pytest.fixture
-def page(tone_server: Server, tmp_path: Path) -> Iterator[Page]:
+def page(tone_server: Server, browser: Browser) -> Iterator[Page]:
     """The console, with no user signed in."""
-    with open_url(tone_server.url, "console", tmp_path / "none.wav") as opened:
+    with browser.open(tone_server.url, "console") as opened:
         yield opened
 
 
@@ -157,6 +157,7 @@ def test_credit_moves_after_work_and_webhooks_are_made_tested_and_deleted(page: 
         assert run(page, f"document.body.innerHTML.includes('{word}')") is False, word
 
 
+@pytest.mark.slow
 def test_credit_and_plan_that_an_operator_changes_are_shown(
     tone_server: Server, page: Page
 ) -> None:
@@ -187,6 +188,7 @@ def test_credit_and_plan_that_an_operator_changes_are_shown(
     wait_until(page, "rows('main').some((one) => one.endsWith('2.50 USD'))")
 
 
+@pytest.mark.slow
 def test_the_profile_is_shown_and_a_cleared_field_is_emptied(
     tone_server: Server, page: Page
 ) -> None:
@@ -239,14 +241,18 @@ def test_the_page_lists_and_ends_sessions_and_changes_the_password(
 
 @pytest.mark.parametrize(
     ("policy", "shown"),
-    [("open", [True, False]), ("invite", [True, True]), ("closed", [False, False])],
+    [
+        pytest.param("open", [True, False], marks=pytest.mark.slow),
+        ("invite", [True, True]),
+        pytest.param("closed", [False, False], marks=pytest.mark.slow),
+    ],
 )
 def test_the_page_shows_sign_up_by_the_policy_of_the_service(
-    tmp_path: Path, policy: SignUpPolicy, shown: list[bool]
+    tmp_path: Path, browser: Browser, policy: SignUpPolicy, shown: list[bool]
 ) -> None:
     services = local_services(replace(local_settings(tmp_path), sign_up=policy))
     with serve_services(services) as server:
-        with open_url(server.url, "console", tmp_path / "none.wav") as page:
+        with browser.open(server.url, "console") as page:
             wait_until(page, "at('.enter')")
             found = "[Boolean(button('Sign up')), Boolean(labelled('Invite code'))]"
             assert run(page, found) == shown

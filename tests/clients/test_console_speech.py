@@ -1,6 +1,8 @@
 """SSML, scripts, pronunciations and the options of transcripts on the console, in Chromium over
 engines without weights."""
 
+import pytest
+
 from tests.clients.browser import Page
 from tests.clients.console_page import fill, go, press, run, wait_until
 from tests.clients.test_console_browser import page
@@ -208,6 +210,7 @@ def test_a_dictionary_is_made_changed_restored_exported_imported_used_and_delete
     wait_until(signed_in, "!labelled('Products')")
 
 
+@pytest.mark.slow
 def test_the_options_of_transcripts_are_sent_and_live_words_that_stay_are_told_from_others(
     signed_in: Page,
 ) -> None:

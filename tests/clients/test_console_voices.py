@@ -1,11 +1,9 @@
 """Custom voices on the console, in Chromium."""
 
-from pathlib import Path
-
 import httpx
 
 from tests.api.local_server import Server
-from tests.clients.browser import open_url
+from tests.clients.browser import Browser
 from tests.clients.console_page import enter, go, press, record_requests, run, sign_out, wait_until
 from tests.pipelines.voices.recordings import good_files
 
@@ -36,7 +34,7 @@ ADD = """((...lengths) => {
 })"""
 
 
-def test_a_voice_in_progress_is_shown_and_deleted(tone_server: Server, tmp_path: Path) -> None:
+def test_a_voice_in_progress_is_shown_and_deleted(tone_server: Server, browser: Browser) -> None:
     headers = {"Authorization": f"Bearer {tone_server.key}"}
     files = [("files", one) for one in good_files()]
     name = "<b>Ann</b>"
@@ -44,7 +42,7 @@ def test_a_voice_in_progress_is_shown_and_deleted(tone_server: Server, tmp_path:
         f"{tone_server.url}/voices", headers=headers, data={"name": name}, files=files, timeout=60
     )
     assert answer.status_code == 201, answer.text
-    with open_url(tone_server.url, "console", tmp_path / "none.wav") as page:
+    with browser.open(tone_server.url, "console") as page:
         enter(page, tone_server.key)
         go(page, "voices")
         shown = wait_until(page, "at('.voice-own')?.innerText")
@@ -61,9 +59,9 @@ def test_a_voice_in_progress_is_shown_and_deleted(tone_server: Server, tmp_path:
 
 
 def test_lengths_are_checked_before_anything_is_uploaded(
-    tone_server: Server, tmp_path: Path
+    tone_server: Server, browser: Browser
 ) -> None:
-    with open_url(tone_server.url, "console", tmp_path / "none.wav") as page:
+    with browser.open(tone_server.url, "console") as page:
         enter(page, tone_server.key)
         go(page, "voices")
         run(page, "(labelled('Name').value = 'Ann', true)")

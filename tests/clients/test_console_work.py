@@ -47,6 +47,7 @@ def choose_voice(page: Page, name: str) -> None:
     run(page, f"({found}.querySelector('input').click(), true)")
 
 
+@pytest.mark.slow
 def test_the_first_sentence_is_spoken_by_one_click(signed_in: Page) -> None:
     press(signed_in, "Play it")
     wait_until(signed_in, "at('.word.now')")  # marked while it sounds
@@ -65,6 +66,7 @@ def test_live_speech_takes_the_voice_the_speed_and_the_pitch(signed_in: Page) ->
     wait_until(signed_in, "at('.history-row')?.innerText.includes('Ton')")
 
 
+@pytest.mark.slow
 def test_without_a_voice_the_service_chooses_one_for_live_speech(signed_in: Page) -> None:
     record_requests(signed_in)
     fill(signed_in, Text="Guten Morgen, wie geht es Ihnen heute?")
@@ -86,7 +88,13 @@ def test_a_long_text_is_neither_cut_nor_sent(signed_in: Page) -> None:
 
 @pytest.mark.parametrize(
     ("status", "offered"),
-    [(0, True), (400, False), (402, True), (403, False), (409, True), (429, True), (503, True)],
+    [
+        *((0, True), (400, False)),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in ((402, True), (403, False), (409, True), (429, True), (503, True))
+        ),
+    ],
 )
 def test_a_repetition_is_offered_only_where_it_may_help(
     signed_in: Page, status: int, offered: bool
@@ -161,6 +169,7 @@ def test_a_file_is_transcribed_with_words_speakers_and_subtitles(signed_in: Page
     assert texts[3].startswith("Ann: the quick brown fox")
 
 
+@pytest.mark.slow
 def test_an_upload_goes_on_when_the_network_is_back_and_is_charged_once(
     signed_in: Page, tone_server: Server
 ) -> None:

@@ -38,6 +38,7 @@ def test_deepgrams_client_transcribes_streams_and_speaks(
     assert speech["kinds"] == ["Metadata", "Flushed"]
 
 
+@pytest.mark.slow
 def test_livekits_plugin_listens_takes_turns_and_speaks(
     registry_clients: RegistryClients, tone_server: Server, recording: Path
 ) -> None:
@@ -56,6 +57,7 @@ def test_livekits_plugin_listens_takes_turns_and_speaks(
     assert seen["wrong key"] == "APIStatusError 401"
 
 
+@pytest.mark.slow
 def test_pipecats_services_listen_take_turns_and_speak(
     registry_clients: RegistryClients, tone_server: Server, recording: Path
 ) -> None:

@@ -41,6 +41,7 @@ def test_elevenlabs_client_speaks_hears_and_reads_the_account(
     assert empty[0] == 422 and empty[1][0]["loc"] == ["body", "text"]
 
 
+@pytest.mark.slow
 def test_livekits_plugin_speaks_and_listens(
     registry_clients: RegistryClients, tone_server: Server, recording: Path
 ) -> None:
@@ -61,6 +62,7 @@ def test_livekits_plugin_speaks_and_listens(
     assert seen["wrong key"] == "APIStatusError 401"
 
 
+@pytest.mark.slow
 def test_pipecats_services_speak_and_listen(
     registry_clients: RegistryClients, tone_server: Server, safe_url: str, recording: Path
 ) -> None:

@@ -81,6 +81,7 @@ def test_the_plugin_lists_voices_of_the_service(seen: dict[str, Any], tone_serve
     assert english_voice(tone_server) in [voice["voiceId"] for voice in seen["voices"]]
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 def test_speech_of_the_fast_voice_through_the_plugin_is_transcribed_correctly(
     registry_clients: RegistryClients, speech_server: Server

@@ -8,7 +8,7 @@ from tests.clients.node_clients import NodeClients
 TEXT = "héllo 😀 big world"
 
 
-@pytest.mark.parametrize("prefix", ["/openai/v1", "/v1"])
+@pytest.mark.parametrize("prefix", ["/openai/v1", pytest.param("/v1", marks=pytest.mark.slow)])
 def test_the_node_client_reads_chat_answers_in_every_style(
     server: ChatServer, node_clients: NodeClients, prefix: str
 ) -> None:

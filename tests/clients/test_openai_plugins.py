@@ -59,6 +59,7 @@ def test_langchain_structured_output_works_with_a_real_model(
     assert 1000 <= person["born"] <= 2100 and person["work"] in ("science", "art", "sport")
 
 
+@pytest.mark.slow
 def test_livekit_chat_speech_and_transcription_work(
     registry_clients: RegistryClients, tone_server: Server, recording: Path
 ) -> None:

@@ -112,6 +112,7 @@ def test_an_answer_that_breaks_off_ends_its_stream_with_response_failed(client: 
     assert "the replica died" in last.response.error.message
 
 
+@pytest.mark.slow
 def test_the_default_model_of_the_agents_sdk_runs_tools_and_typed_outputs(
     registry_clients: RegistryClients, server: ChatServer
 ) -> None:

@@ -30,7 +30,9 @@ def command(request: pytest.FixtureRequest) -> list[str]:
     return ["node", flag, "--no-warnings", str(SCRIPT)]
 
 
-@pytest.mark.parametrize("command", ["builtin", "ws"], indirect=True)
+@pytest.mark.parametrize(
+    "command", ["builtin", pytest.param("ws", marks=pytest.mark.slow)], indirect=True
+)
 def test_tts_and_stt_sockets_work_from_node(
     tone_server: Server, command: list[str], request: pytest.FixtureRequest
 ) -> None:

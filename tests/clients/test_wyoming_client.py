@@ -30,7 +30,6 @@ def address(tmp_path: Path) -> Iterator[tuple[str, int]]:
             portal.call(listener.start)
             yield listener.address
             portal.call(listener.stop, services.infrastructure.sockets.drain(1, 1001, "the end"))
-            portal.call(services.speech.decoder.close)
     finally:
         services.infrastructure.database.close()
 

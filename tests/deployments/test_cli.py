@@ -22,6 +22,7 @@ from tests.api.local_server import Server, local_settings, serve_local, serve_se
 from tests.api.local_services import local_services
 from tests.api.native.voices.test_sealed_files import PASSPHRASE, sealed
 from tests.api.replaced import with_listening
+from tests.deployments.forked_cli import run_forked
 from tests.hostile.audio_files import wav
 from tests.migrated import migrate
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet
@@ -49,10 +50,7 @@ class Shell:
         self.environment = {**os.environ, "XDG_CONFIG_HOME": str(home), **variables}
 
     def run(self, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        command = [sys.executable, "-m", "deployments.cli.main", *arguments]
-        return subprocess.run(
-            command, cwd=PROJECT_DIR, env=self.environment, input=given, capture_output=True
-        )
+        return run_forked(arguments, self.environment, given)
 
     def output(self, *arguments: str, given: bytes = b"") -> str:
         done = self.run(*arguments, given=given)
@@ -326,9 +324,14 @@ def test_commands_of_operators_take_their_own_arguments(tmp_path: Path) -> None:
 
 
 def test_completion_of_the_shell_knows_the_commands(tmp_path: Path) -> None:
-    shell = Shell(tmp_path, _ANTIPHON_COMPLETE="bash_complete", COMP_WORDS="antiphon sp")
-    shell.environment["COMP_CWORD"] = "1"
-    assert "speak" in shell.output()
+    asked = {"_ANTIPHON_COMPLETE": "bash_complete", "COMP_WORDS": "antiphon sp", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "deployments.cli.main"],
+        cwd=PROJECT_DIR,
+        env={**os.environ, "XDG_CONFIG_HOME": str(tmp_path), **asked},
+        capture_output=True,
+    )
+    assert done.returncode == 0 and b"speak" in done.stdout, done.stderr
 
 
 @pytest.mark.slow

@@ -67,7 +67,10 @@ def test_an_invalid_setting_stops_the_start_with_a_one_line_error(
     assert "canary" not in errors
 
 
-@pytest.mark.parametrize("module", ["configs.environment", "deployments.main"])
+@pytest.mark.parametrize(
+    "module",
+    ["configs.environment", pytest.param("deployments.main", marks=pytest.mark.slow)],
+)
 def test_a_start_on_a_port_in_use_is_refused(tmp_path: Path, taken_port: int, module: str) -> None:
     program = partial(run_program, tmp_path, module=module)
     status, output, errors = program(HOST="127.0.0.1", PORT=str(taken_port))

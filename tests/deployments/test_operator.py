@@ -26,6 +26,7 @@ def first_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
     monkeypatch.delenv("DATABASE_URL", raising=False)
     settings = load_settings()
+    migrate(settings.database_url)
     asyncio.run(prepare_database(settings))
 
     async def sign_up() -> None:

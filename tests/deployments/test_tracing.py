@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from db.migrate import upgrade
 from deployments.gateway.handles import ModelDirectory
 from models.stt.base import FILE, TranscriptionRequest
 from telemetry import tracing
 from tests.collector import Collector, Span, collecting, tracing_here
 from tests.deployments.conftest import TestCluster, gateway_app, logs_folder, until_ready
+from tests.migrated import migrate
 from tests.plans import raise_plans
 from tests.servers import free_port
 
-pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
@@ -35,7 +35,7 @@ async def client(
     """Signed in, at a service all of whose processes trace."""
     data, port = tmp_path_factory.mktemp("traced"), free_port()
     database_url = f"sqlite:///{data / 'antiphon.db'}"
-    upgrade(database_url)
+    migrate(database_url)
     traced = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_SERVICE_NAME": "voices"}
     environment = {"ANTIPHON_DATA": str(data), "PORT": str(port), "HOST": "127.0.0.1", **traced}
     names = ("TTSFast", "STT", "Chat")

@@ -12,13 +12,13 @@ from sqlmodel import Session, select, update
 
 from configs.settings import load_settings
 from db.database import Database, utc_now
-from db.migrate import upgrade
 from db.webhooks import Delivery, EncryptText, NewEvent, add_event
 from pipelines.accounts.authentication import ALL_SCOPES, Principal
 from pipelines.storage.encryption import Encryption
 from pipelines.webhooks.registration import Webhooks
 from tests.db.test_chats import add_workspace
 from tests.deployments.conftest import TestCluster, actor_pid, worker_app
+from tests.migrated import migrate
 from tests.patience import PATIENCE_S
 from tests.pipelines.webhooks.receivers import Authority, receiver
 
@@ -48,7 +48,7 @@ async def outbox(
         for name, value in environment.items():
             patch.setenv(name, value)
         settings = load_settings()
-    upgrade(settings.database_url)
+    migrate(settings.database_url)
     database = Database(settings.database_url)
     encryption = Encryption(settings.secrets.data_keys)
     webhooks = Webhooks(database, encryption, settings)

@@ -1,11 +1,14 @@
 """Audio without speech, and synthetic speech."""
 
+from functools import cache
+
 import numpy as np
 
 from models.audio import Pcm, resample
+from models.base import ModelInfo
 from models.registry import TTS, load_model
 from models.stt.base import STT_SAMPLE_RATE
-from models.tts.base import SynthesisRequest
+from models.tts.base import SynthesisRequest, TTSEngine
 from models.weights.store import WeightStore
 
 
@@ -40,9 +43,19 @@ def wordless(seconds: float) -> dict[str, Pcm]:
 
 def speak(text: str, weights: WeightStore, language: str = "en", config: str = "tts/hibari") -> Pcm:
     """Speech at STT_SAMPLE_RATE, by default of the engine whose weights are always installed."""
-    engine, info = load_model(TTS, config, weights)
+    return _spoken(text, weights, language, config).copy()
+
+
+@cache
+def _spoken(text: str, weights: WeightStore, language: str, config: str) -> Pcm:
+    engine, info = _loaded(config, weights)
     voice = next(voice.key for voice in info.voices if voice.language == language)
     request = SynthesisRequest(text=text, voice=voice, language=language)
     chunks = list(engine.synthesize(request))
     pcm = np.concatenate([chunk.pcm for chunk in chunks])
     return resample(pcm, engine.capabilities.sample_rate, STT_SAMPLE_RATE)
+
+
+@cache
+def _loaded(config: str, weights: WeightStore) -> tuple[TTSEngine, ModelInfo]:
+    return load_model(TTS, config, weights)

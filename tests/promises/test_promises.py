@@ -143,13 +143,10 @@ async def hang_postgres(running: Running) -> None:
         await asyncio.sleep(3)
 
 
-FAULTS = [
-    kill_gateway,
+FAULTS = [kill_gateway, kill_postgres]
+MORE_FAULTS = [
     kill_controller,
     kill_redis,
-    kill_postgres,
-]
-MORE_FAULTS = [
     kill_speaker,  # as test_sockets.py does, for one session
     kill_worker,  # as test_worker.py does, for deliveries
     terminate_gateway,

@@ -70,7 +70,9 @@ async def send(
     return answer
 
 
-@pytest.mark.parametrize("redact", [["name", "phone"], ["all"]])
+@pytest.mark.parametrize(
+    "redact", [["name", "phone"], pytest.param(["all"], marks=pytest.mark.slow)]
+)
 async def test_every_format_of_a_transcript_is_masked(
     heard: httpx.AsyncClient, auth: Headers, speech_wav: bytes, books: Books, redact: list[str]
 ) -> None:

@@ -15,7 +15,6 @@ from api.app import create_app
 from api.services import Services
 from db.accounts import Workspace
 from deployments.gateway.listener import HttpListener
-from pipelines.audio.decode.decoder import AudioDecoder
 from tests.api import running_service
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
@@ -73,13 +72,12 @@ def upgrade(session: Session) -> None:
 
 @asynccontextmanager
 async def serve_folder(folder: Path) -> AsyncIterator[SocketServer]:
-    async with AudioDecoder() as decoder:
-        services = local_services(local_settings(folder), decoder)
-        try:
-            async with serve(services) as running:
-                yield running
-        finally:
-            services.infrastructure.database.close()
+    services = local_services(local_settings(folder))
+    try:
+        async with serve(services) as running:
+            yield running
+    finally:
+        services.infrastructure.database.close()
 
 
 @pytest.fixture
@@ -104,11 +102,10 @@ def fake() -> FakeTranscriber:
 @pytest.fixture
 async def plain(tmp_path: Path) -> AsyncIterator[Services]:
     """Services before a test replaces some of them."""
-    async with AudioDecoder() as decoder:
-        built = local_services(local_settings(tmp_path), decoder)
-        yield built
-        await built.platform.billing.wait_for_settlements()
-        built.infrastructure.database.close()
+    built = local_services(local_settings(tmp_path))
+    yield built
+    await built.platform.billing.wait_for_settlements()
+    built.infrastructure.database.close()
 
 
 @pytest.fixture

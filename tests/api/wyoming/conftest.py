@@ -13,7 +13,6 @@ import pytest_asyncio
 
 from api.services import Services
 from deployments.gateway.wyoming import WyomingListener
-from pipelines.audio.decode.decoder import AudioDecoder
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 from tests.api.money import Books
@@ -105,13 +104,12 @@ class Home:
 async def serve(folder: Path) -> AsyncIterator[Home]:
     """Transcribes with a fake, speaks tones and echoes."""
     heard = FakeTranscriber()
-    async with AudioDecoder() as decoder:
-        services = with_listening(local_services(local_settings(folder), decoder), heard)
-        try:
-            async with listening(services, heard) as running:
-                yield running
-        finally:
-            services.infrastructure.database.close()
+    services = with_listening(local_services(local_settings(folder)), heard)
+    try:
+        async with listening(services, heard) as running:
+            yield running
+    finally:
+        services.infrastructure.database.close()
 
 
 @asynccontextmanager

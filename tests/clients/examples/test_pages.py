@@ -2,14 +2,17 @@
 
 import wave
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
 import pytest
 
+from api.services import Services
 from models.weights.store import WeightStore
-from tests.api.local_server import serve_services
+from tests.api.local_server import local_settings, serve_services
+from tests.api.local_services import local_services
 from tests.api.replaced import with_infrastructure
 from tests.clients.browser import open_url
 from tests.clients.conftest import dialogue_services
@@ -18,8 +21,6 @@ from tests.clients.microphone import RATE
 from tests.clients.waiting import MEASURE_SOUND, run, wait_until
 from tests.hostile.audio_files import wav
 from tests.servers import free_port
-
-pytestmark = pytest.mark.weights
 
 # Keeps what an element has shown, and the texts are replaced within it.
 KEEP = """((id) => {
@@ -37,8 +38,13 @@ class Pages:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory, weights: WeightStore) -> Iterator[Pages]:
+    with served(dialogue_services(tmp_path_factory.mktemp("pages"), weights)) as made:
+        yield made
+
+
+@contextmanager
+def served(services: Services) -> Iterator[Pages]:
     """`page_server.py` beside a service that lets its pages call it."""
-    services = dialogue_services(tmp_path_factory.mktemp("pages"), weights)
     port = free_port()
     url = f"http://localhost:{port}"
     settings = replace(services.infrastructure.settings, cors_origins=(url,))
@@ -61,6 +67,8 @@ def microphone(sentences: Path, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.weights
+@pytest.mark.slow
 def test_captions_show_what_is_said_while_it_is_said(pages: Pages, microphone: Path) -> None:
     # A busy machine may begin to listen after the first time that it is said.
     with open_url(pages.url, "captions.html", microphone, again=True) as page:
@@ -75,6 +83,8 @@ def test_captions_show_what_is_said_while_it_is_said(pages: Pages, microphone: P
         wait_until(page, "document.getElementById('toggle').textContent === 'Start'")
 
 
+@pytest.mark.weights
+@pytest.mark.slow
 def test_speech_sounds_before_it_is_whole(pages: Pages, tmp_path: Path) -> None:
     with open_url(pages.url, "speech.html", tmp_path / "none.wav") as page:
         page.call(MEASURE_SOUND)
@@ -89,12 +99,13 @@ def test_speech_sounds_before_it_is_whole(pages: Pages, tmp_path: Path) -> None:
         wait_until(page, "document.getElementById('state').textContent === 'stopped'")
 
 
-def test_a_visitor_gets_a_token_for_speech_alone(pages: Pages) -> None:
-    given = httpx.post(f"{pages.url}/token").json()
-    assert given["service"] == pages.service and given["token"].startswith("tk_")
-    headers = {"Authorization": f"Bearer {given['token']}"}
-    for method, path in (("GET", "/chats"), ("GET", "/billing/usage"), ("GET", "/developer/api")):
-        refused = httpx.request(method, f"{pages.service}{path}", headers=headers)
-        assert refused.json()["error"] == "insufficient_scope"
-    assert httpx.get(f"{pages.url}/page_server.py").status_code == 404
-    assert httpx.get(f"{pages.url}/").status_code == 404
+def test_a_visitor_gets_a_token_for_speech_alone(tmp_path: Path) -> None:
+    with served(local_services(local_settings(tmp_path))) as pages:
+        given = httpx.post(f"{pages.url}/token").json()
+        assert given["service"] == pages.service and given["token"].startswith("tk_")
+        headers = {"Authorization": f"Bearer {given['token']}"}
+        for path in ("/chats", "/billing/usage", "/developer/api"):
+            refused = httpx.get(f"{pages.service}{path}", headers=headers)
+            assert refused.json()["error"] == "insufficient_scope"
+        assert httpx.get(f"{pages.url}/page_server.py").status_code == 404
+        assert httpx.get(f"{pages.url}/").status_code == 404

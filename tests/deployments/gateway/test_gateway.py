@@ -10,10 +10,10 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from db.migrate import upgrade
 from deployments import cluster
 from tests.deployments.conftest import TestCluster, gateway_app, logs_folder, until_ready
 from tests.engines import ECHO, TONE, TONE_LOW
+from tests.migrated import migrate
 from tests.patience import PATIENCE_S
 from tests.plans import raise_plans
 from tests.servers import free_port
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Environment variables of the gateway's replica: its own data folder and a free port."""
     data = tmp_path_factory.mktemp("gateway")
-    upgrade(f"sqlite:///{data / 'antiphon.db'}")
+    migrate(f"sqlite:///{data / 'antiphon.db'}")
     return {"ANTIPHON_DATA": str(data), "PORT": str(free_port()), "HOST": "127.0.0.1"}
 
 
@@ -124,6 +124,7 @@ async def test_no_speech_request_fails_during_a_model_swap(
     assert min(await asyncio.gather(*running)) > 5
 
 
+@pytest.mark.slow
 async def test_no_chat_fails_while_the_next_model_loads_for_seconds(
     client: httpx.AsyncClient, gateway: TestCluster, tmp_path: Path
 ) -> None:
@@ -159,6 +160,7 @@ async def until_listed(client: httpx.AsyncClient, model_id: str) -> None:
         await asyncio.sleep(0.2)
 
 
+@pytest.mark.slow
 async def test_a_failed_model_swap_keeps_the_old_model_serving(
     client: httpx.AsyncClient, gateway: TestCluster
 ) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from db.migrate import upgrade
 from tests.deployments.conftest import TestCluster, gateway_app, until_ready
 from tests.deployments.gateway.hasty_gateway import GRACE_S
 from tests.deployments.gateway.socket_client import Client, replicas, speaking
+from tests.migrated import migrate
 from tests.patience import PATIENCE_S
 from tests.plans import raise_plans
 from tests.servers import free_port
@@ -41,7 +41,7 @@ async def test_a_gateway_is_added_for_open_sockets_and_goes_without_cutting_one(
     ray_cluster: TestCluster, tmp_path: Path
 ) -> None:
     database = f"sqlite:///{tmp_path / 'antiphon.db'}"
-    upgrade(database)
+    migrate(database)
     port = str(free_port())
     environment = {"ANTIPHON_DATA": str(tmp_path), "PORT": port, "HOST": "127.0.0.1"}
     app = gateway_app(

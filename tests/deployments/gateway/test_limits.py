@@ -12,50 +12,49 @@ import pytest_asyncio
 from redis import Redis
 from websockets.exceptions import InvalidStatus
 
-from db.migrate import upgrade
 from pipelines.limits.limits import LOCAL
 from tests.api.sockets.client import connect
 from tests.deployments.conftest import TestCluster, gateway_app, samples, until_ready
+from tests.migrated import migrate
 from tests.patience import PATIENCE_S
 from tests.servers import free_port
 
-pytestmark = [pytest.mark.ray, pytest.mark.redis, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
 
 FREE_REQUESTS, FREE_SOCKETS = 60, 2
 SIGN_UP_HITS = 2  # of the address, by the minute and by the hour
 
 
-@pytest.fixture(scope="module")
-def environments(
-    tmp_path_factory: pytest.TempPathFactory, redis_url: str
-) -> dict[str, dict[str, str]]:
-    """Environment variables of two pairs of gateways, by the store of their limits."""
-    found: dict[str, dict[str, str]] = {"embedded": {}, "redis": {"REDIS_URL": redis_url}}
-    Redis.from_url(redis_url).flushall()
-    for given in found.values():
-        data = tmp_path_factory.mktemp("gateways")
-        upgrade(f"sqlite:///{data / 'antiphon.db'}")
-        given |= {"ANTIPHON_DATA": str(data), "PORT": str(free_port()), "HOST": "127.0.0.1"}
-    return found
+@pytest.fixture(
+    scope="module",
+    params=["embedded", pytest.param("redis", marks=[pytest.mark.slow, pytest.mark.redis])],
+)
+def environment(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
+    """Environment variables of two gateways, with the store of their limits."""
+    data = tmp_path_factory.mktemp("gateways")
+    migrate(f"sqlite:///{data / 'antiphon.db'}")
+    given = {"ANTIPHON_DATA": str(data), "PORT": str(free_port()), "HOST": "127.0.0.1"}
+    if request.param == "redis":
+        given["REDIS_URL"] = request.getfixturevalue("redis_url")
+        Redis.from_url(given["REDIS_URL"]).flushall()
+    return given
 
 
 @pytest.fixture(scope="module")
-def gateways(ray_cluster: TestCluster, environments: dict[str, dict[str, str]]) -> Iterator[None]:
-    """Both pairs, deployed at once, which takes half as long."""
-    ray_cluster.extra_apps = [gateway_app(given, name=one) for one, given in environments.items()]
-    for app in ray_cluster.extra_apps:
-        app["deployments"][0]["num_replicas"] = 2
+def gateways(ray_cluster: TestCluster, environment: dict[str, str]) -> Iterator[None]:
+    ray_cluster.extra_apps = [gateway_app(environment)]
+    ray_cluster.extra_apps[0]["deployments"][0]["num_replicas"] = 2
     ray_cluster.deploy()
     yield
     ray_cluster.extra_apps = []
     ray_cluster.deploy()
 
 
-@pytest_asyncio.fixture(loop_scope="session", params=["embedded", "redis"])
-async def url(
-    request: pytest.FixtureRequest, gateways: None, environments: dict[str, dict[str, str]]
-) -> str:
-    address = f"http://127.0.0.1:{environments[request.param]['PORT']}"
+@pytest_asyncio.fixture(loop_scope="session")
+async def url(gateways: None, environment: dict[str, str]) -> str:
+    address = f"http://127.0.0.1:{environment['PORT']}"
     async with httpx.AsyncClient(base_url=address, timeout=30) as client:
         await until_ready(client)
     return address

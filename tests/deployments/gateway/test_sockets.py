@@ -13,7 +13,6 @@ import pytest
 import pytest_asyncio
 from websockets.exceptions import InvalidStatus
 
-from db.migrate import upgrade
 from models.registry import TTS, load_model
 from models.tts.base import SynthesisRequest
 from models.weights.store import WeightStore
@@ -28,6 +27,7 @@ from tests.deployments.gateway.socket_client import (
     speaking,
 )
 from tests.engines import TONE, TONE_SLOW
+from tests.migrated import migrate
 from tests.patience import PATIENCE_S
 from tests.servers import free_port
 from tests.stopwatch import stopwatch
@@ -60,7 +60,7 @@ def cluster_with_gateway(
     ray_cluster: TestCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[TestCluster, dict[str, str]]]:
     data = tmp_path_factory.mktemp("sockets")
-    upgrade(f"sqlite:///{data / 'antiphon.db'}")
+    migrate(f"sqlite:///{data / 'antiphon.db'}")
     environment = {"ANTIPHON_DATA": str(data), "PORT": str(free_port()), "HOST": "127.0.0.1"}
     ray_cluster.extra_apps = [gateway_app(environment, GATEWAY)]
     ray_cluster.options("TTSFast")["user_config"] = SLOW
@@ -127,6 +127,7 @@ async def test_a_session_reports_a_killed_tts_replica_and_then_speaks_again(site
         assert await flush_succeeds_within(client, PATIENCE_S)
 
 
+@pytest.mark.slow
 async def test_a_session_transcribes_again_after_its_stt_replica_was_killed(
     site: Site, utterance: bytes
 ) -> None:
@@ -196,6 +197,7 @@ async def test_a_revoked_key_ends_its_sessions_within_five_seconds(
     assert refused.value.response.status_code == 401
 
 
+@pytest.mark.slow
 async def test_a_replaced_gateway_drains_its_sockets_and_closes_them_with_1012(site: Site) -> None:
     new = gateway_app({**site.environment, "RELEASE": "2"}, GATEWAY)
     async with speaking(site.url, site.key, site.voice_id) as client:

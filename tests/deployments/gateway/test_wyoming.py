@@ -19,7 +19,6 @@ from deployments.cluster import first_stage, read_config
 from deployments.config_check import application_problems, option_problems
 from deployments.gateway.wyoming import SERVICE_TYPE, WyomingListener
 from deployments.main import prepare_database
-from pipelines.audio.decode.decoder import AudioDecoder
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 from tests.api.wyoming.conftest import WyomingClient
@@ -30,10 +29,9 @@ from tests.servers import free_port
 
 @pytest.fixture
 async def services(tmp_path: Path) -> AsyncIterator[Services]:
-    async with AudioDecoder() as decoder:
-        built = local_services(local_settings(tmp_path), decoder)
-        yield built
-        built.infrastructure.database.close()
+    built = local_services(local_settings(tmp_path))
+    yield built
+    built.infrastructure.database.close()
 
 
 @pytest.mark.parametrize("file", ["serve_config.yaml", "configs/serve_gpu.yaml"])
@@ -110,6 +108,7 @@ def app(folder: Path, **environment: str) -> dict[str, Any]:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.asyncio(loop_scope="session")
 async def test_the_deployment_speaks_at_its_port(

@@ -30,6 +30,7 @@ async def keep_speaking(directory: ModelDirectory, stop: asyncio.Event) -> int:
     return spoken
 
 
+@pytest.mark.slow
 async def test_a_model_is_swapped_under_load_without_a_failed_request(
     directory: ModelDirectory, ray_cluster: TestCluster
 ) -> None:

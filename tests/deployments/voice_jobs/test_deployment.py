@@ -40,7 +40,7 @@ def other_cluster() -> Iterator[None]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def backend(
-    ray_cluster: TestCluster, other_cluster: None, tmp_path_factory: pytest.TempPathFactory
+    ray_cluster: TestCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[VoiceBackend]:
     """A workspace in the database of a running Worker."""
     folder: Path = tmp_path_factory.mktemp("voices")
@@ -90,7 +90,7 @@ def is_alive(pid: int) -> bool:
 
 @pytest.mark.slow
 async def test_a_voice_is_made_and_charged_once_despite_killed_processes(
-    workspace: VoiceBackend,
+    other_cluster: None, workspace: VoiceBackend
 ) -> None:
     backend = workspace
     voice = Watched(backend, await backend.add())

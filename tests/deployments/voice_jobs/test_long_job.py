@@ -15,7 +15,6 @@ import pytest_asyncio
 from configs.settings import load_settings
 from db.billing import ledger
 from db.database import Database, utc_now
-from db.migrate import upgrade
 from pipelines.accounts.authentication import ALL_SCOPES, Principal
 from pipelines.billing.operation import Operation
 from pipelines.jobs import batches
@@ -26,6 +25,7 @@ from pipelines.stt.file import FileRequest
 from tests.api.native.jobs.doing import recording
 from tests.db.test_chats import add_workspace
 from tests.deployments.conftest import TestCluster, worker_app
+from tests.migrated import migrate
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
@@ -40,7 +40,7 @@ async def jobs(
     """The jobs of a running Worker."""
     monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
     settings = load_settings()
-    upgrade(settings.database_url)
+    migrate(settings.database_url)
     database = Database(settings.database_url)
     async with ray_cluster.with_app(worker_app({"ANTIPHON_DATA": str(tmp_path)}, stop_s=25)):
         yield Jobs.of(settings, database, Encryption(settings.secrets.data_keys)), database

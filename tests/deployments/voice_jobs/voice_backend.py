@@ -10,7 +10,6 @@ from sqlmodel import Session, col, select
 
 from configs.settings import load_settings
 from db.database import Database
-from db.migrate import upgrade
 from db.voices.voices import Voice
 from db.webhooks import Event
 from pipelines.storage.encryption import Encryption
@@ -36,7 +35,7 @@ def backend_in(folder: Path) -> VoiceBackend:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ANTIPHON_DATA", str(folder))
         settings = load_settings()
-    upgrade(settings.database_url)
+    migrate(settings.database_url)
     database = Database(settings.database_url)
     backend = VoiceBackend(database, folder)
     files = Files(settings, database, Encryption(settings.secrets.data_keys))

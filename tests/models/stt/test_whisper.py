@@ -70,6 +70,7 @@ def test_word_times_are_in_order_and_inside_the_audio(engine: WhisperEngine, spe
     assert all(0 <= word.confidence <= 1 for word in segment.words)
 
 
+@pytest.mark.slow
 def test_french_is_translated_into_english(engine: WhisperEngine, weights: WeightStore) -> None:
     try:
         pcm = speak("La maison est près de la mer.", weights, "fr", "tts/kokoro")
@@ -132,6 +133,7 @@ def test_a_distilled_model_knows_only_the_languages_it_was_trained_for(
         distilled.transcribe([TranscriptionRequest(speech, "de")])
 
 
+@pytest.mark.slow
 def test_detection_is_limited_to_the_allowed_languages(engine: WhisperEngine, speech: Pcm) -> None:
     (transcript,) = engine.transcribe([TranscriptionRequest(speech, languages=("de", "fr"))])
     assert transcript.language in ("de", "fr")

@@ -57,6 +57,7 @@ def test_the_transcript_of_a_default_voice_has_few_errors(language: str, most: f
     assert _errors(VOICES[language], language) <= most
 
 
+@pytest.mark.slow
 def test_the_transcript_of_a_british_voice_has_few_errors() -> None:
     assert _errors(BRITISH, "en") <= TRAINED["en"]
 
@@ -69,9 +70,8 @@ def test_the_spoken_text_is_more_probable_than_another_text(language: str, least
     assert likelihood(pcm, said, language) > least * likelihood(pcm, other, language)
 
 
-@pytest.mark.parametrize(
-    "language", ["te", *(pytest.param(one, marks=pytest.mark.slow) for one in NOT_TRANSCRIBED[:3])]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("language", ["te", *NOT_TRANSCRIBED[:3]])
 def test_speech_that_whisper_cannot_transcribe_has_a_natural_speaking_rate(language: str) -> None:
     pcm, said = _spoken(VOICES[language], language)
     assert 8 < len(said) / (len(pcm) / LISTENING_HZ) < 20  # characters a second

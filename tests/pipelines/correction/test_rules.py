@@ -6,17 +6,17 @@ from hypothesis import strategies as st
 
 from configs.load import load_yaml
 from configs.schema.correction import CorrectionConfig
-from models.registry import GRAMMAR_CHECK, load
-from models.weights.store import WeightStore
+from models.registry import GRAMMAR_CHECK
 from pipelines.correction.edits import apply_edits
 from pipelines.correction.protection import protected_spans
 from pipelines.correction.request import CorrectionRequest
 from pipelines.correction.rules import CorrectionRules
+from tests.models.configured import configured
 
 
 @pytest.fixture(scope="module")
-def rules(weights: WeightStore) -> CorrectionRules:
-    engine = load(GRAMMAR_CHECK, "grammar/harper", weights)
+def rules() -> CorrectionRules:
+    engine = configured(GRAMMAR_CHECK, "harper")
     return CorrectionRules(engine, load_yaml(CorrectionConfig, "correction"))
 
 

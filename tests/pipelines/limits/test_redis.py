@@ -221,6 +221,7 @@ async def test_an_unreachable_redis_falls_back_to_limits_in_the_process() -> Non
     assert max(elapsed_s for elapsed_s, _ in answers) < BOUND_S
 
 
+@pytest.mark.slow
 async def test_a_slow_redis_degrades_the_limits_and_adds_little_latency(url: str) -> None:
     async with slow_proxy(url, 0.2) as slow_url, gateways(slow_url) as [limits]:
         took = await send_load(limits, "w", 100_000, 2.5)  # long enough for probes of Redis

@@ -13,12 +13,10 @@ from configs.load import load_yaml
 from configs.schema.transcription import ListeningConfig, load_profiles
 from configs.schema.voices import CustomVoicesConfig
 from models.audio import Pcm, resample
-from models.errors import WeightsMissing
-from models.registry import SPEAKER, STT, VAD, load, load_model
+from models.registry import SPEAKER, STT, VAD
 from models.speaker.base import EMBEDDING_SIZE
 from models.stt.base import STT_SAMPLE_RATE, Segment, Word
 from models.tts.base import SynthesisRequest
-from models.weights.store import WeightStore
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.segments import SpeechSegment, spans_of
 from pipelines.errors import InvalidAudio
@@ -42,6 +40,7 @@ from pipelines.stt.session import LiveSession, LiveTranscriptionPipeline
 from pipelines.voices import speakers
 from pipelines.voices.checks import SampleChecker
 from tests.local_ports import LocalSTTModel
+from tests.models.configured import configured, described
 from tests.models.tts.loaded import loaded, speech
 
 FRAME = 512
@@ -246,13 +245,10 @@ def kokoro(voice: str, text: str) -> Pcm:
 
 
 @pytest.mark.weights
-async def test_two_synthesised_voices_are_separated_into_speakers(weights: WeightStore) -> None:
-    try:
-        encoder = load(SPEAKER, "speaker/resemblyzer", weights)
-        transcriber = LocalSTTModel(*load_model(STT, "stt/whisper_base", weights), encoder)
-    except WeightsMissing as error:
-        pytest.skip(str(error))
-    vad = load(VAD, "vad/silero", weights)
+async def test_two_synthesised_voices_are_separated_into_speakers() -> None:
+    encoder = configured(SPEAKER, "resemblyzer")
+    transcriber = LocalSTTModel(*described(STT, "whisper_base"), encoder)
+    vad = configured(VAD, "silero")
     texts = ("Good morning, have you seen the letter?", "No, I was away until this afternoon.")
     man, woman = (
         kokoro(voice, text) for voice, text in zip(("am_adam", "af_heart"), texts, strict=True)
@@ -270,16 +266,12 @@ async def test_two_synthesised_voices_are_separated_into_speakers(weights: Weigh
     assert utterances[1].start == pytest.approx(len(man) / STT_SAMPLE_RATE + 0.5, abs=0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.weights
-async def test_live_speech_of_synthesised_voices_is_labelled_and_an_enrolled_one_named(
-    weights: WeightStore,
-) -> None:
-    try:
-        encoder = load(SPEAKER, "speaker/resemblyzer", weights)
-        transcriber = LocalSTTModel(*load_model(STT, "stt/whisper_base", weights))
-    except WeightsMissing as error:
-        pytest.skip(str(error))
-    vad = load(VAD, "vad/silero", weights)
+async def test_live_speech_of_synthesised_voices_is_labelled_and_an_enrolled_one_named() -> None:
+    encoder = configured(SPEAKER, "resemblyzer")
+    transcriber = LocalSTTModel(*described(STT, "whisper_base"))
+    vad = configured(VAD, "silero")
     texts = ("Good morning, have you seen the letter?", "No, I was away until this afternoon.")
     man, woman = (
         kokoro(voice, text) for voice, text in zip(("am_adam", "af_heart"), texts, strict=True)

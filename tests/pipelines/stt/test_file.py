@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +10,8 @@ from scipy.signal import butter, sosfiltfilt
 
 from configs.schema.transcription import DecodingProfile, load_profiles
 from models.base import ModelInfo
-from models.errors import EngineLost, WeightsMissing
-from models.registry import STT, VAD, load, load_model
+from models.errors import EngineLost
+from models.registry import STT, VAD, load_model
 from models.stt.base import FILE, FINAL, Segment, Transcript, TranscriptionRequest
 from models.vad.base import Probabilities, VADCapabilities, VADEngine, VADStream
 from models.weights.store import WeightStore
@@ -27,7 +26,9 @@ from pipelines.stt.file import (
 )
 from tests.engines import SCRIPTED
 from tests.hostile.audio_files import tone, wav
+from tests.kept_decoder import KeptDecoder
 from tests.local_ports import LocalSTTModel
+from tests.models.configured import configured, described
 from tests.models.sounds import speak, wordless
 from tests.patience import PATIENCE_S
 
@@ -75,9 +76,8 @@ class RecordingTranscriber:
 
 
 @pytest.fixture
-async def decoder() -> AsyncIterator[AudioDecoder]:
-    async with AudioDecoder() as made:
-        yield made
+def decoder() -> AudioDecoder:
+    return KeptDecoder()
 
 
 @pytest.fixture
@@ -245,15 +245,12 @@ def test_every_profile_of_the_interface_is_configured(pipeline: TranscriptionPip
     assert tuple(pipeline.profiles) == ("general", "phone_call", "meeting", "medical")
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 async def test_real_speech_between_noises_is_transcribed_without_hallucinations(
     decoder: AudioDecoder, weights: WeightStore, tmp_path: Path
 ) -> None:
-    try:
-        local = LocalSTTModel(*load_model(STT, "stt/whisper_base", weights))
-    except WeightsMissing as error:
-        pytest.skip(str(error))
-    vad = load(VAD, "vad/silero", weights)
+    local, vad = LocalSTTModel(*described(STT, "whisper_base")), configured(VAD, "silero")
     pipeline = TranscriptionPipeline(local, decoder, vad, load_profiles())
     for name, sound in wordless(5).items():
         for profile in load_profiles():

@@ -268,10 +268,10 @@ async def test_dictionaries_find_words_in_scripts_without_spaces() -> None:
 
 async def test_long_texts_keep_their_pronunciations_in_every_chunk() -> None:
     speech, one, _ = pipeline(replace(INFO, phonemes=True))
-    text = "Our Nginx server talks to another Nginx server, 12 times a day. " * 60
+    text = "Our Nginx server talks to another Nginx server, 12 times a day. " * 20
     await spoken(speech, with_names(text))
     spans = [(call.text[start:end]) for call in one.calls for start, end, _ in call.phonemes]
-    assert spans == ["Nginx"] * 120
+    assert spans == ["Nginx"] * 40
 
 
 async def test_a_plain_text_is_not_read_in_another_way() -> None:
@@ -284,6 +284,7 @@ async def test_a_plain_text_is_not_read_in_another_way() -> None:
     assert texts(one)[1:] == ["Nginx"]
 
 
+@pytest.mark.slow
 def test_words_are_found_in_linear_time_whatever_the_dictionary_has() -> None:
     alike = [{"grapheme": "a " * n + "b", "alias": "c"} for n in range(1, 49)]
     alike += [{"grapheme": "a", "alias": str(n), "language": "xx"} for n in range(950)]

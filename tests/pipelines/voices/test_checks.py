@@ -10,10 +10,8 @@ import pytest
 from configs.load import load_yaml
 from configs.schema.voices import CustomVoicesConfig, SampleRules
 from models.audio import Pcm
-from models.registry import VAD, load
+from models.registry import VAD
 from models.speaker.base import Embedding, Embeddings, SpeakerEncoder
-from models.weights.store import WeightStore
-from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.measures import clipped_share, pitch_hz
 from pipelines.errors import PipelineError
 from pipelines.voices.checks import (
@@ -23,6 +21,8 @@ from pipelines.voices.checks import (
     SampleFile,
     check_speakers,
 )
+from tests.kept_decoder import KeptDecoder
+from tests.models.configured import configured
 from tests.models.sounds import wordless
 from tests.models.speaker.bands import BandsEngine
 from tests.pipelines.voices.recordings import (
@@ -39,11 +39,11 @@ RULES = load_yaml(CustomVoicesConfig, "custom_voices").samples
 
 
 @pytest.fixture
-async def checker(weights: WeightStore) -> AsyncIterator[SampleChecker]:
-    async with AudioDecoder() as decoder:
+async def checker() -> AsyncIterator[SampleChecker]:
+    async with KeptDecoder() as decoder:
         yield SampleChecker(
             decoder,
-            load(VAD, "vad/silero", weights),
+            configured(VAD, "silero"),
             BandsEngine,
             RULES,
         )

@@ -130,6 +130,7 @@ async def test_workspaces_with_slow_receivers_share_few_places_for_ten_minutes(
     await settle(crowd.dispatcher)
 
 
+@pytest.mark.slow
 async def test_a_backlog_of_hundreds_of_workspaces_does_not_delay_another_one(
     tenant: Tenant,
 ) -> None:

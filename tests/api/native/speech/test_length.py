@@ -261,10 +261,10 @@ WAV, SLOW = {"audioConfig": {"audioEncoding": "LINEAR16"}, **INWORLD}, pytest.ma
 @pytest.mark.parametrize(
     ("path", "options", "is_keyed", "is_copied"),
     [
-        ("/tts-synthesize", {"output_format": "mp3"}, False, False),
-        pytest.param("/tts-synthesize", {"output_format": "wav"}, True, True, marks=SLOW),
+        pytest.param("/tts-synthesize", {"output_format": "mp3"}, False, False, marks=SLOW),
+        ("/tts-synthesize", {"output_format": "wav"}, True, True),
         pytest.param("/tts/v1/voice", WAV, True, False, marks=SLOW),
-        ("/tts/v1/voice", WAV, False, True),
+        pytest.param("/tts/v1/voice", WAV, False, True, marks=SLOW),
     ],
 )
 async def test_memory_of_a_whole_answer_does_not_grow_with_its_length(

@@ -84,7 +84,7 @@ def slow_reader(port: int, path: str, auth: dict[str, str]) -> socket.socket:
 @pytest.mark.parametrize(
     ("path", "is_free"),
     [
-        ("/tts-synthesize", True),
+        pytest.param("/tts-synthesize", True, marks=pytest.mark.slow),
         pytest.param("/tts/v1/voice", True, marks=pytest.mark.slow),
         ("/tts/v1/voice:stream", False),
     ],

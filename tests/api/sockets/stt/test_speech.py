@@ -10,16 +10,15 @@ import pytest
 
 from configs.settings import weights_dir
 from models.audio import Pcm, decode_g711, resample
-from models.errors import WeightsMissing
-from models.registry import STT, VAD, load, load_model
+from models.registry import STT, VAD
 from models.weights.store import WeightStore
-from pipelines.audio.decode.decoder import AudioDecoder
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 from tests.api.replaced import with_listening
 from tests.api.sockets.conftest import SocketServer, serve
 from tests.api.sockets.stt.client import SttClient, finals, stt
 from tests.local_ports import LocalSTTModel
+from tests.models.configured import configured, described
 from tests.models.sounds import speak, wordless
 
 pytestmark = pytest.mark.weights
@@ -28,13 +27,9 @@ FOX = "The quick brown fox jumps over the lazy dog."
 WEATHER = "Nobody knows what the weather will bring tomorrow."
 
 
-@lru_cache(maxsize=1)
 def recogniser() -> LocalSTTModel:
-    """Loaded once for all tests; skips without weights."""
-    try:
-        return LocalSTTModel(*load_model(STT, "stt/whisper_base", WeightStore(weights_dir())))
-    except WeightsMissing as error:
-        pytest.skip(str(error))
+    """Skips without weights."""
+    return LocalSTTModel(*described(STT, "whisper_base"))
 
 
 @lru_cache
@@ -59,14 +54,13 @@ def mulaw(pcm: Pcm) -> bytes:
     return np.uint8(order[np.searchsorted(table[order], pcm).clip(0, 255)]).tobytes()
 
 
-@pytest.fixture(params=["vad/silero"])
+@pytest.fixture(params=["silero"])
 async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SocketServer]:
-    vad = load(VAD, request.param, WeightStore(weights_dir()))
-    async with AudioDecoder() as decoder:
-        services = local_services(local_settings(tmp_path), decoder)
-        async with serve(with_listening(services, recogniser(), vad)) as running:
-            yield running
-        services.infrastructure.database.close()
+    vad = configured(VAD, request.param)
+    services = local_services(local_settings(tmp_path))
+    async with serve(with_listening(services, recogniser(), vad)) as running:
+        yield running
+    services.infrastructure.database.close()
 
 
 async def send_speech(client: SttClient, pcm: Pcm, sample_rate: int) -> None:
@@ -79,7 +73,10 @@ async def send_speech(client: SttClient, pcm: Pcm, sample_rate: int) -> None:
         await client.socket.send(data[at : at + 480])
 
 
-@pytest.mark.parametrize("sample_rate", [8000, 16_000, 44_100, 48_000])
+@pytest.mark.parametrize(
+    "sample_rate",
+    [8000, 16_000, *(pytest.param(one, marks=pytest.mark.slow) for one in (44_100, 48_000))],
+)
 async def test_speech_is_transcribed_at_every_sample_rate(
     server: SocketServer, sample_rate: int
 ) -> None:
@@ -106,7 +103,8 @@ async def test_speech_is_transcribed_at_every_sample_rate(
     )
 
 
-@pytest.mark.parametrize("server", ["vad/webrtc"], indirect=True)
+@pytest.mark.slow
+@pytest.mark.parametrize("server", ["webrtc"], indirect=True)
 async def test_webrtc_vad_detects_both_utterances(server: SocketServer) -> None:
     pcm = np.concatenate([room(0.7), spoken(FOX), room(0.9), spoken(WEATHER), room(0.9)])
     async with stt(server) as client:

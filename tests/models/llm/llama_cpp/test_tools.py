@@ -73,7 +73,9 @@ async def test_structured_output_obeys_its_schema(engine: LlamaCppEngine) -> Non
     await asyncio.gather(*map(check, names))
 
 
-@pytest.mark.parametrize("choice", [{}, {"called_tool": "clock"}])
+@pytest.mark.parametrize(
+    "choice", [{}, pytest.param({"called_tool": "clock"}, marks=pytest.mark.slow)]
+)
 async def test_required_tools_are_called_with_valid_arguments(
     engine: LlamaCppEngine, choice: dict[str, Any]
 ) -> None:
@@ -87,7 +89,10 @@ async def test_required_tools_are_called_with_valid_arguments(
         assert choice.get("called_tool") in (None, call["function"]["name"])
 
 
-@pytest.mark.parametrize("text", ["The weather in Rome?", "Name a city in JSON."])
+@pytest.mark.parametrize(
+    "text",
+    ["The weather in Rome?", pytest.param("Name a city in JSON.", marks=pytest.mark.slow)],
+)
 async def test_an_answer_is_a_call_or_obeys_the_schema(engine: LlamaCppEngine, text: str) -> None:
     request = ask(text, max_tokens=60, tools=TOOLS, response_format=json_format(PLACE))
     whole, finish, _ = await answer(engine, request)
@@ -169,6 +174,7 @@ async def test_the_prompt_cache_is_not_shared_between_owners(engine: LlamaCppEng
         assert usage.cached_tokens == 0
 
 
+@pytest.mark.slow
 async def test_a_tool_call_in_the_history_reuses_the_prompt_cache(engine: LlamaCppEngine) -> None:
     more: dict[str, Any] = {"tools": TOOLS, "owner": "g"}
     request = ask("The time?", tool_choice="required", called_tool="clock", **more)

@@ -212,6 +212,7 @@ def test_a_warm_up_runs_in_steps_and_can_be_closed_early() -> None:
     assert len(speech(engine, SynthesisRequest("Hello.", "af_heart", "en"))) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.weights
 def test_a_closed_request_stops_within_half_a_second() -> None:
     engine, _ = loaded("kokoro")

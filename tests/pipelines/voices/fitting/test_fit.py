@@ -119,6 +119,7 @@ def test_an_interrupted_generation_is_repeated_after_resuming() -> None:
     assert [trial.text for trial in asked] == [trial.text for trial in again]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_the_longest_fit_is_smaller_than_a_megabyte() -> None:
     one = fit(CONFIG.model_copy(update={"evaluations": 60}))
     run_fit(one)
@@ -182,6 +183,7 @@ def test_a_voice_that_the_recogniser_does_not_understand_fails() -> None:
     assert (failed.code, failed.reason[:12]) == ("speech_not_understood", "100% of the ")
 
 
+@pytest.mark.slow
 def test_a_fit_succeeds_when_some_trials_have_no_speech() -> None:
     one = fit(SHORT)
     while trials := one.next_trials():
@@ -193,6 +195,7 @@ def test_a_fit_succeeds_when_some_trials_have_no_speech() -> None:
     assert isinstance(one.result(), FittedVoice)
 
 
+@pytest.mark.slow
 def test_a_preview_follows_each_generation_and_becomes_more_similar() -> None:
     one = fit(SHORT)
     assert one.preview is None

@@ -128,6 +128,7 @@ def test_a_removed_search_method_is_refused_in_the_config(search: str) -> None:
     assert FitConfig.model_validate(without) == SHORT
 
 
+@pytest.mark.slow
 def test_a_fit_runs_with_a_generation_smaller_than_the_population() -> None:
     one = fit(SHORT.model_copy(update={"generation": 3, "evaluations": 8}))
     trials = run_fit(one)
