@@ -6,7 +6,7 @@ import hmac
 import logging
 import secrets
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from sqlalchemy.exc import IntegrityError
@@ -98,24 +98,16 @@ class Claim:
         return await self._store.database.run(renew_answer, self._row, utc_now() + LEASE)
 
 
+@dataclass(eq=False, repr=False)
 class IdempotencyStore:
     """Stores responses encrypted: small ones in their row, large ones in the store of files."""
 
-    def __init__(
-        self,
-        database: Database,
-        encryption: Encryption,
-        files: Files,
-        digest_key: str,
-        limits: SharedLimits | None = None,
-    ) -> None:
-        """`digest_key` keeps texts from being guessed by their digests; `limits` counts bytes."""
-        self.database = database
-        self._encryption = encryption
-        self._files = files
-        self._digest_key = digest_key.encode()
-        self._limits = limits or SharedLimits()
-        self.releasing = TaskSet()
+    database: Database
+    _encryption: Encryption
+    _files: Files
+    _digest_key: str  # keeps texts from being guessed by their digests
+    _limits: SharedLimits = field(default_factory=SharedLimits)  # of bytes
+    releasing: TaskSet = field(default_factory=TaskSet)
 
     async def claim(self, workspace_id: int, path: str, key: str) -> Claim | IdempotentAnswer:
         """A claim, or the row of a request that has a response already, for `open`.
@@ -136,7 +128,7 @@ class IdempotencyStore:
 
     def new_digest(self) -> "hmac.HMAC":
         """A digest for the bodies of requests, to find a key that is reused for another request."""
-        return hmac.new(self._digest_key, b"idempotency", hashlib.sha256)
+        return hmac.new(self._digest_key.encode(), b"idempotency", hashlib.sha256)
 
     async def keep(
         self,

@@ -246,21 +246,17 @@ async def wait_for_saves() -> None:
     await _saves.join()
 
 
+@dataclass(eq=False, repr=False)
 class ChatPipeline:
     """Chats over the models of `models`, a mapping that may change while it lives."""
 
-    def __init__(
-        self,
-        models: Mapping[str, ChatModel],
-        history: ChatHistory,
-        billing: Billing,
-        infos: Mapping[str, ModelInfo] | None = None,
-    ) -> None:
-        """`infos` are those of `ModelList`, for the fallbacks of models that are down."""
-        self._models = models
-        self._list = ModelList(models, infos=infos)
-        self._history = history
-        self._billing = billing
+    _models: Mapping[str, ChatModel]
+    _history: ChatHistory
+    _billing: Billing
+    _infos: Mapping[str, ModelInfo] | None = None  # of `ModelList`, for models that are down
+
+    def __post_init__(self) -> None:
+        self._list = ModelList(self._models, infos=self._infos)
 
     async def start(self, request: ChatRequest) -> Completion:
         """Waits for the first piece, so that an error that comes at once is raised here.

@@ -99,25 +99,20 @@ class EndedUtterance:
     known_at: float  # of the clock
 
 
+@dataclass(eq=False, repr=False)
 class UtteranceDecoder:
     """Asks the recogniser."""
 
-    def __init__(
-        self,
-        transcriber: STTModel,
-        limits: ListeningLimits,
-        tasks: TaskSet,
-        options: SessionOptions,
-    ) -> None:
-        """`tasks` get the decodings."""
-        self._transcriber = transcriber
-        self._limits = limits
-        self._tasks = tasks
-        self._options = options
-        self.languages = options.languages
+    _transcriber: STTModel
+    _limits: ListeningLimits
+    _tasks: TaskSet  # they get the decodings
+    _options: SessionOptions
+    _expected: str | None = None  # the language that was last detected with certainty
+    _expected_times: int = 1  # how many times in a row
+
+    def __post_init__(self) -> None:
+        self.languages = self._options.languages
         self.language = next(iter(self.languages), FALLBACK_LANGUAGE)  # of the last utterance
-        self._expected: str | None = None  # the language that was last detected with certainty
-        self._expected_times = 1  # how many times in a row
 
     def change(self, options: SessionOptions) -> None:
         """For decodings from now on; the languages stay."""

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -70,7 +71,7 @@ class LiveSession:
     ) -> None:
         """`emit` is awaited with each event, in the order of the protocol."""
         vad = pipeline.vad
-        self._limits = pipeline.limits
+        self._limits = pipeline.config.limits
         self._hallucinations = pipeline.hallucinations
         self._options = options
         self._emit = emit
@@ -95,9 +96,7 @@ class LiveSession:
         self._tasks = TaskSet(on_failure=lambda *_: None)  # failures of discarded work are ignored
         self._speakers = LiveSpeakers(options.speakers, self._frames, self._tasks)
         self._turn_judge = TurnJudge(pipeline.turn_detector, self._endpointer, self._tasks)
-        self._decoder = UtteranceDecoder(
-            pipeline.transcriber, pipeline.limits, self._tasks, options
-        )
+        self._decoder = UtteranceDecoder(pipeline.transcriber, self._limits, self._tasks, options)
 
     def change_languages(self, languages: tuple[str, ...]) -> None:
         """Codes of the engine for utterances that end from now on; empty detects the language."""
@@ -389,24 +388,18 @@ class LiveSession:
                 utterance.interim = None
 
 
+@dataclass(eq=False, repr=False)
 class LiveTranscriptionPipeline:
     """The parts that all live sessions of a gateway share: recogniser, detector and limits."""
 
-    def __init__(
-        self,
-        transcriber: STTModel,
-        vad: VADEngine,
-        config: ListeningConfig,
-        turn_detector: Callable[[], TurnDetectionEngine] | None = None,
-    ) -> None:
-        """Semantic turns need a `turn_detector`; it is called in threads, and may load it at the
-        first."""
-        self.turn_detector = turn_detector
-        self.transcriber = transcriber
-        self.vad = vad
-        self.config = config
-        self.limits = config.limits
-        self.hallucinations = HallucinationFilter(config.rejection)
+    transcriber: STTModel
+    vad: VADEngine
+    config: ListeningConfig
+    # For semantic turns; it is called in threads, and may load it at the first.
+    turn_detector: Callable[[], TurnDetectionEngine] | None = None
+
+    def __post_init__(self) -> None:
+        self.hallucinations = HallucinationFilter(self.config.rejection)
 
     async def engine_languages(self, codes: tuple[str, ...]) -> tuple[str, ...]:
         """The engine's codes of languages, each once. Raises InvalidRequest or EngineLost."""

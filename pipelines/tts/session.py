@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -382,19 +382,14 @@ class SpeakingContext:
             raise ContextFault("the context is closing")
 
 
+@dataclass(eq=False, repr=False)
 class OpenContexts:
     """The contexts of one session, each with a task that speaks."""
 
-    def __init__(
-        self,
-        start_task: Callable[[Coroutine[Any, Any, None], str], object],
-        on_closed: Callable[[str], None],
-    ) -> None:
-        """`start_task` gets work and its name; `on_closed` the id of each context that ended."""
-        self.closed_ids: deque[str] = deque(maxlen=REMEMBERED_IDS)
-        self._start_task = start_task
-        self._on_closed = on_closed
-        self._open: dict[str, SpeakingContext] = {}
+    _start_task: Callable[[Coroutine[Any, Any, None], str], object]  # gets work and its name
+    _on_closed: Callable[[str], None]  # gets the id of each context that ended
+    closed_ids: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED_IDS))
+    _open: dict[str, SpeakingContext] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._open)
