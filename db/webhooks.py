@@ -12,15 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 from uuid import UUID, uuid4
 
-from sqlalchemy import (
-    JSON,
-    Column,
-    Index,
-    LargeBinary,
-    Text,
-    UniqueConstraint,
-    text,
-)
+from sqlalchemy import JSON, Column, Index, LargeBinary, Text, UniqueConstraint, text
 from sqlmodel import Field, Session, SQLModel, col, select
 
 from db.accounts import Workspace, workspace_reference

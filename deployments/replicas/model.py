@@ -23,13 +23,7 @@ from deployments.model_index import ClusterReports, cluster_reports
 from deployments.replicas.canary import Canary, Loaded
 from deployments.replicas.rehearsal import LASTS_S
 from models.base import ModelInfo
-from models.errors import (
-    EngineError,
-    EngineLost,
-    EngineOverloaded,
-    ModelNotLoaded,
-    PackMissing,
-)
+from models.errors import EngineError, EngineLost, EngineOverloaded, ModelNotLoaded, PackMissing
 from models.registry import EngineKind, ModelT, load_model, names_of
 from models.weights.store import WeightStore
 from telemetry import metrics, tracing

@@ -21,12 +21,7 @@ from configs.settings import weights_dir
 from models.audio import Pcm, float_to_pcm16, resample
 from models.quality.base import QualityEngine
 from models.registry import QUALITY, SPEAKER, STT, load, load_model
-from models.speaker.base import (
-    SPEAKER_SAMPLE_RATE,
-    Embedding,
-    Embeddings,
-    SpeakerEncoder,
-)
+from models.speaker.base import SPEAKER_SAMPLE_RATE, Embedding, Embeddings, SpeakerEncoder
 from models.speaker.mel import MEL_BANDS, mel_spectrum
 from models.stt.base import STTEngine, TranscriptionRequest
 from models.tts.base import PackRef, SynthesisRequest, TTSEngine
