@@ -11,16 +11,10 @@ from datetime import timedelta
 
 from sqlalchemy.exc import IntegrityError
 
+from db import idempotency as rows
 from db.database import Database, utc_now
 from db.errors import DatabaseError
-from db.idempotency import (
-    IdempotentAnswer,
-    bind_answer,
-    claim_answer,
-    finish_answer,
-    release_answer,
-    renew_answer,
-)
+from db.idempotency import IdempotentAnswer
 from pipelines.errors import AnswerNotKept, NotFound, RequestRunning
 from pipelines.limits.limits import SharedLimits
 from pipelines.storage.encryption import Encryption
@@ -69,7 +63,7 @@ class Claim:
     async def bind(self, digest: bytes) -> bool:
         """To be called before the work. False when the process of an earlier run, which may have
         been charged, died with a body of another digest. Raises DatabaseUnavailable."""
-        return await self._store.database.run(bind_answer, self._row, digest)
+        return await self._store.database.run(rows.bind_answer, self._row, digest)
 
     async def finish(
         self, status: int, headers: list[list[str]], body: TemporaryFile | None
@@ -89,13 +83,13 @@ class Claim:
 
     async def _release(self) -> None:
         try:
-            await self._store.database.run(release_answer, self._row)
+            await self._store.database.run(rows.release_answer, self._row)
         except DatabaseError:
             logger.warning("answer_not_released")  # its lease ends by itself
 
     async def _renew(self) -> bool:
         """False when another has the lease. Raises DatabaseUnavailable."""
-        return await self._store.database.run(renew_answer, self._row, utc_now() + LEASE)
+        return await self._store.database.run(rows.renew_answer, self._row, utc_now() + LEASE)
 
 
 @dataclass(eq=False, repr=False)
@@ -117,7 +111,7 @@ class IdempotencyStore:
         lease, now = secrets.token_hex(16), utc_now()
         times = (now, now + LEASE, now + KEPT_FOR)
         try:
-            row = await self.database.run(claim_answer, workspace_id, path, key, lease, *times)
+            row = await self.database.run(rows.claim_answer, workspace_id, path, key, lease, *times)
         except IntegrityError:
             raise RequestRunning from None
         if row.lease == lease:
@@ -148,7 +142,7 @@ class IdempotencyStore:
                 )
                 content = _IN_FILE + file_id.encode()
             kept = self._encryption.encrypt(content, _about(row))
-        await self.database.run(finish_answer, row, status, headers, kept)
+        await self.database.run(rows.finish_answer, row, status, headers, kept)
 
     async def _has_room(self, workspace_id: int, size: int) -> bool:
         if size > MAX_KEPT_BYTES:
