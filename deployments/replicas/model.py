@@ -71,7 +71,9 @@ class ModelDeployment(ABC, Generic[ModelT]):
         to the gateways before this returns, so that `operator deploy` can show them: on an error
         Serve would replace the replica, and the new one could not load the model either.
         """
-        self._start_reporting()
+        if self._reporting is None and (reports := cluster_reports()) is not None:
+            self._reports = reports
+            self._reporting = asyncio.create_task(reports.run(), name="report metrics")
         if self._loaded is None and self._reports is not None:
             with suppress(Exception):  # of what is wrong with it, which loading it says
                 wanted = ModelUserConfig.model_validate(user_config)
@@ -148,11 +150,6 @@ class ModelDeployment(ABC, Generic[ModelT]):
             raise ModelNotLoaded(f"{name} cannot be loaded: {explain(error)}") from error
         give_back()  # measured: up to 40 MB of freed memory after loading
         return loaded
-
-    def _start_reporting(self) -> None:
-        if self._reporting is None and (reports := cluster_reports()) is not None:
-            self._reports = reports
-            self._reporting = asyncio.create_task(reports.run(), name="report metrics")
 
     async def describe(self) -> ModelInfo:
         """The model that is loaded now."""

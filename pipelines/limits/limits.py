@@ -244,7 +244,8 @@ class SharedLimits:
         else:
             window = await self._ask(hit)
         if window is None:
-            backend, window = LOCAL, self._decide_locally(hit)
+            backend, window = LOCAL, self._windows.hit(replace(hit, limit=self._share(limit)))
+            window = replace(window, limit=limit)
         decision = "allowed" if window.allowed else "refused"
         metrics.limit_decisions.labels(backend, decision).inc()
         metrics.limit_seconds.labels(backend).observe(time.perf_counter() - began)
@@ -359,10 +360,6 @@ class SharedLimits:
             own_limit = self._share(hit.limit)
             used = own_limit - window.remaining * own_limit // hit.limit
             self._windows.learn(hit.key, used, window.left_s, window.reset_at)
-
-    def _decide_locally(self, hit: Hit) -> RateWindow:
-        window = self._windows.hit(replace(hit, limit=self._share(hit.limit)))
-        return replace(window, limit=hit.limit)
 
     def _share(self, limit: int) -> int:
         """The part of a limit that this process may allow without the store."""
