@@ -86,7 +86,9 @@ class Windows:
         window = self._windows.get(hit.key)
         if window is None or window.ends <= now:
             if now >= self._sweep_at:
-                self._sweep(now)
+                self._sweep_at = now + SWEEP_S
+                for key in [one for one, window in self._windows.items() if window.ends <= now]:
+                    del self._windows[key]
             reset_at = math.ceil(self._wall() + hit.window_s)
             window = _Window(0, now + hit.window_s, reset_at)
             if hit.cost > 0:
@@ -110,11 +112,6 @@ class Windows:
         if len(self._windows) >= MAX_WINDOWS:
             del self._windows[next(iter(self._windows))]
         self._windows[key] = window
-
-    def _sweep(self, now: float) -> None:
-        self._sweep_at = now + SWEEP_S
-        for key in [key for key, window in self._windows.items() if window.ends <= now]:
-            del self._windows[key]
 
 
 class LeaseTable:
