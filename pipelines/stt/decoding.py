@@ -96,7 +96,7 @@ class EndedUtterance:
     pcm: Pcm  # float32 [n]
     speech_s: float
     languages: tuple[str, ...]
-    known_at: float  # of the clock
+    known_at: float  # of time.monotonic()
 
 
 @dataclass(eq=False, repr=False)
@@ -173,9 +173,7 @@ class UtteranceDecoder:
         with tracing.current(utterance.span):
             return self._tasks.start(self._transcribe(request))
 
-    async def final(
-        self, ended: EndedUtterance, clock: Callable[[], float] = time.monotonic
-    ) -> Transcript | None:
+    async def final(self, ended: EndedUtterance) -> Transcript | None:
         """The text of an utterance; None for a click. Retries once on another replica when one was
         lost or busy.
 
@@ -187,7 +185,7 @@ class UtteranceDecoder:
         try:
             return await task
         except EngineError as error:
-            waited_s = clock() - ended.known_at
+            waited_s = time.monotonic() - ended.known_at
             if not error.retryable or waited_s > self._limits.decode_timeout_s / 2:
                 raise
         return await self.decode(ended.pcm, FINAL, ended.utterance, ended.languages)

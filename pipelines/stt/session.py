@@ -63,11 +63,7 @@ class LiveSession:
     """One session. `accept_pcm` and `finish` are never concurrent; `run` runs beside them."""
 
     def __init__(
-        self,
-        pipeline: "LiveTranscriptionPipeline",
-        options: SessionOptions,
-        emit: Emit,
-        clock: Callable[[], float] = time.monotonic,
+        self, pipeline: "LiveTranscriptionPipeline", options: SessionOptions, emit: Emit
     ) -> None:
         """`emit` is awaited with each event, in the order of the protocol."""
         vad = pipeline.vad
@@ -75,7 +71,6 @@ class LiveSession:
         self._hallucinations = pipeline.hallucinations
         self._options = options
         self._emit = emit
-        self._clock = clock
         self._frame_s = vad.capabilities.frame_samples / STT_SAMPLE_RATE
         self._vad = vad.start_stream()
         self._frames = FrameBuffer(vad.capabilities.frame_samples)
@@ -271,7 +266,7 @@ class LiveSession:
         if event.cut:
             self._open_utterance(event.end)
         languages = self._decoder.languages
-        return EndedUtterance(utterance, event, pcm, speech_s, languages, self._clock())
+        return EndedUtterance(utterance, event, pcm, speech_s, languages, time.monotonic())
 
     async def _emit_eager(
         self,
@@ -297,7 +292,7 @@ class LiveSession:
     async def _emit_final(self, ended: EndedUtterance) -> None:
         """Emits the final transcript of one utterance, or that its decoding failed."""
         try:
-            transcript = await self._decoder.final(ended, self._clock)
+            transcript = await self._decoder.final(ended)
         except EngineError as error:
             lost_s = len(ended.pcm) / STT_SAMPLE_RATE
             metrics.stt_utterances.labels("failed").inc()
@@ -313,7 +308,7 @@ class LiveSession:
             start_s = event.start / STT_SAMPLE_RATE
             shown = await self._written(transcript, FINAL)
             segments = [segment.shifted(start_s) for segment in shown.segments]
-        latency_s = self._clock() - ended.known_at
+        latency_s = time.monotonic() - ended.known_at
         language = transcript.language if transcript else self._decoder.language
         final = live_transcript(
             ended.utterance.sentence_id,
@@ -363,7 +358,7 @@ class LiveSession:
     async def _emit_interim(
         self, utterance: LiveUtterance, decoding: asyncio.Task[Transcript]
     ) -> None:
-        samples, since = utterance.interim_at - utterance.speech_start, self._clock()
+        samples, since = utterance.interim_at - utterance.speech_start, time.monotonic()
         try:
             transcript = await decoding
             speech_s = samples / STT_SAMPLE_RATE
@@ -378,7 +373,7 @@ class LiveSession:
                     final=False,
                     start=utterance.speech_start,
                     samples=samples,
-                    latency_s=self._clock() - since,
+                    latency_s=time.monotonic() - since,
                 )
                 await self._emit_revised(utterance, interim)
         except EngineError as error:  # the final follows, or reports the failure
