@@ -67,7 +67,7 @@ class LiveSession:
     ) -> None:
         """`emit` is awaited with each event, in the order of the protocol."""
         vad = pipeline.vad
-        self._limits = pipeline.config.limits
+        self._limits = pipeline.limits
         self._hallucinations = pipeline.hallucinations
         self._options = options
         self._emit = emit
@@ -394,6 +394,7 @@ class LiveTranscriptionPipeline:
     turn_detector: Callable[[], TurnDetectionEngine] | None = None
 
     def __post_init__(self) -> None:
+        self.limits = self.config.limits
         self.hallucinations = HallucinationFilter(self.config.rejection)
 
     async def engine_languages(self, codes: tuple[str, ...]) -> tuple[str, ...]:
