@@ -159,8 +159,9 @@ def main() -> None:
     except SettingsError as error:
         checks["settings"] = partial(_raise, Problem(str(error)))
     else:
-        for one in (check_ports, check_disk, check_database, check_redis, check_storage):
-            checks[one.__name__] = partial(one, settings)
+        of_settings: list[Callable[[Settings], str | Awaitable[str]]] = [check_ports, check_disk]
+        of_settings += [check_database, check_redis, check_storage]
+        checks |= {one.__name__: partial(one, settings) for one in of_settings}
     logging.disable()  # what went wrong is said in a sentence
     is_well = True
     for name, run in checks.items():
