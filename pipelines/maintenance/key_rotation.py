@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from sqlalchemy import ColumnElement
@@ -103,7 +102,7 @@ class Rotation:
                 return False  # deleted meanwhile
             return any([self._rotate(*column) for column in columns(session, row)])
 
-        return await self._each(table, partial(self._database.run, change), *which)
+        return await self._each(table, lambda one: self._database.run(change, one), *which)
 
     def _rotate(self, row: SQLModel, column: str, about: str) -> bool:
         before = getattr(row, column)
@@ -111,8 +110,9 @@ class Rotation:
             return False
         encryption = self._encryption
         rotate = encryption.rotate_text if isinstance(before, str) else encryption.rotate
-        setattr(row, column, rotate(before, about))
-        return getattr(row, column) != before
+        after = rotate(before, about)
+        setattr(row, column, after)
+        return bool(after != before)
 
 
 def _in_chat(session: Session, chat: Chat) -> Iterator[Column]:
