@@ -220,14 +220,14 @@ class Database:
 
         Raises DatabaseUnavailable, sqlalchemy.exc.IntegrityError, or what `work` raises.
         """
-        call = partial(_transact, self._engine, work, *args, **kwargs)
+        call = partial(_transact, self._engine, lambda session: work(session, *args, **kwargs))
         return await self._in_thread(call, self._writers)
 
     async def read(
         self, work: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """As `run`, for read-only work: on SQLite it does not wait for writers."""
-        call = partial(_transact, self._reader, work, *args, **kwargs)
+        call = partial(_transact, self._reader, lambda session: work(session, *args, **kwargs))
         return await self._in_thread(call, self._readers)
 
     async def get(self, table: type[T], key: Any) -> T | None:
@@ -238,7 +238,7 @@ class Database:
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """As `run`, without mapped objects, which is faster: for the work of every request."""
-        call = partial(_transact_plain, self._engine, work, *args, **kwargs)
+        call = partial(_transact_plain, self._engine, lambda rows: work(rows, *args, **kwargs))
         return await self._in_thread(call, self._writers)
 
     async def run_in_order(
@@ -248,7 +248,7 @@ class Database:
 
         A killed process undoes nothing. For writes that matter only together with later ones.
         """
-        call = partial(_transact_plain, self._ordered, work, *args, **kwargs)
+        call = partial(_transact_plain, self._ordered, lambda rows: work(rows, *args, **kwargs))
         return await self._in_thread(call, self._writers)
 
     async def ping(self) -> None:
@@ -290,21 +290,14 @@ def _checkpoint(engine: Engine) -> None:
         connection.close()
 
 
-def _transact(
-    engine: Engine, work: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
-) -> T:
+def _transact(engine: Engine, work: Callable[[Session], T]) -> T:
     with _connection_errors(), Session(engine, expire_on_commit=False) as session, session.begin():
-        return work(session, *args, **kwargs)
+        return work(session)
 
 
-def _transact_plain(
-    engine: Engine,
-    work: Callable[Concatenate[Transaction, P], T],
-    *args: P.args,
-    **kwargs: P.kwargs,
-) -> T:
+def _transact_plain(engine: Engine, work: Callable[[Transaction], T]) -> T:
     with _connection_errors(), engine.begin() as connection:
-        return work(_PlainTransaction(connection), *args, **kwargs)
+        return work(_PlainTransaction(connection))
 
 
 @contextmanager

@@ -12,15 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 from uuid import UUID, uuid4
 
-from sqlalchemy import (
-    JSON,
-    Column,
-    Index,
-    LargeBinary,
-    Text,
-    UniqueConstraint,
-    text,
-)
+from sqlalchemy import JSON, Column, Index, LargeBinary, Text, UniqueConstraint, text
 from sqlmodel import Field, Session, SQLModel, col, select
 
 from db.accounts import Workspace, workspace_reference
@@ -158,7 +150,8 @@ def write_event(
 ) -> list[Delivery]:
     """Adds the event with a delivery to each of the webhooks, whose rows must be locked."""
     now = utc_now()
-    event_id = _event_id(now)
+    # Later events sort later. Without dots, which separate parts of signatures.
+    event_id = f"evt_{int(now.timestamp() * 1000):012x}{secrets.token_hex(10)}"
     row = Event(
         id=event_id,
         workspace_id=workspace_id,
@@ -198,12 +191,6 @@ def _wanting_webhooks(session: Session, workspace_id: int, kind: EventKind) -> l
         .with_for_update(read=True, key_share=True)
     )
     return [webhook_id for webhook_id, kinds in session.exec(query) if kind in kinds]
-
-
-def _event_id(now: datetime) -> str:
-    """A sortable id: later events sort later. Without dots, which separate parts of signatures."""
-    milliseconds = int(now.timestamp() * 1000)
-    return f"evt_{milliseconds:012x}{secrets.token_hex(10)}"
 
 
 def _body(event: NewEvent, now: datetime) -> str:

@@ -17,12 +17,16 @@ from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import TRY_TIMEOUT_S, Files
 
 
-async def open_database(settings: Settings, *, accept: bool = False) -> Database:
+async def open_database(
+    settings: Settings, *, accept: bool = False, in_cluster: bool = False
+) -> Database:
     """Migrates the database, and compares its secrets and its store of files with the settings'.
 
-    `accept` replaces their fingerprints. Raises SettingsError when they are others, and
-    DatabaseError.
+    `accept` replaces their fingerprints. Raises SettingsError when they are others, or, in a
+    process of a cluster, with the `stores_problem`, and DatabaseError.
     """
+    if in_cluster and (problem := await asyncio.to_thread(stores_problem, settings)):
+        raise SettingsError(problem)
     await asyncio.to_thread(upgrade, settings.database_url)
     database = Database(settings.database_url)
     try:
@@ -83,9 +87,3 @@ async def check_wyoming_key(settings: Settings, authenticator: Authenticator) ->
         raise SettingsError(f"WYOMING_KEY: {error}") from None
     if missing := [one for one in MODEL_SCOPES if one not in principal.scopes]:
         raise SettingsError(f"WYOMING_KEY lacks scopes: {', '.join(missing)}")
-
-
-async def check_stores(settings: Settings) -> None:
-    """Raises SettingsError with the `stores_problem`."""
-    if problem := await asyncio.to_thread(stores_problem, settings):
-        raise SettingsError(problem)

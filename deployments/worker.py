@@ -34,7 +34,7 @@ class Worker:
         from configs.schema.voices import CustomVoicesConfig
         from configs.settings import load_settings
         from db.service import service_id
-        from deployments.agreement import check_stores, open_database
+        from deployments.agreement import open_database
         from deployments.voice_jobs.job_client import MODELS_APP, VoiceJobClient, places
         from deployments.voice_jobs.watch import Watch
         from pipelines.jobs.jobs import Jobs
@@ -51,8 +51,7 @@ class Worker:
         setup_logs()
         start_tracing()
         settings = load_settings()
-        await check_stores(settings)
-        self._database = await open_database(settings)
+        self._database = await open_database(settings, in_cluster=True)
         encryption = Encryption(settings.secrets.data_keys)
         queue = VoiceQueue.of(settings, self._database, encryption)
         self._sender = Sender(settings.webhooks)

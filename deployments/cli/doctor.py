@@ -39,6 +39,9 @@ LANDLOCK = (5, 13)  # of Linux, since which files that are decoded are confined 
 FAST = ("avx2", "fp16", "asimd")  # of a processor: with none of them speech is slow
 
 
+Check = Callable[[], str | Awaitable[str]]
+
+
 class Problem(Exception):
     """What is wrong, and what mends it."""
 
@@ -132,7 +135,7 @@ async def check_storage(settings: Settings) -> str:
     return redact(settings.storage_url)
 
 
-async def outcome(check: Callable[[], str | Awaitable[str]]) -> tuple[bool, str]:
+async def outcome(check: Check) -> tuple[bool, str]:
     """Whether it is as it should be, and what was found."""
     try:
         found = await asyncio.to_thread(check)
@@ -149,31 +152,23 @@ def main() -> None:
 
     Status 1 when something is. Uses the settings of the environment, as the service does.
     """
-    checks: list[tuple[str, Callable[[], str | Awaitable[str]]]] = [
-        ("processor", check_processor),
-        ("memory", check_memory),
-        ("kernel", check_kernel),
-        ("weights", check_weights),
-    ]
+    of_machine = (check_processor, check_memory, check_kernel, check_weights)
+    checks: dict[str, Check] = {one.__name__: one for one in of_machine}
     try:
         settings = load_settings(new=False)  # a look changes nothing
     except SettingsError as error:
-        checks.append(("settings", partial(_raise, Problem(str(error)))))
+        checks["settings"] = partial(_raise, Problem(str(error)))
     else:
-        checks += [
-            ("ports", partial(check_ports, settings)),
-            ("disk", partial(check_disk, settings)),
-            ("database", partial(check_database, settings)),
-            ("redis", partial(check_redis, settings)),
-            ("storage", partial(check_storage, settings)),
-        ]
+        of_settings: list[Callable[[Settings], str | Awaitable[str]]] = [check_ports, check_disk]
+        of_settings += [check_database, check_redis, check_storage]
+        checks |= {one.__name__: partial(one, settings) for one in of_settings}
     logging.disable()  # what went wrong is said in a sentence
     is_well = True
-    for name, run in checks:
+    for name, run in checks.items():
         is_right, found = asyncio.run(outcome(run))
         is_well &= is_right
         mark = click.style("ok  ", fg="green") if is_right else click.style("FIX ", fg="red")
-        click.echo(f"{mark} {name:10} {found}")
+        click.echo(f"{mark} {name.removeprefix('check_'):10} {found}")
     raise SystemExit(0 if is_well else 1)
 
 

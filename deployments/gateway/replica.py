@@ -40,7 +40,7 @@ class Gateway:
         keep_replica_on_loopback()
         from api.http.uploads import UPLOAD_FOLDERS
         from configs.settings import load_settings
-        from deployments.agreement import check_stores, open_database, stores_problem
+        from deployments.agreement import open_database, stores_problem
         from deployments.gateway.services import gateway_limits, gateway_services
         from pipelines.storage.files import watch_storage
         from pipelines.temporary_directories import delete_leftover_directories
@@ -50,9 +50,8 @@ class Gateway:
         setup_logs()
         start_tracing()
         settings = load_settings()
-        await check_stores(settings)
         # `make run` has done it, but not `serve run` or a rolling update.
-        (await open_database(settings)).close()
+        (await open_database(settings, in_cluster=True)).close()
         await asyncio.to_thread(delete_leftover_directories, UPLOAD_FOLDERS)
         self._directory = ModelDirectory(args.models_app, partial(stores_problem, settings))
         reports = cluster_reports(args.models_app)

@@ -7,7 +7,6 @@ from contextlib import aclosing
 from weakref import WeakKeyDictionary
 
 from deployments.autoscaling import WAIT_S
-from deployments.replicas.canary import Loaded
 from deployments.replicas.model import ModelDeployment
 from deployments.replicas.rehearsal import rehearse_chat
 from models.errors import EngineOverloaded
@@ -34,7 +33,7 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
     """One language model, which batches its requests by itself; tenants take turns."""
 
     def __init__(self) -> None:
-        super().__init__(CHAT)
+        super().__init__(CHAT, rehearse_chat)
         # Of the engine, and of a replaced one while it still has streams.
         self._slots: WeakKeyDictionary[ChatEngine, FairSlots] = WeakKeyDictionary()
         self._waiting_tokens = 0
@@ -54,9 +53,6 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
         async with aclosing(self.serve(caller, "chat", attributes, answer)) as deltas:
             async for delta in deltas:
                 yield delta
-
-    async def rehearse(self, new: Loaded[ChatEngine], old: Loaded[ChatEngine]) -> None:
-        await rehearse_chat(new, old)
 
     def load(self) -> float:
         """The share of the slots that are busy, and the seconds of the tokens that wait, by WAIT_S:

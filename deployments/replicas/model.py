@@ -5,7 +5,7 @@ import logging
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
@@ -23,13 +23,7 @@ from deployments.model_index import ClusterReports, cluster_reports
 from deployments.replicas.canary import Canary, Loaded
 from deployments.replicas.rehearsal import LASTS_S
 from models.base import ModelInfo
-from models.errors import (
-    EngineError,
-    EngineLost,
-    EngineOverloaded,
-    ModelNotLoaded,
-    PackMissing,
-)
+from models.errors import EngineError, EngineLost, EngineOverloaded, ModelNotLoaded, PackMissing
 from models.registry import EngineKind, ModelT, load_model, names_of
 from models.weights.store import WeightStore
 from telemetry import metrics, tracing
@@ -39,6 +33,7 @@ from telemetry.tracing import CallHeaders
 logger = logging.getLogger(__name__)
 
 ItemT = TypeVar("ItemT")
+Rehearsal = Callable[[Loaded[ModelT], Loaded[ModelT]], Awaitable[None]]
 
 NICENESS = 10
 
@@ -51,14 +46,16 @@ class ModelDeployment(ABC, Generic[ModelT]):
     canary stays beside it, for a share of the requests.
     """
 
-    def __init__(self, kind: EngineKind[ModelT]) -> None:
+    def __init__(self, kind: EngineKind[ModelT], rehearse: Rehearsal[ModelT]) -> None:
+        """`rehearse` tries the model that shall replace another. Raises ModelNotLoaded or
+        EngineError."""
         keep_replica_on_loopback()
         setup_logs()
         tracing.start_tracing()
         # Measured under overload: with lower priority of model replicas, the gateway on the same
         # cores refuses in 77 instead of 132 ms (p99), and as many requests are served.
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)  # of this thread and those that it starts
-        self._kind = kind
+        self._kind, self._rehearse = kind, rehearse
         self._loaded: Loaded[ModelT] | None = None
         self._canary: Canary[ModelT] | None = None
         self._wanted: ModelUserConfig | None = None  # that was taken last
@@ -74,7 +71,9 @@ class ModelDeployment(ABC, Generic[ModelT]):
         to the gateways before this returns, so that `operator deploy` can show them: on an error
         Serve would replace the replica, and the new one could not load the model either.
         """
-        self._start_reporting()
+        if self._reporting is None and (reports := cluster_reports()) is not None:
+            self._reports = reports
+            self._reporting = asyncio.create_task(reports.run(), name="report metrics")
         if self._loaded is None and self._reports is not None:
             with suppress(Exception):  # of what is wrong with it, which loading it says
                 wanted = ModelUserConfig.model_validate(user_config)
@@ -129,7 +128,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         if self._loaded is not None:
             try:
                 async with asyncio.timeout(LASTS_S):
-                    await self.rehearse(loaded, self._loaded)
+                    await self._rehearse(loaded, self._loaded)
             except TimeoutError:
                 text = f"{name} was not rehearsed within {LASTS_S:.0f} s"
                 raise ModelNotLoaded(text) from None
@@ -151,15 +150,6 @@ class ModelDeployment(ABC, Generic[ModelT]):
             raise ModelNotLoaded(f"{name} cannot be loaded: {explain(error)}") from error
         give_back()  # measured: up to 40 MB of freed memory after loading
         return loaded
-
-    @abstractmethod
-    async def rehearse(self, new: Loaded[ModelT], old: Loaded[ModelT]) -> None:
-        """Tries the model that shall replace another. Raises ModelNotLoaded or EngineError."""
-
-    def _start_reporting(self) -> None:
-        if self._reporting is None and (reports := cluster_reports()) is not None:
-            self._reports = reports
-            self._reporting = asyncio.create_task(reports.run(), name="report metrics")
 
     async def describe(self) -> ModelInfo:
         """The model that is loaded now."""

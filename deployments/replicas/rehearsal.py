@@ -97,17 +97,13 @@ async def rehearse_chat(new: Loaded[ChatEngine], _old: Loaded[ChatEngine]) -> No
 
 def _compare(model: ModelInfo, verb: str, said: str, *transcripts: Transcript) -> None:
     new, old = (" ".join(one.text for one in made.segments) for made in transcripts)
-    like, needed = (_likeness(said, heard) for heard in (new, old))
+    plain = [" ".join(re.findall(r"\w+", text.casefold())) for text in (said, new, old)]
+    like, needed = (ratio(plain[0], heard) / 100 for heard in plain[1:])
     logger.info("rehearsed", extra={"model": model.id, "likeness": like, "before": needed})
     if needed >= LEAST_LIKENESS and like < KEPT * needed:
         raise ModelNotLoaded(
             f"{model.id} {verb} {new!r} in place of {said!r}, and the model before {old!r}"
         )
-
-
-def _likeness(said: str, heard: str) -> float:
-    plain = (" ".join(re.findall(r"\w+", text.casefold())) for text in (said, heard))
-    return ratio(*plain) / 100
 
 
 def _sentence(info: ModelInfo, language: str | None = None) -> SynthesisRequest | None:

@@ -8,7 +8,6 @@ from contextlib import aclosing
 from functools import partial
 
 from configs.settings import weights_dir
-from deployments.replicas.canary import Loaded
 from deployments.replicas.model import ModelDeployment
 from deployments.replicas.rehearsal import rehearse_recognition
 from deployments.replicas.scheduling import URGENCY_NAMES, PriorityBatcher, Results
@@ -28,7 +27,7 @@ class STTDeployment(ModelDeployment[STTEngine]):
     """One speech-to-text engine; waiting requests are scheduled by urgency."""
 
     def __init__(self) -> None:
-        super().__init__(STT)
+        super().__init__(STT, rehearse_recognition)
         self._threads = ThreadPoolExecutor(MAX_CONCURRENCY, thread_name_prefix="stt")
         self._queue = self._new_queue(self.engine)
         self._canary_queue = self._new_queue(lambda: self.engines()[-1])
@@ -50,9 +49,6 @@ class STTDeployment(ModelDeployment[STTEngine]):
         async with aclosing(self.serve(caller, "transcribe", attributes, hear)) as transcripts:
             [transcript] = [one async for one in transcripts]
             return transcript
-
-    async def rehearse(self, new: Loaded[STTEngine], old: Loaded[STTEngine]) -> None:
-        await rehearse_recognition(new, old)
 
     def load(self) -> float:
         return self._queue.load + self._canary_queue.load

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from deployments.autoscaling import VOICE_FULL
-from deployments.replicas.canary import Loaded
 from deployments.replicas.model import ModelDeployment
 from deployments.replicas.rehearsal import rehearse_speech
 from models.audio import AudioChunk, cut
@@ -34,12 +33,13 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
     """One text-to-speech engine."""
 
     def __init__(self) -> None:
-        super().__init__(TTS)
+        super().__init__(TTS, rehearse_speech)
         self._scheduler = DeadlineScheduler(
             MAX_CONCURRENCY,
             "tts",
             lambda: min(one.capabilities.max_concurrency for one in self.engines()),
-            _is_empty,
+            # An empty chunk only marks progress.
+            lambda item: isinstance(item, AudioChunk) and not len(item.pcm),
         )
         self._running = 0  # number of running requests
         self._warm_up: asyncio.Task[None] | None = None
@@ -86,9 +86,6 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
 
         async with aclosing(self.serve(caller, "phonemes", {}, read)) as symbols:
             return "".join([one async for one in symbols])
-
-    async def rehearse(self, new: Loaded[TTSEngine], old: Loaded[TTSEngine]) -> None:
-        await rehearse_speech(new, old)
 
     def load(self) -> float:
         return self._running / VOICE_FULL
@@ -161,8 +158,3 @@ def speech_timed(
             metrics.tts_audio_seconds.inc(audio_s)
             tracing.annotate({"antiphon.audio_seconds": audio_s})
             metrics.tts_real_time_factor.observe(computed_s / audio_s)
-
-
-def _is_empty(item: object) -> bool:
-    """Whether it is an empty chunk, which only marks progress."""
-    return isinstance(item, AudioChunk) and not len(item.pcm)

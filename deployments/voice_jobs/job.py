@@ -22,7 +22,7 @@ import ray
 from configs.load import load_yaml
 from configs.schema.voices import CustomVoicesConfig
 from configs.settings import load_settings
-from deployments.agreement import check_stores, open_database
+from deployments.agreement import open_database
 from deployments.voice_jobs.attempt import FitAttempt, RunTrials
 from deployments.voice_jobs.evaluators import Evaluators, evaluators_for, lower_priority
 from deployments.voice_jobs.makers import Maker, configured_maker
@@ -65,8 +65,7 @@ async def work(maker: Maker, voice_id: UUID, lease: str) -> int:
     """Runs one attempt, if the voice still has that lease; returns the exit status."""
     settings = load_settings(new=False)
     config = load_yaml(CustomVoicesConfig, "custom_voices").work
-    await check_stores(settings)
-    database = await open_database(settings)
+    database = await open_database(settings, in_cluster=True)
     queue = VoiceQueue.of(settings, database, Encryption(settings.secrets.data_keys))
     claimed = await queue.claimed(voice_id, lease)
     if claimed is None:

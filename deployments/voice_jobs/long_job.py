@@ -17,7 +17,7 @@ from api.openai.batches.lines import answer_line
 from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
 from configs.settings import load_settings
-from deployments.agreement import check_stores, open_database
+from deployments.agreement import open_database
 from deployments.gateway.handles import ModelDirectory
 from deployments.gateway.services import gateway_services
 from deployments.memory import give_back
@@ -57,8 +57,7 @@ async def work(job_id: UUID, lease: str) -> int:
     """Runs one attempt, if the job still has that lease; returns the exit status."""
     lower_priority()  # of what this thread starts, which is all of the process
     settings = load_settings(new=False)
-    await check_stores(settings)
-    (await open_database(settings)).close()
+    (await open_database(settings, in_cluster=True)).close()
     directory = ModelDirectory(os.environ[MODELS_APP])
     await directory.refresh()
     replace_models(directory.speakers, TTSDeployment)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from prometheus_client import Gauge
@@ -57,6 +58,7 @@ class StallMonitor:
         return max((now - since for _, since in self._progress.values()), default=0.0)
 
 
+@dataclass(eq=False, repr=False)
 class Watch:
     """Claims voices and starts jobs, which renew the leases from then on.
 
@@ -64,24 +66,17 @@ class Watch:
     claimed again. Watching makes this faster, and stops useless jobs.
     """
 
-    def __init__(
-        self,
-        queue: LeasedQueue[Any],
-        jobs: VoiceJobClient,
-        work: WorkConfig,
-        unfinished: Gauge = metrics.voices_unfinished,
-        still: Gauge = metrics.voice_still_seconds,
-    ) -> None:
-        self._queue = queue
-        self._jobs = jobs
-        self._work = work
-        self._unfinished, self._still = unfinished, still
-        self._following: dict[VoiceJob, asyncio.Task[None]] = {}
-        self._stalls = StallMonitor()
-        self._refused_since: float | None = None  # since when Ray refuses jobs
-        self._knows_jobs = False  # whether the jobs of earlier processes are listed
-        self._is_stopping = False
-        self._expect_at = 0.0
+    _queue: LeasedQueue[Any]
+    _jobs: VoiceJobClient
+    _work: WorkConfig
+    _unfinished: Gauge = metrics.voices_unfinished
+    _still: Gauge = metrics.voice_still_seconds
+    _following: dict[VoiceJob, asyncio.Task[None]] = field(default_factory=dict)
+    _stalls: StallMonitor = field(default_factory=StallMonitor)
+    _refused_since: float | None = None  # since when Ray refuses jobs
+    _knows_jobs: bool = False  # whether the jobs of earlier processes are listed
+    _is_stopping: bool = False
+    _expect_at: float = 0.0
 
     async def run(self) -> None:
         """Never returns."""

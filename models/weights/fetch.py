@@ -72,22 +72,16 @@ def missing(store: WeightStore, names: Iterable[str]) -> list[str]:
 
     `discard_corrupt`, called before, deletes those with wrong bytes.
     """
-    return [name for name in names if not _is_whole(store, name) or _unconverted(store, name)]
+    return [name for name in names if not _finds(store, store.converted, name)]
 
 
-def _is_whole(store: WeightStore, name: str) -> bool:
+def _finds(store: WeightStore, find: Callable[[str], object], name: str) -> bool:
     try:
-        store.folder(name)
+        find(name)
     except (WeightsMissing, WeightsCorrupt):
         store.artefact(name)  # an unknown name is an error, not an absence
         return False
     return True
-
-
-def _unconverted(store: WeightStore, name: str) -> dict[str, Path]:
-    """The missing files of the artefact's conversion."""
-    paths = store.conversion_paths(name)
-    return {file: path for file, path in paths.items() if not path.exists()}
 
 
 def fetch(store: WeightStore, names: Iterable[str], progress: FetchProgress) -> None:
@@ -107,7 +101,7 @@ def complete(
     failures: list[Exception] = []
     for name in missing(store, names):
         try:
-            if not _is_whole(store, name):
+            if not _finds(store, store.folder, name):
                 _fetch_artefact(store, name, downloads, progress)
             _convert(store, name)
             progress.completed(name)
@@ -185,7 +179,8 @@ def _fetch_artefact(store: WeightStore, name: str, folder: Path, progress: Fetch
 def _convert(store: WeightStore, name: str) -> None:
     """Writes the missing files of the artefact's conversion, and deletes older versions."""
     conversion = store.catalogue.artefacts[name].conversion
-    if conversion is None or not (paths := _unconverted(store, name)):
+    paths = {one: path for one, path in store.conversion_paths(name).items() if not path.exists()}
+    if conversion is None or not paths:
         return
     made = import_module(conversion.module).convert(store.folder(name))
     for file, path in paths.items():

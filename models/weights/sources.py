@@ -164,8 +164,10 @@ class Downloads:
                     process.wait()
             if process.returncode:
                 errors.seek(0)
-                output = errors.read().decode(errors="replace")
-                raise SourceFailed(f"{package}: {_last_error(output, process.returncode)}")
+                said = errors.read().decode(errors="replace").splitlines()
+                ended = f"the client ended with status {process.returncode}"
+                lines = [ended, *(line.strip() for line in said if "error" in line.lower())]
+                raise SourceFailed(f"{package}: {lines[-1]}")
 
     def _partial_path(self, file: WeightFile) -> Path:
         return self._folder / f"file-{file.identity}"
@@ -333,11 +335,6 @@ def _client(kind: str) -> list[str]:
     if path := shutil.which(client):
         return [path, *options]
     raise SourceFailed(f"{client} is not installed")
-
-
-def _last_error(said: str, code: int) -> str:
-    lines = [line.strip() for line in said.splitlines() if "error" in line.lower()]
-    return lines[-1] if lines else f"the client ended with status {code}"
 
 
 def _largest_file_bytes(folder: Path) -> int:

@@ -32,9 +32,8 @@ class Passwords:
 
     def __init__(self) -> None:
         self._hasher = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1, type=Type.ID)
-        self._thread = ThreadPoolExecutor(
-            1, thread_name_prefix="passwords", initializer=_lower_priority
-        )
+        priority = (os.PRIO_PROCESS, 0, NICENESS)  # of this thread: Linux has one for each
+        self._thread = ThreadPoolExecutor(1, "passwords", os.setpriority, priority)
         self._waiting = 0
         self._rested_at = 0.0  # of time.monotonic()
 
@@ -98,10 +97,6 @@ class Passwords:
             return work()
         finally:
             self._rested_at = time.monotonic() + time.thread_time() - began
-
-
-def _lower_priority() -> None:
-    os.setpriority(os.PRIO_PROCESS, 0, NICENESS)  # of this thread: Linux has one for each
 
 
 def _normal(password: str) -> str:

@@ -1,6 +1,6 @@
 """Accounts: sign-up, login with passwords, sessions, profile, workspace and API keys."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
@@ -72,23 +72,18 @@ class NewKey:
     key: str
 
 
+@dataclass(eq=False, repr=False)
 class Accounts:
     """Users, workspaces and keys. One instance a process: its authenticator caches principals."""
 
-    def __init__(
-        self,
-        database: Database,
-        secrets: Secrets,
-        plans: PlansConfig,
-        policy: SignUpPolicy = "open",
-    ) -> None:
-        """`policy` decides who can sign up."""
-        self._policy = policy
-        self._database = database
-        self._secrets = secrets
-        self._plans = plans
-        self._passwords = Passwords()
-        self.authenticator = Authenticator(database, secrets)
+    _database: Database
+    _secrets: Secrets
+    _plans: PlansConfig
+    _policy: SignUpPolicy = "open"  # who can sign up
+    _passwords: Passwords = field(default_factory=Passwords)
+
+    def __post_init__(self) -> None:
+        self.authenticator = Authenticator(self._database, self._secrets)
 
     async def sign_up(
         self,

@@ -6,7 +6,7 @@ the database between the first clause and its sound.
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pipelines.billing.billing import Charge
 from pipelines.billing.operation import Operation
@@ -20,26 +20,20 @@ from pipelines.tts.shaping import SpokenChunk
 HELD_CHARACTERS = 1000  # some 70 s of speech; few answers have more
 
 
+@dataclass(eq=False, repr=False)
 class HeldSpeech:
     """The synthesis of one answer. It is charged for what was sent, by `count_sent`.
 
     There are no events of its texts: those of the session have them.
     """
 
-    def __init__(
-        self,
-        synthesis: PaidSynthesis,
-        workspace_id: int,
-        payer: Operation,
-        charges: AsyncExitStack,
-    ) -> None:
-        self.made = 0  # characters, of all texts so far
-        self.sent = 0
-        self._synthesis = synthesis
-        self._workspace_id = workspace_id
-        self.payer = payer
-        self._stack = charges
-        self._charges: list[Charge] = []
+    _synthesis: PaidSynthesis
+    _workspace_id: int
+    payer: Operation
+    _stack: AsyncExitStack  # of the charges
+    made: int = 0  # characters, of all texts so far
+    sent: int = 0
+    _charges: list[Charge] = field(default_factory=list)
 
     @property
     def pipeline(self) -> SpeechPipeline:

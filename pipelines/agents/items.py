@@ -6,8 +6,8 @@ messages, function calls and their outputs.
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
 
 from models.llm.base import ChatMessage
 from pipelines.chat.history import last_turn
@@ -185,7 +185,8 @@ def as_messages(items: Iterable[Item]) -> tuple[ChatMessage, ...]:
             }
             last = messages[-1] if messages else None
             if last is not None and last.role == "assistant" and (waiting or not last.extra):
-                messages[-1] = _with_call(last, call)
+                calls = [*last.extra.get("tool_calls", ()), call]
+                messages[-1] = replace(last, extra={**last.extra, "tool_calls": calls})
             else:
                 answer_calls()
                 messages.append(ChatMessage("assistant", "", {"tool_calls": [call]}))
@@ -199,11 +200,6 @@ def as_messages(items: Iterable[Item]) -> tuple[ChatMessage, ...]:
             messages.append(ChatMessage(item.role, item.text))
     answer_calls()
     return tuple(messages)
-
-
-def _with_call(message: ChatMessage, call: dict[str, Any]) -> ChatMessage:
-    calls = [*message.extra.get("tool_calls", ()), call]
-    return ChatMessage(message.role, message.content, {**message.extra, "tool_calls": calls})
 
 
 def split_turn(

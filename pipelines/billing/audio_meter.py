@@ -6,6 +6,7 @@ When the credit does not cover a whole slice, the slice is as long as the credit
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from db.webhooks import NewEvent
 from pipelines.billing.billing import Billing, Charge
@@ -18,30 +19,25 @@ RETRY_S = 1.0
 PATIENCE_S = 3.0  # to wait for the charges at the end; they continue in the background
 
 
+@dataclass(eq=False, repr=False)
 class AudioMeter:
     """The meter of one session. Positions are milliseconds of audio since the session's first."""
 
-    def __init__(
-        self,
-        billing: Billing,
-        workspace_id: int,
-        payer: Operation,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.heard_ms = 0  # that credit was held for
-        self.charged = 0  # micro-USD, after `settle`
-        self._billing = billing
-        self._workspace_id = workspace_id
-        self._payer = payer
-        self._clock = clock
-        self._slice: Charge | None = None
-        self._began_ms = 0  # of the slice
-        self._ends_ms = 0
-        self._next: asyncio.Task[Charge] | None = None
-        self._tried_at = 0.0
-        self._ended: list[tuple[asyncio.Task[int], int]] = []  # slices, and what each costs
-        self._free_ms = 0
-        self._settled = False
+    _billing: Billing
+    _workspace_id: int
+    _payer: Operation
+    _clock: Callable[[], float] = time.monotonic
+    heard_ms: int = 0  # that credit was held for
+    charged: int = 0  # micro-USD, after `settle`
+    _slice: Charge | None = None
+    _began_ms: int = 0  # of the slice
+    _ends_ms: int = 0
+    _next: asyncio.Task[Charge] | None = None
+    _tried_at: float = 0.0
+    # Slices, and what each costs:
+    _ended: list[tuple[asyncio.Task[int], int]] = field(default_factory=list)
+    _free_ms: int = 0
+    _settled: bool = False
 
     @property
     def operation(self) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import date, timedelta
 from itertools import chain, count
 from types import TracebackType
@@ -43,6 +44,7 @@ def to_usd(micro_usd: int) -> float:
     return round(micro_usd / MICRO_USD, 6)
 
 
+@dataclass(eq=False, repr=False)
 class Charge:
     """Credit that is held for some work; as a context, the end of the block settles it.
 
@@ -55,27 +57,20 @@ class Charge:
     calls do nothing. Until then its hold is renewed.
     """
 
-    def __init__(
-        self,
-        billing: "Billing",
-        workspace_id: int,
-        service: Service,
-        units: int,
-        operation: str,
-        failed: FailureEvent | None = None,
-    ) -> None:
-        self.workspace_id = workspace_id
-        self.service: Service = service
-        self.units = units  # at most so many can be captured
-        self.micro_usd = billing.cost(service, units)
-        self.operation = operation  # the same in every entry of the ledger
-        self.used = 0  # units that the caller has received so far
-        self.made = 0  # units of work so far, for an answer that is sent when it is whole
-        self._billing = billing
-        self._failed = failed
-        self.is_settled = False  # or it will be, in the background
-        self._is_paid = False  # an earlier run of the same request was charged
-        self._may_be_charged = False  # or a capture was not confirmed, and may have happened
+    _billing: "Billing"
+    workspace_id: int
+    service: Service
+    units: int  # at most so many can be captured
+    operation: str  # the same in every entry of the ledger
+    _failed: FailureEvent | None = None
+    used: int = 0  # units that the caller has received so far
+    made: int = 0  # units of work so far, for an answer that is sent when it is whole
+    is_settled: bool = False  # or it will be, in the background
+    _is_paid: bool = False  # an earlier run of the same request was charged
+    _may_be_charged: bool = False  # or a capture was not confirmed, and may have happened
+
+    def __post_init__(self) -> None:
+        self.micro_usd = self._billing.cost(self.service, self.units)
 
     async def capture(self, units: int, *events: NewEvent) -> int:
         """Charges for `units`, releases the rest, and adds the events, in one transaction.
@@ -179,26 +174,19 @@ class Charge:
         return ledger.Settled(0, is_new)
 
 
+@dataclass(eq=False, repr=False)
 class Billing:
     """Prices, credit and charges of workspaces."""
 
-    def __init__(
-        self,
-        database: Database,
-        prices: Prices,
-        encrypt: EncryptText,
-        limits: SharedLimits | None = None,
-    ) -> None:
-        """`encrypt` is applied to the bodies of events; `limits` counts work that callers left."""
-        self._database = database
-        self._limits = limits or SharedLimits()
-        self._prices = prices
-        self._encrypt = encrypt
-        self._tasks = TaskSet()
-        # Weak: the hold of a charge that nothing refers to any more expires.
-        self._open: WeakSet[Charge] = WeakSet()
-        self._turns = AccountTurns()
-        self._renewing: asyncio.Task[None] | None = None
+    _database: Database
+    _prices: Prices
+    _encrypt: EncryptText  # is applied to the bodies of events
+    _limits: SharedLimits = field(default_factory=SharedLimits)  # of work that callers left
+    _tasks: TaskSet = field(default_factory=TaskSet)
+    # Weak: the hold of a charge that nothing refers to any more expires.
+    _open: WeakSet[Charge] = field(default_factory=WeakSet)
+    _turns: AccountTurns = field(default_factory=AccountTurns)
+    _renewing: asyncio.Task[None] | None = None
 
     def cost(self, service: Service, units: int) -> int:
         """Micro-USD. Units are characters, milliseconds of audio, tokens or voices."""

@@ -6,22 +6,15 @@ import hmac
 import logging
 import secrets
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 
 from sqlalchemy.exc import IntegrityError
 
+from db import idempotency as rows
 from db.database import Database, utc_now
 from db.errors import DatabaseError
-from db.idempotency import (
-    IdempotentAnswer,
-    bind_answer,
-    claim_answer,
-    finish_answer,
-    release_answer,
-    renew_answer,
-)
+from db.idempotency import IdempotentAnswer
 from pipelines.errors import AnswerNotKept, NotFound, RequestRunning
 from pipelines.limits.limits import SharedLimits
 from pipelines.storage.encryption import Encryption
@@ -55,11 +48,10 @@ class KeptAnswer:
 class Claim:
     """The right to run a request; either `finish` or `release` ends it."""
 
-    def __init__(self, answers: "IdempotencyStore", row: IdempotentAnswer) -> None:
-        self._answers = answers
-        self._row = row
-        renew = partial(answers.renew, row)
-        self._renewing = asyncio.create_task(keep_lease(renew, RENEW_AFTER_S, DatabaseError))
+    def __init__(self, store: "IdempotencyStore", row: IdempotentAnswer) -> None:
+        self._store, self._row = store, row
+        renewing = keep_lease(self._renew, RENEW_AFTER_S, DatabaseError)
+        self._renewing = asyncio.create_task(renewing)
 
     @property
     def operation(self) -> str:
@@ -71,7 +63,7 @@ class Claim:
     async def bind(self, digest: bytes) -> bool:
         """To be called before the work. False when the process of an earlier run, which may have
         been charged, died with a body of another digest. Raises DatabaseUnavailable."""
-        return await self._answers.bind(self._row, digest)
+        return await self._store.database.run(rows.bind_answer, self._row, digest)
 
     async def finish(
         self, status: int, headers: list[list[str]], body: TemporaryFile | None
@@ -80,34 +72,36 @@ class Claim:
         the work is done already."""
         self._renewing.cancel()
         try:
-            await self._answers.keep(self._row, status, headers, body)
+            await self._store.keep(self._row, status, headers, body)
         except Exception:  # the work is done: an unstored response must not fail it
             logger.exception("answer_not_kept")
 
     async def release(self) -> None:
         """Lets the next request with the key run; also when the caller is cancelled."""
         self._renewing.cancel()
-        await self._answers.release(self._row)
+        await asyncio.shield(self._store.releasing.start(self._release()))
+
+    async def _release(self) -> None:
+        try:
+            await self._store.database.run(rows.release_answer, self._row)
+        except DatabaseError:
+            logger.warning("answer_not_released")  # its lease ends by itself
+
+    async def _renew(self) -> bool:
+        """False when another has the lease. Raises DatabaseUnavailable."""
+        return await self._store.database.run(rows.renew_answer, self._row, utc_now() + LEASE)
 
 
+@dataclass(eq=False, repr=False)
 class IdempotencyStore:
     """Stores responses encrypted: small ones in their row, large ones in the store of files."""
 
-    def __init__(
-        self,
-        database: Database,
-        encryption: Encryption,
-        files: Files,
-        digest_key: str,
-        limits: SharedLimits | None = None,
-    ) -> None:
-        """`digest_key` keeps texts from being guessed by their digests; `limits` counts bytes."""
-        self._database = database
-        self._encryption = encryption
-        self._files = files
-        self._digest_key = digest_key.encode()
-        self._limits = limits or SharedLimits()
-        self._releasing = TaskSet()
+    database: Database
+    _encryption: Encryption
+    _files: Files
+    _digest_key: str  # keeps texts from being guessed by their digests
+    _limits: SharedLimits = field(default_factory=SharedLimits)  # of bytes
+    releasing: TaskSet = field(default_factory=TaskSet)
 
     async def claim(self, workspace_id: int, path: str, key: str) -> Claim | IdempotentAnswer:
         """A claim, or the row of a request that has a response already, for `open`.
@@ -117,7 +111,7 @@ class IdempotencyStore:
         lease, now = secrets.token_hex(16), utc_now()
         times = (now, now + LEASE, now + KEPT_FOR)
         try:
-            row = await self._database.run(claim_answer, workspace_id, path, key, lease, *times)
+            row = await self.database.run(rows.claim_answer, workspace_id, path, key, lease, *times)
         except IntegrityError:
             raise RequestRunning from None
         if row.lease == lease:
@@ -128,11 +122,7 @@ class IdempotencyStore:
 
     def new_digest(self) -> "hmac.HMAC":
         """A digest for the bodies of requests, to find a key that is reused for another request."""
-        return hmac.new(self._digest_key, b"idempotency", hashlib.sha256)
-
-    async def bind(self, row: IdempotentAnswer, digest: bytes) -> bool:
-        """As `Claim.bind`."""
-        return await self._database.run(bind_answer, row, digest)
+        return hmac.new(self._digest_key.encode(), b"idempotency", hashlib.sha256)
 
     async def keep(
         self,
@@ -152,7 +142,7 @@ class IdempotencyStore:
                 )
                 content = _IN_FILE + file_id.encode()
             kept = self._encryption.encrypt(content, _about(row))
-        await self._database.run(finish_answer, row, status, headers, kept)
+        await self.database.run(rows.finish_answer, row, status, headers, kept)
 
     async def _has_room(self, workspace_id: int, size: int) -> bool:
         if size > MAX_KEPT_BYTES:
@@ -180,20 +170,6 @@ class IdempotencyStore:
         except NotFound:
             raise AnswerNotKept from None
         return KeptAnswer(row.status, row.headers, file.size, pieces)
-
-    async def renew(self, row: IdempotentAnswer) -> bool:
-        """False when another has the lease. Raises DatabaseUnavailable."""
-        return await self._database.run(renew_answer, row, utc_now() + LEASE)
-
-    async def release(self, row: IdempotentAnswer) -> None:
-        """In a task of its own, so that the cancellation of the caller does not interrupt it."""
-        await asyncio.shield(self._releasing.start(self._release(row)))
-
-    async def _release(self, row: IdempotentAnswer) -> None:
-        try:
-            await self._database.run(release_answer, row)
-        except DatabaseError:
-            logger.warning("answer_not_released")  # its lease ends by itself
 
 
 async def _only(body: bytes) -> AsyncGenerator[bytes, None]:

@@ -12,22 +12,9 @@ from uuid import UUID
 from sqlmodel import Session
 
 from configs.schema.platform import PlansConfig
+from db import chats
 from db.accounts import Workspace
-from db.chats import (
-    ALL,
-    Chat,
-    ChatEntry,
-    append_to_chat,
-    bytes_of_chats,
-    count_messages,
-    delete_chat,
-    delete_turn,
-    find_answers,
-    find_chat,
-    list_chats,
-    path_to,
-    read_chat,
-)
+from db.chats import ALL, Chat, ChatEntry
 from db.database import Database
 from models.llm.base import ChatMessage, Role, TokenUsage
 from pipelines.errors import ChatNotFound, InvalidRequest, PlanRequired
@@ -81,7 +68,7 @@ class ChatHistory:
         if chat_id is None and not saves:
             return
         room_mb = await self._database.read(self._room_mb, workspace_id, chat_id, saves)
-        count = partial(self._database.read, bytes_of_chats, workspace_id)
+        count = partial(self._database.read, chats.bytes_of_chats, workspace_id)
         if saves and await self._used.get(workspace_id, count) >= room_mb * MB:
             full = f"the plan has room for {room_mb} MB of saved chats"
             raise PlanRequired(f"{full}; delete some, or save none (save_chat or store false)")
@@ -89,12 +76,12 @@ class ChatHistory:
     def _room_mb(
         self, session: Session, workspace_id: int, chat_id: UUID | None, saves: bool
     ) -> int:
-        chat = None if chat_id is None else find_chat(session, workspace_id, chat_id)
+        chat = None if chat_id is None else chats.find_chat(session, workspace_id, chat_id)
         if chat_id is not None and chat is None:
             raise ChatNotFound
         most = self._plans.chat
         if chat is not None and saves:
-            messages = count_messages(session, chat.id)
+            messages = chats.count_messages(session, chat.id)
             if chat.stored_bytes >= most.mb * MB or messages >= most.messages:
                 full = f"the chat is full, with {most.messages} messages or {most.mb} MB"
                 raise InvalidRequest(f"chat_id: {full}; leave it out, or send save_chat false")
@@ -115,11 +102,11 @@ class ChatHistory:
         With a budget only what `continued` can use of them: the instructions, the last turn, and
         as many messages before it as fit. Nothing else is decrypted.
         """
-        found = await self._database.read(read_chat, workspace_id, chat_id)
+        found = await self._database.read(chats.read_chat, workspace_id, chat_id)
         if found is None:
             raise ChatNotFound
         chat, entries, _ = found
-        path = path_to(entries, after)
+        path = chats.path_to(entries, after)
         if after is not None and not path:
             raise ChatNotFound
         return await asyncio.to_thread(self._open_newest, chat, path, budget_tokens)
@@ -129,7 +116,7 @@ class ChatHistory:
     ) -> dict[TurnName, SavedAnswer]:
         """The answers of those turns that there are."""
         chat_ids, names = {chat_id for chat_id, _ in turns}, {name for _, name in turns}
-        found = await self._database.read(find_answers, workspace_id, chat_ids, names)
+        found = await self._database.read(chats.find_answers, workspace_id, chat_ids, names)
 
         def opened(entry: ChatEntry) -> SavedAnswer:
             text, extra = self._open_message(workspace_id, entry)
@@ -142,7 +129,7 @@ class ChatHistory:
 
     async def delete_turn(self, workspace_id: int, chat_id: UUID, turn: str) -> None:
         """With the messages that no other turn continues. Raises ChatNotFound."""
-        if not await self._database.run(delete_turn, workspace_id, chat_id, turn):
+        if not await self._database.run(chats.delete_turn, workspace_id, chat_id, turn):
             raise ChatNotFound
         self._used.forget(workspace_id)
 
@@ -151,7 +138,7 @@ class ChatHistory:
     ) -> tuple[Chat, list[ChatEntry], int]:
         """A chat, one page of its messages, oldest first, and the number of all; nothing else is
         decrypted. Raises ChatNotFound."""
-        found = await self._database.read(read_chat, workspace_id, chat_id, page, limit)
+        found = await self._database.read(chats.read_chat, workspace_id, chat_id, page, limit)
         if found is None:
             raise ChatNotFound
         await asyncio.to_thread(self._open, *found[:2])
@@ -159,13 +146,13 @@ class ChatHistory:
 
     async def page(self, workspace_id: int, page: int, limit: int) -> tuple[list[Chat], int]:
         """One page, the last used first, and the number of all; `page` counts from 1."""
-        chats, total = await self._database.read(list_chats, workspace_id, page, limit)
-        await asyncio.to_thread(list, map(self._open_title, chats))
-        return chats, total
+        found, total = await self._database.read(chats.list_chats, workspace_id, page, limit)
+        await asyncio.to_thread(list, map(self._open_title, found))
+        return found, total
 
     async def delete(self, workspace_id: int, chat_id: UUID) -> None:
         """Raises ChatNotFound."""
-        if not await self._database.run(delete_chat, workspace_id, chat_id):
+        if not await self._database.run(chats.delete_chat, workspace_id, chat_id):
             raise ChatNotFound
         self._used.forget(workspace_id)
 
@@ -229,7 +216,7 @@ class ChatHistory:
             entries[-1].completion_tokens = usage.completion_tokens
         self._seal(workspace_id, chat_id, entries)
         title = self._seal_title(workspace_id, chat_id, said) if is_new else None
-        await self._database.run(append_to_chat, workspace_id, chat_id, entries, title, after)
+        await self._database.run(chats.append_to_chat, workspace_id, chat_id, entries, title, after)
 
     async def save_conversation(
         self, workspace_id: int, chat_id: UUID, messages: Sequence[ChatMessage], model: str
@@ -246,7 +233,7 @@ class ChatHistory:
             workspace = session.get(Workspace, workspace_id)
             if workspace is None or workspace.retention == "zero":
                 return False
-            append_to_chat(session, workspace_id, chat_id, entries, title)
+            chats.append_to_chat(session, workspace_id, chat_id, entries, title)
             return True
 
         return await self._database.run(append)

@@ -81,40 +81,33 @@ class ChatRequest:
         return continued(earlier, self.generation.messages, budget_tokens, self.retention)
 
 
+@dataclass(eq=False, repr=False)
 class Completion:
     """An answer that has begun. Either iterate `deltas` or `aclose` it."""
 
-    def __init__(
-        self,
-        request: ChatRequest,
-        model: str,
-        first: GenerationDelta,
-        rest: AsyncGenerator[GenerationDelta, None],
-        history: ChatHistory,
-        charge: Charge,
-        resume: Resume | None = None,
-    ) -> None:
-        """`resume` continues the answer after a pause, where the model can."""
-        self.id = f"chatcmpl-{token_hex(12)}"
-        self.created = int(time.time())
-        self.model = model  # id of the model that generates the answer
+    _request: ChatRequest
+    model: str  # id of the model that generates the answer
+    _first: GenerationDelta
+    _rest: AsyncGenerator[GenerationDelta, None]
+    _history: ChatHistory
+    _charge: Charge
+    _resume: Resume | None = None  # continues the answer after a pause, where the model can
+    id: str = field(default_factory=lambda: f"chatcmpl-{token_hex(12)}")
+    created: int = field(default_factory=lambda: int(time.time()))
+    turn: str = field(default_factory=lambda: token_hex(8))  # the name of the turn in its chat
+    usage: TokenUsage | None = None  # so far
+    _before_pause: TokenUsage | None = None
+    _pieces: list[GenerationDelta] = field(default_factory=list)  # that were taken
+
+    def __post_init__(self) -> None:
+        request = self._request
         self.is_new = request.chat_id is None and request.save_chat
         self.chat_id = uuid4() if self.is_new else request.chat_id  # None: nothing is saved
-        self.turn = token_hex(8)  # the name of the turn in its chat
-        self.usage: TokenUsage | None = None  # so far
-        self._request = request
-        self._first = first
-        self._rest = rest
-        self._resume = resume
-        self._before_pause: TokenUsage | None = None
-        self._history = history
-        self._charge = charge
-        self._pieces: list[GenerationDelta] = []  # that were taken
         self._saved = not request.save_chat
         masks = request.redaction if request.generation.response_format is None else None
         self._redactor = Redactor(masks) if masks else None
         self.marks = request.marks
-        self._count(first)
+        self._count(self._first)
 
     async def deltas(self) -> AsyncGenerator[GenerationDelta, None]:
         """The pieces; the turn is saved before the last one, so that it can be continued at once.
@@ -246,21 +239,17 @@ async def wait_for_saves() -> None:
     await _saves.join()
 
 
+@dataclass(eq=False, repr=False)
 class ChatPipeline:
     """Chats over the models of `models`, a mapping that may change while it lives."""
 
-    def __init__(
-        self,
-        models: Mapping[str, ChatModel],
-        history: ChatHistory,
-        billing: Billing,
-        infos: Mapping[str, ModelInfo] | None = None,
-    ) -> None:
-        """`infos` are those of `ModelList`, for the fallbacks of models that are down."""
-        self._models = models
-        self._list = ModelList(models, infos=infos)
-        self._history = history
-        self._billing = billing
+    _models: Mapping[str, ChatModel]
+    _history: ChatHistory
+    _billing: Billing
+    _infos: Mapping[str, ModelInfo] | None = None  # of `ModelList`, for models that are down
+
+    def __post_init__(self) -> None:
+        self._list = ModelList(self._models, infos=self._infos)
 
     async def start(self, request: ChatRequest) -> Completion:
         """Waits for the first piece, so that an error that comes at once is raised here.

@@ -47,8 +47,9 @@ class Dictionary:
                 replacement = self._exact.get(found)
                 if replacement is None:
                     replacement = self._folded[folded[at - start : at - start + length]]
-                if replacement.endswith(".") and _ends_sentence(text, at + length):
-                    length += 1
+                after = text[at + length : at + length + 2]
+                if replacement.endswith(".") and after.rstrip() == ".":
+                    length += 1  # the full stop that ends the sentence, which "Corp." has already
                 yield Edit(at, at + length, replacement, "dictionary")
             at += length or 1
 
@@ -64,11 +65,6 @@ class Dictionary:
         return 0
 
 
-def _ends_sentence(text: str, at: int) -> bool:
-    """Whether only a full stop ends the sentence there, which "Corp." has already."""
-    return text[at : at + 1] == "." and not text[at + 1 : at + 2].strip()
-
-
 def _continues(before: str, after: str) -> bool:
     """Whether there is no word boundary between two characters; either may be missing."""
     if not before or not after or _NO_BORDERS.match(before) or _NO_BORDERS.match(after):
@@ -82,11 +78,5 @@ def _in_word(character: str) -> bool:
 
 def _fold(text: str) -> str:
     """`text` with one case and one kind of space, of the same length."""
-    return "".join(map(_fold_character, text))
-
-
-def _fold_character(character: str) -> str:
-    if character.isspace():
-        return " "
-    small = character.lower()
-    return small if len(small) == 1 else character
+    small = (" " if character.isspace() else character.lower() for character in text)
+    return "".join(one if len(one) == 1 else old for one, old in zip(small, text, strict=True))

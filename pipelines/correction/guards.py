@@ -46,7 +46,11 @@ def refusal(original: str, proposed: str, *, rewords: bool) -> str | None:
         return "form"
     if _protected(original) != _protected(proposed):
         return "protected"
-    if _names_differ(original, proposed):
+    before, after = _all_words(original), _all_words(proposed)
+    # A name of the original must stay; one of the proposal must be a word of the original.
+    if any(one not in after for one in names(original)) or any(
+        one not in before for one in names(proposed)
+    ):
         return "names"
     if _counted(_NUMBER_WORDS, original) != _counted(_NUMBER_WORDS, proposed):
         return "numbers"
@@ -66,14 +70,6 @@ def _protected(text: str) -> Counter[str]:
 def _signs(text: str) -> Counter[str]:
     """Invisible characters, quotation marks and brackets."""
     return Counter(_INVISIBLE.findall(text)) + Counter(c for c in text if c in '"“”«»()[]{}<>*`|')
-
-
-def _names_differ(original: str, proposed: str) -> bool:
-    """A name of the original must stay; one of the proposal must be a word of the original."""
-    before, after = _all_words(original), _all_words(proposed)
-    return any(name not in after for name in names(original)) or any(
-        name not in before for name in names(proposed)
-    )
 
 
 def _all_words(text: str) -> Counter[str]:

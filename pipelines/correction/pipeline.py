@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -44,23 +45,18 @@ class CorrectedCompletion(Completion):
         return self._request.generation.messages[-1].content
 
 
+@dataclass(eq=False, repr=False)
 class CorrectionPipeline:
     """Corrects texts. Rules run in its own threads, a piece of each workspace in turn."""
 
-    def __init__(
-        self,
-        chat: ChatPipeline,
-        rules: Callable[[], CorrectionRules],
-        history: ChatHistory,
-        billing: Billing,
-        config: CorrectionConfig,
-    ) -> None:
-        """`rules` loads them; it is called once, in a thread, when they are first needed."""
-        self._chat = chat
-        self._rules = once(rules)
-        self._history = history
-        self._billing = billing
-        self._config = config
+    _chat: ChatPipeline
+    _rules: Callable[[], CorrectionRules]  # called once, in a thread, when they are first needed
+    _history: ChatHistory
+    _billing: Billing
+    _config: CorrectionConfig
+
+    def __post_init__(self) -> None:
+        self._rules = once(self._rules)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="correction")
         # One more than the threads: a workspace alone uses all, and another waits for one piece.
         self._slots = FairSlots(_THREADS + 1, _WAITING, "too many texts wait to be corrected")

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from configs.schema.correction import CorrectionConfig
@@ -20,25 +21,20 @@ _MORE_TOKENS = 24  # that a short sentence may grow by
 _LETTERS = re.compile(r"[^\W\d_]{2}")
 
 
+@dataclass(eq=False, repr=False)
 class Rewriter:
     """Asks one model for the corrections of one request."""
 
-    def __init__(
-        self,
-        model: ChatModel,
-        request: CorrectionRequest,
-        config: CorrectionConfig,
-        is_worse: Callable[[str, str], Awaitable[bool]],
-    ) -> None:
-        """`is_worse(before, after)`: whether rules find more mistakes after."""
-        self.usage = TokenUsage(0, 0)  # so far
-        self._model = model
-        self._config = config
-        self._is_worse = is_worse
-        self._rewords = request.style.tone is not None
-        self._instructions = instructions(request, config)
-        self._owner = str(request.workspace_id)
-        self._places = asyncio.Semaphore(config.sentences_at_once)
+    _model: ChatModel
+    _request: CorrectionRequest
+    _config: CorrectionConfig
+    # (before, after): whether rules find more mistakes after.
+    _is_worse: Callable[[str, str], Awaitable[bool]]
+    usage: TokenUsage = TokenUsage(0, 0)  # so far
+
+    def __post_init__(self) -> None:
+        self._instructions = instructions(self._request, self._config)
+        self._places = asyncio.Semaphore(self._config.sentences_at_once)
 
     async def edits(self, text: str) -> list[Edit]:
         """The model's edits of a piece of prose. Raises EngineError."""
@@ -64,7 +60,8 @@ class Rewriter:
                 answer = await self._answer(sentence)
         except TimeoutError:
             return None
-        if answer is None or answer == sentence or refusal(sentence, answer, rewords=self._rewords):
+        rewords = self._request.style.tone is not None
+        if answer is None or answer == sentence or refusal(sentence, answer, rewords=rewords):
             return None
         worse = await self._is_worse(sentence, answer)
         return None if worse else answer
@@ -75,7 +72,7 @@ class Rewriter:
             sampling=SamplingOptions(
                 temperature=0.0, top_k=1, top_p=1.0, max_tokens=answer_tokens(sentence)
             ),
-            owner=self._owner,
+            owner=str(self._request.workspace_id),
         )
         text: list[str] = []
         used: TokenUsage | None = None

@@ -55,7 +55,8 @@ class Speller:
         if len(word) < _SHORTEST:
             offered = [candidate for candidate in offered if sorted(candidate) == sorted(word)]
             return offered[0] if len(word) > 2 and offered else None
-        if any(self._statistics.log_probability(w) > _IN_USE for w in (word, _american(word))):
+        american = word.replace("is", "iz").replace("ys", "yz").replace("our", "or")
+        if any(self._statistics.log_probability(one) > _IN_USE for one in (word, american)):
             return None  # the engine's dialect has another spelling
         candidates = {c.lower() for c in offered if c.isalpha() and (c.islower() or may_be_name)}
         candidates |= {near for near in _one_edit_away(word) if self._statistics.knows(near)}
@@ -114,10 +115,6 @@ class Speller:
         if sorted(set(candidate)) == sorted(set(word)):
             cost -= 2.0  # letters doubled, undoubled or in another order
         return self._statistics.log_fits(neighbours[0], candidate, neighbours[1]) - cost
-
-
-def _american(word: str) -> str:
-    return word.replace("is", "iz").replace("ys", "yz").replace("our", "or")
 
 
 def _one_edit_away(word: str) -> Iterator[str]:

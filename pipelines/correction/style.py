@@ -63,7 +63,8 @@ def end_mark(text: str) -> Iterator[Edit]:
 
 def abbreviations(text: str, table: Mapping[str, str]) -> Iterator[Edit]:
     """Each abbreviation written out; a full stop that also ends the sentence stays."""
-    for match in _abbreviation(tuple(table)).finditer(text):
+    longest_first = "|".join(map(re.escape, sorted(table, key=len, reverse=True)))
+    for match in re.finditer(rf"(?<![\w.@/-])(?:{longest_first})(?![\w@/-])", text, re.I):
         short = match.group()
         full = table[short.lower()]
         if short.endswith(".") and re.match(r"\s*$|\s+[A-Z]", text[match.end() :]):
@@ -71,10 +72,3 @@ def abbreviations(text: str, table: Mapping[str, str]) -> Iterator[Edit]:
         starts = match.start() == 0 or re.search(r"[.!?]\s+$", text[: match.start()])
         full = full[:1].upper() + full[1:] if starts or short.istitle() else full
         yield Edit(match.start(), match.end(), full, "abbreviation")
-
-
-def _abbreviation(short: tuple[str, ...]) -> re.Pattern[str]:
-    longest_first = sorted(short, key=len, reverse=True)
-    return re.compile(
-        rf"(?<![\w.@/-])(?:{'|'.join(map(re.escape, longest_first))})(?![\w@/-])", re.I
-    )

@@ -16,12 +16,7 @@ from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
 from pipelines.jobs.jobs import Jobs
 from pipelines.stt.diarization import SpeakerLabels, SpeakerVoice
-from pipelines.stt.file import (
-    FileRequest,
-    FileTranscript,
-    TranscriptionPipeline,
-    confidence_of,
-)
+from pipelines.stt.file import FileRequest, FileTranscript, TranscriptionPipeline, confidence_of
 from pipelines.stt.formatting import separator_of
 
 CUT_S = 30  # at the end of a window, in which it is cut where it is quietest

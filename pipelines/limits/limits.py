@@ -86,7 +86,9 @@ class Windows:
         window = self._windows.get(hit.key)
         if window is None or window.ends <= now:
             if now >= self._sweep_at:
-                self._sweep(now)
+                self._sweep_at = now + SWEEP_S
+                for key in [one for one, window in self._windows.items() if window.ends <= now]:
+                    del self._windows[key]
             reset_at = math.ceil(self._wall() + hit.window_s)
             window = _Window(0, now + hit.window_s, reset_at)
             if hit.cost > 0:
@@ -110,11 +112,6 @@ class Windows:
         if len(self._windows) >= MAX_WINDOWS:
             del self._windows[next(iter(self._windows))]
         self._windows[key] = window
-
-    def _sweep(self, now: float) -> None:
-        self._sweep_at = now + SWEEP_S
-        for key in [key for key, window in self._windows.items() if window.ends <= now]:
-            del self._windows[key]
 
 
 class LeaseTable:
@@ -244,7 +241,8 @@ class SharedLimits:
         else:
             window = await self._ask(hit)
         if window is None:
-            backend, window = LOCAL, self._decide_locally(hit)
+            backend, window = LOCAL, self._windows.hit(replace(hit, limit=self._share(limit)))
+            window = replace(window, limit=limit)
         decision = "allowed" if window.allowed else "refused"
         metrics.limit_decisions.labels(backend, decision).inc()
         metrics.limit_seconds.labels(backend).observe(time.perf_counter() - began)
@@ -359,10 +357,6 @@ class SharedLimits:
             own_limit = self._share(hit.limit)
             used = own_limit - window.remaining * own_limit // hit.limit
             self._windows.learn(hit.key, used, window.left_s, window.reset_at)
-
-    def _decide_locally(self, hit: Hit) -> RateWindow:
-        window = self._windows.hit(replace(hit, limit=self._share(hit.limit)))
-        return replace(window, limit=hit.limit)
 
     def _share(self, limit: int) -> int:
         """The part of a limit that this process may allow without the store."""

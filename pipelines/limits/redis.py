@@ -6,6 +6,7 @@ That clock may be set back: a window or lease with more than its full length lef
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from redis.asyncio import Redis
@@ -13,6 +14,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+from configs.load import load_yaml
 from pipelines.limits.limits import LEASE_S, Hit, LimitStore, RateWindow, StoreLost
 
 # Of each read and write; the library's own is 5 s, and it tries ten times. Callers wait less.
@@ -22,49 +24,9 @@ GATEWAYS = f"{PREFIX}gateways"
 AT_ONCE = 256  # scripts in one message
 
 # Sent whole each time: a restarted server has lost its cached scripts.
-HIT = """
-local limit, window, cost = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local stored = redis.call('HMGET', KEYS[1], 'used', 'ends')
-local used, ends = tonumber(stored[1] or 0), tonumber(stored[2] or 0)
-local begins = ends <= now or ends > now + window
-if begins then
-  used, ends = 0, now + window
-end
-local allowed = used + cost <= limit
-if allowed and (cost > 0 or not begins) then
-  used = math.max(0, used + cost)
-  redis.call('HSET', KEYS[1], 'used', used, 'ends', ends)
-  redis.call('PEXPIREAT', KEYS[1], ends)
-end
-return {allowed and 1 or 0, used, ends - now, math.ceil(ends / 1000)}
-"""
-_NOW = """
-local now = redis.call('TIME')
-now = tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000)
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '(' .. (now + lease), '+inf')
-"""
-ACQUIRE = f"""
-local lease = tonumber(ARGV[2])
-{_NOW}
-if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[1]) then
-  return 0
-end
-redis.call('ZADD', KEYS[1], now + lease, ARGV[3])
-redis.call('PEXPIRE', KEYS[1], lease)
-return 1
-"""
-RENEW = f"""
-local lease = tonumber(ARGV[1])
-{_NOW}
-for index = 2, #ARGV do
-  redis.call('ZADD', KEYS[1], now + lease, ARGV[index])
-end
-redis.call('PEXPIRE', KEYS[1], lease)
-return redis.call('ZCARD', KEYS[1])
-"""
+_SCRIPTS = load_yaml(dict[str, str], str(Path(__file__).with_name("redis.yaml")))
+HIT = _SCRIPTS["hit"]
+ACQUIRE, RENEW = (_SCRIPTS["leases"] + _SCRIPTS[name] for name in ("acquire", "renew"))
 
 
 class RedisStore(LimitStore):
@@ -95,7 +57,7 @@ class RedisStore(LimitStore):
         ]
 
     async def acquire(self, key: str, member: str, limit: int) -> bool:
-        [taken] = await self._all([(ACQUIRE, _leases(key), limit, round(LEASE_S * 1000), member)])
+        [taken] = await self._all([(ACQUIRE, _leases(key), round(LEASE_S * 1000), limit, member)])
         return bool(taken)
 
     async def renew(self, held: Mapping[str, list[str]]) -> None:

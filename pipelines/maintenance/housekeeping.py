@@ -11,6 +11,7 @@ from functools import partial
 from sqlmodel import SQLModel
 
 from configs.schema.platform import RetentionConfig
+from db import retention
 from db.accounts import ApiKey
 from db.billing.ledger import discrepancies, release_expired
 from db.chats import Chat
@@ -19,13 +20,6 @@ from db.database import Database, utc_now
 from db.errors import DatabaseError
 from db.idempotency import IdempotentAnswer
 from db.invites import Invite
-from db.retention import (
-    blank_old_events,
-    blank_settled_events,
-    cancel_stranded,
-    delete_older,
-    forget_old_secrets,
-)
 from db.sessions import LoginSession
 from db.webhooks import Event
 from pipelines.errors import PipelineError
@@ -61,13 +55,13 @@ class Housekeeper:
         deleting: dict[str, Chore] = {
             "files": self._files.delete_expired,
             "answers": partial(
-                run, delete_older, IdempotentAnswer, IdempotentAnswer.expires_at, now
+                run, retention.delete_older, IdempotentAnswer, IdempotentAnswer.expires_at, now
             ),
             "client_secrets": partial(
-                run, delete_older, ClientSecret, ClientSecret.expires_at, now
+                run, retention.delete_older, ClientSecret, ClientSecret.expires_at, now
             ),
-            "invites": partial(run, delete_older, Invite, Invite.expires_at, now),
-            "settled_events": partial(run, blank_settled_events),
+            "invites": partial(run, retention.delete_older, Invite, Invite.expires_at, now),
+            "settled_events": partial(run, retention.blank_settled_events),
         }
         if jobs is not None:
             releasing = {"job_holds": jobs.keep_holds, **releasing}
@@ -79,7 +73,7 @@ class Housekeeper:
             self._daily_due = time.monotonic() + DAYS_CHECKED_EVERY_S
             deleting |= self._daily(now)
             await self._repeat("reconcile", self._reconcile)
-            await self._repeat("stranded", partial(run, cancel_stranded, now))
+            await self._repeat("stranded", partial(run, retention.cancel_stranded, now))
         done = {name: await self._repeat(name, chore) for name, chore in releasing.items()}
         metrics.holds_expired.inc(done["holds"])
         for name, chore in deleting.items():
@@ -97,13 +91,13 @@ class Housekeeper:
 
         def delete(table: type[SQLModel], moment: datetime | None, days: int) -> Chore:
             before = now - timedelta(days=days)
-            return partial(self._database.run, delete_older, table, moment, before)
+            return partial(self._database.run, retention.delete_older, table, moment, before)
 
         event_end = now - timedelta(days=keep.event_days)
         chores: dict[str, Chore] = {
-            "old_events": partial(self._database.run, blank_old_events, event_end),
+            "old_events": partial(self._database.run, retention.blank_old_events, event_end),
             "deliveries": delete(Event, Event.created_at, keep.delivery_days),
-            "old_secrets": partial(self._database.run, forget_old_secrets, now),
+            "old_secrets": partial(self._database.run, retention.forget_old_secrets, now),
             "revoked_keys": delete(ApiKey, ApiKey.revoked_at, keep.revoked_key_days),
             "sessions": delete(LoginSession, LoginSession.expires_at, keep.session_days),
         }

@@ -1,9 +1,8 @@
 """Key rotation: encrypts all stored data under the newest key, the first of the list."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import ColumnElement
 from sqlmodel import Session, SQLModel, col, select
@@ -22,6 +21,9 @@ from pipelines.voices.speakers import embedding_about
 from pipelines.webhooks.registration import secret_about
 
 AT_ONCE = 100  # ids
+
+Column = tuple[SQLModel, str, str]  # a row, the name of its column, and the associated data
+Columns = Callable[[Session, Any], Iterable[Column]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +53,27 @@ class Rotation:
     async def run(self) -> Rotated:
         """Raises DecryptionError for a missing key, StorageUnavailable, DatabaseUnavailable."""
         return Rotated(
-            chats=await self._each(Chat, self._in_row(Chat, self._rotate_chat)),
-            webhooks=await self._each(Webhook, self._in_row(Webhook, self._rotate_webhook)),
-            events=await self._each(
-                Event, self._in_row(Event, self._rotate_event), col(Event.body).is_not(None)
+            chats=await self._each_row(Chat, _in_chat),
+            webhooks=await self._each_row(
+                Webhook,
+                lambda _, row: [
+                    (row, one, secret_about(row.id)) for one in ("secret", "old_secret")
+                ],
+            ),
+            events=await self._each_row(
+                Event,
+                lambda _, row: [(row, "body", body_about(row.workspace_id, row.id))],
+                col(Event.body).is_not(None),
             ),
             files=await self._each(
                 StoredFile, self._files.rotate, col(StoredFile.expires_at).is_(None)
             ),
-            dictionaries=await self._each_bytes(PronunciationDictionary, "content", content_about),
-            speakers=await self._each_bytes(EnrolledSpeaker, "embedding", embedding_about),
+            dictionaries=await self._each_row(
+                PronunciationDictionary, lambda _, row: [(row, "content", content_about(row.id))]
+            ),
+            speakers=await self._each_row(
+                EnrolledSpeaker, lambda _, row: [(row, "embedding", embedding_about(row.id))]
+            ),
         )
 
     async def _each(
@@ -80,48 +93,30 @@ class Rotation:
             last = ids[-1]
         return count
 
-    async def _each_bytes(self, table: Any, column: str, about: Callable[[UUID], str]) -> int:
-        def rotate(_session: Session, row: Any) -> bool:
-            before = getattr(row, column)
-            setattr(row, column, self._encryption.rotate(before, about(row.id)))
-            return getattr(row, column) is not before
-
-        return await self._each(table, self._in_row(table, rotate))
-
-    def _in_row(
-        self, table: Any, rotate: Callable[[Session, Any], bool]
-    ) -> Callable[[Any], Awaitable[bool]]:
-        """Calls `rotate` with the locked row of an id, in a transaction of its own."""
+    async def _each_row(self, table: Any, columns: Columns, *which: ColumnElement[bool]) -> int:
+        """Locks each row in a transaction of its own, and encrypts its columns again."""
 
         def change(session: Session, row_id: Any) -> bool:
             row = session.get(table, row_id, with_for_update={"key_share": True})
-            return row is not None and rotate(session, row)  # None: deleted meanwhile
+            if row is None:
+                return False  # deleted meanwhile
+            return any([self._rotate(*column) for column in columns(session, row)])
 
-        async def in_row(row_id: Any) -> bool:
-            return await self._database.run(change, row_id)
+        return await self._each(table, lambda one: self._database.run(change, one), *which)
 
-        return in_row
-
-    def _rotate_chat(self, session: Session, chat: Chat) -> bool:
-        owner = (chat.workspace_id, chat.id)
-        changed = [self._rotate_text(chat, "title", chat_about(*owner, "title"))]
-        for entry in entries_of(session, chat.id):
-            changed.append(self._rotate_text(entry, "content", chat_about(*owner)))
-        return any(changed)
-
-    def _rotate_webhook(self, _session: Session, webhook: Webhook) -> bool:
-        before = (webhook.secret, webhook.old_secret)
-        about = secret_about(webhook.id)
-        webhook.secret, webhook.old_secret = (
-            None if secret is None else self._encryption.rotate(secret, about) for secret in before
-        )
-        return (webhook.secret, webhook.old_secret) != before
-
-    def _rotate_event(self, _session: Session, event: Event) -> bool:
-        about = body_about(event.workspace_id, event.id)
-        return event.body is not None and self._rotate_text(event, "body", about)
-
-    def _rotate_text(self, row: SQLModel, column: str, about: str) -> bool:
+    def _rotate(self, row: SQLModel, column: str, about: str) -> bool:
         before = getattr(row, column)
-        setattr(row, column, self._encryption.rotate_text(before, about))
-        return getattr(row, column) is not before
+        if before is None:
+            return False
+        encryption = self._encryption
+        rotate = encryption.rotate_text if isinstance(before, str) else encryption.rotate
+        after = rotate(before, about)
+        setattr(row, column, after)
+        return bool(after != before)
+
+
+def _in_chat(session: Session, chat: Chat) -> Iterator[Column]:
+    owner = (chat.workspace_id, chat.id)
+    yield chat, "title", chat_about(*owner, "title")
+    for entry in entries_of(session, chat.id):
+        yield entry, "content", chat_about(*owner)

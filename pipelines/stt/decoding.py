@@ -96,28 +96,23 @@ class EndedUtterance:
     pcm: Pcm  # float32 [n]
     speech_s: float
     languages: tuple[str, ...]
-    known_at: float  # of the clock
+    known_at: float  # of time.monotonic()
 
 
+@dataclass(eq=False, repr=False)
 class UtteranceDecoder:
     """Asks the recogniser."""
 
-    def __init__(
-        self,
-        transcriber: STTModel,
-        limits: ListeningLimits,
-        tasks: TaskSet,
-        options: SessionOptions,
-    ) -> None:
-        """`tasks` get the decodings."""
-        self._transcriber = transcriber
-        self._limits = limits
-        self._tasks = tasks
-        self._options = options
-        self.languages = options.languages
+    _transcriber: STTModel
+    _limits: ListeningLimits
+    _tasks: TaskSet  # they get the decodings
+    _options: SessionOptions
+    _expected: str | None = None  # the language that was last detected with certainty
+    _expected_times: int = 1  # how many times in a row
+
+    def __post_init__(self) -> None:
+        self.languages = self._options.languages
         self.language = next(iter(self.languages), FALLBACK_LANGUAGE)  # of the last utterance
-        self._expected: str | None = None  # the language that was last detected with certainty
-        self._expected_times = 1  # how many times in a row
 
     def change(self, options: SessionOptions) -> None:
         """For decodings from now on; the languages stay."""
@@ -178,9 +173,7 @@ class UtteranceDecoder:
         with tracing.current(utterance.span):
             return self._tasks.start(self._transcribe(request))
 
-    async def final(
-        self, ended: EndedUtterance, clock: Callable[[], float] = time.monotonic
-    ) -> Transcript | None:
+    async def final(self, ended: EndedUtterance) -> Transcript | None:
         """The text of an utterance; None for a click. Retries once on another replica when one was
         lost or busy.
 
@@ -192,7 +185,7 @@ class UtteranceDecoder:
         try:
             return await task
         except EngineError as error:
-            waited_s = clock() - ended.known_at
+            waited_s = time.monotonic() - ended.known_at
             if not error.retryable or waited_s > self._limits.decode_timeout_s / 2:
                 raise
         return await self.decode(ended.pcm, FINAL, ended.utterance, ended.languages)

@@ -126,20 +126,16 @@ class DecodedRecording:
         return self.duration_s * (1 if self.second is None else 2)
 
 
+@dataclass(eq=False, repr=False)
 class TranscriptionPipeline:
     """Decodes files, finds their speech, transcribes it segment by segment, and finds speakers."""
 
-    def __init__(
-        self,
-        transcriber: STTModel,
-        decoder: AudioDecoder,
-        vad: VADEngine,
-        profiles: Mapping[ProfileName, DecodingProfile],
-    ) -> None:
-        self._transcriber = transcriber
-        self._decoder = decoder
-        self._vad = vad
-        self.profiles = profiles
+    _transcriber: STTModel
+    _decoder: AudioDecoder
+    _vad: VADEngine
+    profiles: Mapping[ProfileName, DecodingProfile]
+
+    def __post_init__(self) -> None:
         # By tenant, and not on the default threads, which live speech needs: 12 recordings of eight
         # minutes of one tenant kept them busy for seconds.
         self._threads = DeadlineScheduler(cores(), "recordings")

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -62,11 +63,7 @@ class LiveSession:
     """One session. `accept_pcm` and `finish` are never concurrent; `run` runs beside them."""
 
     def __init__(
-        self,
-        pipeline: "LiveTranscriptionPipeline",
-        options: SessionOptions,
-        emit: Emit,
-        clock: Callable[[], float] = time.monotonic,
+        self, pipeline: "LiveTranscriptionPipeline", options: SessionOptions, emit: Emit
     ) -> None:
         """`emit` is awaited with each event, in the order of the protocol."""
         vad = pipeline.vad
@@ -74,7 +71,6 @@ class LiveSession:
         self._hallucinations = pipeline.hallucinations
         self._options = options
         self._emit = emit
-        self._clock = clock
         self._frame_s = vad.capabilities.frame_samples / STT_SAMPLE_RATE
         self._vad = vad.start_stream()
         self._frames = FrameBuffer(vad.capabilities.frame_samples)
@@ -95,9 +91,7 @@ class LiveSession:
         self._tasks = TaskSet(on_failure=lambda *_: None)  # failures of discarded work are ignored
         self._speakers = LiveSpeakers(options.speakers, self._frames, self._tasks)
         self._turn_judge = TurnJudge(pipeline.turn_detector, self._endpointer, self._tasks)
-        self._decoder = UtteranceDecoder(
-            pipeline.transcriber, pipeline.limits, self._tasks, options
-        )
+        self._decoder = UtteranceDecoder(pipeline.transcriber, self._limits, self._tasks, options)
 
     def change_languages(self, languages: tuple[str, ...]) -> None:
         """Codes of the engine for utterances that end from now on; empty detects the language."""
@@ -272,7 +266,7 @@ class LiveSession:
         if event.cut:
             self._open_utterance(event.end)
         languages = self._decoder.languages
-        return EndedUtterance(utterance, event, pcm, speech_s, languages, self._clock())
+        return EndedUtterance(utterance, event, pcm, speech_s, languages, time.monotonic())
 
     async def _emit_eager(
         self,
@@ -298,7 +292,7 @@ class LiveSession:
     async def _emit_final(self, ended: EndedUtterance) -> None:
         """Emits the final transcript of one utterance, or that its decoding failed."""
         try:
-            transcript = await self._decoder.final(ended, self._clock)
+            transcript = await self._decoder.final(ended)
         except EngineError as error:
             lost_s = len(ended.pcm) / STT_SAMPLE_RATE
             metrics.stt_utterances.labels("failed").inc()
@@ -314,7 +308,7 @@ class LiveSession:
             start_s = event.start / STT_SAMPLE_RATE
             shown = await self._written(transcript, FINAL)
             segments = [segment.shifted(start_s) for segment in shown.segments]
-        latency_s = self._clock() - ended.known_at
+        latency_s = time.monotonic() - ended.known_at
         language = transcript.language if transcript else self._decoder.language
         final = live_transcript(
             ended.utterance.sentence_id,
@@ -364,7 +358,7 @@ class LiveSession:
     async def _emit_interim(
         self, utterance: LiveUtterance, decoding: asyncio.Task[Transcript]
     ) -> None:
-        samples, since = utterance.interim_at - utterance.speech_start, self._clock()
+        samples, since = utterance.interim_at - utterance.speech_start, time.monotonic()
         try:
             transcript = await decoding
             speech_s = samples / STT_SAMPLE_RATE
@@ -379,7 +373,7 @@ class LiveSession:
                     final=False,
                     start=utterance.speech_start,
                     samples=samples,
-                    latency_s=self._clock() - since,
+                    latency_s=time.monotonic() - since,
                 )
                 await self._emit_revised(utterance, interim)
         except EngineError as error:  # the final follows, or reports the failure
@@ -389,24 +383,19 @@ class LiveSession:
                 utterance.interim = None
 
 
+@dataclass(eq=False, repr=False)
 class LiveTranscriptionPipeline:
     """The parts that all live sessions of a gateway share: recogniser, detector and limits."""
 
-    def __init__(
-        self,
-        transcriber: STTModel,
-        vad: VADEngine,
-        config: ListeningConfig,
-        turn_detector: Callable[[], TurnDetectionEngine] | None = None,
-    ) -> None:
-        """Semantic turns need a `turn_detector`; it is called in threads, and may load it at the
-        first."""
-        self.turn_detector = turn_detector
-        self.transcriber = transcriber
-        self.vad = vad
-        self.config = config
-        self.limits = config.limits
-        self.hallucinations = HallucinationFilter(config.rejection)
+    transcriber: STTModel
+    vad: VADEngine
+    config: ListeningConfig
+    # For semantic turns; it is called in threads, and may load it at the first.
+    turn_detector: Callable[[], TurnDetectionEngine] | None = None
+
+    def __post_init__(self) -> None:
+        self.limits = self.config.limits
+        self.hallucinations = HallucinationFilter(self.config.rejection)
 
     async def engine_languages(self, codes: tuple[str, ...]) -> tuple[str, ...]:
         """The engine's codes of languages, each once. Raises InvalidRequest or EngineLost."""

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from configs.schema.transcription import EndpointingConfig
 from models.audio import Pcm
@@ -54,21 +55,16 @@ def _log_odds(probability: float) -> float:
     return math.log(probability / (1 - probability))
 
 
+@dataclass(eq=False, repr=False)
 class TurnJudge:
     """Judges the likely ends of one session's turns. The turn detector is called in threads, and
     may be loaded at the first."""
 
-    def __init__(
-        self,
-        turn_detector: Callable[[], TurnDetectionEngine] | None,
-        endpointer: Endpointer,
-        tasks: TaskSet,
-    ) -> None:
-        self._turn_detector = turn_detector
-        self._endpointer = endpointer
-        self._tasks = tasks
-        self._asking = asyncio.Lock()  # one question at a time
-        self._question: asyncio.Task[float | None] | None = None  # of the last pause
+    _turn_detector: Callable[[], TurnDetectionEngine] | None
+    _endpointer: Endpointer
+    _tasks: TaskSet
+    _asking: asyncio.Lock = field(default_factory=asyncio.Lock)  # one question at a time
+    _question: asyncio.Task[float | None] | None = None  # of the last pause
 
     def ask(self, pcm: Pcm) -> None:
         """Begins to judge a turn that pauses, float32 [n] at 16 kHz."""

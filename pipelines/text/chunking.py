@@ -242,15 +242,11 @@ class Chunker:
                 return cut
         if is_rest and length <= MAX_CHUNK_LENGTH:
             return len(window)
-        return _whole_cut(window, language)
-
-
-def _whole_cut(window: str, language: str) -> int:
-    cut = best_cut(window, _WHOLE, language)
-    if cut is None:
-        cut = best_cut(window, Length(1, _WHOLE.most, _WHOLE.most), language)
-    # Without a good place there are only numbers or names: any space is used.
-    return cut or _space_cut(window, MAX_CHUNK_LENGTH) or hard_cut(window, MAX_CHUNK_LENGTH)
+        cut = best_cut(window, _WHOLE, language)
+        if cut is None:
+            cut = best_cut(window, Length(1, _WHOLE.most, _WHOLE.most), language)
+        # Without a good place there are only numbers or names: any space is used.
+        return cut or _space_cut(window, MAX_CHUNK_LENGTH) or hard_cut(window, MAX_CHUNK_LENGTH)
 
 
 def _shorter(part: str, length: Length, language: str, *, anywhere: bool) -> int | None:

@@ -103,7 +103,9 @@ def _chinese_or_japanese(text: str, offered: Set[str], usual: str) -> str:
 
 def _clear_latin(text: str, offered: Set[str], usual: str) -> str:
     """`usual`, unless the text without its names is clearly in another language."""
-    plain = _without_names(text)
+    # The words in lower case: names are no evidence of the language of a text.
+    words = (word for word in text.split() if word.lstrip("\"'“‘«„([¿¡")[:1].islower())
+    plain = " ".join(words)
     if len(offered) < 2 or sum(map(str.isalpha, plain)) < _LETTERS:
         return usual
     candidates = _latin_codes(frozenset(offered | {usual}))
@@ -111,11 +113,6 @@ def _clear_latin(text: str, offered: Set[str], usual: str) -> str:
     if found == usual or found not in offered or share < _CLEARLY:
         return usual
     return found if _likeliest(plain, candidates, usual, small=True)[0] == found else usual
-
-
-def _without_names(text: str) -> str:
-    """The words in lower case: names are no evidence of the language of a text."""
-    return " ".join(word for word in text.split() if word.lstrip("\"'“‘«„([¿¡")[:1].islower())
 
 
 @lru_cache(maxsize=64)

@@ -352,25 +352,20 @@ class SpeechPipeline:
         )
 
 
+@dataclass(eq=False, repr=False)
 class SynthesisRun:
     """The synthesis of one text; `aclose` stops the work."""
 
-    def __init__(
-        self,
-        window: PrefetchWindow,
-        clock: PlaybackClock,
-        processor: SpeechProcessor,
-        most_s: float,
-    ) -> None:
-        """`most_s` is the length of speech at which it ends with an error."""
-        self._window = window
-        self._clock = clock
-        self._processor = processor
-        self._most_s = most_s
-        self._spoken_s = 0.0
-        self._is_complete = False  # nothing more comes from the engine
-        self._is_finished = False  # and the client has all of it
-        clock.start()
+    _window: PrefetchWindow
+    _clock: PlaybackClock
+    _processor: SpeechProcessor
+    _most_s: float  # the length of speech at which it ends with an error
+    _spoken_s: float = 0.0
+    _is_complete: bool = False  # nothing more comes from the engine
+    _is_finished: bool = False  # and the client has all of it
+
+    def __post_init__(self) -> None:
+        self._clock.start()
 
     async def next_chunk(self) -> SpokenChunk | None:
         """The next speech as soon as it is ready; None after the last.

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -213,23 +213,22 @@ class Flush:
     grows: bool = False  # an automatic flush: later text may be added while it is queued
 
 
+@dataclass(eq=False, repr=False)
 class SpeakingContext:
     """A buffer of text, and a queue of flushes that a task speaks one after another."""
 
-    def __init__(self, context_id: str, voice: ContextVoice, wire: ContextWire, send: Send) -> None:
-        """`send` waits while the client reads slowly."""
-        self.context_id = context_id
-        self._voice = voice
-        self._wire = wire
-        self._send = send
-        self._parts: list[str] = []
-        self._characters = 0  # of the parts, and of waiting flushes that may grow
-        self._is_closing = False
-        self._is_cancelled = False
-        self._speaking: asyncio.Task[None] | None = None
-        self._waiting: deque[Flush] = deque()
-        self._unfinished = 0  # flushes, also the one that is spoken
-        self._wake = asyncio.Event()
+    context_id: str
+    _voice: ContextVoice
+    _wire: ContextWire
+    _send: Send  # waits while the client reads slowly
+    is_closing: bool = False  # accepts no more text
+    is_cancelled: bool = False
+    _parts: list[str] = field(default_factory=list)
+    _characters: int = 0  # of the parts, and of waiting flushes that may grow
+    _speaking: asyncio.Task[None] | None = None
+    _waiting: deque[Flush] = field(default_factory=deque)
+    _unfinished: int = 0  # flushes, also the one that is spoken
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def buffered(self) -> str:
@@ -239,18 +238,9 @@ class SpeakingContext:
         return self._parts[0] if self._parts else ""
 
     @property
-    def is_closing(self) -> bool:
-        """Whether it accepts no more text."""
-        return self._is_closing
-
-    @property
-    def is_cancelled(self) -> bool:
-        return self._is_cancelled
-
-    @property
     def is_idle(self) -> bool:
         """Whether it is open and has nothing to speak."""
-        return not (self._is_closing or self._unfinished or self.buffered.strip())
+        return not (self.is_closing or self._unfinished or self.buffered.strip())
 
     @property
     def is_crowded(self) -> bool:
@@ -280,7 +270,7 @@ class SpeakingContext:
         of SSML is one by itself.
         """
         text, kept = self.buffered[:characters], self.buffered[characters:]
-        if not text or self._is_closing:
+        if not text or self.is_closing:
             return
         self._parts = [kept] if kept else []
         last = self._waiting[-1] if self._waiting else None
@@ -304,12 +294,12 @@ class SpeakingContext:
     def close(self) -> None:
         """Speaks the rest, then ends `run`. Raises ContextFault when it is closing already."""
         self._check_open()
-        self._is_closing = True
+        self.is_closing = True
         self._flush_all(closes=True)
 
     def cancel(self) -> None:
         """Stops the synthesis, drops the remaining text, and ends `run`."""
-        self._is_closing = self._is_cancelled = True
+        self.is_closing = self.is_cancelled = True
         self._waiting.clear()
         self._parts.clear()
         if self._speaking is not None:
@@ -317,12 +307,12 @@ class SpeakingContext:
 
     async def run(self) -> None:
         """Returns after the event that closes the context was sent. Raises as `send` does."""
-        if not self._is_cancelled:
+        if not self.is_cancelled:
             self._speaking = asyncio.current_task()
             try:
                 await self._speak_all()
             except asyncio.CancelledError:
-                if not self._is_cancelled:
+                if not self.is_cancelled:
                     raise
                 if self._speaking is not None:
                     self._speaking.uncancel()
@@ -378,23 +368,18 @@ class SpeakingContext:
         self._wake.set()
 
     def _check_open(self) -> None:
-        if self._is_closing:
+        if self.is_closing:
             raise ContextFault("the context is closing")
 
 
+@dataclass(eq=False, repr=False)
 class OpenContexts:
     """The contexts of one session, each with a task that speaks."""
 
-    def __init__(
-        self,
-        start_task: Callable[[Coroutine[Any, Any, None], str], object],
-        on_closed: Callable[[str], None],
-    ) -> None:
-        """`start_task` gets work and its name; `on_closed` the id of each context that ended."""
-        self.closed_ids: deque[str] = deque(maxlen=REMEMBERED_IDS)
-        self._start_task = start_task
-        self._on_closed = on_closed
-        self._open: dict[str, SpeakingContext] = {}
+    _start_task: Callable[[Coroutine[Any, Any, None], str], object]  # gets work and its name
+    _on_closed: Callable[[str], None]  # gets the id of each context that ended
+    closed_ids: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED_IDS))
+    _open: dict[str, SpeakingContext] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._open)

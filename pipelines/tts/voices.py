@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn, get_args
 from uuid import UUID
 
@@ -130,20 +130,15 @@ class AvailableVoice:
         return crosses or language == self.voice.language
 
 
+@dataclass(eq=False, repr=False)
 class VoiceDirectory:
     """Finds voices by id, name and language; the mapping of models may change."""
 
-    def __init__(
-        self,
-        models: Mapping[str, TTSModel],
-        config: VoicesConfig,
-        custom: ReadyCustomVoices | None = None,
-    ) -> None:
-        """Without `custom` there are only the voices of the models."""
-        self._models = models
-        self._custom = custom
-        self._defaults = config.defaults
-        self._seen: dict[str, ModelInfo] = {}  # kept when a replica is lost: its voices answer 503
+    _models: Mapping[str, TTSModel]
+    _config: VoicesConfig
+    _custom: ReadyCustomVoices | None = None  # without it there are only the voices of the models
+    # Kept when a replica is lost: its voices answer 503.
+    _seen: dict[str, ModelInfo] = field(default_factory=dict)
 
     async def voices(self, workspace_id: int | None = None) -> list[AvailableVoice]:
         """The custom voices of the workspace, then every voice of the models, in their order.
@@ -248,7 +243,7 @@ class VoiceDirectory:
         """The default voice of a language, else any voice of it, else the default of English."""
         for code in (language, FALLBACK_LANGUAGE):
             speaking = [one for one in offered if one.voice.language == code]
-            chosen = self._defaults.get(code)
+            chosen = self._config.defaults.get(code)
             for one in speaking:
                 if chosen and (one.voice.engine, one.voice.key) == (chosen.engine, chosen.key):
                     return one

@@ -33,13 +33,7 @@ from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.storage.files import keep_files
 from pipelines.tts.voices import key_of, parse_id
 from pipelines.voices.report import VoiceReport
-from pipelines.voices.service import (
-    NOT_FOUND,
-    UNCLAIMED_S,
-    CustomVoices,
-    new_id,
-    parse_voice_id,
-)
+from pipelines.voices.service import NOT_FOUND, UNCLAIMED_S, CustomVoices, new_id, parse_voice_id
 from pipelines.voices.voice_object import VoiceGenderGiven, voice_event
 
 NO_VOICE = "file: it is no voice that this version of the service has exported"

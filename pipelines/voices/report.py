@@ -15,14 +15,7 @@ from typing import Annotated, Literal, TypeAlias
 import av
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    FiniteFloat,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from models.audio import Pcm, pcm16_to_float
 from models.speaker.base import SPEAKER_SAMPLE_RATE

@@ -58,9 +58,9 @@ def answer_grammar(
     return grammar
 
 
-def cached_grammar(request: GenerationRequest, bounds: Bounds = NARROW) -> Grammar | None:
+def cached_grammar(request: GenerationRequest) -> Grammar | None:
     """The grammar if it was compiled before, else None. Raises SchemaError if it was refused."""
-    return _place_of(request, bounds).known()
+    return _place_of(request, NARROW).known()
 
 
 def may_call_tools(request: GenerationRequest) -> bool:

@@ -120,7 +120,8 @@ class CharSet(Node):
 
     def __init__(self, *ranges: tuple[int, int]) -> None:
         super().__init__()
-        self.token = f"[{''.join(map(_range, ranges))}]"
+        ends = (f"{_code(low)}-{_code(high)}" if low < high else _code(low) for low, high in ranges)
+        self.token = f"[{''.join(ends)}]"
         """The set in the notation that GBNF, Python and Rust share."""
         self.has = re.compile(self.token).match
         self.sample = next(filter(self.has, _USUAL), chr(ranges[0][0]))
@@ -314,11 +315,6 @@ def _measure(order: list[Node], budget: WorkBudget) -> None:
                 node.min_bytes = sum(part.min_bytes for part in node.parts)
             changed = changed or node.min_bytes != before
         order = order[::-1]
-
-
-def _range(ends: tuple[int, int]) -> str:
-    low, high = ends
-    return _code(low) if low == high else f"{_code(low)}-{_code(high)}"
 
 
 def _code(code: int) -> str:

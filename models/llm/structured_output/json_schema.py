@@ -104,12 +104,9 @@ class SchemaCompiler:
         return self._typed(types[0], schema)
 
     def _typed(self, name: str, schema: Schema) -> Node:
-        if name == "object":
-            return self._object(schema)
-        if name == "array":
-            return self._array(schema)
-        if name == "string":
-            return self._string(schema)
+        kinds = {"object": self._object, "array": self._array, "string": self._string}
+        if name in kinds:
+            return kinds[name](schema)
         if name == "boolean":
             return self._build.one_of(["true", "false"])
         if name == "null":

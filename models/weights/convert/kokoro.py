@@ -16,7 +16,6 @@ compute the operators before it in that type.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from onnx.utils import Extractor
+
+from models.weights.convert.torch_file import Graph
 
 Tensor = NDArray[np.float32]
 PLAN_OUTPUTS = ("durations", "features", "source")
@@ -58,7 +59,6 @@ _ENDS = {"features", "source", "style", "share", "audio"}  # inputs and outputs 
 _DILATIONS = (1, 3, 5)
 _HALF_FRAME, _LOW, _HIGH = 2, 20, 120  # steps per frame
 _HOP, _WINDOW, _BINS = 5, 20, 11  # of the inverse short-time Fourier transform
-_OPSET = 20
 _HALF = helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16)
 
 
@@ -129,7 +129,7 @@ def _vocoder(published: _Published) -> Iterator[onnx.ModelProto]:
     for step in _STEPS:
         part = _VocoderPart(published)
         step(part)
-        yield part.model()
+        yield part.model("part", _described(part.inputs), _described(part.outputs))
 
 
 def _decode(part: "_VocoderPart") -> None:
@@ -138,7 +138,7 @@ def _decode(part: "_VocoderPart") -> None:
     value = part.decoded(part.take("features"), "encode")
     text = part.convolved(text, "asr_res.0")
     for index in range(4):
-        joined = part.op("Concat", value, text, melody, axis=1)
+        joined = part.add("Concat", value, text, melody, axis=1)
         value = part.decoded(joined, f"decode.{index}", is_last=index == 3)
     part.give("decoded", value)
 
@@ -147,20 +147,20 @@ def _low(part: "_VocoderPart") -> None:
     excited = part.convolved(part.take("source"), "generator.noise_convs.0", stride=6, pad=3)
     excited = part.block(excited, "generator.noise_res.0", _LOW)
     raised = part.raised(part.take("decoded"), "generator.ups.0", 10)
-    part.give("low", part.op("Add", raised, excited))
+    part.give("low", part.add("Add", raised, excited))
 
 
 def _low_sum(part: "_VocoderPart") -> None:
     pair = (part.block(part.take("low"), f"generator.resblocks.{index}", _LOW) for index in (0, 1))
-    part.give("low_sum", part.op("Add", *pair))
+    part.give("low_sum", part.add("Add", *pair))
 
 
 def _raised(part: "_VocoderPart") -> None:
     block = part.block(part.take("low"), "generator.resblocks.2", _LOW)
-    total = part.op("Add", part.take("low_sum"), block)
+    total = part.add("Add", part.take("low_sum"), block)
     raised = part.raised(part.third(total), "generator.ups.1", 6)
     second = part.cut(raised, 3, 1, 2)  # the source has one step more
-    part.give("raised", part.op("Concat", second, raised, axis=3))
+    part.give("raised", part.add("Concat", second, raised, axis=3))
 
 
 def _excited(part: "_VocoderPart") -> None:
@@ -170,14 +170,14 @@ def _excited(part: "_VocoderPart") -> None:
 
 def _high(part: "_VocoderPart") -> None:
     excited = part.block(part.take("excited"), "generator.noise_res.1", _HIGH, (2,))
-    high = part.op("Add", part.take("raised"), excited)
+    high = part.add("Add", part.take("raised"), excited)
     part.give("high_sum", part.block(high, "generator.resblocks.3", _HIGH))
     part.give("high", high)
 
 
 def _high_sums(part: "_VocoderPart") -> None:
     block = part.block(part.take("high"), "generator.resblocks.4", _HIGH)
-    part.give("high_sums", part.op("Add", part.take("high_sum"), block))
+    part.give("high_sums", part.add("Add", part.take("high_sum"), block))
 
 
 def _last(part: "_VocoderPart") -> None:
@@ -186,34 +186,25 @@ def _last(part: "_VocoderPart") -> None:
 
 def _audio(part: "_VocoderPart") -> None:
     block = part.block(part.take("last"), "generator.resblocks.5", _HIGH, (2,))
-    part.give("audio", part.sound(part.third(part.op("Add", part.take("high_sums"), block))))
+    part.give("audio", part.sound(part.third(part.add("Add", part.take("high_sums"), block))))
 
 
 _STEPS = (_decode, _low, _low_sum, _raised, _excited, _high, _high_sums, _last, _audio)
 
 
-@dataclass
-class _VocoderPart:
-    """A graph that is being built. Names of values are those of `_INTERFACE`, or generated."""
+class _VocoderPart(Graph):
+    """Names of values are those of `_INTERFACE`, or generated."""
 
-    published: _Published
-    nodes: list[onnx.NodeProto] = field(default_factory=list)
-    constants: list[onnx.TensorProto] = field(default_factory=list)
-    inputs: dict[str, str] = field(default_factory=dict)
-    outputs: list[str] = field(default_factory=list)
+    opset, ir_version = 20, 9
 
-    def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        output = f"value{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, inputs, [output], **attributes))
-        return output
-
-    def constant(self, value: Any) -> str:
-        name = f"constant{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
-        return name
+    def __init__(self, published: _Published) -> None:
+        super().__init__()
+        self.published = published
+        self.inputs: dict[str, str] = {}
+        self.outputs: list[str] = []
 
     def number(self, value: float) -> str:
-        return self.constant(np.float32(value))
+        return self.constant(np.array([value], np.float32))
 
     def whole(self, *values: int) -> str:
         return self.constant(np.array(values, np.int64))
@@ -223,21 +214,20 @@ class _VocoderPart:
         return self.constant(values.reshape(1, -1, 1, 1).astype(np.float32))
 
     def cut(self, value: str, axis: int, start: int, end: int) -> str:
-        return self.op("Slice", value, self.whole(start), self.whole(end), self.whole(axis))
+        return self.add("Slice", value, self.whole(start), self.whole(end), self.whole(axis))
 
     def third(self, value: str) -> str:
-        return self.op("Mul", value, self.number(1 / 3))
+        return self.add("Mul", value, self.number(1 / 3))
 
     def take(self, name: str) -> str:
         """An input of that name."""
         if name not in self.inputs:
-            self.inputs[name] = self.op("Cast", name, to=onnx.TensorProto.FLOAT)
+            self.inputs[name] = self.add("Cast", name, to=onnx.TensorProto.FLOAT)
         return self.inputs[name]
 
     def give(self, name: str, value: str) -> None:
         """Makes `value` an output of that name."""
-        self.nodes.append(helper.make_node("Cast", [value], [name], to=_type(name)))
-        self.outputs.append(name)
+        self.outputs.append(self.add("Cast", value, result=name, to=_type(name)))
 
     def convolved(
         self, value: str, name: str, *, stride: int = 1, dilation: int = 1, pad: int | None = None
@@ -257,10 +247,9 @@ class _VocoderPart:
 
     def half(self, kind: str, value: str, weight: Tensor, bias: Tensor, **attributes: Any) -> str:
         """An operator in bfloat16, as it would run anyway, for half the memory of weights."""
-        value = self.op("Cast", value, to=onnx.TensorProto.BFLOAT16)
-        constants = (self.constant(one.astype(_HALF)) for one in (weight, bias))
-        value = self.op(kind, value, *constants, **attributes)
-        return self.op("Cast", value, to=onnx.TensorProto.FLOAT)
+        value = self.add("Cast", value, to=onnx.TensorProto.BFLOAT16)
+        value = self.add(kind, value, weight.astype(_HALF), bias.astype(_HALF), **attributes)
+        return self.add("Cast", value, to=onnx.TensorProto.FLOAT)
 
     def raised(self, value: str, name: str, times: int) -> str:
         """Upsamples by `times`: a convolution computes the steps between two old ones as channels.
@@ -275,41 +264,41 @@ class _VocoderPart:
             for distance in range(-after, before + 1):
                 if 0 <= (tap := distance * times + step + pad) < width:
                     made[step, :, :, before - distance] = weight[:, :, tap].T
-        value = self.op("LeakyRelu", value, alpha=0.1)
+        value = self.add("LeakyRelu", value, alpha=0.1)
         weight, bias = made.reshape(-1, weight.shape[0], 1, made.shape[3]), np.tile(bias, times)
         window = {"strides": [1, 1], "dilations": [1, 1], "pads": [0, before, 0, after]}
         value = self.half("Conv", value, weight, bias, **window)
-        value = self.op("Transpose", value, perm=[0, 2, 3, 1])
-        value = self.op("Reshape", value, self.whole(1, 1, -1, made.shape[1]))
-        return self.op("Transpose", value, perm=[0, 3, 1, 2])
+        value = self.add("Transpose", value, perm=[0, 2, 3, 1])
+        value = self.add("Reshape", value, self.whole(1, 1, -1, made.shape[1]))
+        return self.add("Transpose", value, perm=[0, 3, 1, 2])
 
     def decoded(self, value: str, name: str, *, is_last: bool = False) -> str:
         """A residual pair of convolutions; the last block doubles the number of steps."""
         inner = self._styled(value, f"{name}.norm1", 1)
-        inner = self.op("LeakyRelu", inner, alpha=0.2)
+        inner = self.add("LeakyRelu", inner, alpha=0.2)
         if is_last:
             inner = self._doubled(inner, f"{name}.pool")
             value = self._interleaved(value, value)
         inner = self.convolved(inner, f"{name}.conv1")
         inner = self._styled(inner, f"{name}.norm2", _HALF_FRAME if is_last else 1)
-        inner = self.convolved(self.op("LeakyRelu", inner, alpha=0.2), f"{name}.conv2")
-        total = self.op("Add", inner, self.convolved(value, f"{name}.conv1x1"))
-        return self.op("Mul", total, self.number(1 / np.sqrt(2)))
+        inner = self.convolved(self.add("LeakyRelu", inner, alpha=0.2), f"{name}.conv2")
+        total = self.add("Add", inner, self.convolved(value, f"{name}.conv1x1"))
+        return self.add("Mul", total, self.number(1 / np.sqrt(2)))
 
     def _doubled(self, value: str, name: str) -> str:
         """A depthwise transposed convolution of width 3."""
         weight, bias = self.published.transposed(name)  # [channels, 1, 3]
         first, middle, last = (self.channels(weight[:, 0, tap]) for tap in range(3))
-        later = self.op("Slice", value, self.whole(1), self.whole(2**31), self.whole(3))
-        later = self.op("Pad", later, self.whole(0, 0, 0, 0, 0, 0, 0, 1))
-        even = self.op("Mul", value, middle)
-        odd = self.op("Add", self.op("Mul", value, last), self.op("Mul", later, first))
-        return self.op("Add", self._interleaved(even, odd), self.channels(bias))
+        later = self.add("Slice", value, self.whole(1), self.whole(2**31), self.whole(3))
+        later = self.add("Pad", later, self.whole(0, 0, 0, 0, 0, 0, 0, 1))
+        even = self.add("Mul", value, middle)
+        odd = self.add("Add", self.add("Mul", value, last), self.add("Mul", later, first))
+        return self.add("Add", self._interleaved(even, odd), self.channels(bias))
 
     def _interleaved(self, even: str, odd: str) -> str:
-        pair = self.op("Concat", even, odd, axis=2)  # [1, channels, 2, steps]
-        pair = self.op("Transpose", pair, perm=[0, 1, 3, 2])
-        return self.op("Reshape", pair, self.whole(1, 0, 1, -1))
+        pair = self.add("Concat", even, odd, axis=2)  # [1, channels, 2, steps]
+        pair = self.add("Transpose", pair, perm=[0, 1, 3, 2])
+        return self.add("Reshape", pair, self.whole(1, 0, 1, -1))
 
     def block(
         self, value: str, name: str, steps: int, units: Sequence[int] = range(len(_DILATIONS))
@@ -322,12 +311,12 @@ class _VocoderPart:
                 norm = self._norm(inner, f"{name}.adain{half}.{index}", steps)
                 inner = self._snake(inner, *norm, alpha)
                 inner = self.convolved(inner, f"{name}.convs{half}.{index}", dilation=dilation)
-            value = self.op("Add", inner, value)
+            value = self.add("Add", inner, value)
         return value
 
     def _styled(self, value: str, name: str, steps: int) -> str:
         gain, shift = self._norm(value, name, steps)
-        return self.op("Add", self.op("Mul", value, gain), shift)
+        return self.add("Add", self.add("Mul", value, gain), shift)
 
     def _norm(self, value: str, name: str, steps: int) -> tuple[str, str]:
         """Gain and shift that set each channel's mean and variance to those of the style.
@@ -338,23 +327,23 @@ class _VocoderPart:
         half = weight.shape[1] // 2  # channels
         at = SILENT_FRAME * steps
         styled = self.half("Gemm", self.take("style"), weight, bias)
-        styled = self.op("Unsqueeze", styled, self.whole(2, 3))
+        styled = self.add("Unsqueeze", styled, self.whole(2, 3))
         gain, shift = (self.cut(styled, 1, start, start + half) for start in (0, half))
         time = self.whole(3)
         silence = self.cut(value, 3, at, at + 1)
-        mean = self._with_cut_frames(self.op("ReduceMean", value, time, keepdims=1), silence)
-        apart, silent = self.op("Sub", value, mean), self.op("Sub", silence, mean)
+        mean = self._with_cut_frames(self.add("ReduceMean", value, time, keepdims=1), silence)
+        apart, silent = self.add("Sub", value, mean), self.add("Sub", silence, mean)
         variance = self._with_cut_frames(
-            self.op("ReduceMean", self.op("Mul", apart, apart), time, keepdims=1),
-            self.op("Mul", silent, silent),
+            self.add("ReduceMean", self.add("Mul", apart, apart), time, keepdims=1),
+            self.add("Mul", silent, silent),
         )
-        spread = self.op("Sqrt", self.op("Add", variance, self.number(1e-5)))
-        gain = self.op("Div", self.op("Add", gain, self.number(1)), spread)
-        return gain, self.op("Sub", shift, self.op("Mul", mean, gain))
+        spread = self.add("Sqrt", self.add("Add", variance, self.number(1e-5)))
+        gain = self.add("Div", self.add("Add", gain, self.number(1)), spread)
+        return gain, self.add("Sub", shift, self.add("Mul", mean, gain))
 
     def _with_cut_frames(self, sounding: str, silent: str) -> str:
-        change = self.op("Mul", self.op("Sub", silent, sounding), self.take("share"))
-        return self.op("Add", sounding, change)
+        change = self.add("Mul", self.add("Sub", silent, sounding), self.take("share"))
+        return self.add("Add", sounding, change)
 
     def _snake(self, value: str, gain: str, shift: str, alpha: Tensor) -> str:
         """y + sin²(alpha y) / alpha of y = gain value + shift.
@@ -363,48 +352,40 @@ class _VocoderPart:
         into one pass.
         """
         turns = self.channels(alpha / np.pi)
-        inner = self.op("Mul", value, self.op("Mul", gain, turns))
-        inner = self.op("Add", inner, self.op("Mul", shift, turns))
-        inner = self.op("Abs", self.op("Mod", inner, self.number(1), fmod=1))
+        inner = self.add("Mul", value, self.add("Mul", gain, turns))
+        inner = self.add("Add", inner, self.add("Mul", shift, turns))
+        inner = self.add("Abs", self.add("Mod", inner, self.number(1), fmod=1))
         inner = self._square(inner, 1, -0.5)
         scale, offset, rest = _COSINE
         inner = self._square(inner, scale, offset)
         inner = self._square(inner, 1, rest)  # of the cosine of half the angle
         inner = self._square(inner, 2, -1)
-        inner = self.op("Mul", inner, self.channels(1 / alpha))
-        inner = self.op("Add", inner, shift)
-        return self.op("Add", self.op("Mul", value, gain), inner)
+        inner = self.add("Mul", inner, self.channels(1 / alpha))
+        inner = self.add("Add", inner, shift)
+        return self.add("Add", self.add("Mul", value, gain), inner)
 
     def _square(self, value: str, scale: float, offset: float) -> str:
         """(scale value + offset)²"""
         if scale != 1:
-            value = self.op("Mul", value, self.number(scale))
-        value = self.op("Add", value, self.number(offset))
-        return self.op("Pow", value, self.number(2))
+            value = self.add("Mul", value, self.number(scale))
+        value = self.add("Add", value, self.number(offset))
+        return self.add("Pow", value, self.number(2))
 
     def sound(self, value: str) -> str:
         """Magnitudes and phases of short windows, overlapped and added."""
-        value = self.op("LeakyRelu", value, alpha=0.01)
+        value = self.add("LeakyRelu", value, alpha=0.01)
         value = self.convolved(value, "generator.conv_post")
         magnitude, phase = (self.cut(value, 1, at, at + _BINS) for at in (0, _BINS))
-        magnitude, phase = self.op("Exp", magnitude), self.op("Sin", phase)
-        parts = [self.op("Mul", magnitude, self.op(wave, phase)) for wave in ("Cos", "Sin")]
+        magnitude, phase = self.add("Exp", magnitude), self.add("Sin", phase)
+        parts = [self.add("Mul", magnitude, self.add(wave, phase)) for wave in ("Cos", "Sin")]
         basis = self.published.tensor("generator.stft.istft.stft.inverse_basis")
-        return self.op(
+        return self.add(
             "ConvTranspose",
-            self.op("Concat", *parts, axis=1),
+            self.add("Concat", *parts, axis=1),
             self.constant(basis[:, :, None] * np.float32(_WINDOW / _HOP)),
             strides=[1, _HOP],
             kernel_shape=[1, _WINDOW],
             pads=[0, _WINDOW // 2, 0, _WINDOW // 2],
-        )
-
-    def model(self) -> onnx.ModelProto:
-        graph = helper.make_graph(
-            self.nodes, "part", _described(self.inputs), _described(self.outputs), self.constants
-        )
-        return helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=9
         )
 
 

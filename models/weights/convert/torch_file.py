@@ -28,6 +28,7 @@ PROTOCOL = 1001
 MAX_NUMBERS = 2**28  # elements of one storage
 
 Array = NDArray[Any]
+Values = Sequence[onnx.ValueInfoProto]
 
 
 def read_tensors(path: Path, section: str | None = None) -> dict[str, Array]:
@@ -165,32 +166,34 @@ def value(
 class Graph:
     """A graph that is being built."""
 
+    opset, ir_version = OPSET, IR_VERSION
+
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, Array] = {}
 
     def add(self, kind: str, *inputs: str | Array, result: str = "", **attributes: Any) -> str:
         """The name of the result of a node. Arrays become constants."""
-        names = []
-        for one in inputs:
-            name = one if isinstance(one, str) else f"constant{len(self.constants)}"
-            if not isinstance(one, str):
-                self.constants[name] = one
-            names.append(name)
+        names = [one if isinstance(one, str) else self.constant(one) for one in inputs]
         result = result or f"value{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, names, [result], **attributes))
         return result
 
-    def file(
-        self,
-        name: str,
-        inputs: Sequence[onnx.ValueInfoProto],
-        outputs: Sequence[onnx.ValueInfoProto],
-    ) -> bytes:
-        """The whole graph, checked and serialised."""
+    def constant(self, array: Array) -> str:
+        """Its name."""
+        name = f"constant{len(self.constants)}"
+        self.constants[name] = array
+        return name
+
+    def model(self, name: str, inputs: Values, outputs: Values) -> onnx.ModelProto:
+        """The whole graph."""
         tensors = [numpy_helper.from_array(array, key) for key, array in self.constants.items()]
         graph = helper.make_graph(self.nodes, name, inputs, outputs, tensors)
-        opsets = [helper.make_opsetid("", OPSET)]
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+        opsets = [helper.make_opsetid("", self.opset)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=self.ir_version)
+
+    def file(self, name: str, inputs: Values, outputs: Values) -> bytes:
+        """The whole graph, checked and serialised."""
+        model = self.model(name, inputs, outputs)
         onnx.checker.check_model(model)
         return bytes(model.SerializeToString())

@@ -21,12 +21,7 @@ from configs.settings import weights_dir
 from models.audio import Pcm, float_to_pcm16, resample
 from models.quality.base import QualityEngine
 from models.registry import QUALITY, SPEAKER, STT, load, load_model
-from models.speaker.base import (
-    SPEAKER_SAMPLE_RATE,
-    Embedding,
-    Embeddings,
-    SpeakerEncoder,
-)
+from models.speaker.base import SPEAKER_SAMPLE_RATE, Embedding, Embeddings, SpeakerEncoder
 from models.speaker.mel import MEL_BANDS, mel_spectrum
 from models.stt.base import STTEngine, TranscriptionRequest
 from models.tts.base import PackRef, SynthesisRequest, TTSEngine
@@ -208,7 +203,8 @@ class Trials:
         if len(pcm) < MIN_SPEECH_S * SPEAKER_SAMPLE_RATE:
             return _silent(trial, sample_rate)
         level = at_level(pcm)
-        through = [_filtered(level, np.array(one)) for one in filters]
+        made = (taps(np.array(one), SPEAKER_SAMPLE_RATE) for one in filters)
+        through = [oaconvolve(level, one, mode="same").astype(np.float32) for one in made]
         heard, second = at_level(through[0] if through else pcm, DELIVERED_DBFS), None
         if trial.rate:
             rating = self._raters.rate(trial.text, self._target.language, heard)
@@ -248,11 +244,6 @@ def pack_of(
     made = taps(np.array(filters[0]), sample_rate) if filters else None
     rows = np.asarray(style + target.rows, np.float32)
     return write_pack(VoicePack(rows, made, target.british))
-
-
-def _filtered(pcm: Pcm, bands: NDArray[np.float64]) -> Pcm:
-    made = oaconvolve(pcm, taps(bands, SPEAKER_SAMPLE_RATE), mode="same")
-    return np.asarray(made, np.float32)
 
 
 def _silent(trial: Trial, sample_rate: int) -> Outcome:
