@@ -3,10 +3,11 @@
 The model is https://huggingface.co/hexgrad/Kokoro-82M (StyleTTS 2 with an iSTFTNet decoder), the
 published graph that of https://github.com/thewh1teagle/kokoro-onnx.
 
-The published graph quantizes the input of each convolution at run time. The vocoder, from the
-frames of the sentence on, is rebuilt as plain convolutions with the same weights, which a graph
-compiler can fuse and run in bfloat16. It has parts of about the same cost, so that a cancelled
-request stops between them. The plan, from symbols to frames, is not changed.
+The published graph of 8 bits quantizes the input of each convolution at run time, that in float32
+computes the norms of its weights. The vocoder, from the frames of the sentence on, is rebuilt as
+plain convolutions with the same weights, which a graph compiler can fuse and run in bfloat16. It
+has parts of about the same cost, so that a cancelled request stops between them. The plan, from
+symbols to frames, is not changed.
 
 Every value of the vocoder has four dimensions, [1, channels, 1, steps]: compilers keep these in the
 channels-last layout of convolutions, and would transpose values of three dimensions back and forth.
@@ -24,6 +25,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 from onnx.utils import Extractor
 
 Tensor = NDArray[np.float32]
@@ -83,6 +85,7 @@ class _Published:
     def __init__(self, model: onnx.ModelProto) -> None:
         self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
         self._nodes: dict[str, onnx.NodeProto] = {node.name: node for node in model.graph.node}
+        self._makers = {name: node for node in model.graph.node for name in node.output}
 
     def tensor(self, name: str) -> Tensor:
         return self._tensor(f"decoder.decoder.{name}")
@@ -91,8 +94,9 @@ class _Published:
         """Weights [out, in, width] and bias [out]."""
         path = _path(name)
         bias = f"decoder.decoder.{name}.bias"
-        if f"{path}/Conv" in self._nodes:
-            return self._tensor(self._nodes[f"{path}/Conv"].input[1]), self._tensor(bias)
+        if (node := self._nodes.get(f"{path}/Conv")) is not None:
+            weight, *biases = map(self._constant, node.input[1:])
+            return weight, biases[0] if biases else np.zeros(len(weight), np.float32)
         if bias in self._tensors:
             weight = self._dequantized(f"{path}/Conv_quant", f"{bias}_scale_node")
             return weight, self._tensor(bias)
@@ -102,16 +106,28 @@ class _Published:
     def transposed(self, name: str) -> tuple[Tensor, Tensor]:
         """Weights [in, out, width] and bias [out]."""
         weight, bias = self._nodes[f"{_path(name)}/ConvTranspose"].input[1:]
-        return self._tensor(weight), self._tensor(bias)
+        return self._constant(weight), self._constant(bias)
 
     def linear(self, name: str) -> tuple[Tensor, Tensor]:
         """Weights [in, out] and bias [out]."""
+        if (plain := self._nodes.get(f"{_path(name)}/Gemm")) is not None:
+            weight, bias = map(self._constant, plain.input[1:])  # of torch: [out, in]
+            return weight.T, bias
         node = f"{_path(name)}/Gemm_MatMul_quant"
         bias = self._tensor(f"decoder.decoder.{name}.bias")
         return self._dequantized(node, node + "_scales_mul"), bias
 
     def _tensor(self, name: str) -> Tensor:
         return numpy_helper.to_array(self._tensors[name])
+
+    def _constant(self, name: str) -> Tensor:
+        """A tensor of the graph, or what its nodes compute of some."""
+        if name in self._tensors:
+            return self._tensor(name)
+        node = self._makers[name]
+        given = {one: self._constant(one) for one in node.input}
+        value: Tensor = ReferenceEvaluator(node).run(None, given)[0]
+        return value
 
     def _dequantized(self, name: str, scale_name: str) -> Tensor:
         node = self._nodes[name]
