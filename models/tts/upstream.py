@@ -1,5 +1,5 @@
-"""Voices behind an OpenAI-compatible address: servers of Chatterbox, F5, Fish, XTTS or Kokoro, another
-Antiphon, a hosted API.
+"""Voices behind an OpenAI-compatible address: servers of Chatterbox, F5, Fish, XTTS or Kokoro,
+another Antiphon, a hosted API.
 
 The format is that of OpenAI's speech: https://platform.openai.com/docs/api-reference/audio.
 """

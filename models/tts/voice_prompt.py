@@ -1,5 +1,5 @@
-"""The voice pack of an engine that speaks on in the voice of a recording: that recording, perhaps
-with its transcript.
+"""The voice prompt, the pack of an engine that speaks on in the voice of a recording: that
+recording, perhaps with its transcript.
 
 It is sent like other packs (`models.tts.voice_pack`), in a format of its own, so that an engine
 refuses a pack of another kind.

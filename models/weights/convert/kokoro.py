@@ -92,16 +92,14 @@ class _Published:
 
     def convolution(self, name: str) -> tuple[Tensor, Tensor]:
         """Weights [out, in, width] and bias [out]."""
-        path = _path(name)
-        bias = f"decoder.decoder.{name}.bias"
-        if (node := self._nodes.get(f"{path}/Conv")) is not None:
-            weight, *biases = map(self._constant, node.input[1:])
-            return weight, biases[0] if biases else np.zeros(len(weight), np.float32)
-        if bias in self._tensors:
-            weight = self._dequantized(f"{path}/Conv_quant", f"{bias}_scale_node")
-            return weight, self._tensor(bias)
-        weight = self._dequantized(f"{path}/Conv_quant", f"{path}/Conv_quant_scales_mul")
-        return weight, np.zeros(len(weight), np.float32)
+        path, bias = _path(name), f"decoder.decoder.{name}.bias"
+        has_bias = bias in self._tensors
+        if f"{path}/Conv" in self._nodes:
+            weight = self._constant(self._nodes[f"{path}/Conv"].input[1])
+        else:
+            scale = f"{bias}_scale_node" if has_bias else f"{path}/Conv_quant_scales_mul"
+            weight = self._dequantized(f"{path}/Conv_quant", scale)
+        return weight, self._tensor(bias) if has_bias else np.zeros(len(weight), np.float32)
 
     def transposed(self, name: str) -> tuple[Tensor, Tensor]:
         """Weights [in, out, width] and bias [out]."""
@@ -110,10 +108,11 @@ class _Published:
 
     def linear(self, name: str) -> tuple[Tensor, Tensor]:
         """Weights [in, out] and bias [out]."""
-        if (plain := self._nodes.get(f"{_path(name)}/Gemm")) is not None:
-            weight, bias = map(self._constant, plain.input[1:])  # of torch: [out, in]
+        node = f"{_path(name)}/Gemm"
+        if node in self._nodes:
+            weight, bias = map(self._constant, self._nodes[node].input[1:])  # [out, in], of torch
             return weight.T, bias
-        node = f"{_path(name)}/Gemm_MatMul_quant"
+        node += "_MatMul_quant"
         bias = self._tensor(f"decoder.decoder.{name}.bias")
         return self._dequantized(node, node + "_scales_mul"), bias
 
@@ -126,8 +125,7 @@ class _Published:
             return self._tensor(name)
         node = self._makers[name]
         given = {one: self._constant(one) for one in node.input}
-        value: Tensor = ReferenceEvaluator(node).run(None, given)[0]
-        return value
+        return np.asarray(ReferenceEvaluator(node).run(None, given)[0])
 
     def _dequantized(self, name: str, scale_name: str) -> Tensor:
         node = self._nodes[name]

@@ -1,8 +1,8 @@
 """Fits a voice for an engine that continues in the voice of a prompt: selects the prompt.
 
 It has the interface of `pipelines.voices.fitting.fit.Fit`: one round of trials, one for each
-suitable segment of the samples. The selected segment, with its transcript if the words are clear, is
-the voice pack (`models.tts.voice_prompt`); an engine that reads the transcript gets no others.
+suitable segment of the samples. The selected segment, with its transcript if its words are clear,
+is the voice pack (`models.tts.voice_prompt`); an engine that reads the words gets no others.
 """
 
 import time

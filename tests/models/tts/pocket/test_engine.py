@@ -83,7 +83,7 @@ def latents(model: network.PocketModel, voice: Any, **options: Any) -> Any:
 
 
 def test_latents_match_the_transformers_library(model: network.PocketModel) -> None:
-    """Compares with `generate`, without noise, which inserts the audio into the prompt by itself."""
+    """Compares with `generate` without noise, which puts the audio into the prompt by itself."""
     speech, codec = model._networks
     heard = model._features(prompt().pcm, sampling_rate=24_000)["input_values"]
     first = len(PIECES)

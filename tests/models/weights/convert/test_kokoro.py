@@ -16,7 +16,7 @@ from models.weights.convert import kokoro
 from models.weights.store import WeightStore
 from tests.models.tts.loaded import loaded, speech
 
-DECODER = "/decoder/decoder/"
+DECODER, QUANTIZED = "/decoder/decoder/", ("ConvInteger", "MatMulInteger")
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +42,7 @@ def exported(published: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for node in list(graph.node):
         path = node.name.removesuffix("_quant")
         name = path.removeprefix(DECODER).replace("asr_res/", "").replace("/", ".")
-        if not node.name.startswith(DECODER) or node.op_type not in (
-            "ConvInteger",
-            "MatMulInteger",
-        ):
+        if not node.name.startswith(DECODER) or node.op_type not in QUANTIZED:
             kept.append(node)
         elif node.op_type == "ConvInteger":
             weight, bias = weights.convolution(name.removesuffix(".Conv"))
@@ -59,8 +56,7 @@ def exported(published: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
                 helper.make_node("Div", [given[0], names[0]], names[1:2]),
                 helper.make_node("Mul", [names[1], given[1]], names[2:]),
             ]
-            biases = [tensor(f"{path}.bias", bias)] * bool(bias.any())
-            inputs = [node.input[0], names[2], *biases]
+            inputs = [node.input[0], names[2], tensor(f"{path}.bias", bias)]
             kept.append(helper.make_node("Conv", inputs, node.output, name=path))
         else:
             weight, bias = weights.linear(name.removesuffix(".Gemm_MatMul"))
