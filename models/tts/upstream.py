@@ -75,6 +75,9 @@ class UpstreamVoices(BlockingUpstream, TTSEngine):
         async def step() -> bytes | None:
             return await anext(answer, None)
 
+        async def close() -> None:
+            await answer.aclose()
+
         rest = b""
         try:
             while (piece := self._wait(step())) is not None:
@@ -82,7 +85,7 @@ class UpstreamVoices(BlockingUpstream, TTSEngine):
                 rest = whole[len(whole) // 2 * 2 :]
                 yield pcm16_to_float(whole[: len(whole) // 2 * 2])
         finally:
-            self._wait(answer.aclose())
+            self._wait(close())
 
     async def _samples(self, body: dict[str, Any], most: int) -> AsyncGenerator[bytes, None]:
         """One try: 16-bit samples. Raises EngineError."""
@@ -118,7 +121,7 @@ class UpstreamVoices(BlockingUpstream, TTSEngine):
         if not begun.startswith(b"RIFF"[: len(begun)]):
             return begun, most
         at, form = 12, None
-        while at + 8 <= len(begun) < MOST_HEADER:
+        while at + 8 <= len(begun) and at < MOST_HEADER:
             name, size = struct.unpack_from("<4sI", begun, at)
             at += 8
             if name == b"data":

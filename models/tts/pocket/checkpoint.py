@@ -81,14 +81,14 @@ def read_networks(file: Path) -> tuple[Any, Any]:
         start = speech.pop("bos_before_voice").reshape(1, -1)
         empty = torch.zeros(PLACES - 2, embeddings.shape[1])
         embeddings = torch.cat([embeddings, empty, start, empty[:1]])
-        configs = _speech_config(speech, len(embeddings)), _codec_config(codec)
+        config = _speech_config(speech, len(embeddings))
+        weights = _renamed(speech, _SPEECH) | {"model.embed_tokens.weight": embeddings}
+        return (
+            _loaded(PocketTTSForConditionalGeneration, config, weights),
+            _loaded(PocketTTSAudioTokenizerModel, _codec_config(codec), _renamed(codec, _CODEC)),
+        )
     except (LookupError, RuntimeError, ValueError) as error:
         raise WeightsCorrupt(f"{file.name!r} is no checkpoint of Pocket TTS: {error!r}") from error
-    weights = _renamed(speech, _SPEECH) | {"model.embed_tokens.weight": embeddings}
-    return (
-        _loaded(PocketTTSForConditionalGeneration, configs[0], weights),
-        _loaded(PocketTTSAudioTokenizerModel, configs[1], _renamed(codec, _CODEC)),
-    )
 
 
 def read_voice(file: Path) -> Voice:
@@ -199,5 +199,5 @@ def _loaded(network: Any, config: Any, weights: dict[str, Tensor]) -> Any:
         None, config=config, state_dict=weights, dtype=torch.float32, output_loading_info=True
     )
     if wrong := [name for kind in report.values() for name in kind]:
-        raise WeightsCorrupt(f"the checkpoint of Pocket TTS does not fit, as in {wrong[0]!r}")
+        raise ValueError(f"{wrong[0]!r} does not fit")
     return made.eval()
