@@ -30,7 +30,7 @@ Voice: TypeAlias = tuple[tuple[Tensor, Tensor], ...]
 """Of each layer the keys and values of a voice, [1, heads, frames, HEAD]."""
 
 HEAD = 64  # size of a head of attention, in all of Kyutai's checkpoints
-CONTROL = 3  # the type of pieces such as "</s>", which no text contains
+NO_TEXT = (2, 3)  # the types of pieces such as "<unk>" and "</s>"
 PLACES = 4  # tokens after those of text: a voice's frame, speech's, and what begins both
 
 _LAYER = (
@@ -110,8 +110,8 @@ def read_tokenizer(file: Path) -> Any:
     """The tokenizer of a SentencePiece model. Raises WeightsCorrupt."""
     try:
         model = import_protobuf().ModelProto.FromString(file.read_bytes())
-        # Under other names texts cannot contain them.
-        names = ["\0" * (one.type == CONTROL) + one.piece for one in model.pieces]
+        # Under other names no text contains them.
+        names = ["\0" * (one.type in NO_TEXT) + one.piece for one in model.pieces]
         vocabulary = [(name, one.score) for name, one in zip(names, model.pieces, strict=True)]
         return SpmConverter.build_tokenizer_from_spm_proto(model, vocabulary)
     except Exception as error:  # of protobuf or the tokenizers' library, which raises Exception
