@@ -17,7 +17,7 @@ import torch
 from transformers import DynamicCache, PocketTTSFeatureExtractor
 
 from models.audio import Pcm
-from models.errors import ContextLengthExceeded, EngineLost
+from models.errors import ContextLengthExceeded, EngineLost, WeightsCorrupt
 from models.tts.pocket.checkpoint import Tensor, Voice, read_networks, read_tokenizer, read_voice
 from models.tts.voice_prompt import PROMPT_SAMPLE_RATE, VoicePrompt
 
@@ -38,6 +38,8 @@ class PocketModel:
         speech, codec = read_networks(folder / "model.safetensors")
         self._networks: Any = speech.to(device), codec.to(device)
         self._tokenizer = read_tokenizer(folder / "tokenizer.model")
+        if self._tokenizer.get_vocab_size() != speech.config.audio_prompt_token_id:
+            raise WeightsCorrupt("tokenizer.model is of another model than model.safetensors")
         self._features: Any = PocketTTSFeatureExtractor()
         self.sample_rate: int = codec.config.sampling_rate
         self.frame_rate: float = codec.config.frame_rate
