@@ -113,6 +113,8 @@ def read_tokenizer(file: Path) -> Any:
         # Under other names no text contains them.
         names = ["\0" * (one.type in NO_TEXT) + one.piece for one in model.pieces]
         vocabulary = [(name, one.score) for name, one in zip(names, model.pieces, strict=True)]
+        if not vocabulary:
+            raise ValueError("it has no pieces")
         return SpmConverter.build_tokenizer_from_spm_proto(model, vocabulary)
     except Exception as error:  # of protobuf or the tokenizers' library, which raises Exception
         raise WeightsCorrupt(f"{file.name!r} is no tokenizer: {error}") from error
