@@ -61,7 +61,8 @@ class UpstreamVoices(BlockingUpstream, TTSEngine):
 
     def _body(self, request: SynthesisRequest) -> dict[str, Any]:
         """Raises UnknownVoice."""
-        given = {"voice": self._names[self._voices[request.voice].key], "input": request.text}
+        voice = self._names[self._voices[request.voice].key]
+        given: dict[str, Any] = {"voice": voice, "input": request.text}
         if self._config.speed:
             given["speed"] = min(max(request.speed, SLOWEST), FASTEST)
         form = {"model": self._config.model, "response_format": self._config.response_format}

@@ -122,7 +122,8 @@ def read_tokenizer(file: Path) -> Any:
 
 def _tensors(file: Path) -> dict[str, Tensor]:
     try:
-        return load_file(file)
+        tensors: dict[str, Tensor] = load_file(file)
+        return tensors
     except SafetensorError as error:
         raise WeightsCorrupt(f"{file.name!r} cannot be read: {error}") from error
 

@@ -125,7 +125,7 @@ class _Published:
             return self._tensor(name)
         node = self._makers[name]
         given = {one: self._constant(one) for one in node.input}
-        return np.asarray(ReferenceEvaluator(node).run(None, given)[0])
+        return np.asarray(next(iter(ReferenceEvaluator(node).run(None, given))))
 
     def _dequantized(self, name: str, scale_name: str) -> Tensor:
         node = self._nodes[name]

@@ -44,7 +44,12 @@ def engine_of(url: str, weights: WeightStore, **options: Any) -> UpstreamVoices:
         {"key": "emily", "voice": "Emily.wav", "name": "Emily", "language": "en"},
         {"key": "paul", "name": "Paul", "language": "de"},
     ]
-    about = {"engine": "openai_speech", "id": "svc/far", "owned_by": "us", "created": 0}
+    about: dict[str, Any] = {
+        "engine": "openai_speech",
+        "id": "svc/far",
+        "owned_by": "us",
+        "created": 0,
+    }
     config = about | {"tier": "quality", "url": url, "model": "far-1", "voices": voices, **options}
     config["voices"] = [{**voice, "gender": "female"} for voice in config["voices"]]
     return UpstreamVoices(UpstreamTTSConfig.model_validate(config), weights)
