@@ -1,7 +1,7 @@
 """Reads the YAML files of this folder into their models."""
 
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
@@ -16,16 +16,23 @@ T = TypeVar("T")
 def load_yaml(shape: type[T] | TypeAdapter[T], name: str) -> T:
     """Reads `configs/<name>.yaml`, or a path ending in .yaml, and validates it as `shape`.
 
-    Raises FileNotFoundError, which lists the existing files, or pydantic.ValidationError.
+    `like: tts/kokoro` in it stands for the fields of that file that it does not have. Raises
+    FileNotFoundError, which lists the existing files, or pydantic.ValidationError.
     """
+    adapter = shape if isinstance(shape, TypeAdapter) else TypeAdapter(shape)
+    return adapter.validate_python(_read(name))
+
+
+def _read(name: str) -> Any:
     path = Path(name) if name.endswith(".yaml") else CONFIGS_DIR / f"{name}.yaml"
     if not path.is_file():
         folder = path.parent
         choices = sorted(p.stem for p in folder.glob("*.yaml")) if folder.is_dir() else []
         raise FileNotFoundError(f"no configuration {name!r}; in {folder.name}/ there are {choices}")
     data = yaml.load(path.read_text(encoding="utf-8"), _LOADER)
-    adapter = shape if isinstance(shape, TypeAdapter) else TypeAdapter(shape)
-    return adapter.validate_python(data)
+    if isinstance(data, dict) and isinstance(like := data.pop("like", None), str):
+        return _read(like) | data
+    return data
 
 
 def explain(error: Exception) -> str:

@@ -60,10 +60,10 @@ class Worker:
         )
         service = await self._database.read(service_id)
         cluster = ray.get_runtime_context().gcs_address
-        jobs = VoiceJobClient(service, self.job, cluster, places(settings))
+        variables = {**places(settings), MODELS_APP: args.models_app}
+        jobs = VoiceJobClient(service, self.job, cluster, variables)
         voice_work = load_yaml(CustomVoicesConfig, "custom_voices").work
         job_queue = Jobs.of(settings, self._database, encryption)
-        variables = {**places(settings), MODELS_APP: args.models_app}
         long_jobs = VoiceJobClient(service, self.long_job, cluster, variables, "long-")
         gauges = (metrics.jobs_unfinished, metrics.job_still_seconds)
         self._watches = (

@@ -11,6 +11,8 @@ ModelKind = Literal["tts", "stt", "chat"]
 Tier = Literal["fast", "quality"]
 VoiceGender = Literal["male", "female"]
 Accent = Literal["American", "British", "Indian", "Neutral"]
+PackKind = Literal["style", "recording", "transcribed recording"]
+"""What a voice pack is: a style of Kokoro, or a recording, without or with its transcript."""
 
 _VOICE_NAMESPACE = uuid5(NAMESPACE_URL, "urn:antiphon:voice")
 
@@ -56,6 +58,7 @@ class ModelInfo:
     crosses_languages: bool = False  # tts only: each of its voices speaks all of its languages
     phonemes: bool = False  # tts only: speaks phonemes in IPA
     takes_voice_packs: bool = False  # tts only: accepts a voice pack with a request
+    pack: PackKind = "style"  # tts only: of these packs
     voices: tuple[VoiceInfo, ...] = ()  # tts only
     context_tokens: int | None = None  # chat only
     pausable: bool = False  # chat only: an answer may be paused while it is spoken

@@ -24,8 +24,8 @@ from configs.load import load_yaml
 from configs.schema.models.tts import CsmConfig as EngineConfig
 from models.tts.base import PackRef, SynthesisRequest
 from models.tts.csm.engine import LONGEST_PAUSE_S, SLOWEST_S, CsmEngine
-from models.tts.csm.voice_prompt import PROMPT_SAMPLE_RATE, VoicePrompt, write_prompt
 from models.tts.voice_pack import pack_digest
+from models.tts.voice_prompt import PROMPT_SAMPLE_RATE, VoicePrompt, write_prompt
 from tests.models.tts.csm.tiny_csm import make_tiny_csm, name_as_the_hub_does
 from tests.models.weights.one_folder import OneFolder
 

@@ -91,22 +91,23 @@ class FitConfig(StrictModel):
 class PromptConfig(StrictModel):
     """Selection of the recording that a cloning engine uses. Models are paths under configs/."""
 
-    model: str  # the engine that the voice is built for
+    model: str  # the engine that the voice is built for: one whose packs are recordings
     vad: str
     min_seconds: float = Field(ge=2)  # of the recording
     max_seconds: float = Field(le=18)
     candidates: int = Field(ge=1)  # recordings that are evaluated
     judge: bool  # whether workers load the engine, to measure similarity
-    gpus: float = Field(ge=0, le=1)  # share of a GPU per worker, if the cluster has one
+    gpus: float = Field(ge=0, le=1)  # share of a GPU per worker, if the engine has one
     judged_sentences: int = Field(ge=1)  # per candidate
-    min_confidence: float = Field(ge=0, le=1)  # of the recogniser
+    min_confidence: float = Field(ge=0, le=1)  # of the recogniser, in words that an engine reads
     min_similarity: float = Field(ge=-1, le=1)  # of the voice with the other recordings
 
 
 class CustomVoicesConfig(StrictModel):
     """`configs/custom_voices.yaml`."""
 
-    method: Literal["fit", "prompt"]  # how voices are built
+    # How voices are built; "auto" is prompt where its model is deployed and speaks the language.
+    method: Literal["auto", "fit", "prompt"] = "auto"
 
     samples: SampleRules
     speakers: SampleRules  # of enrolled speakers
@@ -115,9 +116,11 @@ class CustomVoicesConfig(StrictModel):
     prompt: PromptConfig
 
     @property
-    def model(self) -> str:
-        """Path under configs/ without .yaml: the engine that voices are built for."""
-        return self.prompt.model if self.method == "prompt" else self.work.model
+    def models(self) -> tuple[str, ...]:
+        """The engines that voices are built for, the preferred one first, as paths under configs/
+        without .yaml."""
+        both = {"prompt": self.prompt.model, "fit": self.work.model}
+        return tuple(both.values()) if self.method == "auto" else (both[self.method],)
 
 
 class ConsentWords(StrictModel):

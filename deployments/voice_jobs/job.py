@@ -22,16 +22,22 @@ import ray
 from configs.load import load_yaml
 from configs.schema.voices import CustomVoicesConfig
 from configs.settings import load_settings
+from db.voices.voices import Voice
 from deployments.agreement import open_database
+from deployments.gateway.handles import ModelDirectory
 from deployments.voice_jobs.attempt import FitAttempt, RunTrials
 from deployments.voice_jobs.evaluators import Evaluators, evaluators_for, lower_priority
-from deployments.voice_jobs.makers import Maker, configured_maker
+from deployments.voice_jobs.job_client import MODELS_APP
+from deployments.voice_jobs.makers import Maker, maker_for
+from models.errors import EngineLost
 from pipelines.storage.encryption import Encryption
+from pipelines.tasks import retry
 from pipelines.voices.queue import VoiceQueue
 from telemetry.logs import setup_logs
 
 logger = logging.getLogger(__name__)
 
+MODELS_S = 30.0  # of waiting for the list of models; a lease lasts twice as long
 STOP_S = 2.0  # to store a checkpoint; Ray kills the job 3 s after SIGTERM
 
 
@@ -61,7 +67,11 @@ def run(work: Work) -> None:
     os._exit(status)
 
 
-async def work(maker: Maker, voice_id: UUID, lease: str) -> int:
+Choose = Callable[[Voice], Awaitable[Maker]]
+"""The method for a voice."""
+
+
+async def work(choose: Choose, voice_id: UUID, lease: str) -> int:
     """Runs one attempt, if the voice still has that lease; returns the exit status."""
     settings = load_settings(new=False)
     config = load_yaml(CustomVoicesConfig, "custom_voices").work
@@ -71,6 +81,7 @@ async def work(maker: Maker, voice_id: UUID, lease: str) -> int:
     if claimed is None:
         logger.info("voice_gone", extra={"voice": str(voice_id)})
         return 0
+    maker = await choose(claimed)
     evaluators: list[Evaluators] = []
 
     def workers(target: Any) -> RunTrials:
@@ -114,5 +125,13 @@ async def until_stopped(
     return 0
 
 
+async def as_configured(claimed: Voice) -> Maker:
+    """By the models of the application whose name is in the environment. Raises EngineLost or
+    TimeoutError when it does not answer for long."""
+    directory = ModelDirectory(os.environ[MODELS_APP])
+    await retry(directory.refresh, (EngineLost, TimeoutError), within_s=MODELS_S)
+    return maker_for(claimed.language, directory.infos.values())
+
+
 if __name__ == "__main__":
-    run(partial(work, configured_maker()))
+    run(partial(work, as_configured))

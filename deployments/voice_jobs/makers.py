@@ -1,6 +1,7 @@
-"""The configured method of building voices: its fit, and the engines of its trials."""
+"""The methods of building voices: their fits, and the engines of their trials."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
@@ -8,6 +9,7 @@ from configs.load import load_yaml
 from configs.schema.voices import CustomVoicesConfig
 from configs.settings import weights_dir
 from db.voices.voices import Voice
+from models.base import ModelInfo
 from models.registry import SPEAKER, TTS, VAD, load, load_model
 from models.speaker.base import SpeakerEncoder
 from models.weights.store import WeightStore
@@ -30,9 +32,14 @@ class Maker(ABC):
     config: CustomVoicesConfig
 
     @property
+    @abstractmethod
+    def model(self) -> str:
+        """The path under configs/ of the engine that the voice is built for."""
+
+    @property
     def engine(self) -> str:
-        """The name of the engine that the voice is built for."""
-        engine: str = TTS.read(self.config.model).engine
+        """The name of that engine."""
+        engine: str = TTS.read(self.model).engine
         return engine
 
     @property
@@ -58,14 +65,25 @@ class Maker(ABC):
         return load(SPEAKER, self.config.work.encoder, WeightStore(weights_dir()))
 
 
-def configured_maker() -> Maker:
-    """The method in `configs/custom_voices.yaml`. Raises ValidationError."""
+def maker_for(language: str, deployed: Iterable[ModelInfo]) -> Maker:
+    """The method for a voice of that language by `configs/custom_voices.yaml`, where those models
+    are deployed. Raises ValidationError."""
     config = load_yaml(CustomVoicesConfig, "custom_voices")
-    return FitMaker(config) if config.method == "fit" else PromptMaker(config)
+    if config.method == "fit":
+        return FitMaker(config)
+    engine = TTS.read(config.prompt.model).engine
+    model = next((one for one in deployed if one.engine == engine), None)
+    if config.method == "auto" and (model is None or language not in model.languages):
+        return FitMaker(config)
+    return PromptMaker(config, model)
 
 
 class FitMaker(Maker):
     """Searches for a style vector of the engine."""
+
+    @property
+    def model(self) -> str:
+        return self.config.work.model
 
     @property
     def most_workers(self) -> int:
@@ -94,19 +112,34 @@ class FitMaker(Maker):
         return Trials(engine, self.load_encoder(), target)
 
 
+@dataclass(frozen=True, slots=True)
 class PromptMaker(Maker):
-    """Selects the recording that a large cloning engine uses."""
+    """Selects the recording that a cloning engine uses."""
+
+    deployed: ModelInfo | None  # the engine; None if it is not
+
+    @property
+    def model(self) -> str:
+        return self.config.prompt.model
 
     @property
     def gpus(self) -> float:
-        return self.config.prompt.gpus if self.config.prompt.judge else 0.0
+        has_none = self.deployed is not None and self.deployed.device == "cpu"
+        return self.config.prompt.gpus if self.config.prompt.judge and not has_none else 0.0
 
     def begin(self, claimed: Voice, samples: list[bytes], state: bytes | None) -> "PromptFit":
         from pipelines.voices.fitting.prompt import PromptFit
 
         prompt = self.config.prompt
         vad = load(VAD, prompt.vad, WeightStore(weights_dir()))
-        return PromptFit.begin(samples, claimed.language, prompt, vad, self.load_encoder())
+        return PromptFit.begin(
+            samples,
+            claimed.language,
+            prompt,
+            vad,
+            self.load_encoder(),
+            transcribed=self.deployed is None or self.deployed.pack == "transcribed recording",
+        )
 
     def trials(self, target: "PromptTarget") -> "PromptTrials":
         from pipelines.voices.fitting.prompt import PromptTrials

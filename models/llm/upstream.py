@@ -4,7 +4,6 @@ The format is that of OpenAI's chat completions as a stream, with the fields for
 and others: https://platform.openai.com/docs/api-reference/chat-streaming.
 """
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -112,20 +111,10 @@ class UpstreamEngine(UpstreamService, ChatEngine):
             async for delta in deltas:
                 yield delta
 
-    async def _answer(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
+    def _answer(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         """One try. Raises EngineError, also when the other service is silent for too long."""
-        wait_s = self._config.first_token_s
-        async with aclosing(self._deltas(request)) as deltas:
-            while True:
-                try:
-                    async with asyncio.timeout(wait_s):
-                        delta = await anext(deltas)
-                except StopAsyncIteration:
-                    return
-                except TimeoutError:
-                    raise self._failed(f"is silent for {wait_s:.0f} s") from None
-                yield delta
-                wait_s = self._config.idle_s
+        config = self._config
+        return self._in_time(self._deltas(request), config.first_token_s, config.idle_s)
 
     async def _deltas(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         """The answer. Until the other service counts its tokens, each piece is one of them."""

@@ -7,8 +7,9 @@ import logging
 import random
 import re
 import ssl
+import threading
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -35,6 +36,7 @@ FAILURES, OPEN_S = 5, 15.0  # calls in a row that open the circuit, and for how 
 MOST_ERROR, MOST_SHOWN = 1 << 14, 300  # bytes that are read of a refusal, characters shown
 MOST_WAIT_S = 3600.0  # of a Retry-After
 BUSY = (429, 503, 529)
+CLOSING_S = 0.1  # sockets close some turns of the loop later
 
 
 class UpstreamService:
@@ -76,6 +78,23 @@ class UpstreamService:
                     raise
             metrics.upstream_retries.inc()
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
+
+    async def _in_time(
+        self, pieces: AsyncGenerator[PieceT, None], first_s: float, idle_s: float
+    ) -> AsyncGenerator[PieceT, None]:
+        """The pieces of one try. Raises EngineLost when the first or the next takes longer."""
+        wait_s = first_s
+        async with aclosing(pieces):
+            while True:
+                try:
+                    async with asyncio.timeout(wait_s):
+                        piece = await anext(pieces)
+                except StopAsyncIteration:
+                    return
+                except TimeoutError:
+                    raise self._failed(f"is silent for {wait_s:.0f} s") from None
+                yield piece
+                wait_s = idle_s
 
     async def _refusal(self, answer: httpx.Response) -> EngineError:
         text = b""
@@ -120,6 +139,35 @@ class UpstreamService:
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
             )
         return self._clients[loop]
+
+
+class BlockingUpstream(UpstreamService):
+    """The same for engines whose methods block: a thread with an event loop of its own."""
+
+    def __init__(self, about: UpstreamModelConfig) -> None:
+        super().__init__(about)
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=_run, args=[self._loop], name=about.id, daemon=True).start()
+
+    def __del__(self) -> None:
+        # A swapped model is freed with the last request that refers to it.
+        if hasattr(self, "_loop"):  # false if its key is missing
+            asyncio.run_coroutine_threadsafe(_end(self._clients.get(self._loop)), self._loop)
+
+    def _wait(self, work: Coroutine[Any, Any, PieceT]) -> PieceT:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()
+
+
+async def _end(client: httpx.AsyncClient | None) -> None:
+    if client is not None:
+        await client.aclose()
+        await asyncio.sleep(CLOSING_S)
+    asyncio.get_running_loop().stop()
 
 
 class CircuitBreaker:

@@ -6,9 +6,8 @@ https://platform.openai.com/docs/api-reference/audio/createTranscription.
 
 import asyncio
 import io
-import threading
 import wave
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import cache
 from typing import Any
@@ -19,7 +18,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from configs.schema.models.stt import UpstreamSTTConfig
 from models.audio import Pcm, float_to_pcm16
-from models.runtimes.upstream import UpstreamService
+from models.runtimes.upstream import BlockingUpstream
 from models.stt.base import (
     INTERIM,
     STT_SAMPLE_RATE,
@@ -34,7 +33,6 @@ from models.stt.whisper.hallucination import Decoding, HallucinationGuards
 from models.weights.store import WeightStore
 
 MOST_ANSWER = 1 << 20  # bytes
-CLOSING_S = 0.1  # sockets close some turns of the loop later
 
 
 class _Word(BaseModel):
@@ -55,11 +53,11 @@ class _HeardText(BaseModel):
     words: list[_Word] | None = None
 
 
-class UpstreamRecogniser(UpstreamService, STTEngine):
-    """Forwards requests, from a thread with an event loop of its own."""
+class UpstreamRecogniser(BlockingUpstream, STTEngine):
+    """Forwards requests."""
 
     def __init__(self, config: UpstreamSTTConfig, weights: WeightStore) -> None:
-        UpstreamService.__init__(self, config)
+        BlockingUpstream.__init__(self, config)
         self.capabilities = STTCapabilities(
             languages=config.languages,
             max_concurrency=config.parallel,
@@ -68,21 +66,11 @@ class UpstreamRecogniser(UpstreamService, STTEngine):
         )
         self._config: UpstreamSTTConfig = config
         self._guards = HallucinationGuards(REPETITIVE)
-        self._loop = asyncio.new_event_loop()
-        threading.Thread(target=_run, args=[self._loop], name="stt-upstream", daemon=True).start()
-
-    def __del__(self) -> None:
-        # A swapped model is freed with the last request that refers to it.
-        if hasattr(self, "_loop"):  # false if its key is missing
-            asyncio.run_coroutine_threadsafe(_end(self._clients.get(self._loop)), self._loop)
 
     def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
         for request in requests:
             self.capabilities.check(request)
         return self._wait(self._transcribe_all(requests))
-
-    def _wait(self, work: Coroutine[Any, Any, list[Transcript]]) -> list[Transcript]:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _transcribe_all(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
         return await asyncio.gather(*map(self._transcribe, requests))
@@ -158,18 +146,6 @@ class UpstreamRecogniser(UpstreamService, STTEngine):
         if language in self.capabilities.languages and not request.language:
             transcript = Transcript(language, 1.0, transcript.segments)
         return transcript
-
-
-def _run(loop: asyncio.AbstractEventLoop) -> None:
-    loop.run_forever()
-    loop.close()
-
-
-async def _end(client: httpx.AsyncClient | None) -> None:
-    if client is not None:
-        await client.aclose()
-        await asyncio.sleep(CLOSING_S)
-    asyncio.get_running_loop().stop()
 
 
 def _span(word: _Word) -> tuple[float, float]:

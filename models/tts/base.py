@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from configs.schema.models.tts import VoiceConfig
 from models.audio import AudioChunk
-from models.base import Engine, VoiceInfo
+from models.base import Engine, PackKind, VoiceInfo
 from models.errors import UnknownVoice, UnsupportedLanguage
 
 
@@ -16,7 +16,7 @@ class PackRef:
     """A voice pack by digest; its half megabyte is sent only to an engine that lacks it."""
 
     digest: str  # SHA-256 of the bytes, in hexadecimal digits
-    data: bytes | None = None  # as models.tts.voice_pack writes it
+    data: bytes | None = None  # of the kind that the engine declares
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,7 @@ class TTSCapabilities:
     word_times: bool = False  # word times of the model; else estimated from numbers of letters
     native_speed: bool = False  # honours `SynthesisRequest.speed`
     takes_voice_packs: bool = False  # accepts a voice pack with a request
+    pack: PackKind = "style"  # of these packs
     crosses_languages: bool = False  # each of its voices speaks all of its languages
     phonemes: bool = False  # honours `SynthesisRequest.phonemes`, and has `phonemes`
     max_concurrency: int = 1  # calls that run in parallel; more would only wait

@@ -1,5 +1,7 @@
 """Trims the silence before and after a sentence, and adds word times."""
 
+from collections.abc import Generator, Iterator
+
 import numpy as np
 
 from models.audio import AudioChunk, Pcm, spread
@@ -9,6 +11,7 @@ THRESHOLD = 0.01  # of the peak: 40 dB below it
 FRAME_S = 0.01
 LEAD_S = 0.03
 TAIL_S = 0.12
+SILENT = 0.003  # of full scale, where the peak is not known yet: -50 dB
 
 
 def sounding(pcm: Pcm, sample_rate: int) -> tuple[int, int]:
@@ -31,3 +34,39 @@ def whole_sentence(pcm: Pcm, sample_rate: int, request: SynthesisRequest) -> Aud
     pcm = np.clip(pcm[slice(*sounding(pcm, sample_rate))], -1.0, 1.0)
     words = spread(request.text, len(pcm) / sample_rate) if request.timings else ()
     return AudioChunk(pcm, sample_rate, tuple(words))
+
+
+def streamed_sentence(
+    pieces: Iterator[Pcm], sample_rate: int, request: SynthesisRequest
+) -> Generator[AudioChunk, None, None]:
+    """The trimmed audio of a request as it is made. Its word times are known only after the last
+    piece, so with them all audio is in the last chunk."""
+    pieces = without_ends(pieces, sample_rate)
+    if not request.timings:
+        yield from (AudioChunk(pcm, sample_rate) for pcm in pieces)
+        return
+    made = [np.zeros(0, np.float32)]
+    for pcm in pieces:
+        made.append(pcm)
+        yield AudioChunk(made[0], sample_rate)
+    whole = np.concatenate(made)
+    yield AudioChunk(whole, sample_rate, tuple(spread(request.text, len(whole) / sample_rate)))
+
+
+def without_ends(pieces: Iterator[Pcm], sample_rate: int) -> Iterator[Pcm]:
+    """Trims silence at both ends; silence within is held until more speech follows it."""
+    lead, tail = round(LEAD_S * sample_rate), round(TAIL_S * sample_rate)
+    held = np.zeros(0, np.float32)  # silence that may end the speech, or be a pause in it
+    begun = False
+    for piece in pieces:
+        loud = np.flatnonzero(np.abs(piece) > SILENT)
+        if not len(loud):
+            held = np.concatenate([held, piece])
+            yield np.zeros(0, np.float32)
+            continue
+        first, end = len(held) + int(loud[0]), len(held) + int(loud[-1]) + 1
+        whole = np.clip(np.concatenate([held, piece]), -1.0, 1.0)
+        yield whole[0 if begun else max(0, first - lead) : end]
+        held, begun = whole[end:], True
+    if begun:
+        yield held[:tail]

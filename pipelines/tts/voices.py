@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, get_args
 from uuid import UUID
@@ -159,8 +159,9 @@ class VoiceDirectory:
         custom = map(self._with_model, await self._custom.ready(workspace_id))
         return [*(one for one in custom if one is not None), *offered]
 
-    async def custom_voice_model(self, engine: str | None = None) -> ModelInfo:
-        """The model that speaks custom voices; of several, that of `engine`, if it is up.
+    async def custom_voice_models(self, engines: Sequence[str] = ()) -> list[ModelInfo]:
+        """The models that speak custom voices: of `engines` those that are up, in that order, or
+        any other one if none is.
 
         Raises EngineLost.
         """
@@ -168,7 +169,8 @@ class VoiceDirectory:
         taking = [info for info in self._seen.values() if info.takes_voice_packs]
         if not taking:
             raise EngineLost("no model that speaks custom voices is up")
-        return next((info for info in taking if info.engine == engine), taking[0])
+        wanted = [info for engine in engines for info in taking if info.engine == engine]
+        return wanted or taking[:1]
 
     async def _ask(self) -> None:
         models = dict(self._models)

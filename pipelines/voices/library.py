@@ -24,8 +24,8 @@ from db.database import change_rows, page_of, utc_now
 from db.voices.voices import Voice, VoiceShare, shares_of, voice_of
 from models.base import Accent
 from models.errors import WeightsCorrupt
-from models.tts.csm.voice_prompt import read_prompt
-from models.tts.voice_pack import MOST_BYTES, pack_digest, read_pack
+from models.tts.voice_pack import MOST_BYTES, pack_digest
+from models.tts.voice_prompt import READERS
 from pipelines.accounts.authentication import Principal
 from pipelines.billing.operation import Operation
 from pipelines.errors import InvalidRequest, NotFound, VoiceNotFound
@@ -180,9 +180,13 @@ class VoiceLibrary:
         this service; PlanRequired, EngineLost or StorageUnavailable."""
         custom, workspace_id, now = self._custom, principal.workspace_id, utc_now()
         file = await asyncio.to_thread(self._open, workspace_id, data, passphrase)
-        model = await custom.directory.custom_voice_model(file.engine)
+        model, *_ = await custom.directory.custom_voice_models([file.engine])
         if model.engine != file.engine or file.language not in model.languages:
             raise InvalidRequest("file: no model of this service speaks the voice in its language")
+        try:
+            await asyncio.to_thread(READERS[model.pack], file.pack)
+        except WeightsCorrupt:
+            raise InvalidRequest(NO_VOICE) from None
         if custom.consent.needed != "off" and file.consent_at is None:
             raise InvalidRequest("file: it has no consent of the speaker, which is required here")
         if custom.consent.needed == "spoken" and passphrase:  # who knows it can make such a file
@@ -221,14 +225,13 @@ class VoiceLibrary:
             encryption, about = self._sealing(workspace_id, passphrase, salt)
             content = encryption.decrypt(rest, about)
             file = VoiceFile.model_validate_json(content)
-            (read_prompt if file.engine == "csm" else read_pack)(file.pack)
             (file.consent_at or file.created_at).astimezone(UTC)  # of the year 1 it overflows
             if b"\\u0000" in content or not file.name.isprintable():
                 raise ValueError("control characters")
         except DecryptionError:
             what = "it is wrong" if passphrase else "the file was sealed with one, or elsewhere"
             raise InvalidRequest(f"passphrase: {what}, or the file was changed") from None
-        except (ValueError, OverflowError, WeightsCorrupt):
+        except (ValueError, OverflowError):
             raise InvalidRequest(NO_VOICE) from None
         return file
 

@@ -88,7 +88,7 @@ class CustomVoices:
 
     def __post_init__(self) -> None:
         self.rules, self._work = self._config.samples, self._config.work
-        self._engine = TTS.read(self._config.model).engine
+        self._engines = [TTS.read(model).engine for model in self._config.models]
 
     async def create(
         self, principal: Principal, new: NewVoice, files: Sequence[SampleFile], operation: Operation
@@ -277,9 +277,13 @@ class CustomVoices:
                 "or subscribe to a larger plan"
             )
 
+    async def _languages(self) -> list[str]:
+        models = await self.directory.custom_voice_models(self._engines)
+        return sorted({code for model in models for code in model.languages})
+
     async def _known_language(self, language: str) -> str:
         """The code of a language that voices support. Raises InvalidRequest or EngineLost."""
-        known = (await self.directory.custom_voice_model(self._engine)).languages
+        known = await self._languages()
         for code in map(iso_code, engine_codes(language)):
             if code in known:
                 return code
@@ -289,7 +293,7 @@ class CustomVoices:
 
     async def _detect_language(self, checked: CheckedSamples, owner: str) -> str:
         """The language of the samples if custom voices support it; else English."""
-        known = (await self.directory.custom_voice_model(self._engine)).languages
+        known = await self._languages()
         request = TranscriptionRequest(pcm=checked.excerpt, urgency=FILE, owner=owner)
         try:
             transcript = await with_language(self._stt.transcribe(request), expected=None)

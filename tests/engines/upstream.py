@@ -13,11 +13,16 @@ from api.services import Services
 from configs.schema.base import ModelConfig
 from configs.schema.models.llm import LanguageModelConfig, UpstreamConfig
 from configs.schema.models.stt import UpstreamSTTConfig
+from configs.schema.models.tts import SpeechModelConfig, UpstreamTTSConfig
 from models.llm.upstream import UpstreamEngine
 from models.registry import CHAT, load_model
 from models.stt.upstream import UpstreamRecogniser
+from models.tts.base import VoiceTable
+from models.tts.upstream import UpstreamVoices
 from models.weights.store import WeightStore
 from tests.engines import ECHO
+
+FORWARDS = "openai_speech"
 
 
 class UpstreamOfEchoConfig(LanguageModelConfig):
@@ -63,6 +68,29 @@ class UpstreamOfScripted(UpstreamRecogniser):
         url, key = listen(local_services(local_settings(Path(self._folder.name))))
         about = config.model_dump(exclude={"engine"}) | {"url": url, "model": "svc/stt-scripted"}
         super().__init__(UpstreamSTTConfig(engine="openai_transcriptions", **about), weights)
+        self._key = key
+
+
+class UpstreamOfToneConfig(SpeechModelConfig):
+    """As above."""
+
+    engine: str
+
+
+class UpstreamOfTone(UpstreamVoices):
+    """The same for speech."""
+
+    config = UpstreamOfToneConfig
+
+    def __init__(self, config: UpstreamOfToneConfig, weights: WeightStore) -> None:
+        from tests.api.local_server import local_settings
+        from tests.api.local_services import local_services
+
+        self._folder = tempfile.TemporaryDirectory()
+        url, key = listen(local_services(local_settings(Path(self._folder.name))))
+        about = config.model_dump() | {"url": url, "model": "tts-1", "speed": True}
+        super().__init__(UpstreamTTSConfig.model_validate(about | {"engine": FORWARDS}), weights)
+        self._voices = VoiceTable(config.voices, config.engine)
         self._key = key
 
 

@@ -2,9 +2,10 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from configs.schema.base import ModelConfig, StrictModel
+from configs.schema.models.upstream import UpstreamModelConfig
 
 _CATEGORIES = (
     "Entertainment/TV|IVR/Call Center|Finance/Banking|Conversational|Medical/Healthcare"
@@ -100,6 +101,18 @@ class CsmConfig(SpeechModelConfig):
     voices: tuple[VoiceConfig, ...] = Field(default=(), max_length=0)
 
 
+class PocketConfig(SpeechModelConfig):
+    """Pocket TTS on the transformers library, of one language. On a CPU, too; the GPU profile has
+    its libraries."""
+
+    engine: Literal["pocket"]
+    weights: str  # artefact with Kyutai's model.safetensors and tokenizer.model
+    voice_weights: str  # artefact with a file KEY.safetensors of each voice
+    device: str = "auto"  # as torch names them; "auto" is the GPU where there is one
+    threads: int = Field(default=2, ge=1)  # on a CPU, of the whole process
+    temperature: float = Field(default=0.7, ge=0.0)  # at a stability of 1
+
+
 class MmsConfig(SpeechModelConfig):
     """VITS voices of MMS, one per language, on the transformers library. GPU profile.
 
@@ -111,7 +124,34 @@ class MmsConfig(SpeechModelConfig):
     voices: tuple[WeightsVoiceConfig, ...] = Field(min_length=1)
 
 
+class UpstreamVoiceConfig(VoiceConfig):
+    """A voice of another service."""
+
+    voice: str | None = None  # its name there; by default the key
+
+
+class UpstreamTTSConfig(UpstreamModelConfig, SpeechModelConfig):
+    """A voice service behind an OpenAI-compatible address: Chatterbox, F5, Fish, Kokoro, an API."""
+
+    engine: Literal["openai_speech"]
+    voices: tuple[UpstreamVoiceConfig, ...] = Field(min_length=1)
+    response_format: Literal["pcm", "wav"] = "pcm"  # of 16 bits, mono
+    sample_rate: int = Field(default=24_000, ge=8_000, le=48_000)  # Hz, of what it sends
+    speed: bool = False  # whether it changes the tempo itself
+    crosses_languages: bool = False  # whether each voice speaks the languages of all
+    fields: dict[str, JsonValue] = {}  # further ones of each request's body
+    first_audio_s: float = Field(default=20.0, gt=0)  # from a request to its first audio
+    idle_s: float = Field(default=10.0, gt=0)  # from one piece to the next
+
+
 TTSConfig = Annotated[
-    HibariConfig | KokoroConfig | EspeakConfig | VitsConfig | CsmConfig | MmsConfig,
+    HibariConfig
+    | KokoroConfig
+    | EspeakConfig
+    | VitsConfig
+    | CsmConfig
+    | PocketConfig
+    | UpstreamTTSConfig
+    | MmsConfig,
     Field(discriminator="engine"),
 ]

@@ -10,8 +10,7 @@ from configs.schema.base import ModelConfig
 class UpstreamModelConfig(ModelConfig):
     """A model behind an OpenAI-compatible address."""
 
-    # Up to the path of the operation, /chat/completions or /audio/transcriptions, without a
-    # password or a query.
+    # Up to the path of the operation, such as /chat/completions, without a password or a query.
     url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$")]
     model: str  # its name there
     key_env: str | None = None  # the environment variable with the API key

@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 from transformers import AutoTokenizer, CsmForConditionalGeneration, DynamicCache, StaticCache
 
 from models.audio import Pcm, resample
 from models.errors import ContextLengthExceeded, EngineLost
-from models.tts.csm.voice_prompt import PROMPT_SAMPLE_RATE, VoicePrompt
+from models.tts.voice_prompt import PROMPT_SAMPLE_RATE, VoicePrompt
 
 Tensor: TypeAlias = Any  # torch.Tensor; the CPU profile does not install the library
 
@@ -225,8 +224,3 @@ def _chosen(logits: Tensor, noise: Tensor) -> Tensor:
     """[1, n] -> int64 [1, 1]"""
     likely, codes = logits[:, : len(noise)].float().sort(descending=True)
     return codes.gather(1, (likely + noise).argmax(1, keepdim=True))
-
-
-def joined(pieces: list[Pcm]) -> Pcm:
-    """float32 [n]"""
-    return np.concatenate([np.zeros(0, np.float32), *pieces])

@@ -3,10 +3,11 @@
 The model is https://huggingface.co/hexgrad/Kokoro-82M (StyleTTS 2 with an iSTFTNet decoder), the
 published graph that of https://github.com/thewh1teagle/kokoro-onnx.
 
-The published graph quantizes the input of each convolution at run time. The vocoder, from the
-frames of the sentence on, is rebuilt as plain convolutions with the same weights, which a graph
-compiler can fuse and run in bfloat16. It has parts of about the same cost, so that a cancelled
-request stops between them. The plan, from symbols to frames, is not changed.
+The published graph of 8 bits quantizes the input of each convolution at run time, that in float32
+computes the norms of its weights. The vocoder, from the frames of the sentence on, is rebuilt as
+plain convolutions with the same weights, which a graph compiler can fuse and run in bfloat16. It
+has parts of about the same cost, so that a cancelled request stops between them. The plan, from
+symbols to frames, is not changed.
 
 Every value of the vocoder has four dimensions, [1, channels, 1, steps]: compilers keep these in the
 channels-last layout of convolutions, and would transpose values of three dimensions back and forth.
@@ -23,6 +24,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 from onnx.utils import Extractor
 
 from models.weights.convert.torch_file import Graph
@@ -83,35 +85,47 @@ class _Published:
     def __init__(self, model: onnx.ModelProto) -> None:
         self._tensors = {tensor.name: tensor for tensor in model.graph.initializer}
         self._nodes: dict[str, onnx.NodeProto] = {node.name: node for node in model.graph.node}
+        self._makers = {name: node for node in model.graph.node for name in node.output}
 
     def tensor(self, name: str) -> Tensor:
         return self._tensor(f"decoder.decoder.{name}")
 
     def convolution(self, name: str) -> tuple[Tensor, Tensor]:
         """Weights [out, in, width] and bias [out]."""
-        path = _path(name)
-        bias = f"decoder.decoder.{name}.bias"
+        path, bias = _path(name), f"decoder.decoder.{name}.bias"
+        has_bias = bias in self._tensors
         if f"{path}/Conv" in self._nodes:
-            return self._tensor(self._nodes[f"{path}/Conv"].input[1]), self._tensor(bias)
-        if bias in self._tensors:
-            weight = self._dequantized(f"{path}/Conv_quant", f"{bias}_scale_node")
-            return weight, self._tensor(bias)
-        weight = self._dequantized(f"{path}/Conv_quant", f"{path}/Conv_quant_scales_mul")
-        return weight, np.zeros(len(weight), np.float32)
+            weight = self._constant(self._nodes[f"{path}/Conv"].input[1])
+        else:
+            scale = f"{bias}_scale_node" if has_bias else f"{path}/Conv_quant_scales_mul"
+            weight = self._dequantized(f"{path}/Conv_quant", scale)
+        return weight, self._tensor(bias) if has_bias else np.zeros(len(weight), np.float32)
 
     def transposed(self, name: str) -> tuple[Tensor, Tensor]:
         """Weights [in, out, width] and bias [out]."""
         weight, bias = self._nodes[f"{_path(name)}/ConvTranspose"].input[1:]
-        return self._tensor(weight), self._tensor(bias)
+        return self._constant(weight), self._constant(bias)
 
     def linear(self, name: str) -> tuple[Tensor, Tensor]:
         """Weights [in, out] and bias [out]."""
-        node = f"{_path(name)}/Gemm_MatMul_quant"
+        node = f"{_path(name)}/Gemm"
+        if node in self._nodes:
+            weight, bias = map(self._constant, self._nodes[node].input[1:])  # [out, in], of torch
+            return weight.T, bias
+        node += "_MatMul_quant"
         bias = self._tensor(f"decoder.decoder.{name}.bias")
         return self._dequantized(node, node + "_scales_mul"), bias
 
     def _tensor(self, name: str) -> Tensor:
         return numpy_helper.to_array(self._tensors[name])
+
+    def _constant(self, name: str) -> Tensor:
+        """A tensor of the graph, or what its nodes compute of some."""
+        if name in self._tensors:
+            return self._tensor(name)
+        node = self._makers[name]
+        given = {one: self._constant(one) for one in node.input}
+        return np.asarray(next(iter(ReferenceEvaluator(node).run(None, given))))
 
     def _dequantized(self, name: str, scale_name: str) -> Tensor:
         node = self._nodes[name]

@@ -1,8 +1,8 @@
 """Fits a voice for an engine that continues in the voice of a prompt: selects the prompt.
 
 It has the interface of `pipelines.voices.fitting.fit.Fit`: one round of trials, one for each
-suitable segment of the samples. The selected segment and its transcript are the voice pack
-(`models.tts.csm.voice_prompt`).
+suitable segment of the samples. The selected segment, with its transcript if its words are clear,
+is the voice pack (`models.tts.voice_prompt`); an engine that reads the words gets no others.
 """
 
 import time
@@ -17,7 +17,7 @@ from models.audio import Pcm, float_to_pcm16, pcm16_to_float, resample
 from models.speaker.base import SPEAKER_SAMPLE_RATE, Embedding, SpeakerEncoder
 from models.stt.base import DecodingOptions, TranscriptionRequest
 from models.tts.base import TTSEngine
-from models.tts.csm.voice_prompt import (
+from models.tts.voice_prompt import (
     MAX_TRANSCRIPT,
     PROMPT_SAMPLE_RATE,
     VoicePrompt,
@@ -66,6 +66,7 @@ class PromptTarget:
 
     language: str  # ISO 639-1 code of the recordings
     texts: tuple[str, ...]  # the sentences that rate the finished voice
+    transcribed: bool  # whether the engine reads the words of a recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,8 @@ class PromptFit:
         config: PromptConfig,
         vad: VADEngine,
         encoder: SpeakerEncoder,
+        *,
+        transcribed: bool = True,
     ) -> "PromptFit":
         """Decodes and measures; blocking, some seconds. Raises InvalidAudio.
 
@@ -143,7 +146,7 @@ class PromptFit:
         ]
         known, sentences = sentences_of(language)
         texts = sentences.judge[: config.judged_sentences] if known == language else ()
-        return cls(PromptTarget(language, texts), trials, config)
+        return cls(PromptTarget(language, texts, transcribed), trials, config)
 
     @property
     def progress(self) -> float:
@@ -164,20 +167,20 @@ class PromptFit:
 
     def result(self) -> FittedVoice | FailedFit:
         """The voice or the failure, when there are no more trials."""
-        read = [
-            one
-            for one in self._outcomes
-            if one.transcript and one.confidence >= self._config.min_confidence
-        ]
-        if not read:
+        least = self._config.min_confidence
+        usable = self._outcomes
+        if self.target.transcribed:
+            usable = [one for one in usable if one.transcript and one.confidence >= least]
+        if not usable:
             return FailedFit(UNCLEAR, "the words of the recordings are not clear enough")
-        best = max(read, key=lambda one: one.score)
+        best = max(usable, key=lambda one: one.score)
         trial = next(one for one in self._trials if one.number == best.number)
         recording = pcm16_to_float(trial.recording.tobytes())
         report = self._report(best, recording)
         if best.similarity < self._config.min_similarity:
             return too_unlike(best.similarity, self._config.min_similarity, report)
-        prompt = VoicePrompt(recording, best.transcript, self.target.language)
+        words = best.transcript if best.confidence >= least else ""
+        prompt = VoicePrompt(recording, words, self.target.language)
         return FittedVoice(write_prompt(prompt), best.similarity, report)
 
     def _report(self, best: PromptOutcome, recording: Pcm) -> VoiceReport:
@@ -216,7 +219,7 @@ class PromptTrials:
         heard = resample(pcm, PROMPT_SAMPLE_RATE, SPEAKER_SAMPLE_RATE)
         transcript, confidence = self._read(heard)
         said: list[Pcm] = []
-        if self._engine is not None and transcript:
+        if self._engine is not None and (transcript or not self._target.transcribed):
             said = self._speak(self._engine, VoicePrompt(pcm, transcript, self._target.language))
         voice = self._encoder.embed_signals(at_level(one) for one in said or [heard])
         similarity = float(voice @ trial.held_out)

@@ -80,7 +80,7 @@ class SlowMaker(Maker):
     """The voice maker of the jobs in these tests."""
 
     most_workers = 2
-    engine = "tone"
+    model = engine = "tone"
 
     def begin(self, claimed: Voice, samples: list[bytes], state: bytes | None) -> Any:
         assert samples
@@ -120,4 +120,7 @@ if __name__ == "__main__":
     # Imported by its real name and not __main__, since objects are pickled for other processes.
     from tests.deployments.voice_jobs import slow_voices
 
-    run(partial(work, slow_voices.SlowMaker(load_yaml(CustomVoicesConfig, "custom_voices"))))
+    async def slowly(claimed: Voice) -> Maker:
+        return slow_voices.SlowMaker(load_yaml(CustomVoicesConfig, "custom_voices"))
+
+    run(partial(work, slowly))

@@ -176,24 +176,26 @@ async def test_a_custom_voice_without_its_model_is_unavailable_and_not_listed(
     with pytest.raises(EngineLost):
         await speech.directory.find(str(voice_id), None, workspace_id)
     with pytest.raises(EngineLost):
-        await speech.directory.custom_voice_model()
+        await speech.directory.custom_voice_models()
     offered = await speech.directory.voices(workspace_id)
     assert str(voice_id) not in {one.voice.voice_id for one in offered}
 
 
-async def test_the_model_for_new_custom_voices_is_chosen_by_engine_name(
+async def test_the_models_for_new_custom_voices_are_chosen_by_engine_names(
     own: ReadyCustomVoices, speaker: Watched
 ) -> None:
     other = Watched(*load_model(TTS, TONE, WeightStore(Path("/nowhere"))))
     other._info = replace(other._info, engine="csm", languages=("en",))
     speech = SpeechPipeline({"tone": speaker, "other": other}, CONFIG, own)
-    for engine, expected in (
-        ("csm", "csm"),
-        (TONE_ENGINE, TONE_ENGINE),
-        (None, TONE_ENGINE),
-        ("kokoro", TONE_ENGINE),
+    for engines, expected in (
+        (["csm"], ["csm"]),
+        ([TONE_ENGINE], [TONE_ENGINE]),
+        (["csm", "kokoro", TONE_ENGINE], ["csm", TONE_ENGINE]),
+        ([], [TONE_ENGINE]),
+        (["kokoro"], [TONE_ENGINE]),
     ):
-        assert (await speech.directory.custom_voice_model(engine)).engine == expected
+        found = await speech.directory.custom_voice_models(engines)
+        assert [model.engine for model in found] == expected
 
 
 async def test_a_custom_voice_takes_precedence_over_a_stock_voice_of_the_same_name(

@@ -13,7 +13,7 @@ import pytest
 
 from configs.load import load_yaml
 from configs.schema.models.tts import CsmConfig
-from models.audio import AudioChunk, Pcm
+from models.audio import AudioChunk
 from models.errors import (
     ContextLengthExceeded,
     EngineLost,
@@ -23,9 +23,11 @@ from models.errors import (
     WeightsCorrupt,
 )
 from models.registry import TTS, load_model
+from models.tts import trimming
 from models.tts.base import PackRef, SynthesisRequest
-from models.tts.csm.voice_prompt import PROMPT_SAMPLE_RATE, VoicePrompt, write_prompt
 from models.tts.voice_pack import STYLE_SHAPE, VoicePack, pack_digest, write_pack
+from models.tts.voice_prompt import PROMPT_SAMPLE_RATE, VoicePrompt, write_prompt
+from tests.models.tts.loaded import speech
 from tests.models.weights.one_folder import OneFolder
 
 LIBRARIES = "the libraries of the GPU profile are not installed; `make test-gpu` runs these tests"
@@ -53,10 +55,6 @@ def pack(data: bytes) -> PackRef:
 
 def asked(text: str = TEXT, seed: int = 0) -> SynthesisRequest:
     return SynthesisRequest(text, "custom:1", "en", pack=pack(write_prompt(prompt(seed))))
-
-
-def speech(engine: csm_engine.CsmEngine, request: SynthesisRequest) -> Pcm:
-    return csm_network.joined([chunk.pcm for chunk in engine.synthesize(request)])
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +143,7 @@ def test_audio_decoded_in_pieces_equals_audio_decoded_whole(model: csm_network.C
     whole = model.sound(frames, 0)
     assert len(whole) == len(frames) * 1920
     pieces = [model.sound(frames[: at + 5], at) for at in range(0, len(frames), 5)]
-    assert np.allclose(csm_network.joined(pieces), whole, atol=1e-4 * np.abs(whole).max())
+    assert np.allclose(np.concatenate(pieces), whole, atol=1e-4 * np.abs(whole).max())
 
 
 def test_codes_outside_the_codebook_are_never_sampled(model: csm_network.CsmModel) -> None:
@@ -301,7 +299,7 @@ def test_silence_around_the_speech_is_trimmed_and_pauses_are_kept() -> None:
     rate = 1000
     quiet, loud = np.zeros(300, np.float32), np.ones(100, np.float32)
     pieces = [quiet, quiet, loud, quiet, loud, quiet, quiet]
-    made = csm_network.joined(list(csm_engine._without_ends(iter(pieces), rate)))
+    made = np.concatenate(list(trimming.without_ends(iter(pieces), rate)))
     assert len(made) == 30 + 100 + 300 + 100 + 120
     assert (made[30:130] == 1).all() and (made[430:530] == 1).all() and made.sum() == 200
 

@@ -23,7 +23,7 @@ from models.stt.base import (
     TranscriptionRequest,
 )
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine
-from models.tts.csm.voice_prompt import PROMPT_SAMPLE_RATE, read_prompt
+from models.tts.voice_prompt import PROMPT_SAMPLE_RATE, read_prompt
 from models.vad.base import VADEngine
 from models.weights.store import WeightStore
 from pipelines.errors import InvalidAudio
@@ -193,6 +193,18 @@ def test_a_recording_without_a_transcript_is_not_used_as_a_prompt() -> None:
     assert not engine.heard and not any(one.transcript for one in measured)
     fit.observe(measured)
     assert isinstance(fit.result(), FailedFit)
+
+
+def test_an_engine_without_a_transcript_uses_recordings_whose_words_are_unclear() -> None:
+    target = replace(shared().target, transcribed=False)
+    fit, engine = PromptFit(target, shared().next_trials(), CONFIG), FakeTTS()
+    for heard, trial in zip(("", SAID), fit.next_trials(), strict=False):
+        judges = SpeechRaters(FakeSTT(heard, avg_logprob=-3.0), Rater())
+        measured = PromptTrials(engine, judges, tools()[1], target).run(trial)
+        assert measured.sound is not None
+        fit.observe([measured])
+        voice = fit.result()
+        assert isinstance(voice, FittedVoice) and read_prompt(voice.pack).transcript == ""
 
 
 def test_a_transcript_with_implausibly_many_words_is_discarded() -> None:

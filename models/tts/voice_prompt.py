@@ -1,17 +1,21 @@
-"""The voice pack of a cloning engine: a recording and its transcript.
+"""The voice prompt, the pack of an engine that speaks on in the voice of a recording: that
+recording, perhaps with its transcript.
 
 It is sent like other packs (`models.tts.voice_pack`), in a format of its own, so that an engine
 refuses a pack of another kind.
 """
 
 import io
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from models.audio import Pcm, float_to_pcm16, pcm16_to_float
+from models.base import PackKind
 from models.errors import WeightsCorrupt
-from models.tts.voice_pack import open_pack
+from models.tts.voice_pack import open_pack, read_pack
 
 PROMPT_SAMPLE_RATE = 24_000  # Hz
 MIN_PROMPT_S, MAX_PROMPT_S = 1.0, 20.0
@@ -23,7 +27,7 @@ class VoicePrompt:
     """Some seconds of a person's speech."""
 
     pcm: Pcm  # float32 [n] at PROMPT_SAMPLE_RATE
-    transcript: str  # of the whole recording
+    transcript: str  # of the whole recording; "" if its words are not known
     language: str  # ISO 639-1 code
 
 
@@ -39,8 +43,8 @@ def write_prompt(prompt: VoicePrompt) -> bytes:
     return target.getvalue()
 
 
-def read_prompt(data: bytes) -> VoicePrompt:
-    """Raises WeightsCorrupt."""
+def read_prompt(data: bytes, *, transcribed: bool = False) -> VoicePrompt:
+    """Raises WeightsCorrupt, of a `transcribed` prompt also when it has no transcript."""
     with open_pack(data, "prompt") as parts:
         pcm, transcript, language = (parts[name] for name in ("prompt", "transcript", "language"))
     if pcm.dtype != np.int16 or pcm.ndim != 1:
@@ -50,8 +54,18 @@ def read_prompt(data: bytes) -> VoicePrompt:
             f"the recording of the voice pack is not {MIN_PROMPT_S:g} to {MAX_PROMPT_S:g} s long"
         )
     if any(text.dtype.kind != "U" or text.ndim for text in (transcript, language)):
-        raise WeightsCorrupt("the voice pack has no transcript of its recording")
+        raise WeightsCorrupt("the voice pack's transcript or language is no text")
     said = str(transcript).strip()
-    if not 0 < len(said) <= MAX_TRANSCRIPT:
-        raise WeightsCorrupt(f"the voice pack's transcript is not 1 to {MAX_TRANSCRIPT} characters")
+    if len(said) > MAX_TRANSCRIPT:
+        raise WeightsCorrupt(f"the voice pack's transcript is over {MAX_TRANSCRIPT} characters")
+    if transcribed and not said:
+        raise WeightsCorrupt("the voice pack has no transcript of its recording")
     return VoicePrompt(pcm16_to_float(pcm.tobytes()), said, str(language))
+
+
+READERS: dict[PackKind, Callable[[bytes], object]] = {
+    "style": read_pack,
+    "recording": read_prompt,
+    "transcribed recording": partial(read_prompt, transcribed=True),
+}
+"""Of the kinds of packs that engines declare. Each raises WeightsCorrupt."""

@@ -1,4 +1,4 @@
-"""Voice packs of a recording and its transcript."""
+"""Voice packs of a recording, with and without its transcript."""
 
 import io
 from typing import Any
@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 
 from models.errors import WeightsCorrupt
-from models.tts.csm.voice_prompt import (
+from models.tts.voice_pack import MOST_BYTES, STYLE_SHAPE, VoicePack, read_pack, write_pack
+from models.tts.voice_prompt import (
     MAX_PROMPT_S,
     MAX_TRANSCRIPT,
     PROMPT_SAMPLE_RATE,
+    READERS,
     VoicePrompt,
     read_prompt,
     write_prompt,
 )
-from models.tts.voice_pack import MOST_BYTES, STYLE_SHAPE, VoicePack, read_pack, write_pack
 
 NOISE = np.random.default_rng(1).uniform(-1, 1, 3 * PROMPT_SAMPLE_RATE).astype(np.float32)
 PROMPT = VoicePrompt(NOISE, "Grüße, and hello.", "en")
@@ -55,9 +56,8 @@ def test_the_longest_voice_prompt_is_below_the_size_limit() -> None:
         (written(prompt=np.zeros(48_000, np.float32)), "not mono"),
         (written(prompt=np.zeros(1_000, np.int16)), "s long"),
         (written(prompt=np.zeros(500_000, np.int16)), "s long"),
-        (written(transcript=7), "no transcript of its recording"),
-        (written(transcript=["a", "b"]), "no transcript of its recording"),
-        (written(transcript=" "), "characters"),
+        (written(transcript=7), "is no text"),
+        (written(transcript=["a", "b"]), "is no text"),
         (written(transcript="w" * 1001), "characters"),
         (written(transcript=np.array({"a": 1}, object)), "cannot be read"),
     ],
@@ -65,6 +65,14 @@ def test_the_longest_voice_prompt_is_below_the_size_limit() -> None:
 def test_an_invalid_voice_prompt_is_refused(data: bytes, why: str) -> None:
     with pytest.raises(WeightsCorrupt, match=why):
         read_prompt(data)
+
+
+def test_only_an_engine_that_reads_the_words_of_a_recording_demands_a_transcript() -> None:
+    for silent in ("", " "):
+        data = written(transcript=silent)
+        assert read_prompt(data).transcript == ""
+        with pytest.raises(WeightsCorrupt, match="no transcript of its recording"):
+            READERS["transcribed recording"](data)
 
 
 def test_reading_a_voice_prompt_as_a_style_pack_is_refused() -> None:

@@ -1,0 +1,120 @@
+"""What engines have in common that speak on in the voice of a recording, frame by frame."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import partial
+from typing import Any, Protocol
+from zlib import crc32
+
+import numpy as np
+
+from configs.schema.models.tts import VoiceConfig
+from models.audio import AudioChunk, Pcm
+from models.base import PackKind
+from models.errors import UnknownVoice, UnsupportedLanguage
+from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
+from models.tts.trimming import streamed_sentence
+from models.tts.voice_pack import VoiceCache
+from models.tts.voice_prompt import READERS
+
+FIRST_FRAMES, NEXT_FRAMES = 3, 6  # the length of chunks, in frames of 80 ms
+
+
+class PromptedModel(Protocol):
+    """The networks. Calls block; thread-safe."""
+
+    sample_rate: int
+    device: str
+
+    def prepare(self, prompt: Any, /) -> Any:
+        """What the networks read of a voice. Raises EngineLost after `close`."""
+
+    def close(self) -> None:
+        """Frees the memory, the GPU's too; later calls raise EngineLost."""
+
+
+class PromptedEngine(TTSEngine):
+    """Each request has a pack of `models.tts.voice_prompt`, or one of the model's own voices."""
+
+    def __init__(
+        self,
+        model: PromptedModel,
+        languages: tuple[str, ...],
+        pack: PackKind,
+        voices: Iterable[VoiceConfig] = (),
+        engine: str = "",
+    ) -> None:
+        self._prompted = model
+        self._voices = VoiceTable(voices, engine)
+        self.capabilities = TTSCapabilities(
+            sample_rate=model.sample_rate,
+            languages=languages,
+            streaming=True,
+            takes_voice_packs=True,
+            pack=pack,
+            device=model.device,
+        )
+        self._prompts = _prompts(model, pack)
+
+    def __del__(self) -> None:
+        # A swapped model is freed with the last request that refers to it.
+        if hasattr(self, "_prompts"):  # false if loading failed
+            self.close()
+
+    def close(self) -> None:
+        """Frees the memory, the GPU's too; running requests raise EngineLost."""
+        self._prompts = _prompts(self._prompted, self.capabilities.pack)
+        self._prompted.close()
+
+    def forget_voice(self, digest: str) -> None:
+        self._prompts.forget(digest)
+
+    def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
+        """Deterministic for a request. Yields an empty chunk after each frame of 80 ms."""
+        voice = self._own_voice(request) if request.pack is None else None
+        languages = self.capabilities.languages
+        if request.language not in languages:
+            raise UnsupportedLanguage(
+                f"the model speaks {', '.join(languages)}, not {request.language!r}"
+            )
+        seed = crc32(request.voice.encode())
+        if request.pack is not None:
+            voice, seed = self._prompts.take(request.pack), int(request.pack.digest[:8], 16)
+        if not any(letter.isalnum() for letter in request.text):
+            return
+        pieces = self._pieces(voice, request, crc32(request.text.encode(), seed))
+        yield from streamed_sentence(pieces, self.capabilities.sample_rate, request)
+
+    def _own_voice(self, request: SynthesisRequest) -> Any:
+        """The prepared voice of the model that a request names. Raises UnknownVoice."""
+        raise UnknownVoice(f"no voice {request.voice!r}; this model has only voices of packs")
+
+    @abstractmethod
+    def _pieces(self, voice: Any, request: SynthesisRequest, seed: int) -> Iterator[Pcm]:
+        """Decoded audio in chunks; an empty array for each frame in between."""
+
+
+def _prompts(model: PromptedModel, pack: PackKind) -> VoiceCache[Any]:
+    """A cache of prepared prompts; without a reference to the engine, which would be a cycle."""
+    return VoiceCache(partial(_prepared, model, READERS[pack]))
+
+
+def _prepared(model: PromptedModel, read: Callable[[bytes], object], data: bytes) -> Any:
+    return model.prepare(read(data))
+
+
+def in_chunks(
+    frames: Iterator[Any], decode: Callable[[list[Any], int], Pcm]
+) -> Generator[Pcm, None, None]:
+    """The audio of frames: `decode` gets all of them, and the first that it has not decoded."""
+    made: list[Any] = []
+    heard = 0
+    for frame in frames:
+        made.append(frame)
+        if len(made) - heard >= (NEXT_FRAMES if heard else FIRST_FRAMES):
+            yield decode(made, heard)
+            heard = len(made)
+        else:
+            yield np.zeros(0, np.float32)
+    if len(made) > heard:
+        yield decode(made, heard)
