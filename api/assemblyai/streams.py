@@ -13,7 +13,6 @@ from api.assemblyai.options import (
     TokenQuery,
     TurnsQuery,
 )
-from api.dialects.conversation import ListeningConversation
 from api.dialects.messages import SocketMessage, fault_text
 from api.dialects.queries import check_model
 from api.dialects.sockets import dialect_socket
@@ -25,6 +24,7 @@ from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault, json_text
 from api.sockets.kernel.session import SocketSession
+from api.sockets.stt.listening import ListeningConversation
 from models.stt.base import Word
 
 SCHEMES = "", "bearer"  # its clients send a key alone

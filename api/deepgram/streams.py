@@ -16,8 +16,6 @@ from api.deepgram.options import (
     uuid_of,
 )
 from api.deepgram.transcripts import SpeakerNumbers, metadata, shown_words
-from api.dialects.conversation import ListeningConversation
-from api.dialects.listener import SocketListener, estimated_words
 from api.dialects.messages import SocketMessage
 from api.dialects.sockets import dialect_socket
 from api.http.bodies import KeyTerms
@@ -27,6 +25,7 @@ from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import json_text
 from api.sockets.kernel.session import SocketSession
 from api.sockets.stt.events import MIN_MS
+from api.sockets.stt.listening import ListeningConversation, SocketListener, estimated_words
 from pipelines.audio.decode.stream import ChannelSplitter
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveSpeechStarted, LiveTranscript
 
@@ -111,7 +110,7 @@ class StreamChannel(SocketListener):
     """One channel of a stream."""
 
     def __init__(self, stream: StreamConversation, number: int) -> None:
-        super().__init__(stream.socket, stream.speech)
+        super().__init__(stream.socket, stream.speech, stream.listener_ended)
         self._stream, self._number = stream, number
         self._speakers = SpeakerNumbers()
         self._last_end_s = math.inf  # of the last word, until UtteranceEnd was sent
@@ -132,9 +131,6 @@ class StreamChannel(SocketListener):
         if wait_ms is not None and self.heard_s - self._last_end_s >= wait_ms / 1000:
             last_end_s, self._last_end_s = self._last_end_s, math.inf
             await self._send("UtteranceEnd", last_word_end=round(last_end_s, 3))
-
-    async def ended(self) -> None:
-        await self._stream.listener_ended()
 
     async def _send(self, kind: str, **fields: Any) -> None:
         place = [self._number, len(self._stream.listeners)]

@@ -12,7 +12,6 @@ from api.deepgram.options import (
     redaction_of,
 )
 from api.deepgram.streams import SILENCE
-from api.dialects.conversation import ListeningConversation
 from api.dialects.messages import SocketMessage, fault_text
 from api.dialects.sockets import dialect_socket
 from api.dialects.turns import TurnEvent, TurnListener
@@ -20,6 +19,7 @@ from api.http.errors import CODED
 from api.services import Services
 from api.sockets.kernel.conversation import ClientFault, json_text
 from api.sockets.kernel.session import SocketSession
+from api.sockets.stt.listening import ListeningConversation
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.endpointing import SemanticTurns
 from pipelines.stt.formatting import TranscriptStyle

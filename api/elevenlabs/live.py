@@ -6,8 +6,6 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from api.dialects.conversation import ListeningConversation
-from api.dialects.listener import SocketListener
 from api.dialects.messages import SocketMessage
 from api.dialects.queries import DialectQuery
 from api.dialects.sockets import dialect_socket
@@ -19,6 +17,7 @@ from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault, json_text
 from api.sockets.kernel.session import SocketSession
+from api.sockets.stt.listening import ListeningConversation, SocketListener
 from pipelines.errors import InsufficientCredit
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveTranscript
@@ -94,7 +93,7 @@ class LiveConversation(ListeningConversation):
         except binascii.Error:
             raise ClientFault("audio_base_64: is not base64") from None
         if data:
-            await self.receive_binary(data)
+            await self.accept(data)
         if message.commit:
             self._listener.commit()
         return False
@@ -121,7 +120,7 @@ class SegmentListener(SocketListener):
     """Utterances, of which one or several are a segment."""
 
     def __init__(self, stream: LiveConversation) -> None:
-        super().__init__(stream.socket, stream.speech)
+        super().__init__(stream.socket, stream.speech, stream.listener_ended)
         self._stream = stream
         self._said: list[LiveTranscript] = []  # in this segment
 
@@ -140,12 +139,6 @@ class SegmentListener(SocketListener):
                 await self._commit(text, event.language, separator)
             elif text:
                 await self._stream.say("partial_transcript", text=text)
-
-    async def progressed(self) -> None:
-        """Nothing depends on the time alone."""
-
-    async def ended(self) -> None:
-        await self._stream.listener_ended()
 
     async def _commit(self, text: str, language: str, separator: str) -> None:
         said, self._said = self._said, []

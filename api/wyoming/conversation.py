@@ -92,13 +92,13 @@ class WyomingConversation:
     async def _open(self, asked: WyomingEvent) -> SpokenCommand:
         """A new command, after the transcript of the one before. Raises an error of CODED, as for
         an unknown recogniser or language."""
-        if self._command is not None:
-            _, late = await asyncio.wait([self._command.ended], timeout=PUSH_BACK_S)
+        if self._command is not None and self._command.listening is not None:
+            _, late = await asyncio.wait([self._command.listening], timeout=PUSH_BACK_S)
             if late:
                 raise Overloaded("the transcript of the audio before is not ready")
         speech = self._services.speech
         if asked.name:
             await speech.openai.check_transcriber(asked.name)
-        codes = (asked.language,) if asked.language else ()
-        languages = await speech.live_transcription.engine_languages(codes) if codes else ()
-        return SpokenCommand(self._session, speech, asked, languages)
+        command = SpokenCommand(self._session, speech, asked)
+        await command.begin()
+        return command
