@@ -9,9 +9,9 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
 from api.assemblyai import streams as assemblyai
-from api.assemblyai.options import ASSEMBLYAI_ERRORS
+from api.assemblyai.streams import ASSEMBLYAI_ERRORS
 from api.cartesia import routes as cartesia
-from api.cartesia.speech import CARTESIA_ERRORS
+from api.cartesia.routes import CARTESIA_ERRORS
 from api.console import routes as console
 from api.deepgram import account as deepgram_account
 from api.deepgram import recordings as deepgram_recordings

@@ -8,11 +8,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from api.deepgram.options import BEARER_OR_TOKEN, DEFAULT_VOICE, foreign_voice, uuid_of
-from api.dialects.contexts import ContextsConversation
-from api.dialects.messages import SocketMessage
 from api.dialects.outputs import BytesWriter, SpeechOutput
-from api.dialects.queries import DialectQuery
-from api.dialects.sockets import dialect_socket
+from api.dialects.requests import DialectQuery, SocketMessage, dialect_socket
 from api.dialects.voices import voice_for
 from api.http.bodies import RequestModel
 from api.http.errors import CODED, to_api_error
@@ -23,7 +20,7 @@ from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault, json_text
 from api.sockets.kernel.session import SocketSession
-from api.sockets.tts.auto_flush import AutoFlush, FlushRules
+from api.sockets.tts.contexts import AutoFlush, ContextsConversation, FlushRules
 from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import (

@@ -15,9 +15,8 @@ from api.deepgram.options import (
     described,
     uuid_of,
 )
-from api.deepgram.transcripts import SpeakerNumbers, metadata, shown_words
-from api.dialects.messages import SocketMessage
-from api.dialects.sockets import dialect_socket
+from api.deepgram.recordings import SpeakerNumbers, metadata, shown_words
+from api.dialects.requests import SocketMessage, dialect_socket
 from api.http.bodies import KeyTerms
 from api.http.errors import to_api_error
 from api.services import Services

@@ -12,8 +12,7 @@ from api.deepgram.options import (
     redaction_of,
 )
 from api.deepgram.streams import SILENCE
-from api.dialects.messages import SocketMessage, fault_text
-from api.dialects.sockets import dialect_socket
+from api.dialects.requests import SocketMessage, dialect_socket, fault_text
 from api.dialects.turns import TurnEvent, TurnListener
 from api.http.errors import CODED
 from api.services import Services

@@ -9,7 +9,7 @@ from starlette.datastructures import Headers
 from starlette.routing import Match
 from starlette.types import Scope
 
-from api.dialects.queries import DialectQuery
+from api.dialects.requests import DialectQuery
 from api.elevenlabs.options import ALWAYS, KEY_HEADER, SCHEMES, find_voice
 from api.elevenlabs.speech import VoicePath
 from api.http.routing import (

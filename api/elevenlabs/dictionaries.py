@@ -8,7 +8,7 @@ from fastapi import Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from api.dialects.queries import DialectQuery
+from api.dialects.requests import DialectQuery
 from api.elevenlabs.options import ALWAYS, SCHEMES
 from api.http.bodies import OneLine, RequestModel
 from api.http.errors import ApiError

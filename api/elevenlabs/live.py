@@ -6,9 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from api.dialects.messages import SocketMessage
-from api.dialects.queries import DialectQuery
-from api.dialects.sockets import dialect_socket
+from api.dialects.requests import DialectQuery, SocketMessage, dialect_socket
 from api.elevenlabs.options import SCHEMES
 from api.elevenlabs.recordings import Said, check_model, words_of
 from api.http.bodies import KeyTerms

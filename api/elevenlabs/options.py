@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from api.dialects.queries import DialectQuery
+from api.dialects.requests import DialectQuery
 from api.dialects.voices import ForeignVoice, voice_for
 from api.http.errors import ApiError, ErrorDialect
 from api.native.speech import Ratio

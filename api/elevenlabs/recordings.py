@@ -12,8 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from fastapi import Request
 from pydantic import Field, Json, field_validator
 
-from api.dialects.queries import DialectQuery
-from api.dialects.recordings import fetched
+from api.dialects.requests import DialectQuery, fetched
 from api.elevenlabs.options import SCHEMES
 from api.http.bodies import KeyTerms, Switch
 from api.http.errors import ApiError

@@ -9,10 +9,8 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, Field
 from starlette.routing import BaseRoute
 
-from api.dialects.contexts import ContextsConversation
-from api.dialects.messages import SocketMessage
 from api.dialects.outputs import letters_of
-from api.dialects.sockets import dialect_socket
+from api.dialects.requests import SocketMessage, dialect_socket
 from api.elevenlabs.options import (
     SCHEMES,
     ElevenLabsVoicing,
@@ -28,7 +26,7 @@ from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault, json_text, parse_event
 from api.sockets.kernel.session import SocketSession
-from api.sockets.tts.auto_flush import DEFAULT_THRESHOLD, AutoFlush, FlushRules
+from api.sockets.tts.contexts import DEFAULT_THRESHOLD, AutoFlush, ContextsConversation, FlushRules
 from api.sockets.tts.events import LenientModel
 from pipelines.stt.formatting import separator_of
 from pipelines.tts.session import (

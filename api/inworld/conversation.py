@@ -2,7 +2,6 @@
 
 import uuid
 
-from api.dialects.contexts import ContextsConversation
 from api.http.errors import CODED, to_api_error
 from api.inworld.messages import (
     ABORTED,
@@ -25,6 +24,7 @@ from api.inworld.messages import (
 from api.services import Services
 from api.sockets.kernel.conversation import ClientFault, parse_event
 from api.sockets.kernel.session import SocketSession
+from api.sockets.tts.contexts import ContextsConversation
 from api.sockets.tts.events import shown
 from pipelines.tts.session import ContextFault, ContextVoice, SpeakingContext
 

@@ -23,7 +23,7 @@ from api.dialects.outputs import Letter, letters_of
 from api.http.errors import to_api_error
 from api.native.pronunciations import DictionaryNames
 from api.sockets.kernel.conversation import ClientFault, fault_message, json_text
-from api.sockets.tts.auto_flush import DEFAULT_DELAY_MS, DEFAULT_THRESHOLD, FlushRules
+from api.sockets.tts.contexts import DEFAULT_DELAY_MS, DEFAULT_THRESHOLD, FlushRules
 from api.sockets.tts.events import (
     PITCHES,
     SPEAKING_RATES,

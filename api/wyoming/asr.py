@@ -6,8 +6,7 @@ from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault
 from api.sockets.kernel.session import SocketSession
 from api.sockets.stt.listening import SocketListener
-from api.wyoming.events import WyomingEvent
-from api.wyoming.framing import wyoming_error, wyoming_event
+from api.wyoming.events import WyomingEvent, wyoming_error, wyoming_event
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveTranscript
 from pipelines.stt.formatting import separator_of

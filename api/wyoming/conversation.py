@@ -9,8 +9,13 @@ from api.sockets.kernel.audio_input import PUSH_BACK_S
 from api.sockets.kernel.conversation import ClientFault
 from api.sockets.kernel.session import SocketSession
 from api.wyoming.asr import SpokenCommand
-from api.wyoming.events import WyomingEvent, parse_wyoming_event
-from api.wyoming.framing import parse_frame, wyoming_error, wyoming_event
+from api.wyoming.events import (
+    WyomingEvent,
+    parse_frame,
+    parse_wyoming_event,
+    wyoming_error,
+    wyoming_event,
+)
 from api.wyoming.handle import Memory, answer
 from api.wyoming.info import info_event
 from api.wyoming.tts import SpokenTexts

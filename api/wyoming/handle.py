@@ -7,8 +7,7 @@ from api.http.errors import CODED, to_api_error
 from api.http.limits import require_request
 from api.services import Services
 from api.sockets.kernel.session import SocketSession
-from api.wyoming.events import WyomingEvent
-from api.wyoming.framing import wyoming_event
+from api.wyoming.events import WyomingEvent, wyoming_event
 from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions
 from pipelines.chat.pipeline import ChatRequest
 from pipelines.tasks import TtlCache

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from api.services import Services
-from api.wyoming.framing import wyoming_event
+from api.wyoming.events import wyoming_event
 from configs.settings import BRAND
 from models.base import ModelInfo
 from models.errors import EngineError

@@ -7,8 +7,7 @@ from api.http.errors import CODED, to_api_error
 from api.services import SpeechServices
 from api.sockets.kernel.conversation import ClientFault
 from api.sockets.kernel.session import SocketSession
-from api.wyoming.events import VoiceChoice, WyomingEvent
-from api.wyoming.framing import wyoming_error, wyoming_event
+from api.wyoming.events import VoiceChoice, WyomingEvent, wyoming_error, wyoming_event
 from pipelines.audio.encode.formats import open_encoder
 from pipelines.errors import InvalidRequest, VoiceNotFound
 from pipelines.text.language_names import engine_codes

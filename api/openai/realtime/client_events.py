@@ -7,7 +7,7 @@ from pydantic import Field, ValidationError
 from api.http.bodies import WHOLE
 from api.openai.realtime import beta
 from api.openai.realtime.faults import RealtimeFault, fault_of, missing, not_one_of, wrong_type
-from api.openai.realtime.items import AudioBytes, Identifier, Item
+from api.openai.realtime.items import AnyItem, AudioBytes, Identifier
 from api.openai.realtime.session_object import ResponseOptions
 from api.sockets.kernel.conversation import ClientFault, parse_event
 from api.sockets.tts.events import LenientModel
@@ -53,7 +53,7 @@ class CreateItem(RealtimeEvent):
     """Inserts an item after `previous_item_id`: "root" is the beginning, None the end."""
 
     type: Literal["conversation.item.create"]
-    item: Item
+    item: Annotated[AnyItem, Field(discriminator="type")]
     previous_item_id: Identifier | None = None
 
 

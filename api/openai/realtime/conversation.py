@@ -32,9 +32,15 @@ from api.openai.realtime.client_events import (
 from api.openai.realtime.client_secrets import VOICE_FIELD, kind_of
 from api.openai.realtime.faults import RACES, RealtimeFault, as_fault
 from api.openai.realtime.input_listener import InputListener
-from api.openai.realtime.items import AnyItem, ItemReference, MessageItem
-from api.openai.realtime.response_object import RealtimeResponse
-from api.openai.realtime.responses import ENCODERS, ActiveResponse, Begin, OpenVoice, Send
+from api.openai.realtime.items import AnyItem, ItemReference, MessageItem, from_wire, to_wire
+from api.openai.realtime.responses import (
+    ENCODERS,
+    ActiveResponse,
+    Begin,
+    OpenVoice,
+    RealtimeResponse,
+    Send,
+)
 from api.openai.realtime.server_events import new_id
 from api.openai.realtime.session_object import (
     RealtimeSession,
@@ -44,7 +50,6 @@ from api.openai.realtime.session_object import (
     merged,
     new_session,
 )
-from api.openai.realtime.wire import from_wire, to_wire
 from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.session import SecretSession, SocketSession

@@ -1,19 +1,20 @@
 """One response of a Realtime session: the answer of the agent as events, in the order that clients
-rely on."""
+rely on, and the response object with its usage."""
 
 import asyncio
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
+from dataclasses import dataclass, field
 from math import ceil
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from api.http.errors import CODED
 from api.openai.realtime import server_events
 from api.openai.realtime.faults import as_fault
-from api.openai.realtime.response_object import RealtimeResponse, RealtimeUsage
-from api.openai.realtime.server_events import content_part, new_id
-from api.openai.realtime.wire import to_wire
+from api.openai.realtime.items import to_wire
+from api.openai.realtime.server_events import WireItem, content_part, new_id
+from api.openai.realtime.session_object import RealtimeSession
 from api.sockets.kernel.conversation import SessionEnded
 from models.llm.base import FinishReason
 from pipelines.agents.held_speech import AgentVoice
@@ -23,6 +24,79 @@ from pipelines.agents.response import Answer, AnswerAudio, AnswerCall, AnswerPie
 from pipelines.audio.encode.formats import EncoderFormat
 from pipelines.chat.pipeline import Completion
 from telemetry import tracing
+
+ResponseStatus = Literal["in_progress", "completed", "cancelled", "incomplete", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class RealtimeUsage:
+    """Tokens. All input is text to the language model; the cached tokens are part of it."""
+
+    input_text: int = 0
+    output_text: int = 0
+    output_audio: int = 0
+    cached_text: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        written = self.output_text + self.output_audio
+        no_others = {"audio_tokens": 0, "image_tokens": 0}
+        return {
+            "total_tokens": self.input_text + written,
+            "input_tokens": self.input_text,
+            "output_tokens": written,
+            "input_token_details": {
+                "text_tokens": self.input_text,
+                "cached_tokens": self.cached_text,
+                "cached_tokens_details": {"text_tokens": self.cached_text, **no_others},
+                **no_others,
+            },
+            "output_token_details": {
+                "text_tokens": self.output_text,
+                "audio_tokens": self.output_audio,
+            },
+        }
+
+
+@dataclass(slots=True)
+class RealtimeResponse:
+    """One answer. `session` has the response's own options applied.
+
+    `conversation_id` is None for a response outside the conversation. `metadata` is shown again
+    from `response.created` on: clients match it with their own requests.
+    """
+
+    id: str
+    session: RealtimeSession
+    conversation_id: str | None
+    metadata: dict[str, str] | None = None
+    status: ResponseStatus = "in_progress"
+    status_details: dict[str, Any] | None = None
+    output: list[WireItem] = field(default_factory=list)
+    usage: RealtimeUsage = RealtimeUsage()
+
+    def end(self, status: ResponseStatus, **details: Any) -> None:
+        """`details`: the `reason` of one that is cancelled or incomplete, the `error` of a failed
+        one."""
+        self.status = status
+        self.status_details = {"type": status, **details} if details else None
+
+    def as_json(self) -> dict[str, Any]:
+        output = self.session.audio.output
+        return {
+            "object": "realtime.response",
+            "id": self.id,
+            "status": self.status,
+            "status_details": self.status_details,
+            "output": self.output,
+            "conversation_id": self.conversation_id,
+            "output_modalities": self.session.output_modalities,
+            "max_output_tokens": self.session.max_output_tokens,
+            "audio": {"output": {"format": output.format.as_json(), "voice": output.voice}},
+            # Clients read it from every response that ended, however it ended.
+            "usage": None if self.status == "in_progress" else self.usage.as_json(),
+            "metadata": self.metadata,
+        }
+
 
 Send = Callable[[str], Awaitable[None]]
 Begin = Callable[[], Awaitable[Completion]]
