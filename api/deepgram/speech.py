@@ -23,12 +23,7 @@ from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.contexts import AutoFlush, ContextsConversation, FlushRules
 from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.tts.reading import SpeechRequest
-from pipelines.tts.session import (
-    ContextFault,
-    ContextVoice,
-    EncodedChunk,
-    SpeakingContext,
-)
+from pipelines.tts.session import ContextFault, ContextVoice, EncodedChunk, SpeakingContext
 from pipelines.tts.voices import AvailableVoice
 from telemetry.tracing import request_id
 

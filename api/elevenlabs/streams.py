@@ -29,12 +29,7 @@ from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.contexts import DEFAULT_THRESHOLD, AutoFlush, ContextsConversation, FlushRules
 from api.sockets.tts.events import LenientModel
 from pipelines.stt.formatting import separator_of
-from pipelines.tts.session import (
-    MAX_CONTEXTS,
-    ContextFault,
-    EncodedChunk,
-    SpeakingContext,
-)
+from pipelines.tts.session import MAX_CONTEXTS, ContextFault, EncodedChunk, SpeakingContext
 from pipelines.tts.shaping import TimedWord
 from pipelines.tts.voices import AvailableVoice
 
