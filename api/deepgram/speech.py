@@ -23,7 +23,13 @@ from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.contexts import AutoFlush, ContextsConversation, FlushRules
 from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.tts.reading import SpeechRequest
-from pipelines.tts.session import ContextFault, ContextVoice, EncodedChunk, SpeakingContext
+from pipelines.tts.session import (
+    ContextFault,
+    ContextVoice,
+    ContextWire,
+    EncodedChunk,
+    SpeakingContext,
+)
 from pipelines.tts.voices import AvailableVoice
 from telemetry.tracing import request_id
 
@@ -225,7 +231,7 @@ class SpeakConversation(ContextsConversation):
             self.session.finish()
 
 
-class SpeakWire:
+class SpeakWire(ContextWire):
     """Audio is binary."""
 
     def __init__(self, conversation: SpeakConversation) -> None:
@@ -234,14 +240,8 @@ class SpeakWire:
     def audio(self, chunk: EncodedChunk) -> bytes:
         return chunk.data
 
-    def rest(self, spoken_s: float) -> None:
-        """No words are sent."""
-
     def flushed(self, *, is_automatic: bool) -> str | None:
         return None if is_automatic else self._conversation.numbered("Flushed")
-
-    def closed(self) -> None:
-        """The socket closes."""
 
     def error(self, error: Exception) -> str:
         return self._conversation.error(to_api_error(error).message)

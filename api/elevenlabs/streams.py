@@ -26,10 +26,16 @@ from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault, json_text, parse_event
 from api.sockets.kernel.session import SocketSession
-from api.sockets.tts.contexts import DEFAULT_THRESHOLD, AutoFlush, ContextsConversation, FlushRules
+from api.sockets.tts.contexts import DEFAULT_THRESHOLD, ContextsConversation, FlushRules
 from api.sockets.tts.events import LenientModel
 from pipelines.stt.formatting import separator_of
-from pipelines.tts.session import MAX_CONTEXTS, ContextFault, EncodedChunk, SpeakingContext
+from pipelines.tts.session import (
+    MAX_CONTEXTS,
+    ContextFault,
+    ContextWire,
+    EncodedChunk,
+    SpeakingContext,
+)
 from pipelines.tts.shaping import TimedWord
 from pipelines.tts.voices import AvailableVoice
 
@@ -72,7 +78,6 @@ class InputContext:
     """A context that is open."""
 
     context: SpeakingContext
-    flushes: AutoFlush
     settings: VoiceSettings | None  # of its first message
     is_flushed: bool = True  # all of its text, by the client
     expiry: asyncio.TimerHandle | None = None
@@ -109,6 +114,7 @@ class InputConversation(ContextsConversation):
             self._take(message, "")
 
     async def closed(self) -> None:
+        await super().closed()
         for one in self._open.values():
             self._stop(one)
 
@@ -134,19 +140,19 @@ class InputConversation(ContextsConversation):
             if text:
                 one.context.add_text(text)
                 one.is_flushed = False
-                one.flushes.added()
+                self.flushes[context_id].added()
         except ContextFault as fault:
             raise self._fault(str(fault), context_id) from None
         waiting = one.context.buffered
         if message.try_trigger_generation and len(waiting) >= TRIGGER_CHARACTERS:
             one.context.flush_automatically(waiting.rfind(" ") + 1)
         if message.flush:
-            one.flushes.flush()
+            self.flushes[context_id].flush()
             one.is_flushed = True
         if message.text == "" and not self.is_multi:
             self._is_closing = True
             self.session.timeouts.clear("input")
-            one.flushes.stop()
+            self.flushes[context_id].stop()
             one.context.close()
 
     def _begin(self, message: InputMessage, context_id: str) -> InputContext:
@@ -165,8 +171,7 @@ class InputConversation(ContextsConversation):
             most_characters=int(schedule[0]) if schedule else DEFAULT_THRESHOLD,
         )
         context = self.open(context_id, voice, wire, rules)
-        flushes = self.flushes[context_id]
-        one = self._open[context_id] = InputContext(context, flushes, message.voice_settings)
+        one = self._open[context_id] = InputContext(context, message.voice_settings)
         self.contexts.start(context)
         return one
 
@@ -185,7 +190,6 @@ class InputConversation(ContextsConversation):
             self.session.finish()
 
     def _stop(self, one: InputContext) -> None:
-        one.flushes.stop()
         if one.expiry is not None:
             one.expiry.cancel()
 
@@ -225,13 +229,14 @@ class MultiInputConversation(InputConversation):
     def _close(self, one: InputContext, *, whole: bool = True) -> None:
         """With the rest of its text, or without what no flush asked for."""
         self._stop(one)
+        self.flushes[one.context.context_id].stop()
         if not whole:
             one.context.cancel()
         elif not one.context.is_closing:
             one.context.close()
 
 
-class InputWire:
+class InputWire(ContextWire):
     """Audio, and the times of the letters that begin in it, in milliseconds: in `alignment` from
     the end of the letters before, and in `normalizedAlignment` from the start of the context.
 
@@ -251,12 +256,6 @@ class InputWire:
         audio = b64encode(chunk.data).decode("ascii")
         timed = self._alignments(chunk.words or ())
         return json_text({"audio": audio, **timed, **self._context})
-
-    def rest(self, spoken_s: float) -> None:
-        """No letters are held back."""
-
-    def flushed(self, *, is_automatic: bool) -> None:
-        """No event tells it."""
 
     def closed(self) -> str:
         return json_text({"audio": None, "isFinal": True, **self._context})

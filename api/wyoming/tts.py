@@ -41,14 +41,8 @@ class SpeechWire(ContextWire):
         start, self._start = self._start, b""
         return start + wyoming_event("audio-chunk", chunk.data, **self._format)
 
-    def rest(self, spoken_s: float) -> None:
-        return None
-
     def flushed(self, *, is_automatic: bool = False) -> bytes:
         return self._start + STOP
-
-    def closed(self) -> bytes:
-        return b""
 
     def error(self, error: Exception) -> bytes:
         return failure(error)

@@ -18,13 +18,11 @@ from api.openai.realtime.beta import is_beta, to_beta
 from api.openai.realtime.client_events import (
     AppendAudio,
     CancelResponse,
-    ClearAudio,
     ClientEvent,
-    CommitAudio,
     CreateItem,
     CreateResponse,
-    DeleteItem,
-    RetrieveItem,
+    EndAudio,
+    NamedItem,
     TruncateItem,
     UpdateSession,
     parse_client_event,
@@ -223,14 +221,14 @@ class RealtimeConversation:
                 await self._update(event)
             case AppendAudio():
                 await self._input.append(event.audio)
-            case CommitAudio():
+            case EndAudio(type="input_audio_buffer.commit"):
                 await self._input.commit()
-            case ClearAudio():
+            case EndAudio():
                 self._input.clear()
                 await self.send(server_events.audio_cleared())
             case CreateItem():
                 await self._create_item(event)
-            case RetrieveItem() | DeleteItem() | TruncateItem():
+            case NamedItem() | TruncateItem():
                 await self._change_item(event)
             case CreateResponse():
                 await self._create_response(event)
@@ -260,14 +258,14 @@ class RealtimeConversation:
         await self.send(server_events.item_added(shown, previous))
         await self.send(server_events.item_done(shown, previous))
 
-    async def _change_item(self, event: RetrieveItem | DeleteItem | TruncateItem) -> None:
+    async def _change_item(self, event: NamedItem | TruncateItem) -> None:
         name = event.type.rpartition(".")[2]
         try:
             match event:
-                case RetrieveItem():
+                case NamedItem(type="conversation.item.retrieve"):
                     found = self._items.find(event.item_id)
                     await self.send(server_events.item_retrieved(to_wire(found)))
-                case DeleteItem():
+                case NamedItem():
                     self._items.delete(event.item_id)
                     await self.send(server_events.item_deleted(event.item_id))
                 case TruncateItem():

@@ -2,16 +2,15 @@
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from api.http.bodies import KeyTerms, KnownSpeakers, RedactFields
-from api.sockets.kernel.conversation import json_text, parse_tagged
+from api.sockets.kernel.conversation import ClientFault, fault_message, json_text, parse_event
 from pipelines.audio.decode.stream import LiveSampleRate
 
 MIN_MS = 300  # of utterance_end_ms and interim_results_frequency; less is raised
 MAX_MS = 30_000  # no utterance is longer
 MAX_LANGUAGES = 100
-CLIENT_TYPES = ("start", "audio", "config", "stop", "test")
 ServerMessage = Literal[
     "connected",
     "speech_started",
@@ -55,7 +54,6 @@ class StartConfig(STTClientMessage, RedactFields):
 class Start(STTClientMessage):
     """Begins the session; once, before audio."""
 
-    type: Literal["start"]
     languages: Languages | None = None
     config: StartConfig | None = None
 
@@ -63,7 +61,6 @@ class Start(STTClientMessage):
 class Audio(STTClientMessage):
     """A piece of audio in base64."""
 
-    type: Literal["audio"]
     audio: str
     encoding: SocketEncoding
     sample_rate: LiveSampleRate
@@ -73,7 +70,6 @@ class Audio(STTClientMessage):
 class Config(STTClientMessage):
     """Changes the fields that are given."""
 
-    type: Literal["config"]
     languages: Languages | None = None
     continuous_mode: bool = False
 
@@ -81,24 +77,35 @@ class Config(STTClientMessage):
 class Stop(STTClientMessage):
     """Ends the session after processing earlier messages."""
 
-    type: Literal["stop"]
-
 
 class Test(STTClientMessage):
     """Asks for an echo."""
 
-    type: Literal["test"]
     message: str = Field(default="", max_length=10_000)
     timestamp: int | float | Annotated[str, Field(max_length=100)] | None = None
 
 
 ClientEvent: TypeAlias = Start | Audio | Config | Stop | Test
-_EVENT: TypeAdapter[ClientEvent] = TypeAdapter(Annotated[ClientEvent, Field(discriminator="type")])
+EVENTS: dict[str, type[ClientEvent]] = {
+    "start": Start,
+    "audio": Audio,
+    "config": Config,
+    "stop": Stop,
+    "test": Test,
+}
 
 
 def parse_client_event(text: str) -> ClientEvent:
-    """Raises ClientFault."""
-    return parse_tagged(text, "type", CLIENT_TYPES, _EVENT)
+    """What the field `type` names. Raises ClientFault, which names the field at fault and its
+    limit."""
+    value = parse_event(text)
+    event = EVENTS.get(str(value.get("type")))
+    if event is None:
+        raise ClientFault(f"type: must be one of {', '.join(EVENTS)}")
+    try:
+        return event.model_validate(value)
+    except ValidationError as error:
+        raise ClientFault(fault_message(error)) from None
 
 
 def stt_event(kind: ServerMessage, **fields: Any) -> str:

@@ -10,7 +10,7 @@ from api.http.bodies import RequestModel
 from api.http.errors import to_api_error
 from api.native.pronunciations import DictionaryNames
 from api.sockets.kernel.conversation import ClientFault, fault_message, json_text, parse_event
-from pipelines.tts.session import EncodedChunk
+from pipelines.tts.session import ContextWire, EncodedChunk
 from pipelines.tts.shaping import timings_json
 
 SPEAKING_RATES = (0.5, 1.5)
@@ -135,7 +135,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 
 
-class TtsWire:
+class TtsWire(ContextWire):
     """How `/ws/tts` writes the events of one context."""
 
     def __init__(self, context_id: str) -> None:
@@ -147,9 +147,6 @@ class TtsWire:
         words = "" if chunk.words is None else f",{json_text(timings_json(chunk.words))[1:-1]}"
         audio = b64encode(chunk.data).decode("ascii")
         return f'{{"audio_chunk":{{"context_id":{self._id_json},"audioContent":"{audio}"{words}}}}}'
-
-    def rest(self, spoken_s: float) -> None:
-        """Nothing: no words are held back here."""
 
     def flushed(self, *, is_automatic: bool) -> str:
         return context_event("flush_completed", self._context_id)
