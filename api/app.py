@@ -34,7 +34,6 @@ from api.inworld import routes as inworld
 from api.mcp import routes as mcp
 from api.native import (
     accounts,
-    audio,
     billing,
     files,
     health,
@@ -131,7 +130,6 @@ def routed_app() -> FastAPI:
         files.router,
         saved_chats.router,
         pronunciations.router,
-        audio.router,
         *accounts.routers,
         client_secrets.router,
         webhooks.router,
