@@ -3,24 +3,7 @@
 import uuid
 
 from api.http.errors import CODED, to_api_error
-from api.inworld.messages import (
-    ABORTED,
-    ALREADY_EXISTS,
-    INVALID_ARGUMENT,
-    NOT_FOUND,
-    RESOURCE_EXHAUSTED,
-    ClientMessage,
-    Create,
-    InworldWire,
-    code_of,
-    context_event,
-    description,
-    failure,
-    named_context,
-    open_voice,
-    parse_message,
-    updated,
-)
+from api.inworld import messages
 from api.services import Services
 from api.sockets.kernel.conversation import ClientFault, parse_event
 from api.sockets.kernel.session import SocketSession
@@ -38,16 +21,16 @@ class InworldConversation(ContextsConversation):
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         super().__init__(session, services)
-        self._creates: dict[str, Create] = {}  # of the open contexts
+        self._creates: dict[str, messages.Create] = {}  # of the open contexts
 
     async def receive_text(self, text: str) -> None:
         named: str | None = None
         try:
             event = parse_event(text)
-            named = named_context(event)
-            message = parse_message(event)
+            named = messages.named_context(event)
+            message = messages.parse_message(event)
         except ClientFault as fault:
-            raise _fault(fault.message, INVALID_ARGUMENT, named) from None
+            raise _fault(fault.message, messages.INVALID_ARGUMENT, named) from None
         try:
             await self._handle(message)
         except ClientFault as fault:
@@ -55,13 +38,13 @@ class InworldConversation(ContextsConversation):
 
     async def receive_binary(self, data: bytes) -> None:
         text = "binary messages have no meaning here; send JSON as text"
-        raise _fault(text, INVALID_ARGUMENT)
+        raise _fault(text, messages.INVALID_ARGUMENT)
 
     def error(self, message: str) -> str:
         """The error that ends a session; wrong messages have codes of their own."""
-        return failure(message, ABORTED)
+        return messages.failure(message, messages.ABORTED)
 
-    async def _handle(self, message: ClientMessage) -> None:
+    async def _handle(self, message: messages.ClientMessage) -> None:
         if message.create is not None:
             await self._create(message.context_id or str(uuid.uuid4()), message.create)
             return
@@ -69,9 +52,9 @@ class InworldConversation(ContextsConversation):
         try:
             await self._handle_in(context, message)
         except ContextFault as fault:
-            raise _fault(str(fault), INVALID_ARGUMENT, context.context_id) from None
+            raise _fault(str(fault), messages.INVALID_ARGUMENT, context.context_id) from None
 
-    async def _handle_in(self, context: SpeakingContext, message: ClientMessage) -> None:
+    async def _handle_in(self, context: SpeakingContext, message: messages.ClientMessage) -> None:
         """Raises ContextFault or ClientFault."""
         flushes = self.flushes[context.context_id]
         if (sent := message.send_text) is not None:
@@ -84,7 +67,7 @@ class InworldConversation(ContextsConversation):
             flushes.flush()
         elif message.update_config is not None:
             create = self._creates[context.context_id]
-            await self._update(context, updated(create, message.update_config))
+            await self._update(context, messages.updated(create, message.update_config))
         else:
             flushes.stop()
             if message.close_context is None or context.is_closing:
@@ -92,38 +75,40 @@ class InworldConversation(ContextsConversation):
             else:
                 context.close()
 
-    async def _create(self, context_id: str, create: Create) -> None:
+    async def _create(self, context_id: str, create: messages.Create) -> None:
         if context_id in self.contexts:
-            raise _fault("this context is open already", ALREADY_EXISTS, context_id)
+            raise _fault("this context is open already", messages.ALREADY_EXISTS, context_id)
         try:
             self.make_room()
         except ContextFault as fault:
-            raise _fault(str(fault), RESOURCE_EXHAUSTED, context_id) from None
+            raise _fault(str(fault), messages.RESOURCE_EXHAUSTED, context_id) from None
         voice = await self._voice(create, context_id)
-        context = self.open(context_id, voice, InworldWire(context_id, create), create.flushing)
+        context = self.open(
+            context_id, voice, messages.InworldWire(context_id, create), create.flushing
+        )
         self._creates[context_id] = create
-        made = description(create, voice.voice.model.id)
-        await self.session.send(context_event(context_id, "contextCreated", made))
+        made = messages.description(create, voice.voice.model.id)
+        await self.session.send(messages.context_event(context_id, "contextCreated", made))
         self.contexts.start(context)
 
-    async def _update(self, context: SpeakingContext, create: Create) -> None:
+    async def _update(self, context: SpeakingContext, create: messages.Create) -> None:
         context_id = context.context_id
         voice = await self._voice(create, context_id)
-        context.change_voice(voice, InworldWire(context_id, create))
+        context.change_voice(voice, messages.InworldWire(context_id, create))
         flushes = self.flushes[context_id]
         flushes.stop()
         flushes.change(create.flushing, voice.voice.voice.language)
         self._creates[context_id] = create
-        made = description(create, voice.voice.model.id)
-        await self.session.send(context_event(context_id, "contextUpdated", made))
+        made = messages.description(create, voice.voice.model.id)
+        await self.session.send(messages.context_event(context_id, "contextUpdated", made))
 
-    async def _voice(self, create: Create, context_id: str) -> ContextVoice:
+    async def _voice(self, create: messages.Create, context_id: str) -> ContextVoice:
         workspace_id, payer = self.session.principal.workspace_id, self.session.payer
         try:
-            return await open_voice(create, self.synthesis, workspace_id, payer)
+            return await messages.open_voice(create, self.synthesis, workspace_id, payer)
         except CODED as error:
             answer = to_api_error(error)
-            raise _fault(answer.message, code_of(answer.status), context_id) from None
+            raise _fault(answer.message, messages.code_of(answer.status), context_id) from None
 
     def on_closed(self, context_id: str) -> None:
         super().on_closed(context_id)
@@ -135,10 +120,10 @@ class InworldConversation(ContextsConversation):
         if context is not None:
             return context
         if wanted is not None:
-            raise _fault(f"Context {shown(wanted)} not found", NOT_FOUND, wanted)
+            raise _fault(f"Context {shown(wanted)} not found", messages.NOT_FOUND, wanted)
         state = "several are open" if len(self.contexts) else "there is no open context"
-        raise _fault(f"context_id is required: {state}", INVALID_ARGUMENT)
+        raise _fault(f"context_id is required: {state}", messages.INVALID_ARGUMENT)
 
 
 def _fault(message: str, code: int, context_id: str | None = None) -> ClientFault:
-    return ClientFault(message, failure(message, code, context_id))
+    return ClientFault(message, messages.failure(message, code, context_id))

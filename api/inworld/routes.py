@@ -17,16 +17,8 @@ from api.http.routing import (
     make_router,
 )
 from api.http.streaming import Base64Json, NdjsonStream, json_line
+from api.inworld import messages
 from api.inworld.conversation import InworldConversation
-from api.inworld.messages import (
-    Alignment,
-    RpcStatus,
-    Voicing,
-    WholeFile,
-    audio_body,
-    code_of,
-    open_voice,
-)
 from api.native.speech import SpokenText
 from api.sockets.kernel.routes import SocketRoute, socket_routes
 from pipelines.billing.operation import Operation
@@ -43,7 +35,7 @@ routes = socket_routes(
 )
 
 
-class InworldBody(Voicing):
+class InworldBody(messages.Voicing):
     """The text to speak, and the options of its speech."""
 
     text: SpokenText
@@ -72,7 +64,7 @@ class InworldLine(BaseModel):
     """A line of a stream: `result`, or `error` in the last one of a stream that failed."""
 
     result: InworldSpeech | None = None
-    error: RpcStatus | None = None
+    error: messages.RpcStatus | None = None
 
 
 class InworldVoice(_Answer):
@@ -117,11 +109,11 @@ async def synthesize(
     """
     audio = body.audio_config
     voice = await _voice(body, speech.synthesis, principal.workspace_id, operation, whole=True)
-    file = WholeFile(audio.audio_encoding, audio.sample_rate_hertz)
+    file = messages.WholeFile(audio.audio_encoding, audio.sample_rate_hertz)
     words = await speak_whole(voice, body.text, file.add)
     if file.is_empty:
         raise nothing_spoken()
-    timing = Alignment(body).whole(words)
+    timing = messages.Alignment(body).whole(words)
     others = _usage(voice) if timing is None else {"timestampInfo": timing, **_usage(voice)}
     return Base64Json("audioContent", file.finish(), others)
 
@@ -162,7 +154,7 @@ async def _voice(
     whole: bool = False,
 ) -> ContextVoice:
     async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=body.voice_id):
-        return await open_voice(body, synthesis, workspace_id, operation, whole=whole)
+        return await messages.open_voice(body, synthesis, workspace_id, operation, whole=whole)
 
 
 class _LineWriter:
@@ -170,11 +162,11 @@ class _LineWriter:
 
     def __init__(self, body: InworldBody, voice: ContextVoice) -> None:
         self._voice = voice
-        self._alignment = Alignment(body)
+        self._alignment = messages.Alignment(body)
         self._is_first = True
 
     def write(self, chunk: EncodedChunk) -> bytes:
-        result = audio_body(chunk.data, self._alignment.of(chunk.words or ()))
+        result = messages.audio_body(chunk.data, self._alignment.of(chunk.words or ()))
         if self._is_first:  # only now is known what is charged
             result |= _usage(self._voice)
         self._is_first = False
@@ -182,11 +174,11 @@ class _LineWriter:
 
     def finish(self) -> list[bytes]:
         timing = self._alignment.rest(self._voice.spoken_s)
-        return [] if timing is None else [json_line({"result": audio_body(b"", timing)})]
+        return [] if timing is None else [json_line({"result": messages.audio_body(b"", timing)})]
 
     def fail(self, error: Exception) -> bytes:
         shown = to_api_error(error)
-        status = RpcStatus(code=code_of(shown.status), message=shown.message)
+        status = messages.RpcStatus(code=messages.code_of(shown.status), message=shown.message)
         return json_line({"error": status.model_dump()})
 
 

@@ -13,20 +13,9 @@ from typing import assert_never
 from api.http.errors import CODED
 from api.http.limits import require_request
 from api.openai.names import DEFAULT_AGENT
-from api.openai.realtime import server_events
+from api.openai.realtime import client_events, server_events
 from api.openai.realtime.beta import is_beta, to_beta
-from api.openai.realtime.client_events import (
-    AppendAudio,
-    CancelResponse,
-    ClientEvent,
-    CreateItem,
-    CreateResponse,
-    EndAudio,
-    NamedItem,
-    TruncateItem,
-    UpdateSession,
-    parse_client_event,
-)
+from api.openai.realtime.client_events import parse_client_event
 from api.openai.realtime.client_secrets import VOICE_FIELD, kind_of
 from api.openai.realtime.faults import RACES, RealtimeFault, as_fault
 from api.openai.realtime.input_listener import InputListener
@@ -215,29 +204,29 @@ class RealtimeConversation:
 
     # Events of the client.
 
-    async def _handle(self, event: ClientEvent) -> None:
+    async def _handle(self, event: client_events.ClientEvent) -> None:
         match event:
-            case UpdateSession():
+            case client_events.UpdateSession():
                 await self._update(event)
-            case AppendAudio():
+            case client_events.AppendAudio():
                 await self._input.append(event.audio)
-            case EndAudio(type="input_audio_buffer.commit"):
+            case client_events.EndAudio(type="input_audio_buffer.commit"):
                 await self._input.commit()
-            case EndAudio():
+            case client_events.EndAudio():
                 self._input.clear()
                 await self.send(server_events.audio_cleared())
-            case CreateItem():
+            case client_events.CreateItem():
                 await self._create_item(event)
-            case NamedItem() | TruncateItem():
+            case client_events.NamedItem() | client_events.TruncateItem():
                 await self._change_item(event)
-            case CreateResponse():
+            case client_events.CreateResponse():
                 await self._create_response(event)
-            case CancelResponse():
+            case client_events.CancelResponse():
                 self._cancel_response(event)
             case _:
                 assert_never(event)
 
-    async def _update(self, event: UpdateSession) -> None:
+    async def _update(self, event: client_events.UpdateSession) -> None:
         changed = merged(self._session, event.session, voice_frozen=self._has_spoken)
         if isinstance(changed, RealtimeSession):
             await self._voice_of(changed)  # an unknown one is refused here, not in each response
@@ -247,7 +236,7 @@ class RealtimeConversation:
         await self.send(server_events.session_updated(changed.as_json()))
         self._warm_up()
 
-    async def _create_item(self, event: CreateItem) -> None:
+    async def _create_item(self, event: client_events.CreateItem) -> None:
         item = from_wire(event.item)
         if isinstance(event.item, MessageItem):
             for part, sent in zip(item.parts, event.item.content, strict=True):
@@ -258,17 +247,19 @@ class RealtimeConversation:
         await self.send(server_events.item_added(shown, previous))
         await self.send(server_events.item_done(shown, previous))
 
-    async def _change_item(self, event: NamedItem | TruncateItem) -> None:
+    async def _change_item(
+        self, event: client_events.NamedItem | client_events.TruncateItem
+    ) -> None:
         name = event.type.rpartition(".")[2]
         try:
             match event:
-                case NamedItem(type="conversation.item.retrieve"):
+                case client_events.NamedItem(type="conversation.item.retrieve"):
                     found = self._items.find(event.item_id)
                     await self.send(server_events.item_retrieved(to_wire(found)))
-                case NamedItem():
+                case client_events.NamedItem():
                     self._items.delete(event.item_id)
                     await self.send(server_events.item_deleted(event.item_id))
-                case TruncateItem():
+                case client_events.TruncateItem():
                     index, end_ms = event.content_index, event.audio_end_ms
                     self._items.truncate(event.item_id, index, end_ms)
                     await self.send(server_events.item_truncated(event.item_id, index, end_ms))
@@ -276,7 +267,7 @@ class RealtimeConversation:
             code = f"item_{name}_invalid_item_id"
             raise RealtimeFault(code, str(error), param="item_id") from None
 
-    async def _create_response(self, event: CreateResponse) -> None:
+    async def _create_response(self, event: client_events.CreateResponse) -> None:
         options = event.response
         if options.conversation == "auto" and self._active is not None:
             response_id = self._active.response.id
@@ -289,7 +280,7 @@ class RealtimeConversation:
             raise RealtimeFault("rate_limit_exceeded", message)
         await self._respond(options, None)
 
-    def _cancel_response(self, event: CancelResponse) -> None:
+    def _cancel_response(self, event: client_events.CancelResponse) -> None:
         found = self._active
         if event.response_id is not None:
             found = self._responses.get(event.response_id)
