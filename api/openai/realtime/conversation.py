@@ -17,7 +17,7 @@ from api.openai.realtime import client_events, server_events
 from api.openai.realtime.beta import is_beta, to_beta
 from api.openai.realtime.client_events import parse_client_event
 from api.openai.realtime.client_secrets import VOICE_FIELD, kind_of
-from api.openai.realtime.faults import RACES, RealtimeFault, as_fault
+from api.openai.realtime.faults import RealtimeFault, as_fault
 from api.openai.realtime.input_listener import InputListener
 from api.openai.realtime.items import AnyItem, ItemReference, MessageItem, from_wire, to_wire
 from api.openai.realtime.responses import (
@@ -28,7 +28,7 @@ from api.openai.realtime.responses import (
     RealtimeResponse,
     Send,
 )
-from api.openai.realtime.server_events import new_id
+from api.openai.realtime.server_events import NAMES, new_id
 from api.openai.realtime.session_object import (
     RealtimeSession,
     RealtimeTool,
@@ -133,7 +133,7 @@ class RealtimeConversation:
             await self._handle(event)
         except (RealtimeFault, *CODED) as error:
             fault = as_fault(error).about(event.event_id)
-            if fault.code not in RACES:
+            if fault.code not in NAMES.races:
                 raise fault from None
             await self.send(str(fault.event))
 
