@@ -147,8 +147,8 @@ class RealtimeConversation:
                 await self._draft.discard()  # if its response could not begin any more
             await self._drafts.close()
         finally:
-            code, heard_s = self._socket.close_code, self._input.heard_s
-            await self._record.close(self._items, code, heard_s)
+            heard_s = self._input.input.meter.heard_ms / 1000
+            await self._record.close(self._items, self._socket.close_code, heard_s)
 
     def error(self, message: str) -> str:
         return server_events.error(message, kind="server_error")
@@ -196,7 +196,7 @@ class RealtimeConversation:
 
     async def respond(self, draft: Draft | None = None) -> None:
         if self._active is None:
-            self._input.response_began(await self._respond(ResponseOptions(), draft))
+            self._input.turns.response_began(await self._respond(ResponseOptions(), draft))
             return
         self._is_pending = True
         if draft is not None:
@@ -211,7 +211,7 @@ class RealtimeConversation:
             case client_events.AppendAudio():
                 await self._input.append(event.audio)
             case client_events.EndAudio(type="input_audio_buffer.commit"):
-                await self._input.commit()
+                await self._input.commit_turn()
             case client_events.EndAudio():
                 self._input.clear()
                 await self.send(server_events.audio_cleared())
@@ -340,7 +340,7 @@ class RealtimeConversation:
         if draft is not None:
             with suppress(EngineError):  # such as that no slot was free for it
                 return await draft.take()
-        await self._input.wait_for_texts()
+        await self._input.turns.settled.wait()
         items = list(self._items) if given is None else given
         return await self._services.chat.completions.start(self._request(view, items))
 

@@ -17,6 +17,7 @@ from models.audio import spread
 from models.base import ModelInfo
 from models.errors import EngineError
 from models.stt.base import STT_SAMPLE_RATE, Word
+from pipelines.audio.noise_reduction import NoiseReducer
 from pipelines.errors import InsufficientCredit, PipelineError
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveTranscript
@@ -42,6 +43,7 @@ class SocketListener(ABC):
         self.committed: set[int] = set()  # sentence_ids of utterances that the client ended
         self.live: LiveSession | None = None  # from `start` on
         self.listening: asyncio.Task[None] | None = None
+        self.reducer: NoiseReducer | None = None
         self._socket = socket
         self._speech = speech
         self._ended = ended
@@ -56,6 +58,10 @@ class SocketListener(ABC):
         """After more audio was processed; most dialects do nothing then."""
         return
 
+    async def cleared(self) -> None:
+        """After the client dropped what was not committed; likewise."""
+        return
+
     async def start(
         self,
         options: SessionOptions,
@@ -64,8 +70,19 @@ class SocketListener(ABC):
         labels: bool = False,
         known: bool | list[str] = False,
     ) -> None:
-        """Listens; `languages` are codes as clients write them, `labels` tell speakers apart, of
-        whom some may be `known`.
+        """Listens. Raises as `prepared`."""
+        self.listen(await self.prepared(options, languages, labels=labels, known=known))
+
+    async def prepared(
+        self,
+        options: SessionOptions,
+        languages: Sequence[str],
+        *,
+        labels: bool,
+        known: bool | list[str],
+    ) -> SessionOptions:
+        """The options of this socket; `languages` are codes as clients write them, `labels` tell
+        speakers apart, of whom some may be `known`.
 
         Raises InvalidRequest for a language, NotFound for a speaker, or EngineError.
         """
@@ -73,8 +90,12 @@ class SocketListener(ABC):
         workspace_id = self._socket.principal.workspace_id
         codes = await pipeline.engine_languages(tuple(languages)) if languages else ()
         speakers = await self._speech.speakers.options(workspace_id, known) if labels else None
-        self.options = replace(options, languages=codes, speakers=speakers, owner=str(workspace_id))
-        self.live = LiveSession(pipeline, self.options, self._receive)
+        return replace(options, languages=codes, speakers=speakers, owner=str(workspace_id))
+
+    def listen(self, options: SessionOptions) -> None:
+        """Listens to the audio that follows."""
+        self.options = options
+        self.live = LiveSession(self._speech.live_transcription, options, self._receive)
         self.listening = self._socket.spawn(self._feed(self.live), "listen")
         self._emitting = self._socket.spawn(self.live.run(), "emit transcripts")
 
@@ -116,10 +137,14 @@ class SocketListener(ABC):
         while (item := await self.input.inbox.take()) is not None:
             if isinstance(item, tuple):
                 live.change_languages(item)
-            elif isinstance(item, str):  # the client ended the utterance
+            elif item == "commit":
                 self.committed.add(await live.commit())
-            else:
-                await live.accept_pcm(item)
+            elif item == "clear":
+                live.clear()
+                async with self._order:
+                    await self.cleared()
+            elif not isinstance(item, str):
+                await live.accept_pcm(self.reducer.reduce(item) if self.reducer else item)
                 self.heard_s += len(item) / STT_SAMPLE_RATE
                 await self.progressed()
                 await asyncio.sleep(0)  # much audio at once must not hold up other sessions
