@@ -100,45 +100,17 @@ def routed_app() -> FastAPI:
         app.add_exception_handler(error, on_error)
     app.add_exception_handler(ClientDisconnect, on_client_left)
     app.add_exception_handler(HTTPException, on_http_error)
-    routers = [  # the busiest first, since they are matched in order
-        health.router,
-        speech.router,
-        openai_speech.router,
-        inworld.router,
-        deepgram_speech.router,
-        deepgram_recordings.router,
-        elevenlabs_speech.router,
-        elevenlabs_recordings.router,
-        cartesia.router,
-        completions.router,
-        responses.router,
-        transcription.router,
-        openai_transcription.router,
-        *billing.routers,
-        models.router,
-        openai_models.router,
-        elevenlabs_account.keyed,  # before Deepgram's /v1/models
-        elevenlabs_account.router,
-        elevenlabs_dictionaries.router,
-        deepgram_account.router,
-        assemblyai.router,
-        custom.router,
-        library.router,
-        *reports.routers,
-        *jobs.routers,
-        batches.router,
-        files.router,
-        saved_chats.router,
-        pronunciations.router,
-        *accounts.routers,
-        client_secrets.router,
-        webhooks.router,
-        operator.router,
-        mcp.router,
-    ]
-    for router in routers:
-        # Not include_router: it would match every path twice.
-        app.router.routes.extend(router.routes)
+    # The busiest first, since they are matched in order.
+    busiest = (health, speech, openai_speech, inworld, deepgram_speech, deepgram_recordings)
+    busy = (elevenlabs_speech, elevenlabs_recordings, cartesia, completions, responses)
+    listening = (transcription, openai_transcription)
+    lists = (billing, models, openai_models, elevenlabs_account)  # before Deepgram's /v1/models
+    others = (elevenlabs_dictionaries, deepgram_account, assemblyai, custom, library, reports, jobs)
+    last = (batches, files, saved_chats, pronunciations, accounts, client_secrets, webhooks)
+    for module in (*busiest, *busy, *listening, *lists, *others, *last, operator, mcp):
+        for router in getattr(module, "routers", None) or (module.router,):
+            # Not include_router: it would match every path twice.
+            app.router.routes.extend(router.routes)
     pages = (console, guide, reference)
     deepgram = (deepgram_streams, deepgram_turns, deepgram_speech)
     elevenlabs = (elevenlabs_streams, elevenlabs_live)

@@ -42,6 +42,7 @@ class KeyedRoute(guarded_route(None, SCHEMES)):  # type: ignore[misc]
 
 router = make_router("ElevenLabs' dialect", schemes=SCHEMES)
 keyed = make_router("ElevenLabs' dialect", route_class=KeyedRoute)
+routers = (keyed, router)
 
 
 class VoicesQuery(DialectQuery):
