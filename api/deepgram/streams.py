@@ -23,7 +23,7 @@ from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import json_text
 from api.sockets.kernel.session import SocketSession
-from api.sockets.stt.events import MIN_MS
+from api.sockets.stt.conversation import MIN_MS
 from api.sockets.stt.listening import ListeningConversation, SocketListener, estimated_words
 from pipelines.audio.decode.stream import ChannelSplitter
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveSpeechStarted, LiveTranscript
