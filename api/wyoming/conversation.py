@@ -6,7 +6,7 @@ from api.http.errors import CODED, to_api_error
 from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.audio_input import PUSH_BACK_S
-from api.sockets.kernel.conversation import ClientFault
+from api.sockets.kernel.conversation import ClientFault, Conversation
 from api.sockets.kernel.session import SocketSession
 from api.wyoming.asr import SpokenCommand
 from api.wyoming.events import (
@@ -22,7 +22,7 @@ from api.wyoming.tts import SpokenTexts
 from pipelines.errors import InsufficientCredit, Overloaded
 
 
-class WyomingConversation:
+class WyomingConversation(Conversation):
     """Audio to transcribe, texts to speak and sentences to answer, in any order."""
 
     def __init__(self, session: SocketSession, services: Services, memory: Memory) -> None:
@@ -33,9 +33,6 @@ class WyomingConversation:
         self._command: SpokenCommand | None = None
         self._texts = SpokenTexts(session, services.speech)
         self._answering: asyncio.Task[None] | None = None
-
-    async def opened(self) -> None:
-        """The first event is the client's."""
 
     async def receive_text(self, text: str) -> None:
         raise ClientFault("events are binary messages")

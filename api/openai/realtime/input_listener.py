@@ -4,6 +4,7 @@ import asyncio
 
 from api.http.errors import to_api_error
 from api.openai.realtime.faults import RealtimeFault, as_fault
+from api.openai.realtime.responses import Host
 from api.openai.realtime.session_object import (
     InputAudio,
     SemanticVad,
@@ -11,7 +12,7 @@ from api.openai.realtime.session_object import (
     Session,
     TranscriptionOptions,
 )
-from api.openai.realtime.turns import Host, TurnOptions, UserTurns
+from api.openai.realtime.turns import TurnOptions, UserTurns
 from api.services import SpeechServices
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.session import SocketSession

@@ -17,6 +17,7 @@ from api.openai.realtime.server_events import WireItem, content_part, new_id
 from api.openai.realtime.session_object import RealtimeSession
 from api.sockets.kernel.conversation import SessionEnded
 from models.llm.base import FinishReason
+from pipelines.agents.drafts import Draft
 from pipelines.agents.held_speech import AgentVoice
 from pipelines.agents.items import Item, Part
 from pipelines.agents.playback import Playback
@@ -112,24 +113,39 @@ ENCODERS: dict[str, EncoderFormat] = {
 BYTES_PER_S = {"audio/pcm": 48_000, "audio/pcmu": 8000, "audio/pcma": 8000}
 
 
-class ItemSink(Protocol):
-    """The conversation that a response adds its items to."""
+class Host(Protocol):
+    """What responses and turns ask of their conversation."""
+
+    @property
+    def active(self) -> "ActiveResponse | None":
+        """The response of the default conversation that is in progress."""
+        ...
+
+    async def send(self, frame: str) -> None: ...
 
     async def add_item(self, item: Item) -> None:
         """Adds an item that has begun, and sends its event."""
-        ...
 
     async def finish_item(self, item: Item) -> None:
         """Sends the event of an item that is whole."""
-        ...
+
+    async def commit(self, item: Item) -> None:
+        """Adds what the user said to the conversation, and sends the events of it."""
+
+    def read_ahead(self, text: str) -> None:
+        """The user's turn begins so."""
+
+    def begin_draft(self, text: str) -> Draft | None:
+        """The answer to a text of the user that is not certain yet; None where none can be."""
+
+    async def respond(self, draft: Draft | None = None) -> None:
+        """Begins a response to the last item, with the draft of it if there is one."""
 
 
 class ActiveResponse:
     """A response from `response.created` to `response.done`."""
 
-    def __init__(
-        self, send: Send, response: RealtimeResponse, conversation: ItemSink | None
-    ) -> None:
+    def __init__(self, send: Send, response: RealtimeResponse, conversation: Host | None) -> None:
         """`conversation` is None for a response out of band."""
         self.response = response
         self.playback = Playback()

@@ -50,7 +50,6 @@ class Conversation(Protocol):
 
     async def closed(self) -> None:
         """Exactly once, however the session ended, after its tasks were cancelled."""
-        ...
 
     def error(self, message: str) -> Frame:
         """The protocol's error event."""

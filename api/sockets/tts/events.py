@@ -82,19 +82,11 @@ class SendText(TTSClientMessage):
     text: str
 
 
-class FlushContext(TTSClientMessage):
-    """Speaks the text of the buffer."""
-
-
-class CloseContext(TTSClientMessage):
-    """Speaks the text of the buffer, and ends the context."""
-
-
 MESSAGES: dict[str, type[TTSClientMessage]] = {
     "create_context": CreateContext,
     "send_text": SendText,
-    "flush_context": FlushContext,
-    "close_context": CloseContext,
+    "flush_context": TTSClientMessage,
+    "close_context": TTSClientMessage,  # which speaks the text of the buffer first
 }
 
 
