@@ -17,7 +17,7 @@ from api.http.errors import ApiError, to_api_error
 from api.http.streaming import while_connected
 from api.http.uploads import MAX_FILE_BYTES, UPLOAD_FOLDERS, validated
 from api.services import PlatformServices, Services, SpeechServices
-from api.sockets.kernel.conversation import ClientFault, Conversation, fault_message, parse_event
+from api.sockets.kernel.conversation import Conversation, checked, fault_message, parse_event
 from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.events import LenientModel
@@ -69,15 +69,7 @@ class SocketMessage(LenientModel):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Raises ClientFault."""
-        return cls.of(parse_event(text))
-
-    @classmethod
-    def of(cls, event: dict[str, Any]) -> Self:
-        """Raises ClientFault."""
-        try:
-            return cls.model_validate(event)
-        except ValidationError as error:
-            raise ClientFault(fault_message(error)) from None
+        return checked(cls, parse_event(text))
 
 
 def fault_text(error: Exception) -> str:

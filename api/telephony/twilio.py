@@ -9,11 +9,16 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from api.dialects.requests import SocketMessage
 from api.openai.realtime.client_secrets import SCOPES
 from api.openai.realtime.conversation import RealtimeConversation
 from api.services import Services
-from api.sockets.kernel.conversation import ClientFault, Conversation, json_text, parse_event
+from api.sockets.kernel.conversation import (
+    ClientFault,
+    Conversation,
+    checked,
+    json_text,
+    parse_event,
+)
 from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.events import LenientModel
@@ -55,7 +60,7 @@ class StreamMark(LenientModel):
     name: str
 
 
-class TwilioMessage(SocketMessage):
+class TwilioMessage(LenientModel):
     """Has the object that its event names."""
 
     event: str
@@ -91,7 +96,7 @@ class TwilioConversation(Conversation):
         event = parse_event(text)
         if event.get("event") not in EVENTS:
             raise ClientFault(f"event: must be one of {', '.join(EVENTS)}")
-        match TwilioMessage.of(event):
+        match checked(TwilioMessage, event):
             case TwilioMessage(event="start", start=StreamStart() as start):
                 await self._start(start)
             case TwilioMessage(event="media", media=StreamMedia() as media):

@@ -12,7 +12,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from api.http.bodies import KeyTerms
-from api.sockets.kernel.conversation import ClientFault, fault_message, json_text, parse_event
+from api.sockets.kernel.conversation import (
+    ClientFault,
+    checked,
+    fault_message,
+    json_text,
+    parse_event,
+)
 
 HEADER_BYTES = 1 << 16  # as the package reads, by the default of asyncio
 DATA_BYTES = PAYLOAD_BYTES = 1 << 20  # as the messages of all sockets
@@ -139,7 +145,4 @@ def parse_wyoming_event(fields: dict[str, Any]) -> WyomingEvent | None:
         return None
     if missing := [name for name in NEEDED[kind] if name not in fields]:
         raise ClientFault(f"{missing[0]}: needed by {kind}")
-    try:
-        return WyomingEvent.model_validate(fields)
-    except ValidationError as error:
-        raise ClientFault(fault_message(error)) from None
+    return checked(WyomingEvent, fields)

@@ -2,15 +2,16 @@
 
 import json
 import time
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from api.http.bodies import parse_json
 from api.http.errors import ApiError, first_fault
 from pipelines.tts.session import Frame
 
 Service = Literal["tts", "stt", "agent", "wyoming"]
+M = TypeVar("M", bound=BaseModel)
 
 
 class ClientFault(Exception):
@@ -75,6 +76,15 @@ def parse_event(text: str | bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ClientFault("the message must be a JSON object")
     return value
+
+
+def checked(shape: type[M], value: Any, name: str = "") -> M:
+    """The value as `shape` has it. Raises ClientFault, which names the field at fault and its
+    limit; `name` is the object of the fields."""
+    try:
+        return shape.model_validate(value)
+    except ValidationError as error:
+        raise ClientFault(fault_message(error, name)) from None
 
 
 def fault_message(error: ValidationError, name: str = "") -> str:

@@ -4,19 +4,13 @@ import logging
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from api.http.bodies import KeyTerms, KnownSpeakers, RedactFields
 from api.http.errors import to_api_error
 from api.services import Services
 from api.sockets.kernel import close_codes
-from api.sockets.kernel.conversation import (
-    ClientFault,
-    fault_message,
-    json_text,
-    now_s,
-    parse_event,
-)
+from api.sockets.kernel.conversation import ClientFault, checked, json_text, now_s, parse_event
 from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
 from api.sockets.stt.listening import ListeningConversation, SocketListener
@@ -118,16 +112,12 @@ EVENTS: dict[str, type[ClientEvent]] = {
 
 
 def parse_client_event(text: str) -> ClientEvent:
-    """What the field `type` names. Raises ClientFault, which names the field at fault and its
-    limit."""
+    """What the field `type` names. Raises ClientFault."""
     value = parse_event(text)
     event = EVENTS.get(str(value.get("type")))
     if event is None:
         raise ClientFault(f"type: must be one of {', '.join(EVENTS)}")
-    try:
-        return event.model_validate(value)
-    except ValidationError as error:
-        raise ClientFault(fault_message(error)) from None
+    return checked(event, value)
 
 
 def stt_event(kind: ServerMessage, **fields: Any) -> str:

@@ -4,12 +4,12 @@ import json
 from base64 import b64encode
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from api.http.bodies import RequestModel
 from api.http.errors import to_api_error
 from api.native.pronunciations import DictionaryNames
-from api.sockets.kernel.conversation import ClientFault, fault_message, json_text, parse_event
+from api.sockets.kernel.conversation import ClientFault, checked, json_text, parse_event
 from pipelines.tts.session import ContextWire, EncodedChunk
 from pipelines.tts.shaping import timings_json
 
@@ -115,10 +115,7 @@ def parse_message(text: str) -> tuple[str, Any]:
 
 def check_message(name: str, body: Any) -> TTSClientMessage:
     """Raises ClientFault that names the field and its limit."""
-    try:
-        return MESSAGES[name].model_validate(body)
-    except ValidationError as error:
-        raise ClientFault(fault_message(error, name)) from None
+    return checked(MESSAGES[name], body, name)
 
 
 def shown(value: Any) -> str:
