@@ -111,7 +111,6 @@ class TokenQuery(DialectQuery):
 
 
 def assemblyai_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Its clients read the text in `error`."""
     return {"error": error.message, "error_code": error.code}, {}
 
 

@@ -178,7 +178,6 @@ class CartesiaWire:
 
 
 def described(error: ApiError, identity: str) -> tuple[Json, dict[str, str]]:
-    """What Cartesia's clients read of an error."""
     about = {"error_code": error.code, "title": error.code.replace("_", " ").capitalize()}
     return {**about, "message": error.message, "request_id": identity}, {}
 

@@ -238,7 +238,6 @@ def described(model: ModelInfo) -> dict[str, str]:
 
 
 def deepgram_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """The fields and headers of an error that Deepgram's clients read."""
     fields = {
         "err_code": _CODES.get(error.status, error.code.upper()),
         "err_msg": error.message,

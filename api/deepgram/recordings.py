@@ -94,8 +94,6 @@ def metadata(request_id: str, model: ModelInfo, sha256: str, **more: Any) -> dic
 
 
 class RecordingResults:
-    """The `results` of a recording."""
-
     def __init__(self, query: RecordingQuery, transcript: FileTranscript) -> None:
         self._query, self._transcript = query, transcript
         self._separator = separator_of(transcript.language)

@@ -106,8 +106,6 @@ class StreamConversation(ListeningConversation):
 
 
 class StreamChannel(SocketListener):
-    """One channel of a stream."""
-
     def __init__(self, stream: StreamConversation, number: int) -> None:
         super().__init__(stream.socket, stream.speech, stream.listener_ended)
         self._stream, self._number = stream, number

@@ -75,8 +75,6 @@ class InputMessage(SocketMessage, ElevenLabsVoicing):
 
 @dataclass(slots=True)
 class InputContext:
-    """A context that is open."""
-
     context: SpeakingContext
     settings: VoiceSettings | None  # of its first message
     is_flushed: bool = True  # all of its text, by the client
@@ -287,7 +285,6 @@ def _columns(spans: Sequence[tuple[str, int, int]], from_ms: int) -> dict[str, A
 
 
 def failure(message: str, status: str, context_id: str = "") -> str:
-    """An error event."""
     context = {"contextId": context_id} if context_id else {}
     return json_text({"message": message, "error": status, "code": 1008, **context})
 

@@ -73,8 +73,6 @@ def form_schema(
 
 @dataclass(frozen=True, slots=True)
 class UploadLimits:
-    """The limits of one form."""
-
     max_files: int = 1
     max_fields: int = 20
     max_file_bytes: int = MAX_FILE_BYTES

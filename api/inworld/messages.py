@@ -96,7 +96,6 @@ class Voicing(InworldModel):
 
     @property
     def style(self) -> SpeechRequest:
-        """The request in the terms of this service."""
         return SpeechRequest(
             text="",
             speed=self.audio_config.speaking_rate,
@@ -206,7 +205,6 @@ class RpcStatus(BaseModel):
 
 
 def code_of(status: int) -> int:
-    """The code for a status of HTTP."""
     return _CODES.get(status, INTERNAL)
 
 
@@ -283,8 +281,6 @@ def _columns(name: str, spans: Sequence[Letter]) -> dict[str, Any]:
 
 
 class InworldWire:
-    """Writes the events of one context."""
-
     def __init__(self, context_id: str, create: Create) -> None:
         self._context_id = context_id
         self._alignment = Alignment(create)

@@ -128,7 +128,6 @@ class TwilioConversation(Conversation):
             await self._tell("response.create")
 
     async def _tell(self, kind: str, **body: Any) -> None:
-        """Passes an event on to the agent."""
         if self._agent is None:
             raise ClientFault("send start first")
         try:

@@ -72,8 +72,6 @@ class GrowingText:
 
 
 class SpokenTexts:
-    """The texts of one connection."""
-
     def __init__(self, session: SocketSession, speech: SpeechServices) -> None:
         self._session = session
         self._synthesis = speech.synthesis

@@ -229,7 +229,6 @@ class CompletionFrames:
 
 
 def usage_body(usage: TokenUsage) -> dict[str, int]:
-    """Usage as both forms of the answer show it."""
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
@@ -238,7 +237,6 @@ def usage_body(usage: TokenUsage) -> dict[str, int]:
 
 
 def answer_body(answer: GenerationDelta) -> dict[str, Any]:
-    """The message of an answer that is given whole."""
     body: dict[str, Any] = {"role": "assistant", "content": answer.text}
     if answer.reasoning:
         body["reasoning_content"] = answer.reasoning

@@ -137,12 +137,10 @@ class CorrectionFields(RequestModel):
     app_context: Annotated[AppContext | None, Field(alias="appContext")] = None
 
     def wished(self) -> CorrectionStyle:
-        """The requested style."""
         wishes = (self.style or StyleFields()).model_dump()
         return CorrectionStyle(**{**wishes, "tone": wishes["tone"] or None})
 
     def entries(self) -> tuple[DictionaryEntry, ...]:
-        """The dictionary."""
         return tuple(DictionaryEntry(e.term, e.replacement) for e in self.dictionary or ())
 
 

@@ -75,7 +75,6 @@ class ContentPart(LenientModel):
 
     @property
     def words(self) -> str:
-        """The text or the transcript."""
         return (self.transcript if self.type.endswith("audio") else self.text) or ""
 
 

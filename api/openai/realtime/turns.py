@@ -66,7 +66,6 @@ class UserTurns:
         self._ended: list[UserTurn] = []  # without their final text, in order
 
     async def started(self, start_ms: int) -> None:
-        """Speech began."""
         self._turn = turn = UserTurn(server_events.new_id("item"), start_ms)
         active = self._host.active
         if active is not None and self.options.interrupts:
@@ -131,7 +130,6 @@ class UserTurns:
             turn.draft = self._host.begin_draft(text)
 
     async def resumed(self) -> None:
-        """The user says more."""
         if self._turn is not None:
             await self._drop_draft(self._turn)
 

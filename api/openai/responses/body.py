@@ -131,7 +131,6 @@ class ResponsesBody(RequestModel):
 
     @property
     def answer(self) -> AnswerFields:
-        """The same options as a chat has them."""
         return self._answer
 
     def shown(self) -> dict[str, Any]:

@@ -273,8 +273,6 @@ class SttConversation(ListeningConversation):
 
 
 class UtteranceListener(SocketListener):
-    """The one channel."""
-
     def __init__(self, stream: SttConversation) -> None:
         super().__init__(stream.socket, stream.speech, stream.listener_ended)
         self._stream = stream

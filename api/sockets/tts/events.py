@@ -25,7 +25,6 @@ def clamped(limits: tuple[float, float]) -> AfterValidator:
 
 
 def pitch_ratio(semitones: float) -> float:
-    """The ratio of frequencies."""
     return float(2 ** (semitones / 12))
 
 
@@ -125,8 +124,6 @@ def shown(value: Any) -> str:
 
 
 class TtsWire(ContextWire):
-    """How `/ws/tts` writes the events of one context."""
-
     def __init__(self, context_id: str) -> None:
         self._context_id = context_id
         self._id_json = json.dumps(context_id)
