@@ -17,11 +17,8 @@ from api.deepgram import account as deepgram_account
 from api.deepgram import recordings as deepgram_recordings
 from api.deepgram import speech as deepgram_speech
 from api.deepgram import streams as deepgram_streams
-from api.deepgram import turns as deepgram_turns
 from api.deepgram.options import DEEPGRAM_ERRORS
 from api.elevenlabs import account as elevenlabs_account
-from api.elevenlabs import dictionaries as elevenlabs_dictionaries
-from api.elevenlabs import live as elevenlabs_live
 from api.elevenlabs import recordings as elevenlabs_recordings
 from api.elevenlabs import speech as elevenlabs_speech
 from api.elevenlabs import streams as elevenlabs_streams
@@ -105,15 +102,15 @@ def routed_app() -> FastAPI:
     busy = (elevenlabs_speech, elevenlabs_recordings, cartesia, completions, responses)
     listening = (transcription, openai_transcription)
     lists = (billing, models, openai_models, elevenlabs_account)  # before Deepgram's /v1/models
-    others = (elevenlabs_dictionaries, deepgram_account, assemblyai, custom, library, reports, jobs)
+    others = (deepgram_account, assemblyai, custom, library, reports, jobs)
     last = (batches, files, saved_chats, pronunciations, accounts, client_secrets, webhooks)
     for module in (*busiest, *busy, *listening, *lists, *others, *last, operator, mcp):
         for router in getattr(module, "routers", None) or (module.router,):
             # Not include_router: it would match every path twice.
             app.router.routes.extend(router.routes)
     pages = (console, guide, reference)
-    deepgram = (deepgram_streams, deepgram_turns, deepgram_speech)
-    elevenlabs = (elevenlabs_streams, elevenlabs_live)
+    deepgram = (deepgram_streams, deepgram_speech)
+    elevenlabs = (elevenlabs_streams, elevenlabs_recordings)
     dialects = (inworld, *deepgram, *elevenlabs, cartesia, assemblyai)
     for module in (tts_socket, realtime, twilio, *dialects, *pages, health, stt_socket):
         app.router.routes.extend(module.routes)

@@ -11,9 +11,8 @@ from fastapi import Query
 from pydantic import BeforeValidator, Field
 from starlette.responses import Response
 
-from api.dialects.outputs import AudioWriter, SpeechOutput, stream_speech
+from api.dialects.outputs import AudioWriter, ForeignVoice, SpeechOutput, stream_speech, voice_for
 from api.dialects.requests import DialectQuery, SocketMessage, dialect_socket, short_token
-from api.dialects.voices import ForeignVoice, voice_for
 from api.http.bodies import RequestModel
 from api.http.errors import CODED, ApiError, ErrorDialect, to_api_error
 from api.http.routing import OperationDep, PlatformDep, PrincipalDep, SpeechDep, make_router

@@ -9,8 +9,8 @@ from uuid import NAMESPACE_URL, uuid5
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from api.dialects.outputs import ForeignVoice
 from api.dialects.requests import DialectQuery, check_model
-from api.dialects.voices import ForeignVoice
 from api.http.bodies import KeyTerms
 from api.http.errors import ApiError, ErrorDialect
 from configs.load import load_yaml

@@ -8,9 +8,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from api.deepgram.options import BEARER_OR_TOKEN, DEFAULT_VOICE, foreign_voice, uuid_of
-from api.dialects.outputs import BytesWriter, SpeechOutput
+from api.dialects.outputs import BytesWriter, SpeechOutput, voice_for
 from api.dialects.requests import DialectQuery, SocketMessage, dialect_socket
-from api.dialects.voices import voice_for
 from api.http.bodies import RequestModel
 from api.http.errors import CODED, to_api_error
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router

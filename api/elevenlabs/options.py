@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from api.dialects.outputs import ForeignVoice, voice_for
 from api.dialects.requests import DialectQuery
-from api.dialects.voices import ForeignVoice, voice_for
 from api.http.errors import ApiError, ErrorDialect
 from api.native.speech import Ratio
 from api.sockets.tts.events import STABILITIES, LenientModel
