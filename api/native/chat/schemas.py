@@ -52,7 +52,8 @@ class Tool(RequestModel):
 
     def to_openai(self) -> dict[str, Any]:
         """The tool as engines and templates read it, without fields that the caller left out."""
-        return {"type": "function", "function": self.model_dump(exclude_none=True)}
+        shown = {"name", "description", "parameters"}
+        return {"type": "function", "function": self.model_dump(include=shown, exclude_none=True)}
 
 
 class OpenAITool(RequestModel):
