@@ -13,15 +13,7 @@ from typing import Annotated, Any, TypeAlias
 from fastapi import Query, Request
 from pydantic import BaseModel
 
-from api.deepgram.options import (
-    BEARER_OR_TOKEN,
-    ENCODINGS,
-    MULTI,
-    RecordingQuery,
-    check_recogniser,
-    described,
-    uuid_of,
-)
+from api.deepgram import options
 from api.dialects.requests import fetched
 from api.http.bodies import parse_json, read_json
 from api.http.errors import ApiError
@@ -88,16 +80,16 @@ def metadata(request_id: str, model: ModelInfo, sha256: str, **more: Any) -> dic
         "sha256": sha256,
         "created": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         **more,
-        "models": [uuid_of(model)],
-        "model_info": {uuid_of(model): described(model)},
+        "models": [options.uuid_of(model)],
+        "model_info": {options.uuid_of(model): options.described(model)},
     }
 
 
 class RecordingResults:
-    def __init__(self, query: RecordingQuery, transcript: FileTranscript) -> None:
+    def __init__(self, query: options.RecordingQuery, transcript: FileTranscript) -> None:
         self._query, self._transcript = query, transcript
         self._separator = separator_of(transcript.language)
-        self._language = transcript.language if query.language == MULTI else None
+        self._language = transcript.language if query.language == options.MULTI else None
 
     def as_json(self) -> dict[str, Any]:
         turns: Turns = list(self._transcript.turns)
@@ -202,7 +194,7 @@ def _grouped(sentences: list[list[Word]]) -> list[list[list[Word]]]:
     return groups
 
 
-router = make_router("Deepgram's dialect", scope="stt", schemes=BEARER_OR_TOKEN)
+router = make_router("Deepgram's dialect", scope="stt", schemes=options.BEARER_OR_TOKEN)
 
 RECORDING = {**BINARY, "description": "A recording in any format that `POST /stt` takes, or raw "}
 RECORDING["description"] += "samples of `encoding`; or JSON with its `url`, as `application/json`."
@@ -227,11 +219,11 @@ async def transcribe_recording(
     principal: PrincipalDep,
     speech: SpeechDep,
     operation: OperationDep,
-    query: Annotated[RecordingQuery, Query()],
+    query: Annotated[options.RecordingQuery, Query()],
 ) -> dict[str, Any]:
     """If the client disconnects, the work stops."""
     model = await speech.live_transcription.transcriber.describe()
-    check_recogniser(query.model, model)
+    options.check_recogniser(query.model, model)
     check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
     work = partial(_transcribe, principal, speech, operation, query, model)
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -252,7 +244,7 @@ async def _transcribe(
     principal: Principal,
     speech: SpeechServices,
     operation: Operation,
-    query: RecordingQuery,
+    query: options.RecordingQuery,
     model: ModelInfo,
     path: Path,
 ) -> dict[str, Any]:
@@ -270,9 +262,9 @@ async def _transcribe(
     return await speech.transcription.transcribe(owner, operation, path, query.to_request(), answer)
 
 
-def _prepare(path: Path, query: RecordingQuery) -> str:
+def _prepare(path: Path, query: options.RecordingQuery) -> str:
     """The digest of the recording; raw samples become a file of their format. Blocking."""
     data = path.read_bytes()
     if query.encoding is not None and query.sample_rate is not None:
-        path.write_bytes(as_wav(data, ENCODINGS[query.encoding], query.sample_rate))
+        path.write_bytes(as_wav(data, options.ENCODINGS[query.encoding], query.sample_rate))
     return hashlib.sha256(data).hexdigest()

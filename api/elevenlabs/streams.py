@@ -11,15 +11,7 @@ from starlette.routing import BaseRoute
 
 from api.dialects.outputs import letters_of
 from api.dialects.requests import SocketMessage, dialect_socket
-from api.elevenlabs.options import (
-    SCHEMES,
-    ElevenLabsVoicing,
-    OutputQuery,
-    VoiceSettings,
-    find_voice,
-    open_voice,
-    status_of,
-)
+from api.elevenlabs import options
 from api.elevenlabs.speech import PATH
 from api.http.errors import CODED, to_api_error
 from api.services import Services
@@ -42,7 +34,7 @@ from pipelines.tts.voices import AvailableVoice
 TRIGGER_CHARACTERS = 50  # that `try_trigger_generation` needs
 
 
-class InputQuery(OutputQuery):
+class InputQuery(options.OutputQuery):
     """Of both sockets."""
 
     language_code: str | None = Field(default=None, max_length=35)
@@ -56,7 +48,7 @@ class GenerationConfig(LenientModel):
     )
 
 
-class InputMessage(SocketMessage, ElevenLabsVoicing):
+class InputMessage(SocketMessage, options.ElevenLabsVoicing):
     """Every message has some of these."""
 
     text: str | None = None
@@ -76,7 +68,7 @@ class InputMessage(SocketMessage, ElevenLabsVoicing):
 @dataclass(slots=True)
 class InputContext:
     context: SpeakingContext
-    settings: VoiceSettings | None  # of its first message
+    settings: options.VoiceSettings | None  # of its first message
     is_flushed: bool = True  # all of its text, by the client
     expiry: asyncio.TimerHandle | None = None
 
@@ -99,7 +91,7 @@ class InputConversation(ContextsConversation):
         directory = self.synthesis.pipeline.directory
         workspace_id = self.session.principal.workspace_id
         try:
-            self._voice = await find_voice(wanted, directory, workspace_id, language)
+            self._voice = await options.find_voice(wanted, directory, workspace_id, language)
         except CODED as error:
             self.fail(error, close_codes.POLICY)
         else:
@@ -122,7 +114,7 @@ class InputConversation(ContextsConversation):
     def fail(self, error: Exception, code: int = close_codes.INTERNAL) -> None:
         """Ends the socket: a client must not take a part of the speech for all of it."""
         shown = to_api_error(error)
-        self._failure = status_of(shown.code)
+        self._failure = options.status_of(shown.code)
         self.session.end(shown.message, code)
 
     def _take(self, message: InputMessage, context_id: str) -> None:
@@ -160,7 +152,7 @@ class InputConversation(ContextsConversation):
             raise self._fault(text, context_id)
         workspace_id, payer = self.session.principal.workspace_id, self.session.payer
         style, name = message.style(timings=True), self._query.output_format
-        voice = open_voice(self._voice, style, name, self.synthesis, workspace_id, payer)
+        voice = options.open_voice(self._voice, style, name, self.synthesis, workspace_id, payer)
         space = separator_of(self._voice.voice.language)
         wire = InputWire(context_id, space, None if self.is_multi else self.fail)
         schedule = message.generation_config.chunk_length_schedule
@@ -263,7 +255,7 @@ class InputWire(ContextWire):
             self._fail(error)
         shown = to_api_error(error)
         context_id = self._context.get("contextId", "")
-        return failure(shown.message, status_of(shown.code), context_id)
+        return failure(shown.message, options.status_of(shown.code), context_id)
 
     def _alignments(self, words: Sequence[TimedWord]) -> dict[str, Any]:
         spans = [
@@ -300,15 +292,12 @@ def key_in(text: str) -> str:
 
 
 routes: list[BaseRoute] = [
-    *dialect_socket(
-        f"{PATH}/stream-input", "tts", InputConversation, InputQuery.of_socket, SCHEMES, key_in
-    ),
-    *dialect_socket(
-        f"{PATH}/multi-stream-input",
-        "tts",
-        MultiInputConversation,
-        InputQuery.of_socket,
-        SCHEMES,
-        key_in,
-    ),
+    route
+    for name, conversation in (
+        ("stream-input", InputConversation),
+        ("multi-stream-input", MultiInputConversation),
+    )
+    for route in dialect_socket(
+        f"{PATH}/{name}", "tts", conversation, InputQuery.of_socket, options.SCHEMES, key_in
+    )
 ]
