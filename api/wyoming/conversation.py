@@ -32,6 +32,16 @@ from pipelines.tasks import TtlCache
 from pipelines.text.language_names import iso_code
 
 VERSION = "1.0.0"  # of the service's interfaces
+INSTRUCTIONS = (
+    "You are a voice assistant. Answer in one to three short sentences that can be read aloud: "
+    "plain words without lists, markup or emoji, in the language of the user."
+)
+ANSWER_TOKENS = 512
+REMEMBERED_S, MOST_CONVERSATIONS = 3600.0, 500
+MOST_MESSAGES, MOST_CHARACTERS = 20, 20_000  # of a conversation, the latest
+
+Memory: TypeAlias = TtlCache[str, list[ChatMessage]]
+"""What was said in each conversation, by its id; nothing of it is stored."""
 
 
 async def info_event(services: Services, workspace_id: int) -> bytes:
@@ -78,18 +88,6 @@ def _artefact(name: str, maker: str, url: str, description: str, version: str) -
     attribution = {"name": maker, "url": url}
     about = {"name": name, "attribution": attribution, "installed": True}
     return {**about, "description": description, "version": version}
-
-
-INSTRUCTIONS = (
-    "You are a voice assistant. Answer in one to three short sentences that can be read aloud: "
-    "plain words without lists, markup or emoji, in the language of the user."
-)
-ANSWER_TOKENS = 512
-REMEMBERED_S, MOST_CONVERSATIONS = 3600.0, 500
-MOST_MESSAGES, MOST_CHARACTERS = 20, 20_000  # of a conversation, the latest
-
-Memory: TypeAlias = TtlCache[str, list[ChatMessage]]
-"""What was said in each conversation, by its id; nothing of it is stored."""
 
 
 def open_memory() -> Memory:

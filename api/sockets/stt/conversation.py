@@ -24,9 +24,20 @@ from pipelines.stt.formatting import TranscriptStyle
 from pipelines.text.language_names import iso_code, name_language
 from pipelines.text.redaction import timed_entities
 
+logger = logging.getLogger(__name__)
+
 MIN_MS = 300  # of utterance_end_ms and interim_results_frequency; less is raised
 MAX_MS = 30_000  # no utterance is longer
 MAX_LANGUAGES = 100
+NO_SPEECH_RESULT = "speech_end_no_result"
+FEATURES = {
+    "voice_activity_detection": True,
+    "interim_results": True,
+    "word_timestamps": True,
+    "continuous_mode": True,
+    "telephony": True,
+    "speaker_labels": True,
+}
 ServerMessage = Literal[
     "connected",
     "speech_started",
@@ -123,19 +134,6 @@ def parse_client_event(text: str) -> ClientEvent:
 def stt_event(kind: ServerMessage, **fields: Any) -> str:
     """A message of the server as JSON; docs/websockets.md has its fields."""
     return json_text({"type": kind, **fields})
-
-
-logger = logging.getLogger(__name__)
-
-NO_SPEECH_RESULT = "speech_end_no_result"
-FEATURES = {
-    "voice_activity_detection": True,
-    "interim_results": True,
-    "word_timestamps": True,
-    "continuous_mode": True,
-    "telephony": True,
-    "speaker_labels": True,
-}
 
 
 class SttConversation(ListeningConversation):
