@@ -137,17 +137,17 @@ class SocketListener(ABC):
         while (item := await self.input.inbox.take()) is not None:
             if isinstance(item, tuple):
                 live.change_languages(item)
-            elif item == "commit":
-                self.committed.add(await live.commit())
-            elif item == "clear":
-                live.clear()
-                async with self._order:
-                    await self.cleared()
             elif not isinstance(item, str):
                 await live.accept_pcm(self.reducer.reduce(item) if self.reducer else item)
                 self.heard_s += len(item) / STT_SAMPLE_RATE
                 await self.progressed()
                 await asyncio.sleep(0)  # much audio at once must not hold up other sessions
+            elif item == "commit":
+                self.committed.add(await live.commit())
+            else:
+                live.clear()
+                async with self._order:
+                    await self.cleared()
         await live.finish()
         await self._ended()
 
