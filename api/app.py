@@ -9,19 +9,16 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
 from api.assemblyai import streams as assemblyai
-from api.assemblyai.options import ASSEMBLYAI_ERRORS
+from api.assemblyai.streams import ASSEMBLYAI_ERRORS
 from api.cartesia import routes as cartesia
-from api.cartesia.speech import CARTESIA_ERRORS
+from api.cartesia.routes import CARTESIA_ERRORS
 from api.console import routes as console
 from api.deepgram import account as deepgram_account
 from api.deepgram import recordings as deepgram_recordings
 from api.deepgram import speech as deepgram_speech
 from api.deepgram import streams as deepgram_streams
-from api.deepgram import turns as deepgram_turns
 from api.deepgram.options import DEEPGRAM_ERRORS
 from api.elevenlabs import account as elevenlabs_account
-from api.elevenlabs import dictionaries as elevenlabs_dictionaries
-from api.elevenlabs import live as elevenlabs_live
 from api.elevenlabs import recordings as elevenlabs_recordings
 from api.elevenlabs import speech as elevenlabs_speech
 from api.elevenlabs import streams as elevenlabs_streams
@@ -34,7 +31,6 @@ from api.inworld import routes as inworld
 from api.mcp import routes as mcp
 from api.native import (
     accounts,
-    audio,
     billing,
     files,
     health,
@@ -101,49 +97,20 @@ def routed_app() -> FastAPI:
         app.add_exception_handler(error, on_error)
     app.add_exception_handler(ClientDisconnect, on_client_left)
     app.add_exception_handler(HTTPException, on_http_error)
-    routers = [  # the busiest first, since they are matched in order
-        health.router,
-        speech.router,
-        openai_speech.router,
-        inworld.router,
-        deepgram_speech.router,
-        deepgram_recordings.router,
-        elevenlabs_speech.router,
-        elevenlabs_recordings.router,
-        cartesia.router,
-        completions.router,
-        responses.router,
-        transcription.router,
-        openai_transcription.router,
-        *billing.routers,
-        models.router,
-        openai_models.router,
-        elevenlabs_account.keyed,  # before Deepgram's /v1/models
-        elevenlabs_account.router,
-        elevenlabs_dictionaries.router,
-        deepgram_account.router,
-        assemblyai.router,
-        custom.router,
-        library.router,
-        *reports.routers,
-        *jobs.routers,
-        batches.router,
-        files.router,
-        saved_chats.router,
-        pronunciations.router,
-        audio.router,
-        *accounts.routers,
-        client_secrets.router,
-        webhooks.router,
-        operator.router,
-        mcp.router,
-    ]
-    for router in routers:
-        # Not include_router: it would match every path twice.
-        app.router.routes.extend(router.routes)
+    # The busiest first, since they are matched in order.
+    busiest = (health, speech, openai_speech, inworld, deepgram_speech, deepgram_recordings)
+    busy = (elevenlabs_speech, elevenlabs_recordings, cartesia, completions, responses)
+    listening = (transcription, openai_transcription)
+    lists = (billing, models, openai_models, elevenlabs_account)  # before Deepgram's /v1/models
+    others = (deepgram_account, assemblyai, custom, library, reports, jobs)
+    last = (batches, files, saved_chats, pronunciations, accounts, client_secrets, webhooks)
+    for module in (*busiest, *busy, *listening, *lists, *others, *last, operator, mcp):
+        for router in getattr(module, "routers", None) or (module.router,):
+            # Not include_router: it would match every path twice.
+            app.router.routes.extend(router.routes)
     pages = (console, guide, reference)
-    deepgram = (deepgram_streams, deepgram_turns, deepgram_speech)
-    elevenlabs = (elevenlabs_streams, elevenlabs_live)
+    deepgram = (deepgram_streams, deepgram_speech)
+    elevenlabs = (elevenlabs_streams, elevenlabs_recordings)
     dialects = (inworld, *deepgram, *elevenlabs, cartesia, assemblyai)
     for module in (tts_socket, realtime, twilio, *dialects, *pages, health, stt_socket):
         app.router.routes.extend(module.routes)

@@ -82,8 +82,6 @@ class SpeechServices:
 
 @dataclass(frozen=True, slots=True)
 class ChatServices:
-    """Chat completions, corrections and saved chats."""
-
     completions: ChatPipeline
     correction: CorrectionPipeline
     history: ChatHistory
@@ -91,8 +89,6 @@ class ChatServices:
 
 @dataclass(frozen=True, slots=True)
 class VoiceServices:
-    """The voices that a workspace can use, and those that it makes."""
-
     custom: CustomVoices
     library: VoiceLibrary
 

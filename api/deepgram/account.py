@@ -6,7 +6,7 @@ from fastapi import Request
 from pydantic import BaseModel, Field
 
 from api.deepgram.options import BEARER_OR_TOKEN, described, uuid_of
-from api.dialects.tokens import short_token
+from api.dialects.requests import short_token
 from api.http.bodies import declared_bytes, parse_json, read_json
 from api.http.errors import ApiError
 from api.http.routing import InfrastructureDep, PlatformDep, PrincipalDep, SpeechDep, make_router

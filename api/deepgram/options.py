@@ -9,8 +9,8 @@ from uuid import NAMESPACE_URL, uuid5
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from api.dialects.queries import DialectQuery, check_model
-from api.dialects.voices import ForeignVoice
+from api.dialects.outputs import ForeignVoice
+from api.dialects.requests import DialectQuery, check_model
 from api.http.bodies import KeyTerms
 from api.http.errors import ApiError, ErrorDialect
 from configs.load import load_yaml
@@ -238,7 +238,6 @@ def described(model: ModelInfo) -> dict[str, str]:
 
 
 def deepgram_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """The fields and headers of an error that Deepgram's clients read."""
     fields = {
         "err_code": _CODES.get(error.status, error.code.upper()),
         "err_msg": error.message,

@@ -8,12 +8,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from api.deepgram.options import BEARER_OR_TOKEN, DEFAULT_VOICE, foreign_voice, uuid_of
-from api.dialects.contexts import ContextsConversation
-from api.dialects.messages import SocketMessage
-from api.dialects.outputs import BytesWriter, SpeechOutput
-from api.dialects.queries import DialectQuery
-from api.dialects.sockets import dialect_socket
-from api.dialects.voices import voice_for
+from api.dialects.outputs import BytesWriter, SpeechOutput, voice_for
+from api.dialects.requests import DialectQuery, SocketMessage, dialect_socket
 from api.http.bodies import RequestModel
 from api.http.errors import CODED, to_api_error
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
@@ -23,12 +19,13 @@ from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault, json_text
 from api.sockets.kernel.session import SocketSession
-from api.sockets.tts.auto_flush import AutoFlush, FlushRules
+from api.sockets.tts.contexts import AutoFlush, ContextsConversation, FlushRules
 from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import (
     ContextFault,
     ContextVoice,
+    ContextWire,
     EncodedChunk,
     SpeakingContext,
 )
@@ -233,7 +230,7 @@ class SpeakConversation(ContextsConversation):
             self.session.finish()
 
 
-class SpeakWire:
+class SpeakWire(ContextWire):
     """Audio is binary."""
 
     def __init__(self, conversation: SpeakConversation) -> None:
@@ -242,14 +239,8 @@ class SpeakWire:
     def audio(self, chunk: EncodedChunk) -> bytes:
         return chunk.data
 
-    def rest(self, spoken_s: float) -> None:
-        """No words are sent."""
-
     def flushed(self, *, is_automatic: bool) -> str | None:
         return None if is_automatic else self._conversation.numbered("Flushed")
-
-    def closed(self) -> None:
-        """The socket closes."""
 
     def error(self, error: Exception) -> str:
         return self._conversation.error(to_api_error(error).message)

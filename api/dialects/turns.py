@@ -4,9 +4,8 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from api.dialects.conversation import ListeningConversation
-from api.dialects.listener import SocketListener, estimated_words
 from api.http.errors import to_api_error
+from api.sockets.stt.listening import ListeningConversation, SocketListener, estimated_words
 from models.stt.base import Word
 from pipelines.stt.events import (
     EagerTranscript,
@@ -28,8 +27,7 @@ class TurnListener(SocketListener):
     writes their events."""
 
     def __init__(self, conversation: ListeningConversation) -> None:
-        super().__init__(conversation.socket, conversation.speech)
-        self._conversation = conversation
+        super().__init__(conversation.socket, conversation.speech, conversation.listener_ended)
         self.index = 0  # of the turn
         self.heard: LiveTranscript | None = None  # the last one
         self._started = LiveSpeechStarted(0.0)  # the last speech
@@ -82,12 +80,6 @@ class TurnListener(SocketListener):
             case FailedUtterance():
                 await self.warn(to_api_error(event.error).message)
                 await self._end(self.text, "model")
-
-    async def progressed(self) -> None:
-        """Turns do not end by the audio alone."""
-
-    async def ended(self) -> None:
-        await self._conversation.listener_ended()
 
     async def _expect_end(self, heard: EagerTranscript) -> None:
         self.confidence, self.completeness = heard.confidence, heard.completeness or 0.0

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from api.dialects.queries import DialectQuery
-from api.dialects.voices import ForeignVoice, voice_for
+from api.dialects.outputs import ForeignVoice, voice_for
+from api.dialects.requests import DialectQuery
 from api.http.errors import ApiError, ErrorDialect
 from api.native.speech import Ratio
 from api.sockets.tts.events import STABILITIES, LenientModel
@@ -154,7 +154,6 @@ def open_voice(
 
 
 def elevenlabs_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """The fields and headers of an error that ElevenLabs' clients read."""
     detail: dict[str, Any] | Sequence[dict[str, Any]]
     if error.code in INVALID:
         place = ["body", *(error.param.split(".") if error.param else ())]
@@ -165,7 +164,6 @@ def elevenlabs_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], 
 
 
 def status_of(code: str) -> str:
-    """ElevenLabs' name of an error."""
     return _NAMES.statuses.get(code, code)
 
 

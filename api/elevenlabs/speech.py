@@ -17,15 +17,7 @@ from api.dialects.outputs import (
     speak_whole,
     stream_speech,
 )
-from api.elevenlabs.options import (
-    MEDIA_TYPES,
-    SCHEMES,
-    ElevenLabsVoicing,
-    OutputQuery,
-    elevenlabs_error,
-    find_voice,
-    open_voice,
-)
+from api.elevenlabs import options
 from api.http.errors import to_api_error
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import Base64Json, NdjsonStream, StreamedResponse, json_line
@@ -35,18 +27,18 @@ from pipelines.temporary_files import TemporaryFile
 from pipelines.tts.session import ContextVoice, EncodedChunk
 from telemetry.tracing import request_id
 
-router = make_router("ElevenLabs' dialect", scope="tts", schemes=SCHEMES)
+router = make_router("ElevenLabs' dialect", scope="tts", schemes=options.SCHEMES)
 
 PATH = "/v1/text-to-speech/{voice_id}"
 VoicePath = Annotated[str, Path(max_length=200, description="A voice of here, or ElevenLabs'.")]
 AUDIO = {"type": "string", "contentMediaType": "application/octet-stream"}
 STREAMED: Any = {
     "response_class": Response,
-    "responses": {200: {"content": {one: {"schema": AUDIO} for one in MEDIA_TYPES}}},
+    "responses": {200: {"content": {one: {"schema": AUDIO} for one in options.MEDIA_TYPES}}},
 }
 
 
-class ElevenLabsText(ElevenLabsVoicing):
+class ElevenLabsText(options.ElevenLabsVoicing):
     """The text to speak, and how. The voice decides the model."""
 
     text: SpokenText
@@ -90,15 +82,15 @@ class OpenSpeech:
         principal: PrincipalDep,
         speech: SpeechDep,
         operation: OperationDep,
-        query: Annotated[OutputQuery, Query()],
+        query: Annotated[options.OutputQuery, Query()],
     ) -> OpenedSpeech:
         workspace_id, synthesis = principal.workspace_id, speech.synthesis
         async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=voice_id):
             directory, language = synthesis.pipeline.directory, body.language_code
-            voice = await find_voice(voice_id, directory, workspace_id, language, body.text)
+            voice = await options.find_voice(voice_id, directory, workspace_id, language, body.text)
         style, name = body.style(timings=self.timings), query.output_format
         to_speak = synthesis, workspace_id, operation
-        made = open_voice(voice, style, name, *to_speak, whole=self.whole)
+        made = options.open_voice(voice, style, name, *to_speak, whole=self.whole)
         return OpenedSpeech(made, body.text, query.media_type)
 
 
@@ -168,7 +160,7 @@ class TimedWriter(AudioWriter):
         return json_line(line)
 
     def fail(self, error: Exception) -> bytes:
-        return json_line(elevenlabs_error(to_api_error(error), "")[0])
+        return json_line(options.elevenlabs_error(to_api_error(error), "")[0])
 
 
 def alignment(letters: Sequence[Letter]) -> dict[str, Any] | None:

@@ -9,31 +9,22 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, Field
 from starlette.routing import BaseRoute
 
-from api.dialects.contexts import ContextsConversation
-from api.dialects.messages import SocketMessage
 from api.dialects.outputs import letters_of
-from api.dialects.sockets import dialect_socket
-from api.elevenlabs.options import (
-    SCHEMES,
-    ElevenLabsVoicing,
-    OutputQuery,
-    VoiceSettings,
-    find_voice,
-    open_voice,
-    status_of,
-)
+from api.dialects.requests import SocketMessage, dialect_socket
+from api.elevenlabs import options
 from api.elevenlabs.speech import PATH
 from api.http.errors import CODED, to_api_error
 from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault, json_text, parse_event
 from api.sockets.kernel.session import SocketSession
-from api.sockets.tts.auto_flush import DEFAULT_THRESHOLD, AutoFlush, FlushRules
+from api.sockets.tts.contexts import DEFAULT_THRESHOLD, ContextsConversation, FlushRules
 from api.sockets.tts.events import LenientModel
 from pipelines.stt.formatting import separator_of
 from pipelines.tts.session import (
     MAX_CONTEXTS,
     ContextFault,
+    ContextWire,
     EncodedChunk,
     SpeakingContext,
 )
@@ -43,7 +34,7 @@ from pipelines.tts.voices import AvailableVoice
 TRIGGER_CHARACTERS = 50  # that `try_trigger_generation` needs
 
 
-class InputQuery(OutputQuery):
+class InputQuery(options.OutputQuery):
     """Of both sockets."""
 
     language_code: str | None = Field(default=None, max_length=35)
@@ -57,7 +48,7 @@ class GenerationConfig(LenientModel):
     )
 
 
-class InputMessage(SocketMessage, ElevenLabsVoicing):
+class InputMessage(SocketMessage, options.ElevenLabsVoicing):
     """Every message has some of these."""
 
     text: str | None = None
@@ -76,11 +67,8 @@ class InputMessage(SocketMessage, ElevenLabsVoicing):
 
 @dataclass(slots=True)
 class InputContext:
-    """A context that is open."""
-
     context: SpeakingContext
-    flushes: AutoFlush
-    settings: VoiceSettings | None  # of its first message
+    settings: options.VoiceSettings | None  # of its first message
     is_flushed: bool = True  # all of its text, by the client
     expiry: asyncio.TimerHandle | None = None
 
@@ -103,7 +91,7 @@ class InputConversation(ContextsConversation):
         directory = self.synthesis.pipeline.directory
         workspace_id = self.session.principal.workspace_id
         try:
-            self._voice = await find_voice(wanted, directory, workspace_id, language)
+            self._voice = await options.find_voice(wanted, directory, workspace_id, language)
         except CODED as error:
             self.fail(error, close_codes.POLICY)
         else:
@@ -116,6 +104,7 @@ class InputConversation(ContextsConversation):
             self._take(message, "")
 
     async def closed(self) -> None:
+        await super().closed()
         for one in self._open.values():
             self._stop(one)
 
@@ -125,7 +114,7 @@ class InputConversation(ContextsConversation):
     def fail(self, error: Exception, code: int = close_codes.INTERNAL) -> None:
         """Ends the socket: a client must not take a part of the speech for all of it."""
         shown = to_api_error(error)
-        self._failure = status_of(shown.code)
+        self._failure = options.status_of(shown.code)
         self.session.end(shown.message, code)
 
     def _take(self, message: InputMessage, context_id: str) -> None:
@@ -141,19 +130,19 @@ class InputConversation(ContextsConversation):
             if text:
                 one.context.add_text(text)
                 one.is_flushed = False
-                one.flushes.added()
+                self.flushes[context_id].added()
         except ContextFault as fault:
             raise self._fault(str(fault), context_id) from None
         waiting = one.context.buffered
         if message.try_trigger_generation and len(waiting) >= TRIGGER_CHARACTERS:
             one.context.flush_automatically(waiting.rfind(" ") + 1)
         if message.flush:
-            one.flushes.flush()
+            self.flushes[context_id].flush()
             one.is_flushed = True
         if message.text == "" and not self.is_multi:
             self._is_closing = True
             self.session.timeouts.clear("input")
-            one.flushes.stop()
+            self.flushes[context_id].stop()
             one.context.close()
 
     def _begin(self, message: InputMessage, context_id: str) -> InputContext:
@@ -163,7 +152,7 @@ class InputConversation(ContextsConversation):
             raise self._fault(text, context_id)
         workspace_id, payer = self.session.principal.workspace_id, self.session.payer
         style, name = message.style(timings=True), self._query.output_format
-        voice = open_voice(self._voice, style, name, self.synthesis, workspace_id, payer)
+        voice = options.open_voice(self._voice, style, name, self.synthesis, workspace_id, payer)
         space = separator_of(self._voice.voice.language)
         wire = InputWire(context_id, space, None if self.is_multi else self.fail)
         schedule = message.generation_config.chunk_length_schedule
@@ -172,8 +161,7 @@ class InputConversation(ContextsConversation):
             most_characters=int(schedule[0]) if schedule else DEFAULT_THRESHOLD,
         )
         context = self.open(context_id, voice, wire, rules)
-        flushes = self.flushes[context_id]
-        one = self._open[context_id] = InputContext(context, flushes, message.voice_settings)
+        one = self._open[context_id] = InputContext(context, message.voice_settings)
         self.contexts.start(context)
         return one
 
@@ -192,7 +180,6 @@ class InputConversation(ContextsConversation):
             self.session.finish()
 
     def _stop(self, one: InputContext) -> None:
-        one.flushes.stop()
         if one.expiry is not None:
             one.expiry.cancel()
 
@@ -232,13 +219,14 @@ class MultiInputConversation(InputConversation):
     def _close(self, one: InputContext, *, whole: bool = True) -> None:
         """With the rest of its text, or without what no flush asked for."""
         self._stop(one)
+        self.flushes[one.context.context_id].stop()
         if not whole:
             one.context.cancel()
         elif not one.context.is_closing:
             one.context.close()
 
 
-class InputWire:
+class InputWire(ContextWire):
     """Audio, and the times of the letters that begin in it, in milliseconds: in `alignment` from
     the end of the letters before, and in `normalizedAlignment` from the start of the context.
 
@@ -259,12 +247,6 @@ class InputWire:
         timed = self._alignments(chunk.words or ())
         return json_text({"audio": audio, **timed, **self._context})
 
-    def rest(self, spoken_s: float) -> None:
-        """No letters are held back."""
-
-    def flushed(self, *, is_automatic: bool) -> None:
-        """No event tells it."""
-
     def closed(self) -> str:
         return json_text({"audio": None, "isFinal": True, **self._context})
 
@@ -273,7 +255,7 @@ class InputWire:
             self._fail(error)
         shown = to_api_error(error)
         context_id = self._context.get("contextId", "")
-        return failure(shown.message, status_of(shown.code), context_id)
+        return failure(shown.message, options.status_of(shown.code), context_id)
 
     def _alignments(self, words: Sequence[TimedWord]) -> dict[str, Any]:
         spans = [
@@ -295,7 +277,6 @@ def _columns(spans: Sequence[tuple[str, int, int]], from_ms: int) -> dict[str, A
 
 
 def failure(message: str, status: str, context_id: str = "") -> str:
-    """An error event."""
     context = {"contextId": context_id} if context_id else {}
     return json_text({"message": message, "error": status, "code": 1008, **context})
 
@@ -311,15 +292,12 @@ def key_in(text: str) -> str:
 
 
 routes: list[BaseRoute] = [
-    *dialect_socket(
-        f"{PATH}/stream-input", "tts", InputConversation, InputQuery.of_socket, SCHEMES, key_in
-    ),
-    *dialect_socket(
-        f"{PATH}/multi-stream-input",
-        "tts",
-        MultiInputConversation,
-        InputQuery.of_socket,
-        SCHEMES,
-        key_in,
-    ),
+    route
+    for name, conversation in (
+        ("stream-input", InputConversation),
+        ("multi-stream-input", MultiInputConversation),
+    )
+    for route in dialect_socket(
+        f"{PATH}/{name}", "tts", conversation, InputQuery.of_socket, options.SCHEMES, key_in
+    )
 ]

@@ -319,7 +319,6 @@ OneLine = Annotated[str, Field(max_length=200), AfterValidator(_one_line)]
 
 
 def rounded(digits: int) -> AfterValidator:
-    """A validator that rounds a measured number."""
     return AfterValidator(lambda value: round(value, digits))
 
 

@@ -111,7 +111,6 @@ def is_openai(request: HTTPConnection) -> bool:
 
 
 def openai_error(error: ApiError) -> dict[str, Any]:
-    """The error body that OpenAI's clients read."""
     other = "invalid_request_error" if error.status < 500 else "server_error"
     named = _FIELD.match(error.message) if error.code == "validation_error" else None
     shown = {

@@ -20,12 +20,7 @@ from api.http.ignored_fields import HEADER, note_ignored, shown_ignored
 from api.http.turns import turn_of
 from api.http.uploads import multipart_boundary
 from pipelines.accounts.authentication import Principal
-from pipelines.billing.idempotency import (
-    MAX_KEPT_BYTES,
-    Claim,
-    IdempotencyStore,
-    KeptAnswer,
-)
+from pipelines.billing.idempotency import MAX_KEPT_BYTES, Claim, IdempotencyStore, KeptAnswer
 from pipelines.billing.operation import Operation
 from pipelines.errors import StorageUnavailable
 from pipelines.temporary_files import TemporaryFile

@@ -41,6 +41,8 @@ def truthful_openapi(app: FastAPI) -> dict[str, Any]:
             responses = operation["responses"]
             # A wrong field is 400 here; the framework would answer 422.
             responses.pop("422", None)
+            for status, text in TEXTS["answers"].get(path, {}).items():
+                responses[str(status)] = _error(text)
             if "requestBody" not in operation:
                 responses.pop("408", None)
             content = responses.get("200", {}).get("content", {})
@@ -49,5 +51,10 @@ def truthful_openapi(app: FastAPI) -> dict[str, Any]:
             if (scheme := schemes[path, method]) != "bearer":
                 operation["security"] = [{scheme: []}] if scheme else []
             elif method == "post":
-                responses["409"] = TEXTS["still_running"]
+                responses["409"] = _error(TEXTS["still_running"])
     return document
+
+
+def _error(text: str) -> dict[str, Any]:
+    schema = {"$ref": "#/components/schemas/ErrorBody"}
+    return {"description": text, "content": {"application/json": {"schema": schema}}}

@@ -42,7 +42,6 @@ _PUBLIC_ERRORS = {status: text for status, text in _ERRORS.items() if status not
 
 
 def services_of(connection: HTTPConnection) -> Services:
-    """The services of this application."""
     services: Services = connection.app.state.services
     return services
 

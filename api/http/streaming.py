@@ -163,12 +163,10 @@ class EventStream(StreamedResponse):
 
 # json escapes all but ASCII: some clients break lines at U+2028 and its like.
 def json_line(message: dict[str, Any]) -> bytes:
-    """A line of an NdjsonStream."""
     return f"{json.dumps(message)}\n".encode()
 
 
 def event_frame(event: dict[str, Any]) -> bytes:
-    """An event of an EventStream."""
     return f"data: {json.dumps(event)}\n\n".encode()
 
 

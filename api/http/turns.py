@@ -115,6 +115,5 @@ class Turn:
 
 
 def turn_of(connection: HTTPConnection) -> Turn:
-    """The turn that the middleware took for the request."""
     turn: Turn = connection.scope["state"][TURN]
     return turn

@@ -73,8 +73,6 @@ def form_schema(
 
 @dataclass(frozen=True, slots=True)
 class UploadLimits:
-    """The limits of one form."""
-
     max_files: int = 1
     max_fields: int = 20
     max_file_bytes: int = MAX_FILE_BYTES
@@ -185,11 +183,10 @@ async def receive_form(
 
 @asynccontextmanager
 async def receive_file(
-    request: Request,
-    limits: UploadLimits = UploadLimits(),
-    before_large: Callable[[], Awaitable[object]] | None = None,
+    request: Request, before_large: Callable[[], Awaitable[object]]
 ) -> AsyncGenerator[Path, None]:
     """The body itself as a file, which is deleted when the block ends; else as `receive_form`."""
+    limits = UploadLimits()
     most = limits.max_file_bytes
     async with _receiving(request, limits, most, before_large) as (folder, chunks):
         path = folder / "0"

@@ -9,21 +9,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.alias_generators import to_camel
 
 from api.dialects.outputs import Letter, letters_of
 from api.http.errors import to_api_error
 from api.native.pronunciations import DictionaryNames
-from api.sockets.kernel.conversation import ClientFault, fault_message, json_text
-from api.sockets.tts.auto_flush import DEFAULT_DELAY_MS, DEFAULT_THRESHOLD, FlushRules
+from api.sockets.kernel.conversation import ClientFault, checked, json_text
+from api.sockets.tts.contexts import DEFAULT_DELAY_MS, DEFAULT_THRESHOLD, FlushRules
 from api.sockets.tts.events import (
     PITCHES,
     SPEAKING_RATES,
@@ -103,7 +96,6 @@ class Voicing(InworldModel):
 
     @property
     def style(self) -> SpeechRequest:
-        """The request in the terms of this service."""
         return SpeechRequest(
             text="",
             speed=self.audio_config.speaking_rate,
@@ -183,10 +175,7 @@ def parse_message(event: dict[str, Any]) -> ClientMessage:
     """Raises ClientFault that names the field and its limit."""
     if sum(key in _NAMES and value is not None for key, value in event.items()) != 1:
         raise ClientFault(f"a message has exactly one of {', '.join(_MESSAGES)}")
-    try:
-        return ClientMessage.model_validate(event)
-    except ValidationError as error:
-        raise ClientFault(fault_message(error)) from None
+    return checked(ClientMessage, event)
 
 
 def updated(create: Create, update: UpdateConfig) -> Create:
@@ -197,10 +186,7 @@ def updated(create: Create, update: UpdateConfig) -> Create:
     if isinstance(audio, dict):
         camel = {to_camel(name): value for name, value in audio.items()}
         after["audioConfig"] = before.get("audioConfig", {}) | camel
-    try:
-        return Create.model_validate(before | after)
-    except ValidationError as error:
-        raise ClientFault(fault_message(error, "update_config")) from None
+    return checked(Create, before | after, "update_config")
 
 
 # Values of google.rpc.Code.
@@ -219,7 +205,6 @@ class RpcStatus(BaseModel):
 
 
 def code_of(status: int) -> int:
-    """The code for a status of HTTP."""
     return _CODES.get(status, INTERNAL)
 
 
@@ -296,8 +281,6 @@ def _columns(name: str, spans: Sequence[Letter]) -> dict[str, Any]:
 
 
 class InworldWire:
-    """Writes the events of one context."""
-
     def __init__(self, context_id: str, create: Create) -> None:
         self._context_id = context_id
         self._alignment = Alignment(create)

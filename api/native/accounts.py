@@ -16,7 +16,6 @@ from api.http.bodies import (
     NOT_BLANK,
     WHOLE,
     Done,
-    ErrorBody,
     Id,
     OneLine,
     Page,
@@ -95,14 +94,7 @@ class ProfileUser(Shown):
     updated_at: datetime
 
 
-@public.post(
-    "/auth/signup",
-    status_code=201,
-    summary="Create an account",
-    responses={
-        403: {"model": ErrorBody, "description": "Sign-up is closed, or needs a valid invite"}
-    },
-)
+@public.post("/auth/signup", status_code=201, summary="Create an account")
 async def sign_up(body: SignUp, request: Request, platform: PlatformDep) -> Session:
     await platform.request_limits.count_sign_up(request)
     signed_in = await platform.accounts.sign_up(
@@ -116,11 +108,7 @@ async def sign_up(body: SignUp, request: Request, platform: PlatformDep) -> Sess
     return Session.model_validate(signed_in)
 
 
-@public.post(
-    "/auth/login",
-    summary="Log in and get a token",
-    responses={401: {"model": ErrorBody, "description": "The address or the password is wrong"}},
-)
+@public.post("/auth/login", summary="Log in and get a token")
 async def log_in(body: LogIn, request: Request, platform: PlatformDep) -> Session:
     try:
         email = _normal_email(body.email)

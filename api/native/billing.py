@@ -8,7 +8,7 @@ from fastapi import Query
 from pydantic import BaseModel, BeforeValidator, Field
 from starlette.requests import Request
 
-from api.http.bodies import ErrorBody, Id, RequestModel, Shown
+from api.http.bodies import Id, RequestModel, Shown
 from api.http.errors import ApiError
 from api.http.routing import PlatformDep, PrincipalDep, make_router
 from db.billing.ledger import DayOfUsage
@@ -121,13 +121,6 @@ async def current_plan(principal: PrincipalDep, platform: PlatformDep) -> Curren
     "which pays for requests only: the operator bills for plans. Where the operator's payment "
     "system confirms plans, the answer has the status `pending`, and the plan changes when it "
     "does.",
-    responses={
-        403: {
-            "model": ErrorBody,
-            "description": "Only the operator changes plans, or it was refused",
-        },
-        404: {"model": ErrorBody, "description": "There is no such plan"},
-    },
     response_model_exclude_none=True,
 )
 async def subscribe(body: Subscribe, principal: PrincipalDep, platform: PlatformDep) -> Subscribed:
@@ -154,12 +147,7 @@ async def subscribe(body: Subscribe, principal: PrincipalDep, platform: Platform
 
 
 @confirmations.post(
-    "/billing/confirmations",
-    summary="Change a plan, by the operator's payment system",
-    responses={
-        401: {"model": ErrorBody, "description": "The signature is missing, wrong or too old"},
-        404: {"model": ErrorBody, "description": "No such workspace or plan, or no payment system"},
-    },
+    "/billing/confirmations", summary="Change a plan, by the operator's payment system"
 )
 async def confirm_plan(
     body: PlanConfirmation, request: Request, platform: PlatformDep

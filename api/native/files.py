@@ -6,7 +6,6 @@ from typing import Annotated
 from fastapi import Query, Request
 from starlette.responses import Response, StreamingResponse
 
-from api.http.bodies import ErrorBody
 from api.http.errors import ApiError
 from api.http.routing import InfrastructureDep, make_router
 
@@ -26,8 +25,6 @@ _RANGE = re.compile(r"bytes=(?:(\d{1,15})-(\d{0,15})|-(\d{1,15}))")
         },
         206: {"description": "The requested `Range` of the file"},
         304: {"description": "The client's cached copy is current"},
-        404: {"model": ErrorBody, "description": "The URL is wrong or has expired"},
-        416: {"model": ErrorBody, "description": "The `Range` begins after the end of the file"},
     },
 )
 async def get_file(

@@ -11,7 +11,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from api.http.addresses import peer_address
-from api.http.bodies import ErrorBody
 from api.http.errors import ApiError
 from api.http.routing import InfrastructureDep, credential_of, make_router, services_of
 from configs.environment import is_loopback
@@ -57,7 +56,6 @@ async def healthz() -> Health:
 @router.get(
     "/readyz",
     summary="Whether the database and every model answer",
-    responses={404: {"model": ErrorBody, "description": "No model is deployed by that name"}},
     response_model_exclude_none=True,
 )
 async def readyz(

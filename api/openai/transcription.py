@@ -240,7 +240,6 @@ async def _transcribe(
 def _whole_answer(
     fields: OpenAITranscriptionFields, asked: FileRequest, transcript: FileTranscript
 ) -> Response:
-    """The answer in the format that was asked for."""
     separator = separator_of(transcript.language)
     match fields.response_format:
         case "text":

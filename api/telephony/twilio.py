@@ -1,27 +1,78 @@
 """Telephone calls through Twilio's Media Streams: the Realtime conversation, with its messages
-translated. Twilio plays what it is sent; its marks say how much of it was heard."""
+translated. Twilio plays what it is sent; its marks say how much of it was heard.
+
+https://www.twilio.com/docs/voice/media-streams/websocket-messages has the messages.
+"""
 
 import json
-from typing import Any
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
 
 from api.openai.realtime.client_secrets import SCOPES
 from api.openai.realtime.conversation import RealtimeConversation
 from api.services import Services
-from api.sockets.kernel.conversation import ClientFault, Conversation
+from api.sockets.kernel.conversation import (
+    ClientFault,
+    Conversation,
+    checked,
+    json_text,
+    parse_event,
+)
 from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
-from api.telephony.twilio_events import (
-    StreamStart,
-    TwilioMark,
-    TwilioMedia,
-    TwilioStart,
-    TwilioStop,
-    outgoing,
-    parse_twilio_event,
-)
+from api.sockets.tts.events import LenientModel
 
 BYTES_PER_MS = 8  # mu-law at 8000 Hz
 FORMAT = {"type": "audio/pcmu"}
+# The first and `dtmf`, a key of the telephone, have no meaning here.
+EVENTS = ("connected", "start", "media", "mark", "dtmf", "stop")
+MAX_PARAMETERS = 100
+
+
+class MediaFormat(LenientModel):
+    """There is only one."""
+
+    encoding: Literal["audio/x-mulaw"] = "audio/x-mulaw"
+    sample_rate: Literal[8000] = Field(default=8000, alias="sampleRate")
+    channels: Literal[1] = 1
+
+
+class StreamStart(LenientModel):
+    stream_sid: str = Field(alias="streamSid", min_length=1, max_length=200)
+    # The `<Parameter>` elements of the TwiML.
+    parameters: Annotated[dict[str, str], Field(max_length=MAX_PARAMETERS)] = Field(
+        default={}, alias="customParameters"
+    )
+    media_format: MediaFormat = Field(default=MediaFormat(), alias="mediaFormat")
+
+
+class StreamMedia(LenientModel):
+    """Audio of the call, 20 ms."""
+
+    payload: str  # base64
+    track: str = "inbound"
+
+
+class StreamMark(LenientModel):
+    """The audio before the mark was played, or cleared."""
+
+    name: str
+
+
+class TwilioMessage(LenientModel):
+    """Has the object that its event names."""
+
+    event: str
+    start: StreamStart | None = None
+    media: StreamMedia | None = None
+    mark: StreamMark | None = None
+
+    @model_validator(mode="after")
+    def _has_body(self) -> Self:
+        if self.event in ("start", "media", "mark") and getattr(self, self.event) is None:
+            raise ValueError(f"{self.event}: Field required")
+        return self
 
 
 class TwilioConversation(Conversation):
@@ -42,17 +93,20 @@ class TwilioConversation(Conversation):
         self._socket.timeouts.set("start", self._start_s, message)
 
     async def receive_text(self, text: str) -> None:
-        match parse_twilio_event(text):
-            case TwilioStart(start=start):
+        event = parse_event(text)
+        if event.get("event") not in EVENTS:
+            raise ClientFault(f"event: must be one of {', '.join(EVENTS)}")
+        match checked(TwilioMessage, event):
+            case TwilioMessage(event="start", start=StreamStart() as start):
                 await self._start(start)
-            case TwilioMedia(media=media):
+            case TwilioMessage(event="media", media=StreamMedia() as media):
                 if media.track == "inbound":
                     await self._tell("input_audio_buffer.append", audio=media.payload)
-            case TwilioMark(mark=mark):
+            case TwilioMessage(event="mark", mark=StreamMark() as mark):
                 item_id, _, played_ms = mark.name.rpartition("/")
                 if item_id == self._item_id and played_ms.isdecimal():
                     self._played_ms = min(int(played_ms), self._sent_ms)
-            case TwilioStop():
+            case TwilioMessage(event="stop"):
                 self._socket.finish()
 
     async def closed(self) -> None:
@@ -74,7 +128,6 @@ class TwilioConversation(Conversation):
             await self._tell("response.create")
 
     async def _tell(self, kind: str, **body: Any) -> None:
-        """Passes an event on to the agent."""
         if self._agent is None:
             raise ClientFault("send start first")
         try:
@@ -111,6 +164,15 @@ class TwilioConversation(Conversation):
         await self._socket.send(outgoing("clear", streamSid=self._stream_sid))
         heard = {"content_index": 0, "audio_end_ms": self._played_ms}
         await self._tell("conversation.item.truncate", item_id=item_id, **heard)
+
+
+def outgoing(event: Literal["media", "mark", "clear", "error"], **body: Any) -> str:
+    """A message to Twilio: audio to play, mu-law in base64; a mark, which comes back when the audio
+    before it was played; or that the rest of the audio is not to be played.
+
+    An `error` is not one of Twilio's, which logs it as a warning and plays on.
+    """
+    return json_text({"event": event, **body})
 
 
 def _session_of(parameters: dict[str, str]) -> dict[str, Any]:

@@ -14,9 +14,8 @@ from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault
 from api.sockets.kernel.routes import SocketRoute, socket_routes
-from api.wyoming.conversation import WyomingConversation
-from api.wyoming.framing import read_frame, wyoming_error
-from api.wyoming.handle import open_memory
+from api.wyoming.conversation import WyomingConversation, open_memory
+from api.wyoming.events import read_frame, wyoming_error
 from pipelines.accounts.authentication import MODEL_SCOPES
 
 logger = logging.getLogger(__name__)

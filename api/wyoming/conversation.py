@@ -1,23 +1,144 @@
-"""The Wyoming protocol over one connection: each event is a binary message of the session."""
+"""The Wyoming protocol over one connection: each event is a binary message of the session. What the
+service offers is described, and the chat model answers what the user said."""
 
 import asyncio
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
 
 from api.http.errors import CODED, to_api_error
+from api.http.limits import require_request
 from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.audio_input import PUSH_BACK_S
-from api.sockets.kernel.conversation import ClientFault
+from api.sockets.kernel.conversation import ClientFault, Conversation
 from api.sockets.kernel.session import SocketSession
 from api.wyoming.asr import SpokenCommand
-from api.wyoming.events import WyomingEvent, parse_wyoming_event
-from api.wyoming.framing import parse_frame, wyoming_error, wyoming_event
-from api.wyoming.handle import Memory, answer
-from api.wyoming.info import info_event
+from api.wyoming.events import (
+    WyomingEvent,
+    parse_frame,
+    parse_wyoming_event,
+    wyoming_error,
+    wyoming_event,
+)
 from api.wyoming.tts import SpokenTexts
+from configs.settings import BRAND
+from models.base import ModelInfo
+from models.errors import EngineError
+from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions
+from pipelines.chat.pipeline import ChatRequest
 from pipelines.errors import InsufficientCredit, Overloaded
+from pipelines.tasks import TtlCache
+from pipelines.text.language_names import iso_code
+
+VERSION = "1.0.0"  # of the service's interfaces
+INSTRUCTIONS = (
+    "You are a voice assistant. Answer in one to three short sentences that can be read aloud: "
+    "plain words without lists, markup or emoji, in the language of the user."
+)
+ANSWER_TOKENS = 512
+REMEMBERED_S, MOST_CONVERSATIONS = 3600.0, 500
+MOST_MESSAGES, MOST_CHARACTERS = 20, 20_000  # of a conversation, the latest
+
+Memory: TypeAlias = TtlCache[str, list[ChatMessage]]
+"""What was said in each conversation, by its id; nothing of it is stored."""
 
 
-class WyomingConversation:
+async def info_event(services: Services, workspace_id: int) -> bytes:
+    """Without programs that have no model. Raises DatabaseUnavailable."""
+    url, models = services.infrastructure.settings.public_url, dict[str, list[dict[str, Any]]]()
+    for one in await services.infrastructure.models.models():
+        languages = [iso_code(code) for code in one.info.languages]
+        about = _of_model(one.info, url, one.info.id, f"{one.info.id} ({one.info.engine})")
+        about |= {"languages": languages, "installed": one.status != "unavailable"}
+        models.setdefault(one.info.kind, []).append(about)
+    try:
+        voices = await services.speech.synthesis.pipeline.directory.voices(workspace_id)
+    except EngineError:
+        voices = []
+    models["tts"] = []
+    for available in voices:  # named by their ids, since names are not unique
+        voice, tier = available.voice, available.model.tier
+        traits = ", ".join(filter(None, (voice.accent, voice.gender, tier)))
+        about = _of_model(available.model, url, voice.voice_id, f"{voice.name} ({traits})")
+        models["tts"].append({**about, "languages": [voice.language], "speakers": None})
+
+    def program(kind: str, does: str, **more: Any) -> list[dict[str, Any]]:
+        about = _artefact(BRAND, BRAND, url, f"{does} of {BRAND}", VERSION)
+        return [{**about, **more}] if models.get(kind) else []
+
+    asr = {"models": models.get("stt"), "supports_transcript_streaming": True}
+    tts = {"voices": models["tts"], "supports_synthesize_streaming": True}
+    handle = {"models": models.get("chat"), "supports_handled_streaming": True}
+    return wyoming_event(
+        "info",
+        asr=program("stt", "Speech recognition", **asr),
+        tts=program("tts", "Speech synthesis", **tts),
+        handle=program("chat", "Chat", **handle),
+        **{name: [] for name in ("intent", "wake", "mic", "snd")},
+    )
+
+
+def _of_model(model: ModelInfo, url: str, name: str, description: str) -> dict[str, Any]:
+    version = datetime.fromtimestamp(model.created, UTC).date().isoformat()  # of its weights
+    return _artefact(name, model.owned_by, f"{url}/models/{model.id}", description, version)
+
+
+def _artefact(name: str, maker: str, url: str, description: str, version: str) -> dict[str, Any]:
+    attribution = {"name": maker, "url": url}
+    about = {"name": name, "attribution": attribution, "installed": True}
+    return {**about, "description": description, "version": version}
+
+
+def open_memory() -> Memory:
+    return TtlCache(REMEMBERED_S, MOST_CONVERSATIONS)
+
+
+async def answer(
+    session: SocketSession, services: Services, memory: Memory, said: WyomingEvent
+) -> None:
+    """Sends the answer, in pieces too if the client knows them; or why there is none."""
+    conversation_id = said.context.conversation_id if said.context else None
+    context = {"conversation_id": conversation_id} if conversation_id else None
+    earlier = await memory.get(conversation_id, _nothing) if conversation_id else []
+    asked = ChatMessage("user", said.text)
+    sampling = SamplingOptions(max_tokens=ANSWER_TOKENS)
+    has_begun = False
+    try:
+        require_request(await services.platform.request_limits.hit(session.principal))
+        completion = await services.chat.completions.start(
+            ChatRequest(
+                session.principal.workspace_id,
+                GenerationRequest(
+                    (asked,), sampling, cache_key=conversation_id or "", is_spoken=True
+                ),
+                save_chat=False,
+                operation=session.payer,
+                history=(ChatMessage("system", INSTRUCTIONS), *earlier),
+            )
+        )
+        async with aclosing(completion), aclosing(completion.deltas()) as deltas:
+            if has_begun := said.streams:
+                await session.send(wyoming_event("handled-start", context=context))
+            async for delta in deltas:
+                if has_begun and delta.text:
+                    await session.send_speech(wyoming_event("handled-chunk", text=delta.text))
+        text = completion.answer.text.strip()
+        earlier += [asked, ChatMessage("assistant", text)]
+        while sum(len(one.content) for one in earlier) > MOST_CHARACTERS:
+            del earlier[:2]
+        del earlier[:-MOST_MESSAGES]
+        ends = wyoming_event("handled", text=text, context=context)
+    except CODED as error:
+        ends = wyoming_event("not-handled", text=to_api_error(error).message, context=context)
+    await session.send(ends + (wyoming_event("handled-stop") if has_begun else b""))
+
+
+async def _nothing() -> list[ChatMessage]:
+    return []
+
+
+class WyomingConversation(Conversation):
     """Audio to transcribe, texts to speak and sentences to answer, in any order."""
 
     def __init__(self, session: SocketSession, services: Services, memory: Memory) -> None:
@@ -28,9 +149,6 @@ class WyomingConversation:
         self._command: SpokenCommand | None = None
         self._texts = SpokenTexts(session, services.speech)
         self._answering: asyncio.Task[None] | None = None
-
-    async def opened(self) -> None:
-        """The first event is the client's."""
 
     async def receive_text(self, text: str) -> None:
         raise ClientFault("events are binary messages")
@@ -92,13 +210,13 @@ class WyomingConversation:
     async def _open(self, asked: WyomingEvent) -> SpokenCommand:
         """A new command, after the transcript of the one before. Raises an error of CODED, as for
         an unknown recogniser or language."""
-        if self._command is not None:
-            _, late = await asyncio.wait([self._command.ended], timeout=PUSH_BACK_S)
+        if self._command is not None and self._command.listening is not None:
+            _, late = await asyncio.wait([self._command.listening], timeout=PUSH_BACK_S)
             if late:
                 raise Overloaded("the transcript of the audio before is not ready")
         speech = self._services.speech
         if asked.name:
             await speech.openai.check_transcriber(asked.name)
-        codes = (asked.language,) if asked.language else ()
-        languages = await speech.live_transcription.engine_languages(codes) if codes else ()
-        return SpokenCommand(self._session, speech, asked, languages)
+        command = SpokenCommand(self._session, speech, asked)
+        await command.begin()
+        return command

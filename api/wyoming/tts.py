@@ -7,8 +7,7 @@ from api.http.errors import CODED, to_api_error
 from api.services import SpeechServices
 from api.sockets.kernel.conversation import ClientFault
 from api.sockets.kernel.session import SocketSession
-from api.wyoming.events import VoiceChoice, WyomingEvent
-from api.wyoming.framing import wyoming_error, wyoming_event
+from api.wyoming.events import VoiceChoice, WyomingEvent, wyoming_error, wyoming_event
 from pipelines.audio.encode.formats import open_encoder
 from pipelines.errors import InvalidRequest, VoiceNotFound
 from pipelines.text.language_names import engine_codes
@@ -42,14 +41,8 @@ class SpeechWire(ContextWire):
         start, self._start = self._start, b""
         return start + wyoming_event("audio-chunk", chunk.data, **self._format)
 
-    def rest(self, spoken_s: float) -> None:
-        return None
-
     def flushed(self, *, is_automatic: bool = False) -> bytes:
         return self._start + STOP
-
-    def closed(self) -> bytes:
-        return b""
 
     def error(self, error: Exception) -> bytes:
         return failure(error)
@@ -79,8 +72,6 @@ class GrowingText:
 
 
 class SpokenTexts:
-    """The texts of one connection."""
-
     def __init__(self, session: SocketSession, speech: SpeechServices) -> None:
         self._session = session
         self._synthesis = speech.synthesis

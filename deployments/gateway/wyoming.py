@@ -60,7 +60,7 @@ class WyomingListener:
 
     async def start(self) -> None:
         """Returns when the server accepts connections."""
-        from api.wyoming.framing import HEADER_BYTES
+        from api.wyoming.events import HEADER_BYTES
         from deployments.gateway.listener import BACKLOG
 
         self._server = await asyncio.start_server(

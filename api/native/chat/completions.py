@@ -16,7 +16,6 @@ from api.http.streaming import EventStream, error_frame
 from api.native.chat.saved_chats import to_chat_id
 from api.native.chat.schemas import ChatCompletion, ChatCompletionBody, correction_body
 from models.llm.base import FinishReason, GenerationDelta, TokenUsage
-from pipelines.accounts.authentication import Principal
 from pipelines.billing.operation import Operation
 from pipelines.chat.pipeline import DEFAULT_MODEL, ChatRequest, Completion
 from pipelines.correction.pipeline import CorrectedCompletion
@@ -55,12 +54,23 @@ async def complete(
     stream = not is_openai(request) if body.stream is None else body.stream
     # An error before the first piece still sets the HTTP status.
     completion: Completion
+    workspace_id = principal.workspace_id
+    saves = body.save_chat is not False and principal.retention != "zero"
     if body.text is None:
-        saves, workspace_id = _saves(body, principal), principal.workspace_id
         asked = to_chat_request(body, workspace_id, operation, saves=saves)
         completion = await chat.completions.start(asked)
     else:
-        correction = _to_correction(body, body.text, principal, operation)
+        correction = CorrectionRequest(
+            workspace_id=workspace_id,
+            text=body.text,
+            dictionary=body.entries(),
+            style=body.wished(),
+            app_context=body.app_context,
+            model=body.model,
+            save_chat=saves,
+            chat_id=None if body.chat_id is None else to_chat_id(body.chat_id),
+            operation=operation,
+        )
         completion = await chat.correction.start(correction)
     if stream:
         return EventStream(_frames(completion, began), completion)
@@ -122,10 +132,6 @@ async def _frames(completion: Completion, began: float) -> AsyncGenerator[bytes,
     yield DONE
 
 
-def _saves(body: ChatCompletionBody, principal: Principal) -> bool:
-    return body.save_chat is not False and principal.retention != "zero"
-
-
 def to_chat_request(
     body: ChatCompletionBody, workspace_id: int, operation: Operation, *, saves: bool
 ) -> ChatRequest:
@@ -139,25 +145,6 @@ def to_chat_request(
         operation=operation,
         redaction=body.redaction(),
         marks=body.redaction("mark"),
-    )
-
-
-def _to_correction(
-    body: ChatCompletionBody,
-    text: str,
-    principal: Principal,
-    operation: Operation,
-) -> CorrectionRequest:
-    return CorrectionRequest(
-        workspace_id=principal.workspace_id,
-        text=text,
-        dictionary=body.entries(),
-        style=body.wished(),
-        app_context=body.app_context,
-        model=body.model,
-        save_chat=_saves(body, principal),
-        chat_id=None if body.chat_id is None else to_chat_id(body.chat_id),
-        operation=operation,
     )
 
 
@@ -229,7 +216,6 @@ class CompletionFrames:
 
 
 def usage_body(usage: TokenUsage) -> dict[str, int]:
-    """Usage as both forms of the answer show it."""
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
@@ -238,7 +224,6 @@ def usage_body(usage: TokenUsage) -> dict[str, int]:
 
 
 def answer_body(answer: GenerationDelta) -> dict[str, Any]:
-    """The message of an answer that is given whole."""
     body: dict[str, Any] = {"role": "assistant", "content": answer.text}
     if answer.reasoning:
         body["reasoning_content"] = answer.reasoning

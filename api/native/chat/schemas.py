@@ -52,7 +52,8 @@ class Tool(RequestModel):
 
     def to_openai(self) -> dict[str, Any]:
         """The tool as engines and templates read it, without fields that the caller left out."""
-        return {"type": "function", "function": self.model_dump(exclude_none=True)}
+        shown = {"name", "description", "parameters"}
+        return {"type": "function", "function": self.model_dump(include=shown, exclude_none=True)}
 
 
 class OpenAITool(RequestModel):
@@ -137,12 +138,10 @@ class CorrectionFields(RequestModel):
     app_context: Annotated[AppContext | None, Field(alias="appContext")] = None
 
     def wished(self) -> CorrectionStyle:
-        """The requested style."""
         wishes = (self.style or StyleFields()).model_dump()
         return CorrectionStyle(**{**wishes, "tone": wishes["tone"] or None})
 
     def entries(self) -> tuple[DictionaryEntry, ...]:
-        """The dictionary."""
         return tuple(DictionaryEntry(e.term, e.replacement) for e in self.dictionary or ())
 
 

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from pydantic import Field
 from starlette.responses import Response
 
-from api.http.bodies import ErrorBody, Shown
+from api.http.bodies import Shown
 from api.http.routing import PrincipalDep, VoicesDep, make_router
 from configs.settings import BRAND
 from pipelines.text.language_names import name_language
@@ -101,10 +101,7 @@ async def read_report(
     "/reports/{file_id}",
     summary="The page of a report",
     response_class=Response,
-    responses={
-        200: {"description": "The page", "content": _PAGE},
-        404: {"model": ErrorBody, "description": "The URL is wrong or has expired"},
-    },
+    responses={200: {"description": "The page", "content": _PAGE}},
 )
 async def show_report(
     file_id: str,

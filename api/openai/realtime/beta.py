@@ -8,42 +8,16 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from api.openai.realtime.server_events import NAMES
 from api.sockets.kernel.conversation import json_text
 
 SUBPROTOCOL = "openai-beta.realtime-v1"
 
-_FORMATS: dict[str, dict[str, Any]] = {
-    "pcm16": {"type": "audio/pcm", "rate": 24_000},
-    "g711_ulaw": {"type": "audio/pcmu"},
-    "g711_alaw": {"type": "audio/pcma"},
-}
-_FORMAT_NAMES = {form["type"]: name for name, form in _FORMATS.items()}
-
-# Where the fields of the flat session, and of the flat response, are in GA.
-_PLACES = {
-    "modalities": ("output_modalities",),
-    "max_response_output_tokens": ("max_output_tokens",),
-    "voice": ("audio", "output", "voice"),
-    "speed": ("audio", "output", "speed"),
-    "output_audio_format": ("audio", "output", "format"),
-    "input_audio_format": ("audio", "input", "format"),
-    "input_audio_noise_reduction": ("audio", "input", "noise_reduction"),
-    "input_audio_transcription": ("audio", "input", "transcription"),
-    "turn_detection": ("audio", "input", "turn_detection"),
-}
-_RESPONSE_PLACES = {name: _PLACES[name] for name in ("modalities", "voice", "output_audio_format")}
-
-_EVENTS = {
-    "conversation.item.added": "conversation.item.created",
-    "response.output_text.delta": "response.text.delta",
-    "response.output_text.done": "response.text.done",
-    "response.output_audio.delta": "response.audio.delta",
-    "response.output_audio.done": "response.audio.done",
-    "response.output_audio_transcript.delta": "response.audio_transcript.delta",
-    "response.output_audio_transcript.done": "response.audio_transcript.done",
+_FORMAT_NAMES = {form["type"]: name for name, form in NAMES.formats.items()}
+_RESPONSE_PLACES = {
+    name: NAMES.places[name] for name in ("modalities", "voice", "output_audio_format")
 }
 _ABSENT = "conversation.item.done"
-_CONTENT = {"output_text": "text", "output_audio": "audio"}
 _HEAD = '{"type":"'
 
 
@@ -70,13 +44,13 @@ def to_beta(frame: str) -> str | None:
     kind = frame[len(_HEAD) : frame.index('"', len(_HEAD))]
     if kind == _ABSENT:
         return None
-    if renamed := _EVENTS.get(kind):
+    if renamed := NAMES.events.get(kind):
         frame = frame.replace(kind, renamed, 1)
     if kind.endswith(".delta"):  # nothing else to translate, and there are many
         return frame
     event = json.loads(frame)
     if session := event.get("session"):
-        event["session"] = _flat(session, _PLACES)
+        event["session"] = _flat(session, NAMES.places)
         if session["type"] == "transcription":
             event["type"] = f"transcription_{kind}"
     if response := event.get("response"):
@@ -89,8 +63,8 @@ def to_beta(frame: str) -> str | None:
 
 def _nested(flat: dict[str, Any]) -> dict[str, Any]:
     """The object of GA; where both shapes name a field, that of GA counts."""
-    nested = {name: value for name, value in flat.items() if name not in _PLACES}
-    for name, (*groups, last) in _PLACES.items():
+    nested = {name: value for name, value in flat.items() if name not in NAMES.places}
+    for name, (*groups, last) in NAMES.places.items():
         if name not in flat:
             continue
         place = nested
@@ -105,7 +79,7 @@ def _nested(flat: dict[str, Any]) -> dict[str, Any]:
 
 def _value(name: str, value: Any) -> Any:
     if name.endswith("_format") and isinstance(value, str):
-        return _FORMATS.get(value, {"type": value})
+        return NAMES.formats.get(value, {"type": value})
     if name == "modalities" and isinstance(value, list) and "audio" in value:
         return ["audio"]  # the beta's answers with audio name their text too
     return value
@@ -132,5 +106,7 @@ def _beta_value(name: str, value: Any) -> Any:
 def _item(item: dict[str, Any]) -> dict[str, Any]:
     if item["type"] != "message":
         return item
-    parts = [{**part, "type": _CONTENT.get(part["type"], part["type"])} for part in item["content"]]
+    parts = [
+        {**part, "type": NAMES.contents.get(part["type"], part["type"])} for part in item["content"]
+    ]
     return {**item, "content": parts}

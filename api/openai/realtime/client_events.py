@@ -7,7 +7,7 @@ from pydantic import Field, ValidationError
 from api.http.bodies import WHOLE
 from api.openai.realtime import beta
 from api.openai.realtime.faults import RealtimeFault, fault_of, missing, not_one_of, wrong_type
-from api.openai.realtime.items import AudioBytes, Identifier, Item
+from api.openai.realtime.items import AnyItem, AudioBytes, Identifier
 from api.openai.realtime.session_object import ResponseOptions
 from api.sockets.kernel.conversation import ClientFault, parse_event
 from api.sockets.tts.events import LenientModel
@@ -37,35 +37,24 @@ class AppendAudio(RealtimeEvent):
     audio: AudioBytes
 
 
-class CommitAudio(RealtimeEvent):
-    """The buffered audio becomes a message of the user."""
+class EndAudio(RealtimeEvent):
+    """The buffered audio becomes a message of the user, or is dropped."""
 
-    type: Literal["input_audio_buffer.commit"]
-
-
-class ClearAudio(RealtimeEvent):
-    """Drops the buffered audio."""
-
-    type: Literal["input_audio_buffer.clear"]
+    type: Literal["input_audio_buffer.commit", "input_audio_buffer.clear"]
 
 
 class CreateItem(RealtimeEvent):
     """Inserts an item after `previous_item_id`: "root" is the beginning, None the end."""
 
     type: Literal["conversation.item.create"]
-    item: Item
+    item: Annotated[AnyItem, Field(discriminator="type")]
     previous_item_id: Identifier | None = None
 
 
-class RetrieveItem(RealtimeEvent):
-    """Asks for an item, whose audio is not kept."""
+class NamedItem(RealtimeEvent):
+    """Asks for an item, whose audio is not kept, or deletes it."""
 
-    type: Literal["conversation.item.retrieve"]
-    item_id: Identifier
-
-
-class DeleteItem(RealtimeEvent):
-    type: Literal["conversation.item.delete"]
+    type: Literal["conversation.item.retrieve", "conversation.item.delete"]
     item_id: Identifier
 
 
@@ -93,18 +82,18 @@ class CancelResponse(RealtimeEvent):
 ClientEvent: TypeAlias = (
     UpdateSession
     | AppendAudio
-    | CommitAudio
-    | ClearAudio
+    | EndAudio
     | CreateItem
-    | RetrieveItem
-    | DeleteItem
+    | NamedItem
     | TruncateItem
     | CreateResponse
     | CancelResponse
 )
 
 _EVENTS: dict[str, type[ClientEvent]] = {
-    get_args(event.model_fields["type"].annotation)[0]: event for event in get_args(ClientEvent)
+    kind: event
+    for event in get_args(ClientEvent)
+    for kind in get_args(event.model_fields["type"].annotation)
 }
 
 

@@ -13,29 +13,22 @@ from typing import assert_never
 from api.http.errors import CODED
 from api.http.limits import require_request
 from api.openai.names import DEFAULT_AGENT
-from api.openai.realtime import server_events
+from api.openai.realtime import client_events, server_events
 from api.openai.realtime.beta import is_beta, to_beta
-from api.openai.realtime.client_events import (
-    AppendAudio,
-    CancelResponse,
-    ClearAudio,
-    ClientEvent,
-    CommitAudio,
-    CreateItem,
-    CreateResponse,
-    DeleteItem,
-    RetrieveItem,
-    TruncateItem,
-    UpdateSession,
-    parse_client_event,
-)
+from api.openai.realtime.client_events import parse_client_event
 from api.openai.realtime.client_secrets import VOICE_FIELD, kind_of
-from api.openai.realtime.faults import RACES, RealtimeFault, as_fault
+from api.openai.realtime.faults import RealtimeFault, as_fault
 from api.openai.realtime.input_listener import InputListener
-from api.openai.realtime.items import AnyItem, ItemReference, MessageItem
-from api.openai.realtime.response_object import RealtimeResponse
-from api.openai.realtime.responses import ENCODERS, ActiveResponse, Begin, OpenVoice, Send
-from api.openai.realtime.server_events import new_id
+from api.openai.realtime.items import AnyItem, ItemReference, MessageItem, from_wire, to_wire
+from api.openai.realtime.responses import (
+    ENCODERS,
+    ActiveResponse,
+    Begin,
+    OpenVoice,
+    RealtimeResponse,
+    Send,
+)
+from api.openai.realtime.server_events import NAMES, new_id
 from api.openai.realtime.session_object import (
     RealtimeSession,
     RealtimeTool,
@@ -44,7 +37,6 @@ from api.openai.realtime.session_object import (
     merged,
     new_session,
 )
-from api.openai.realtime.wire import from_wire, to_wire
 from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.session import SecretSession, SocketSession
@@ -141,7 +133,7 @@ class RealtimeConversation:
             await self._handle(event)
         except (RealtimeFault, *CODED) as error:
             fault = as_fault(error).about(event.event_id)
-            if fault.code not in RACES:
+            if fault.code not in NAMES.races:
                 raise fault from None
             await self.send(str(fault.event))
 
@@ -155,8 +147,8 @@ class RealtimeConversation:
                 await self._draft.discard()  # if its response could not begin any more
             await self._drafts.close()
         finally:
-            code, heard_s = self._socket.close_code, self._input.heard_s
-            await self._record.close(self._items, code, heard_s)
+            heard_s = self._input.input.meter.heard_ms / 1000
+            await self._record.close(self._items, self._socket.close_code, heard_s)
 
     def error(self, message: str) -> str:
         return server_events.error(message, kind="server_error")
@@ -204,7 +196,7 @@ class RealtimeConversation:
 
     async def respond(self, draft: Draft | None = None) -> None:
         if self._active is None:
-            self._input.response_began(await self._respond(ResponseOptions(), draft))
+            self._input.turns.response_began(await self._respond(ResponseOptions(), draft))
             return
         self._is_pending = True
         if draft is not None:
@@ -212,29 +204,29 @@ class RealtimeConversation:
 
     # Events of the client.
 
-    async def _handle(self, event: ClientEvent) -> None:
+    async def _handle(self, event: client_events.ClientEvent) -> None:
         match event:
-            case UpdateSession():
+            case client_events.UpdateSession():
                 await self._update(event)
-            case AppendAudio():
+            case client_events.AppendAudio():
                 await self._input.append(event.audio)
-            case CommitAudio():
-                await self._input.commit()
-            case ClearAudio():
+            case client_events.EndAudio(type="input_audio_buffer.commit"):
+                await self._input.commit_turn()
+            case client_events.EndAudio():
                 self._input.clear()
                 await self.send(server_events.audio_cleared())
-            case CreateItem():
+            case client_events.CreateItem():
                 await self._create_item(event)
-            case RetrieveItem() | DeleteItem() | TruncateItem():
+            case client_events.NamedItem() | client_events.TruncateItem():
                 await self._change_item(event)
-            case CreateResponse():
+            case client_events.CreateResponse():
                 await self._create_response(event)
-            case CancelResponse():
+            case client_events.CancelResponse():
                 self._cancel_response(event)
             case _:
                 assert_never(event)
 
-    async def _update(self, event: UpdateSession) -> None:
+    async def _update(self, event: client_events.UpdateSession) -> None:
         changed = merged(self._session, event.session, voice_frozen=self._has_spoken)
         if isinstance(changed, RealtimeSession):
             await self._voice_of(changed)  # an unknown one is refused here, not in each response
@@ -244,7 +236,7 @@ class RealtimeConversation:
         await self.send(server_events.session_updated(changed.as_json()))
         self._warm_up()
 
-    async def _create_item(self, event: CreateItem) -> None:
+    async def _create_item(self, event: client_events.CreateItem) -> None:
         item = from_wire(event.item)
         if isinstance(event.item, MessageItem):
             for part, sent in zip(item.parts, event.item.content, strict=True):
@@ -255,17 +247,19 @@ class RealtimeConversation:
         await self.send(server_events.item_added(shown, previous))
         await self.send(server_events.item_done(shown, previous))
 
-    async def _change_item(self, event: RetrieveItem | DeleteItem | TruncateItem) -> None:
+    async def _change_item(
+        self, event: client_events.NamedItem | client_events.TruncateItem
+    ) -> None:
         name = event.type.rpartition(".")[2]
         try:
             match event:
-                case RetrieveItem():
+                case client_events.NamedItem(type="conversation.item.retrieve"):
                     found = self._items.find(event.item_id)
                     await self.send(server_events.item_retrieved(to_wire(found)))
-                case DeleteItem():
+                case client_events.NamedItem():
                     self._items.delete(event.item_id)
                     await self.send(server_events.item_deleted(event.item_id))
-                case TruncateItem():
+                case client_events.TruncateItem():
                     index, end_ms = event.content_index, event.audio_end_ms
                     self._items.truncate(event.item_id, index, end_ms)
                     await self.send(server_events.item_truncated(event.item_id, index, end_ms))
@@ -273,7 +267,7 @@ class RealtimeConversation:
             code = f"item_{name}_invalid_item_id"
             raise RealtimeFault(code, str(error), param="item_id") from None
 
-    async def _create_response(self, event: CreateResponse) -> None:
+    async def _create_response(self, event: client_events.CreateResponse) -> None:
         options = event.response
         if options.conversation == "auto" and self._active is not None:
             response_id = self._active.response.id
@@ -286,7 +280,7 @@ class RealtimeConversation:
             raise RealtimeFault("rate_limit_exceeded", message)
         await self._respond(options, None)
 
-    def _cancel_response(self, event: CancelResponse) -> None:
+    def _cancel_response(self, event: client_events.CancelResponse) -> None:
         found = self._active
         if event.response_id is not None:
             found = self._responses.get(event.response_id)
@@ -346,7 +340,7 @@ class RealtimeConversation:
         if draft is not None:
             with suppress(EngineError):  # such as that no slot was free for it
                 return await draft.take()
-        await self._input.wait_for_texts()
+        await self._input.turns.settled.wait()
         items = list(self._items) if given is None else given
         return await self._services.chat.completions.start(self._request(view, items))
 

@@ -9,51 +9,15 @@ from pydantic_core import PydanticCustomError
 
 from api.http.errors import first_fault, to_api_error
 from api.openai.realtime import server_events
+from api.openai.realtime.server_events import NAMES
 from api.sockets.kernel.conversation import ClientFault
 from api.sockets.tts.events import shown
 from pipelines.errors import InsufficientCredit, InvalidRequest
 
 NO_CREDIT = "insufficient_quota"  # code and type, as OpenAI's clients know them
 MISSING = "missing_required_parameter"
-# Errors of clients that could not know better: they do not count as wrong messages.
-RACES = frozenset(
-    {
-        "response_cancel_not_active",
-        "conversation_already_has_active_response",
-        "input_audio_buffer_commit_empty",
-        "item_truncate_invalid_item_id",
-        "item_delete_invalid_item_id",
-        "item_retrieve_invalid_item_id",
-    }
-)
 _NAMED = re.compile(r"([a-z_.]+): ")  # how messages begin that are about one field
 MAX_PARAM = 200  # characters: a key of `metadata` may be any text
-
-# The names of a union's members, which pydantic adds to the path of a field.
-_TAGS = frozenset(
-    "message function_call function_call_output item_reference server_vad semantic_vad".split()
-)
-_EXPECTED = {
-    "string_type": "a string",
-    "bytes_type": "a string",  # of base64
-    "bool_type": "a boolean",
-    "int_type": "an integer",
-    "int_from_float": "an integer",
-    "float_type": "a number",
-    "list_type": "an array",
-    "dict_type": "an object",
-    "model_type": "an object",
-    "model_attributes_type": "an object",
-}
-_JSON_TYPES = {
-    "NoneType": "null",
-    "bool": "a boolean",
-    "str": "a string",
-    "int": "an integer",
-    "float": "a decimal",
-    "list": "an array",
-    "dict": "an object",
-}
 
 
 class RealtimeFault(ClientFault):
@@ -130,8 +94,8 @@ def fault_of(error: ValidationError, at: str = "") -> RealtimeFault:
             return RealtimeFault("invalid_value", not_one_of(given, expected), param=param)
         case "literal_error":
             return wrong_type(param, f"one of {limits['expected']}", given)
-        case kind if kind in _EXPECTED:
-            return wrong_type(param, _EXPECTED[kind], given)
+        case kind if kind in NAMES.expected:
+            return wrong_type(param, NAMES.expected[kind], given)
         case "greater_than_equal" | "less_than_equal" as kind:
             return _out_of_range(param, given, limits, is_low=kind == "greater_than_equal")
         case "string_too_long" | "too_long" as kind:
@@ -152,7 +116,7 @@ def missing(param: str) -> RealtimeFault:
 
 def wrong_type(param: str, expected: str, given: Any) -> RealtimeFault:
     """A value of another JSON type than `expected`, such as "a string"."""
-    got = _JSON_TYPES.get(type(given).__name__, "another type")
+    got = NAMES.json_types.get(type(given).__name__, "another type")
     message = f"Invalid type for '{param}': expected {expected}, but got {got} instead."
     return RealtimeFault("invalid_type", message, param=param)
 
@@ -197,6 +161,6 @@ def _path(at: str, *parts: str | int) -> str:
     for part in parts:
         if isinstance(part, int):
             path += f"[{part}]"
-        elif part not in _TAGS and part not in ("", "[key]"):
+        elif part not in NAMES.tags and part not in ("", "[key]"):
             path += f".{part}" if path else part
     return path[:MAX_PARAM]

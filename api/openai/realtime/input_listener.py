@@ -4,7 +4,7 @@ import asyncio
 
 from api.http.errors import to_api_error
 from api.openai.realtime.faults import RealtimeFault, as_fault
-from api.openai.realtime.responses import ActiveResponse
+from api.openai.realtime.responses import Host
 from api.openai.realtime.session_object import (
     InputAudio,
     SemanticVad,
@@ -12,11 +12,11 @@ from api.openai.realtime.session_object import (
     Session,
     TranscriptionOptions,
 )
-from api.openai.realtime.turns import Host, TurnOptions, UserTurns
+from api.openai.realtime.turns import TurnOptions, UserTurns
 from api.services import SpeechServices
 from api.sockets.kernel import close_codes
-from api.sockets.kernel.audio_input import AudioInput
 from api.sockets.kernel.session import SocketSession
+from api.sockets.stt.listening import SocketListener
 from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, TranscriptionRequest
 from pipelines.agents.items import Part
 from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate, decode_bytes
@@ -34,7 +34,6 @@ from pipelines.stt.events import (
     SpeechResumed,
 )
 from pipelines.stt.file import PROMPT_CHARACTERS, text_of
-from pipelines.stt.session import LiveSession
 from pipelines.text.redaction import find_entities, masked
 
 LEAST_COMMIT_S = 0.1
@@ -68,48 +67,32 @@ def _reducer_of(audio: InputAudio) -> NoiseReducer | None:
     return NoiseReducer(is_far=reduction.type == "far_field")
 
 
-class InputListener:
+class InputListener(SocketListener):
     """Feeds one live recognition after another: a change of the settings begins a new one."""
 
     def __init__(self, host: Host, socket: SocketSession, speech: SpeechServices) -> None:
+        super().__init__(socket, speech, self.close)
         self._host = host
-        self._socket = socket
-        self._billing = speech.billing
-        self._listening = speech.live_transcription
-        self._speakers = speech.speakers
-        self._input = AudioInput(socket, speech.billing, self._listening.limits)
-        self._turns = UserTurns(host, TurnOptions())
+        self.turns = UserTurns(host, TurnOptions())
         self._settings: InputAudio | None = None
-        self._languages: tuple[str, ...] = ()
-        self._expected: str | None = None  # words that the recogniser may hear
-        self._terms: tuple[str, ...] = ()
-        self._live: LiveSession | None = None
         self._live_from_s = 0.0  # position of its first audio in the session
-        self._running: list[asyncio.Task[None]] = []
         self._uncommitted_s = 0.0
         self._idle: asyncio.TimerHandle | None = None
-        self._order = asyncio.Lock()  # events come from several tasks
 
     async def configure(self, session: Session) -> None:
         """Listens with the settings of the session to the audio that follows.
 
-        Raises RealtimeFault.
+        Raises RealtimeFault, NotFound for a speaker, or EngineError.
         """
-        settings = session.audio.input
+        settings, turns = session.audio.input, self.turns
         wanted, detection = settings.transcription, settings.turn_detection
-        languages = await self._engine_languages(wanted)
         wants_logprobs = "item.input_audio_transcription.logprobs" in (session.include or ())
-        has_changed = (settings, wants_logprobs) != (
-            self._settings,
-            self._turns.options.wants_logprobs,
-        )
-        workspace_id, speakers = self._socket.principal.workspace_id, None
+        before = (self._settings, turns.options.wants_logprobs)
+        has_changed = (settings, wants_logprobs) != before
         if has_changed:
-            if wanted is not None and (wanted.speaker_labels or wanted.known_speakers):
-                known = wanted.known_speakers or False
-                speakers = await self._speakers.options(workspace_id, known)
-            self._live_from_s = self._input.received_s
-        self._turns.options = TurnOptions(
+            options = await self._options_of(settings, wants_logprobs)
+            self._live_from_s = self.input.received_s
+        turns.options = TurnOptions(
             creates_response=detection is not None
             and detection.create_response
             and session.type == "realtime",
@@ -118,49 +101,46 @@ class InputListener:
             wants_logprobs=wants_logprobs,
             from_s=self._live_from_s,
         )
-        if not has_changed:
-            return
-        await self._stop_listening()
-        self._settings, self._languages = settings, languages
-        prompt = (wanted.prompt or "").strip() if wanted else ""
-        self._expected = prompt[-PROMPT_CHARACTERS:] or None
-        self._terms = wanted.terms if wanted else ()
-        self._live = LiveSession(
-            self._listening,
-            SessionOptions(
-                languages=languages,
-                initial_prompt=self._expected,
-                keyterms=self._terms,
-                redaction=wanted.redaction() if wanted else None,
-                interim_ms=self._turns.interim_ms,
-                words=wants_logprobs or speakers is not None,
-                speakers=speakers,
-                owner=str(workspace_id),
-                turns=policy_of(settings),
-                expected_sounds=self._turns.expected_sounds,
-            ),
-            self._emit,
+        if has_changed:
+            await self._stop_listening()
+            self._settings, self.reducer = settings, _reducer_of(settings)
+            self.listen(options)
+
+    async def _options_of(self, settings: InputAudio, wants_logprobs: bool) -> SessionOptions:
+        wanted = settings.transcription or TranscriptionOptions()
+        known = wanted.known_speakers or False
+        labels = wanted.speaker_labels or bool(known)
+        options = SessionOptions(
+            initial_prompt=(wanted.prompt or "").strip()[-PROMPT_CHARACTERS:] or None,
+            keyterms=wanted.terms,
+            redaction=wanted.redaction(),
+            interim_ms=self.turns.interim_ms,
+            words=wants_logprobs or labels,
+            turns=policy_of(settings),
+            expected_sounds=self.turns.expected_sounds,
         )
-        self._running = [
-            self._socket.spawn(self._feed(self._live, _reducer_of(settings)), "listen"),
-            self._socket.spawn(self._live.run(), "emit transcripts"),
-        ]
+        try:
+            return await self.prepared(options, wanted.codes, labels=labels, known=known)
+        except InvalidRequest as error:
+            name = "language" if wanted.language else "languages"
+            param = f"session.audio.input.transcription.{name}"
+            raise RealtimeFault("invalid_value", str(error), param=param) from None
 
     async def append(self, data: bytes) -> None:
         """Audio of the microphone. Ends the session when its credit is spent."""
         assert self._settings is not None
-        before_s = self._input.received_s
+        before_s = self.input.received_s
         try:
-            await self._input.accept(data, *FORMATS[self._settings.format.type])
+            await self.input.accept(data, *FORMATS[self._settings.format.type])
         except InsufficientCredit as error:
             await self._host.send(str(as_fault(error).event))
             self._socket.finish(close_codes.CREDIT_SPENT)
             return
-        self._uncommitted_s += self._input.received_s - before_s
+        self._uncommitted_s += self.input.received_s - before_s
 
-    async def commit(self) -> None:
+    async def commit_turn(self) -> None:
         """What was appended is a turn of the user. Raises RealtimeFault if there is too little."""
-        appended_s = self._uncommitted_s if self._is_manual or self._turns.is_open else 0.0
+        appended_s = self._uncommitted_s if self._is_manual or self.turns.is_open else 0.0
         if appended_s < LEAST_COMMIT_S:
             raise RealtimeFault(
                 "input_audio_buffer_commit_empty",
@@ -169,18 +149,14 @@ class InputListener:
                 f"{appended_s * 1000:.2f}ms of audio.",
             )
         self._uncommitted_s = 0.0
-        self._input.inbox.put("commit")
+        self.input.inbox.put("commit")
         if self._is_manual:
-            await self._turns.committed()
+            await self.turns.committed()
 
     def clear(self) -> None:
         """Forgets what was appended and is not committed."""
         self._uncommitted_s = 0.0
-        self._input.inbox.put("clear")
-
-    async def wait_for_texts(self) -> None:
-        """Returns when all turns that were committed have their texts."""
-        await self._turns.settled.wait()
+        self.input.inbox.put("clear")
 
     async def transcribe(self, part: Part, data: bytes) -> None:
         """Sets the text of audio that the client adds to the conversation as an item. It is
@@ -192,26 +168,25 @@ class InputListener:
         if part.audio_ms > MOST_ITEM_MS:
             message = f"the audio of an item is at most {MOST_ITEM_MS // 1000} s"
             raise RealtimeFault("invalid_value", message, param="item.content")
-        owner, languages = self._socket.principal.workspace_id, self._languages
+        owner, languages = self._socket.principal.workspace_id, self.options.languages
+        hints = DecodingOptions(
+            initial_prompt=self.options.initial_prompt, terms=self.options.keyterms
+        )
         request = TranscriptionRequest(
             pcm=pcm,
             language=languages[0] if len(languages) == 1 else None,
             languages=languages,
-            options=DecodingOptions(initial_prompt=self._expected, terms=self._terms),
+            options=hints,
             owner=str(owner),
         )
-        charge = await self._billing.hold(owner, "stt", part.audio_ms, self._socket.payer)
+        charge = await self._speech.billing.hold(owner, "stt", part.audio_ms, self._socket.payer)
         async with charge:
-            transcript = await self._listening.transcriber.transcribe(request)
+            transcript = await self._speech.live_transcription.transcriber.transcribe(request)
             await charge.capture_delivered(part.audio_ms)
         part.text = text_of(transcript).strip()
         if wanted := self._settings.transcription:
             redaction = wanted.redaction()
             part.text = masked(part.text, find_entities(part.text, redaction) if redaction else ())
-
-    def response_began(self, active: ActiveResponse) -> None:
-        """To what the user has said."""
-        self._turns.response_began(active)
 
     def answered(self, left_s: float) -> None:
         """The agent has answered; what was sent ends in `left_s`. From then on the user is idle."""
@@ -221,56 +196,28 @@ class InputListener:
             loop = asyncio.get_running_loop()
             self._idle = loop.call_later(left_s + idle_ms / 1000, self._timed_out, idle_ms)
 
-    @property
-    def heard_s(self) -> float:
-        """Seconds of audio that were accepted."""
-        return self._input.meter.heard_ms / 1000
-
     async def close(self) -> None:
         self._stop_idle()
         await self._stop_listening()
-        await self._input.meter.settle()
+        await self.input.meter.settle()
 
     @property
     def _is_manual(self) -> bool:
         return self._settings is not None and self._settings.turn_detection is None
 
-    async def _engine_languages(self, wanted: TranscriptionOptions | None) -> tuple[str, ...]:
-        if wanted is None or not wanted.codes:
-            return ()
-        try:
-            return await self._listening.engine_languages(wanted.codes)
-        except InvalidRequest as error:
-            name = "language" if wanted.language else "languages"
-            param = f"session.audio.input.transcription.{name}"
-            raise RealtimeFault("invalid_value", str(error), param=param) from None
-
     async def _stop_listening(self) -> None:
-        live, self._live = self._live, None
-        for task in self._running:
+        live, self.live = self.live, None
+        for task in filter(None, (self.listening, self._emitting)):
             task.cancel()
-        await self._turns.close()
+        await self.turns.close()
         if live is not None:
             await live.close()
 
-    async def _feed(self, live: LiveSession, reducer: NoiseReducer | None) -> None:
-        while (item := await self._input.inbox.take()) is not None:
-            if not isinstance(item, (str, tuple)):
-                await live.accept_pcm(reducer.reduce(item) if reducer else item)
-                await asyncio.sleep(0)  # much audio at once must not hold up other sessions
-            elif item == "commit":
-                await live.commit()
-            elif item == "clear":
-                live.clear()
-                async with self._order:
-                    await self._turns.cleared()
+    async def cleared(self) -> None:
+        await self.turns.cleared()
 
-    async def _emit(self, event: LiveEvent) -> None:
-        async with self._order:
-            await self._take(event)
-
-    async def _take(self, event: LiveEvent) -> None:
-        turns = self._turns
+    async def emit(self, event: LiveEvent) -> None:
+        turns = self.turns
         match event:
             case LiveSpeechStarted() | LiveSpeechStopped() if self._is_manual:
                 pass
@@ -289,14 +236,13 @@ class InputListener:
             case LiveTranscript():
                 await turns.heard(event)
             case FailedUtterance():
-                self._input.meter.forgive(round(event.duration_s * 1000))
                 shown = to_api_error(event.error)
                 await turns.failed(shown.code, shown.message)
 
     def _timed_out(self, idle_ms: int) -> None:
         """The user has said nothing since the agent was heard: the agent speaks again."""
-        now_ms = round(self._input.received_s * 1000)
-        self._socket.spawn(self._turns.idle(max(now_ms - idle_ms, 0), now_ms), "idle timeout")
+        now_ms = round(self.input.received_s * 1000)
+        self._socket.spawn(self.turns.idle(max(now_ms - idle_ms, 0), now_ms), "idle timeout")
 
     def _stop_idle(self) -> None:
         if self._idle is not None:

@@ -1,12 +1,15 @@
-"""Items of a conversation: messages, calls of functions, and the outputs of those calls."""
+"""Items of a conversation on the wire: messages, calls of functions, and the outputs of those
+calls."""
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, assert_never, cast
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from api.http.bodies import WHOLE
+from api.openai.realtime import server_events
 from api.openai.realtime.faults import MISSING, wrong, wrong_choice
 from api.sockets.tts.events import LenientModel
+from pipelines.agents.items import Item, Part, PartKind
 from pipelines.audio.decode.stream import decode_base64
 from pipelines.chat.history import Retention
 from pipelines.errors import InvalidAudio
@@ -72,7 +75,6 @@ class ContentPart(LenientModel):
 
     @property
     def words(self) -> str:
-        """The text or the transcript."""
         return (self.transcript if self.type.endswith("audio") else self.text) or ""
 
 
@@ -129,7 +131,6 @@ class ItemReference(LenientModel):
 
 
 AnyItem: TypeAlias = MessageItem | FunctionCallItem | FunctionCallOutputItem
-Item: TypeAlias = Annotated[AnyItem, Field(discriminator="type")]
 InputItem: TypeAlias = Annotated[AnyItem | ItemReference, Field(discriminator="type")]
 
 
@@ -152,3 +153,44 @@ class Truncation(LenientModel):
     def as_retention(self) -> Retention:
         most_tokens = (self.token_limits or {}).get("post_instructions")
         return Retention(self.retention_ratio, most_tokens)
+
+
+def to_wire(item: Item) -> dict[str, Any]:
+    """The item as events show it: audio only as its transcript."""
+    head = {"id": item.id, "object": "realtime.item", "type": item.kind, "status": item.status}
+    match item.kind:
+        case "function_call":
+            call = {"call_id": item.call_id, "name": item.name, "arguments": item.arguments}
+            return {**head, **call}
+        case "function_call_output":
+            return {**head, "call_id": item.call_id, "output": item.output}
+        case "message":
+            return {**head, "role": item.role, "content": [_part(part) for part in item.parts]}
+
+
+def _part(part: Part) -> dict[str, str]:
+    text = "transcript" if part.kind.endswith("audio") else "text"
+    return {"type": part.kind, text: part.text}
+
+
+def from_wire(item: AnyItem) -> Item:
+    """An item of the client. Its audio is not part of it: it is to be transcribed first."""
+    item_id = item.id or server_events.new_id("item")
+    match item:
+        case FunctionCallItem():
+            call_id = item.call_id or server_events.new_id("call")
+            return Item(
+                item_id,
+                "function_call",
+                "assistant",
+                call_id=call_id,
+                name=item.name,
+                arguments=item.arguments,
+            )
+        case FunctionCallOutputItem():
+            return Item(item_id, "function_call_output", call_id=item.call_id, output=item.output)
+        case MessageItem():
+            parts = [Part(cast(PartKind, part.type), part.words) for part in item.content]
+            return Item(item_id, "message", item.role, parts)
+        case _:
+            assert_never(item)

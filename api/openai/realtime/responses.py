@@ -1,21 +1,23 @@
 """One response of a Realtime session: the answer of the agent as events, in the order that clients
-rely on."""
+rely on, and the response object with its usage."""
 
 import asyncio
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
+from dataclasses import dataclass, field
 from math import ceil
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from api.http.errors import CODED
 from api.openai.realtime import server_events
 from api.openai.realtime.faults import as_fault
-from api.openai.realtime.response_object import RealtimeResponse, RealtimeUsage
-from api.openai.realtime.server_events import content_part, new_id
-from api.openai.realtime.wire import to_wire
+from api.openai.realtime.items import to_wire
+from api.openai.realtime.server_events import WireItem, content_part, new_id
+from api.openai.realtime.session_object import RealtimeSession
 from api.sockets.kernel.conversation import SessionEnded
 from models.llm.base import FinishReason
+from pipelines.agents.drafts import Draft
 from pipelines.agents.held_speech import AgentVoice
 from pipelines.agents.items import Item, Part
 from pipelines.agents.playback import Playback
@@ -23,6 +25,79 @@ from pipelines.agents.response import Answer, AnswerAudio, AnswerCall, AnswerPie
 from pipelines.audio.encode.formats import EncoderFormat
 from pipelines.chat.pipeline import Completion
 from telemetry import tracing
+
+ResponseStatus = Literal["in_progress", "completed", "cancelled", "incomplete", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class RealtimeUsage:
+    """Tokens. All input is text to the language model; the cached tokens are part of it."""
+
+    input_text: int = 0
+    output_text: int = 0
+    output_audio: int = 0
+    cached_text: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        written = self.output_text + self.output_audio
+        no_others = {"audio_tokens": 0, "image_tokens": 0}
+        return {
+            "total_tokens": self.input_text + written,
+            "input_tokens": self.input_text,
+            "output_tokens": written,
+            "input_token_details": {
+                "text_tokens": self.input_text,
+                "cached_tokens": self.cached_text,
+                "cached_tokens_details": {"text_tokens": self.cached_text, **no_others},
+                **no_others,
+            },
+            "output_token_details": {
+                "text_tokens": self.output_text,
+                "audio_tokens": self.output_audio,
+            },
+        }
+
+
+@dataclass(slots=True)
+class RealtimeResponse:
+    """One answer. `session` has the response's own options applied.
+
+    `conversation_id` is None for a response outside the conversation. `metadata` is shown again
+    from `response.created` on: clients match it with their own requests.
+    """
+
+    id: str
+    session: RealtimeSession
+    conversation_id: str | None
+    metadata: dict[str, str] | None = None
+    status: ResponseStatus = "in_progress"
+    status_details: dict[str, Any] | None = None
+    output: list[WireItem] = field(default_factory=list)
+    usage: RealtimeUsage = RealtimeUsage()
+
+    def end(self, status: ResponseStatus, **details: Any) -> None:
+        """`details`: the `reason` of one that is cancelled or incomplete, the `error` of a failed
+        one."""
+        self.status = status
+        self.status_details = {"type": status, **details} if details else None
+
+    def as_json(self) -> dict[str, Any]:
+        output = self.session.audio.output
+        return {
+            "object": "realtime.response",
+            "id": self.id,
+            "status": self.status,
+            "status_details": self.status_details,
+            "output": self.output,
+            "conversation_id": self.conversation_id,
+            "output_modalities": self.session.output_modalities,
+            "max_output_tokens": self.session.max_output_tokens,
+            "audio": {"output": {"format": output.format.as_json(), "voice": output.voice}},
+            # Clients read it from every response that ended, however it ended.
+            "usage": None if self.status == "in_progress" else self.usage.as_json(),
+            "metadata": self.metadata,
+        }
+
 
 Send = Callable[[str], Awaitable[None]]
 Begin = Callable[[], Awaitable[Completion]]
@@ -38,24 +113,39 @@ ENCODERS: dict[str, EncoderFormat] = {
 BYTES_PER_S = {"audio/pcm": 48_000, "audio/pcmu": 8000, "audio/pcma": 8000}
 
 
-class ItemSink(Protocol):
-    """The conversation that a response adds its items to."""
+class Host(Protocol):
+    """What responses and turns ask of their conversation."""
+
+    @property
+    def active(self) -> "ActiveResponse | None":
+        """The response of the default conversation that is in progress."""
+        ...
+
+    async def send(self, frame: str) -> None: ...
 
     async def add_item(self, item: Item) -> None:
         """Adds an item that has begun, and sends its event."""
-        ...
 
     async def finish_item(self, item: Item) -> None:
         """Sends the event of an item that is whole."""
-        ...
+
+    async def commit(self, item: Item) -> None:
+        """Adds what the user said to the conversation, and sends the events of it."""
+
+    def read_ahead(self, text: str) -> None:
+        """The user's turn begins so."""
+
+    def begin_draft(self, text: str) -> Draft | None:
+        """The answer to a text of the user that is not certain yet; None where none can be."""
+
+    async def respond(self, draft: Draft | None = None) -> None:
+        """Begins a response to the last item, with the draft of it if there is one."""
 
 
 class ActiveResponse:
     """A response from `response.created` to `response.done`."""
 
-    def __init__(
-        self, send: Send, response: RealtimeResponse, conversation: ItemSink | None
-    ) -> None:
+    def __init__(self, send: Send, response: RealtimeResponse, conversation: Host | None) -> None:
         """`conversation` is None for a response out of band."""
         self.response = response
         self.playback = Playback()

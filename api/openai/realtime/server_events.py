@@ -7,14 +7,33 @@ always the first key, and `event_id` the second: `beta.to_beta` relies on it.
 
 import secrets
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from api.sockets.kernel.conversation import json_text
+from configs.load import load_yaml
+from configs.schema.base import StrictModel
 
 ID_LETTERS = 21  # behind the prefix, as in OpenAI's ids
 
 WireItem: TypeAlias = dict[str, Any]
 """An item of a conversation, from `wire.to_wire`."""
+
+
+class RealtimeNames(StrictModel):
+    """The tables of `names.yaml`."""
+
+    races: frozenset[str | None]
+    tags: frozenset[str]
+    expected: dict[str, str]
+    json_types: dict[str, str]
+    formats: dict[str, dict[str, Any]]
+    places: dict[str, tuple[str, ...]]
+    events: dict[str, str]
+    contents: dict[str, str]
+
+
+NAMES = load_yaml(RealtimeNames, str(Path(__file__).with_name("names.yaml")))
 
 
 def new_id(prefix: str) -> str:

@@ -204,10 +204,6 @@ class RealtimeTool(Tool):
             raise wrong("invalid_value", message, "type")
         return body
 
-    def to_openai(self) -> dict[str, Any]:
-        function = self.model_dump(exclude={"type"}, exclude_none=True)
-        return {"type": "function", "function": function}
-
 
 def _tool_choice(value: Any) -> Any:
     """A word, or the function that must be called."""

@@ -11,10 +11,9 @@ import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from api.openai.realtime import server_events
-from api.openai.realtime.responses import ActiveResponse
+from api.openai.realtime.responses import ActiveResponse, Host
 from pipelines.agents.drafts import Draft
 from pipelines.agents.interruption import EXPECTED, Heard, interrupts, text_between
 from pipelines.agents.items import Item, Part
@@ -26,33 +25,6 @@ NEW_WORDS = 2  # that the language model reads ahead at once
 # Between interims. While they decide whether the user interrupts, the sooner the better; later they
 # only show the text, and each takes the cores for 0.1 s, which the text at the end would wait for.
 JUDGING_MS, SHOWING_MS = 300, 600
-
-
-class Host(Protocol):
-    """What turns ask of their conversation."""
-
-    @property
-    def active(self) -> ActiveResponse | None:
-        """The response of the default conversation that is in progress."""
-        ...
-
-    async def send(self, frame: str) -> None: ...
-
-    async def commit(self, item: Item) -> None:
-        """Adds what the user said to the conversation, and sends the events of it."""
-        ...
-
-    def read_ahead(self, text: str) -> None:
-        """The user's turn begins so."""
-        ...
-
-    def begin_draft(self, text: str) -> Draft | None:
-        """The answer to a text of the user that is not certain yet; None where none can be."""
-        ...
-
-    async def respond(self, draft: Draft | None = None) -> None:
-        """Begins a response to the last item, with the draft of it if there is one."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -94,7 +66,6 @@ class UserTurns:
         self._ended: list[UserTurn] = []  # without their final text, in order
 
     async def started(self, start_ms: int) -> None:
-        """Speech began."""
         self._turn = turn = UserTurn(server_events.new_id("item"), start_ms)
         active = self._host.active
         if active is not None and self.options.interrupts:
@@ -159,7 +130,6 @@ class UserTurns:
             turn.draft = self._host.begin_draft(text)
 
     async def resumed(self) -> None:
-        """The user says more."""
         if self._turn is not None:
             await self._drop_draft(self._turn)
 

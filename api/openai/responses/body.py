@@ -46,10 +46,6 @@ class FunctionTool(Tool):
     type: Literal["function"]
     strict: bool | None = None
 
-    def to_openai(self) -> dict[str, Any]:
-        function = self.model_dump(exclude={"type", "strict"}, exclude_none=True)
-        return {"type": "function", "function": function}
-
 
 class ChosenFunction(RequestModel):
     """The function that has to be called."""
@@ -131,7 +127,6 @@ class ResponsesBody(RequestModel):
 
     @property
     def answer(self) -> AnswerFields:
-        """The same options as a chat has them."""
         return self._answer
 
     def shown(self) -> dict[str, Any]:

@@ -13,8 +13,7 @@ from api.http.routing import ChatDep, OperationDep, PrincipalDep, make_router
 from api.http.streaming import EventStream
 from api.openai.responses.answer import ResponseObject, ResponseWriter
 from api.openai.responses.body import ResponsesBody
-from api.openai.responses.items import referenced, to_messages
-from api.openai.responses.names import digits_of, named_turn
+from api.openai.responses.items import digits_of, named_turn, referenced, to_messages
 from api.services import ChatServices
 from models.llm.base import ChatMessage, GenerationDelta
 from pipelines.billing.operation import Operation

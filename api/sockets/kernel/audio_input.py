@@ -19,7 +19,6 @@ from pipelines.billing.billing import Billing
 from pipelines.errors import public_error
 from pipelines.stt.events import FailedUtterance, LiveTranscript
 from pipelines.stt.formatting import separator_of
-from pipelines.stt.session import LiveSession
 
 # Reading stops for at most so long: pongs are not read either, and time out at 10.
 PUSH_BACK_S = 8.0
@@ -80,7 +79,7 @@ class AudioInput:
         self._audio = LiveAudio()
         self._pace = ReceivePacer(limits.max_speed, limits.speed_window_s)
         self.texts: list[tuple[str, str]] = []  # finals, each with its language
-        self._failure: EngineError | None = None
+        self.failure: EngineError | None = None
 
     @property
     def received_s(self) -> float:
@@ -122,15 +121,6 @@ class AudioInput:
             return
         self.inbox.put(pcm)
 
-    async def pass_on(self, live: LiveSession) -> None:
-        """Gives the session the items of the inbox, until its end."""
-        while (item := await self.inbox.take()) is not None:
-            if isinstance(item, tuple):
-                live.change_languages(item)
-            elif not isinstance(item, str):
-                await live.accept_pcm(item)
-                await asyncio.sleep(0)  # much audio at once must not hold up other sessions
-
     def note_heard(self, final: LiveTranscript) -> None:
         """For the webhook event of the session."""
         if final.text:
@@ -138,7 +128,7 @@ class AudioInput:
 
     def note_failed(self, failed: FailedUtterance) -> None:
         """It is not charged."""
-        self._failure = failed.error
+        self.failure = failed.error
         self.meter.forgive(round(failed.duration_s * 1000))
 
     async def settle(self) -> None:
@@ -151,8 +141,8 @@ class AudioInput:
             text = separator_of(language).join(text for text, _ in self.texts)
             said = {"text": text, "language": language, "duration": self.meter.heard_ms / 1000}
             events.append(NewEvent("stt.completed", {**about, **said}))
-        elif self._failure is not None:
-            code, message = public_error(self._failure)
+        elif self.failure is not None:
+            code, message = public_error(self.failure)
             events.append(NewEvent("stt.failed", {**about, "error": code, "message": message}))
         await self.meter.settle(*events)
 

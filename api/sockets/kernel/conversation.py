@@ -2,17 +2,16 @@
 
 import json
 import time
-from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from api.http.bodies import parse_json
 from api.http.errors import ApiError, first_fault
 from pipelines.tts.session import Frame
 
 Service = Literal["tts", "stt", "agent", "wyoming"]
-T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 
 
 class ClientFault(Exception):
@@ -52,7 +51,6 @@ class Conversation(Protocol):
 
     async def closed(self) -> None:
         """Exactly once, however the session ended, after its tasks were cancelled."""
-        ...
 
     def error(self, message: str) -> Frame:
         """The protocol's error event."""
@@ -80,23 +78,17 @@ def parse_event(text: str | bytes) -> dict[str, Any]:
     return value
 
 
-def parse_tagged(text: str, tag: str, names: Sequence[str], messages: TypeAdapter[T]) -> T:
-    """The message that the field `tag` names. Raises ClientFault, which names the field at fault
-    and its limit."""
-    value = parse_event(text)
-    if value.get(tag) not in names:
-        raise ClientFault(f"{tag}: must be one of {', '.join(names)}")
+def checked(shape: type[M], value: Any, name: str = "") -> M:
+    """The value as `shape` has it. Raises ClientFault, which names the field at fault and its
+    limit; `name` is the object of the fields."""
     try:
-        return messages.validate_python(value)
+        return shape.model_validate(value)
     except ValidationError as error:
-        raise ClientFault(fault_message(error, skip=1)) from None
+        raise ClientFault(fault_message(error, name)) from None
 
 
-def fault_message(error: ValidationError, name: str = "", skip: int = 0) -> str:
-    """Names the first field at fault and its limit.
-
-    `name` is the object of the fields, `skip` leaves out leading parts of the field's path.
-    """
-    field, text = first_fault(error, skip)
+def fault_message(error: ValidationError, name: str = "") -> str:
+    """Names the first field at fault and its limit; `name` is the object of the fields."""
+    field, text = first_fault(error)
     place = ".".join(filter(None, (name, field)))
     return f"{place}: {text}" if place else text

@@ -121,7 +121,6 @@ class SocketSession:
 
     @property
     def payer(self) -> Operation:
-        """What pays for the work of the session."""
         return Operation(self.principal.key_id)
 
     @property

@@ -1,44 +1,34 @@
-"""The protocol of /ws/stt over one live session."""
+"""The protocol of /ws/stt over one live session, and its messages."""
 
 import logging
-from collections.abc import Awaitable
 from dataclasses import asdict
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias
 
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from api.http.bodies import KeyTerms, KnownSpeakers, RedactFields
 from api.http.errors import to_api_error
 from api.services import Services
 from api.sockets.kernel import close_codes
-from api.sockets.kernel.audio_input import AudioInput
-from api.sockets.kernel.conversation import ClientFault, SessionEnded, now_s
+from api.sockets.kernel.conversation import ClientFault, checked, json_text, now_s, parse_event
 from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
-from api.sockets.stt.events import (
-    Audio,
-    Config,
-    Start,
-    StartConfig,
-    Stop,
-    Test,
-    parse_client_event,
-    stt_event,
-)
+from api.sockets.stt.listening import ListeningConversation, SocketListener
 from configs.settings import BRAND
 from models.base import ModelInfo
-from models.errors import EngineError
 from pipelines.audio.decode.stream import LiveEncoding, LiveSampleRate, decode_base64
 from pipelines.billing.billing import to_usd
-from pipelines.errors import InsufficientCredit, InvalidAudio, PipelineError
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveSpeechStarted, LiveTranscript
 from pipelines.stt.formatting import TranscriptStyle
-from pipelines.stt.session import LiveSession
 from pipelines.text.language_names import iso_code, name_language
 from pipelines.text.redaction import timed_entities
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
+MIN_MS = 300  # of utterance_end_ms and interim_results_frequency; less is raised
+MAX_MS = 30_000  # no utterance is longer
+MAX_LANGUAGES = 100
 NO_SPEECH_RESULT = "speech_end_no_result"
 FEATURES = {
     "voice_activity_detection": True,
@@ -48,108 +38,184 @@ FEATURES = {
     "telephony": True,
     "speaker_labels": True,
 }
+ServerMessage = Literal[
+    "connected",
+    "speech_started",
+    "transcription",
+    "language_changed",
+    "mode_changed",
+    "session_stopped",
+    "error",
+    "test_response",
+]
 
 
-class SttConversation:
+class STTClientMessage(BaseModel):
+    """Strict: a string is not a number. What is unknown is ignored."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+SocketEncoding = Literal["mulaw", "linear"]
+Milliseconds = Annotated[int, AfterValidator(lambda value: min(max(value, MIN_MS), MAX_MS))]
+Languages = Annotated[list[Annotated[str, Field(max_length=40)]], Field(max_length=MAX_LANGUAGES)]
+
+
+class StartConfig(STTClientMessage, RedactFields):
+    """`encoding` and `sample_rate` only announce: each audio message names its own."""
+
+    encoding: SocketEncoding = "mulaw"
+    sample_rate: LiveSampleRate = 8000
+    utterance_end_ms: Milliseconds = 500
+    continuous_mode: bool = False
+    interim_results_frequency: Milliseconds | None = None
+    no_speech_threshold: float = Field(default=0.6, ge=0, le=1)
+    keyterms: KeyTerms = []
+    profanity_filter: bool = False
+    numerals: bool = False
+    punctuate: bool = True
+    speaker_labels: bool = False
+    known_speakers: KnownSpeakers = False  # which implies speaker_labels
+
+
+class Start(STTClientMessage):
+    """Begins the session; once, before audio."""
+
+    languages: Languages | None = None
+    config: StartConfig | None = None
+
+
+class Audio(STTClientMessage):
+    """A piece of audio in base64."""
+
+    audio: str
+    encoding: SocketEncoding
+    sample_rate: LiveSampleRate
+    timestamp: int | float | None = None  # Unix milliseconds; not used
+
+
+class Config(STTClientMessage):
+    """Changes the fields that are given."""
+
+    languages: Languages | None = None
+    continuous_mode: bool = False
+
+
+class Stop(STTClientMessage):
+    """Ends the session after processing earlier messages."""
+
+
+class Test(STTClientMessage):
+    """Asks for an echo."""
+
+    message: str = Field(default="", max_length=10_000)
+    timestamp: int | float | Annotated[str, Field(max_length=100)] | None = None
+
+
+ClientEvent: TypeAlias = Start | Audio | Config | Stop | Test
+EVENTS: dict[str, type[ClientEvent]] = {
+    "start": Start,
+    "audio": Audio,
+    "config": Config,
+    "stop": Stop,
+    "test": Test,
+}
+
+
+def parse_client_event(text: str) -> ClientEvent:
+    """What the field `type` names. Raises ClientFault."""
+    value = parse_event(text)
+    event = EVENTS.get(str(value.get("type")))
+    if event is None:
+        raise ClientFault(f"type: must be one of {', '.join(EVENTS)}")
+    return checked(event, value)
+
+
+def stt_event(kind: ServerMessage, **fields: Any) -> str:
+    """A message of the server as JSON; docs/websockets.md has its fields."""
+    return json_text({"type": kind, **fields})
+
+
+class SttConversation(ListeningConversation):
     """`start`, then audio; transcripts are sent as utterances end."""
 
-    def __init__(self, session: SocketSession, services: Services) -> None:
-        self._session = session
-        self._listening = services.speech.live_transcription
-        self._speakers = services.speech.speakers
-        self._limits = self._listening.limits
-        self._input = AudioInput(session, services.speech.billing, self._limits)
-        self._meter = self._input.meter
-        self._live: LiveSession | None = None
-        self._config = StartConfig()
-        self._continuous = False
-        self._mode: Literal["browser", "telephony"] = "browser"
-        self._stopping = False
-        self._close_code = close_codes.NORMAL
-        self._summary_sent = False
+    def __init__(self, socket: SocketSession, services: Services) -> None:
+        super().__init__(socket, services)
+        self._limits = self.speech.live_transcription.limits
+        seconds = self._limits.audio_timeout_s
+        self.silence = seconds, f"no audio came for {seconds:g} seconds", close_codes.POLICY
+        self._listener = UtteranceListener(self)
+        self.listeners = [self._listener]
+        self.config = StartConfig()
+        self.is_continuous = False
+        self.mode: Literal["browser", "telephony"] = "browser"
 
     async def opened(self) -> None:
         seconds = self._limits.start_timeout_s
-        self._session.timeouts.set("start", seconds, f"no start came within {seconds:g} seconds")
+        self.socket.timeouts.set("start", seconds, f"no start came within {seconds:g} seconds")
 
-    async def receive_text(self, text: str) -> None:
-        if self._stopping:
-            return
+    async def handle(self, text: str) -> bool:
         match parse_client_event(text):
             case Start() as start:
                 await self._start(start)
             case Audio() as audio:
                 self._require_start("audio")
-                try:
-                    data = decode_base64(audio.audio)
-                except InvalidAudio as error:
-                    raise ClientFault(str(error)) from None
-                await self._receive_audio(data, audio.encoding, audio.sample_rate)
+                await self._hear(decode_base64(audio.audio), audio.encoding, audio.sample_rate)
             case Config() as config:
                 await self._change(config)
             case Stop():
-                await self._stop()
+                self.socket.timeouts.clear("start")
+                if self._listener.live is not None:
+                    return True
+                await self.end()
             case Test() as test:
                 echo = {"message": test.message, "timestamp": test.timestamp}
-                await self._session.send(
-                    stt_event("test_response", **echo, processing_mode=self._mode)
+                await self.socket.send(
+                    stt_event("test_response", **echo, processing_mode=self.mode)
                 )
+        return False
 
-    async def receive_binary(self, data: bytes) -> None:
-        if self._stopping:
-            return
+    async def accept(self, data: bytes) -> bool:
         self._require_start("audio")
-        self._mode = "telephony"
-        await self._receive_audio(data, "mulaw", 8000)
+        self.mode = "telephony"
+        await self._hear(data, "mulaw", 8000)
+        return False
 
     async def closed(self) -> None:
-        try:
-            if self._live is not None:
-                await self._live.close()
-        finally:
-            await self._input.settle()
-        if self._input.received_s:
+        await super().closed()
+        if self._listener.input.received_s:
             logger.info("stt_session", extra=self._summary())
 
     def error(self, message: str) -> str:
         return stt_event("error", error=message, timestamp=now_s())
 
+    def expect_message(self) -> None:
+        """Only audio counts."""
+
     def _require_start(self, what: str) -> None:
-        if self._live is None:
+        if self._listener.live is None:
             raise ClientFault(f"{what}: send start first")
 
     async def _start(self, start: Start) -> None:
-        if self._live is not None:
+        if self._listener.live is not None:
             raise ClientFault("start: the session has started already")
         config = start.config or StartConfig()
-        codes = tuple(start.languages or ())
-        languages = await _or_fault(self._listening.engine_languages(codes)) if codes else ()
-        info = await _or_fault(self._listening.transcriber.describe())
-        workspace_id, known = self._session.principal.workspace_id, config.known_speakers
-        labels = config.speaker_labels or bool(known)
-        speakers = await _or_fault(self._speakers.options(workspace_id, known)) if labels else None
-        self._config = config
-        self._continuous = config.continuous_mode
-        self._live = LiveSession(
-            self._listening,
-            SessionOptions(
-                languages=languages,
-                utterance_end_ms=config.utterance_end_ms,
-                interim_ms=config.interim_results_frequency,
-                no_speech_threshold=config.no_speech_threshold,
-                keyterms=tuple(config.keyterms),
-                form=TranscriptStyle(config.numerals, config.profanity_filter, config.punctuate),
-                redaction=config.redaction(),
-                speakers=speakers,
-                owner=str(workspace_id),
-            ),
-            self._emit,
+        info = await self.speech.live_transcription.transcriber.describe()
+        options = SessionOptions(
+            utterance_end_ms=config.utterance_end_ms,
+            interim_ms=config.interim_results_frequency,
+            no_speech_threshold=config.no_speech_threshold,
+            keyterms=tuple(config.keyterms),
+            form=TranscriptStyle(config.numerals, config.profanity_filter, config.punctuate),
+            redaction=config.redaction(),
         )
-        self._session.timeouts.clear("start")
-        self._expect_audio()
-        await self._session.send(stt_event("connected", server_info=self._server_info(info)))
-        self._session.spawn(self._feed(self._live), "listen")
-        self._session.spawn(self._live.run(), "emit transcripts")
+        known = config.known_speakers
+        labels = config.speaker_labels or bool(known)
+        await self._listener.start(options, start.languages or (), labels=labels, known=known)
+        self.config, self.is_continuous = config, config.continuous_mode
+        self.socket.timeouts.clear("start")
+        super().expect_message()
+        await self.socket.send(stt_event("connected", server_info=self._server_info(info)))
 
     def _server_info(self, info: ModelInfo) -> dict[str, Any]:
         names = [name_language(code) for code in sorted(info.languages)]
@@ -158,7 +224,7 @@ class SttConversation:
             "server_type": BRAND,
             "device": info.device,
             "model": info.id,
-            "processing_mode": self._mode,
+            "processing_mode": self.mode,
             "supported_languages": {one.code: one.name for one in names},
             "total_languages": len(names),
             "features": FEATURES | {"language_detection": several, "language_restriction": several},
@@ -170,71 +236,57 @@ class SttConversation:
         if not given & {"languages", "continuous_mode"}:
             raise ClientFault("config: give languages, continuous_mode or both")
         if "languages" in given:
-            asked = tuple(config.languages or ())
-            languages = await _or_fault(self._listening.engine_languages(asked)) if asked else ()
-            self._input.inbox.put(languages)  # for the audio that follows
+            languages = await self._listener.change_languages(config.languages or ())
             codes = [iso_code(code) for code in languages]
             language = codes[0] if codes else "auto"
             changed = stt_event("language_changed", language=language, language_code=codes)
-            await self._session.send(changed)
+            await self.socket.send(changed)
         if "continuous_mode" in given:
-            self._continuous = config.continuous_mode
-            await self._session.send(
+            self.is_continuous = config.continuous_mode
+            await self.socket.send(
                 stt_event(
                     "mode_changed",
-                    continuous_mode=self._continuous,
-                    mode_name="continuous" if self._continuous else "single",
-                    silence_threshold=self._config.utterance_end_ms / 1000,
+                    continuous_mode=self.is_continuous,
+                    mode_name="continuous" if self.is_continuous else "single",
+                    silence_threshold=self.config.utterance_end_ms / 1000,
                 )
             )
 
-    async def _receive_audio(
-        self, data: bytes, encoding: LiveEncoding, sample_rate: LiveSampleRate
-    ) -> None:
-        self._expect_audio()
-        try:
-            await self._input.accept(data, encoding, sample_rate)
-        except InsufficientCredit as error:  # the session ends in order
-            await self._session.send(self.error(str(error)))
-            self._close_code = close_codes.CREDIT_SPENT
-            await self._stop(whole=False)
+    async def _hear(self, data: bytes, encoding: LiveEncoding, sample_rate: LiveSampleRate) -> None:
+        super().expect_message()
+        await self._listener.input.accept(data, encoding, sample_rate)
 
-    def _expect_audio(self) -> None:
-        seconds = self._limits.audio_timeout_s
-        self._session.timeouts.set("audio", seconds, f"no audio came for {seconds:g} seconds")
+    async def summarise(self) -> None:
+        """After the charge, so that the summary agrees with the ledger."""
+        await self._listener.input.settle()
+        await self.socket.send(stt_event("session_stopped", billing_summary=self._summary()))
 
-    async def _stop(self, *, whole: bool = True) -> None:
-        """Ends after the transcripts of earlier audio; the resampler's rest only when `whole`."""
-        self._stopping = True
-        self._session.timeouts.clear("start")
-        self._session.timeouts.clear("audio")
-        if self._live is None:
-            await self._send_summary()
-            return
-        self._input.finish(whole=whole)
+    def _summary(self) -> dict[str, float]:
+        heard = self._listener.input
+        return {
+            "total_duration_seconds": heard.meter.heard_ms / 1000,
+            "total_cost": to_usd(heard.meter.charged),
+            "characters_transcribed": sum(len(text) for text, _ in heard.texts),
+        }
 
-    async def _feed(self, live: LiveSession) -> None:
-        await self._input.pass_on(live)
-        await live.finish()
-        await self._send_summary()
 
-    async def _emit(self, event: LiveEvent) -> None:
+class UtteranceListener(SocketListener):
+    def __init__(self, stream: SttConversation) -> None:
+        super().__init__(stream.socket, stream.speech, stream.listener_ended)
+        self._stream = stream
+
+    async def emit(self, event: LiveEvent) -> None:
         match event:
             case LiveSpeechStarted():
-                await self._session.send(
-                    stt_event("speech_started", timestamp=round(event.at_s, 3))
-                )
+                started = stt_event("speech_started", timestamp=round(event.at_s, 3))
+                await self._socket.send(started)
             case FailedUtterance():
-                self._input.note_failed(event)
                 message = f"sentence {event.sentence_id}: {to_api_error(event.error).message}"
-                await self._session.send(self.error(message))
+                await self._socket.send(self._stream.error(message))
             case LiveTranscript():
-                await self._session.send(self._transcription(event))
-                if event.final:
-                    self._input.note_heard(event)
-                    if event.text and not event.cut and not self._continuous:
-                        self._stopping = True
-                        await self._send_summary()
+                await self._socket.send(self._transcription(event))
+                if event.final and event.text and not event.cut and not self._stream.is_continuous:
+                    await self._stream.end()
 
     def _transcription(self, heard: LiveTranscript) -> str:
         """Times are in seconds of audio since the session's first."""
@@ -245,7 +297,8 @@ class SttConversation:
         ]
         for word, speaker in zip(words, heard.speakers, strict=False):
             word["speaker"] = speaker
-        marks = self._config.redaction("mark", heard.language)
+        config = self._stream.config
+        marks = config.redaction("mark", heard.language)
         found = timed_entities(heard.text, marks, heard.words) if marks and heard.final else ()
         return stt_event(
             "transcription",
@@ -259,44 +312,15 @@ class SttConversation:
             speech_final=heard.final,
             is_partial=not heard.final,
             sentence_id=heard.sentence_id,
-            processing_mode=NO_SPEECH_RESULT if nothing else self._mode,
+            processing_mode=NO_SPEECH_RESULT if nothing else self._stream.mode,
             duration=round(heard.duration_s, 3),
             latency=round(heard.latency_s, 3),
             timestamp=round(heard.start_s, 3),
             words=words,
             **({"speaker": heard.speaker} if heard.turns else {}),
-            utterance_end_ms=self._config.utterance_end_ms,
+            utterance_end_ms=config.utterance_end_ms,
             **({"entities": [asdict(one) for one in found]} if marks else {}),
         )
-
-    async def _send_summary(self) -> None:
-        """Once, after the charge, so that the summary agrees with the ledger."""
-        if self._summary_sent:
-            return
-        self._summary_sent = True
-        await self._input.settle()
-        try:
-            await self._session.send(stt_event("session_stopped", billing_summary=self._summary()))
-        except SessionEnded:
-            return
-        self._session.finish(self._close_code)
-
-    def _summary(self) -> dict[str, float]:
-        return {
-            "total_duration_seconds": self._meter.heard_ms / 1000,
-            "total_cost": to_usd(self._meter.charged),
-            "characters_transcribed": sum(len(text) for text, _ in self._input.texts),
-        }
-
-
-async def _or_fault(work: Awaitable[T]) -> T:
-    """Raises ClientFault in place of errors whose message is for the client."""
-    try:
-        return await work
-    except PipelineError as error:
-        raise ClientFault(str(error)) from None
-    except EngineError as error:
-        raise ClientFault(to_api_error(error).message) from None
 
 
 routes = socket_routes("/ws/stt", SocketRoute("stt", SttConversation, lambda *_: ("stt",)))

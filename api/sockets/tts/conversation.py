@@ -11,9 +11,7 @@ from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.events import (
     AudioConfig,
-    CloseContext,
     CreateContext,
-    FlushContext,
     SendText,
     TTSClientMessage,
     TtsWire,
@@ -59,16 +57,13 @@ class TtsConversation(Conversation):
         try:
             if isinstance(message, SendText):
                 context.add_text(message.text)
-            elif isinstance(message, FlushContext):
+            elif name == "flush_context":
                 context.flush()
-            elif isinstance(message, CloseContext):
+            else:
                 context.close()
         except ContextFault as fault:
             text = str(fault)
             raise ClientFault(text, tts_error(text, context.context_id)) from None
-
-    async def closed(self) -> None:
-        """The session has ended the tasks of the contexts."""
 
     def error(self, message: str) -> str:
         return tts_error(message)

@@ -4,13 +4,13 @@ import json
 from base64 import b64encode
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from api.http.bodies import RequestModel
 from api.http.errors import to_api_error
 from api.native.pronunciations import DictionaryNames
-from api.sockets.kernel.conversation import ClientFault, fault_message, json_text, parse_event
-from pipelines.tts.session import EncodedChunk
+from api.sockets.kernel.conversation import ClientFault, checked, json_text, parse_event
+from pipelines.tts.session import ContextWire, EncodedChunk
 from pipelines.tts.shaping import timings_json
 
 SPEAKING_RATES = (0.5, 1.5)
@@ -25,7 +25,6 @@ def clamped(limits: tuple[float, float]) -> AfterValidator:
 
 
 def pitch_ratio(semitones: float) -> float:
-    """The ratio of frequencies."""
     return float(2 ** (semitones / 12))
 
 
@@ -82,19 +81,11 @@ class SendText(TTSClientMessage):
     text: str
 
 
-class FlushContext(TTSClientMessage):
-    """Speaks the text of the buffer."""
-
-
-class CloseContext(TTSClientMessage):
-    """Speaks the text of the buffer, and ends the context."""
-
-
 MESSAGES: dict[str, type[TTSClientMessage]] = {
     "create_context": CreateContext,
     "send_text": SendText,
-    "flush_context": FlushContext,
-    "close_context": CloseContext,
+    "flush_context": TTSClientMessage,
+    "close_context": TTSClientMessage,  # which speaks the text of the buffer first
 }
 
 
@@ -123,10 +114,7 @@ def parse_message(text: str) -> tuple[str, Any]:
 
 def check_message(name: str, body: Any) -> TTSClientMessage:
     """Raises ClientFault that names the field and its limit."""
-    try:
-        return MESSAGES[name].model_validate(body)
-    except ValidationError as error:
-        raise ClientFault(fault_message(error, name)) from None
+    return checked(MESSAGES[name], body, name)
 
 
 def shown(value: Any) -> str:
@@ -135,9 +123,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 
 
-class TtsWire:
-    """How `/ws/tts` writes the events of one context."""
-
+class TtsWire(ContextWire):
     def __init__(self, context_id: str) -> None:
         self._context_id = context_id
         self._id_json = json.dumps(context_id)
@@ -147,9 +133,6 @@ class TtsWire:
         words = "" if chunk.words is None else f",{json_text(timings_json(chunk.words))[1:-1]}"
         audio = b64encode(chunk.data).decode("ascii")
         return f'{{"audio_chunk":{{"context_id":{self._id_json},"audioContent":"{audio}"{words}}}}}'
-
-    def rest(self, spoken_s: float) -> None:
-        """Nothing: no words are held back here."""
 
     def flushed(self, *, is_automatic: bool) -> str:
         return context_event("flush_completed", self._context_id)

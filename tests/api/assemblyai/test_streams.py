@@ -10,7 +10,7 @@ import httpx
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from api.assemblyai.options import TurnsQuery
+from api.assemblyai.streams import TurnsQuery
 from models.errors import EngineLost
 from models.stt.base import Transcript, TranscriptionRequest
 from pipelines.stt.endpointing import SemanticTurns

@@ -9,7 +9,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from api.deepgram.options import foreign_voice
-from api.dialects.voices import stand_in
+from api.dialects.outputs import stand_in
 from models.base import ModelInfo, VoiceGender, VoiceInfo
 from pipelines.tts.voices import AvailableVoice
 from tests.api.deepgram.socket_client import DeepgramClient, deepgram

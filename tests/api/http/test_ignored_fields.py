@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from api.http.ignored_fields import is_strict
 from api.inworld import messages as inworld
-from api.sockets.stt.events import parse_client_event
+from api.sockets.stt.conversation import parse_client_event
 from api.sockets.tts.events import check_message, parse_message
 
 Headers = dict[str, str]

@@ -28,7 +28,7 @@ from api.http.errors import ApiError
 from api.http.uploads import UploadLimits, receive_form
 from api.inworld import messages as inworld
 from api.sockets.kernel.conversation import ClientFault, parse_event
-from api.sockets.stt.events import parse_client_event
+from api.sockets.stt.conversation import parse_client_event
 from api.sockets.tts import events as tts
 from deployments.gateway.connections import HEADERS
 from models.llm.structured_output.ast import Grammar, GrammarBuilder, SchemaError, WorkBudget

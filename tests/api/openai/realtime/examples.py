@@ -5,9 +5,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from api.openai.realtime import server_events as events
-from api.openai.realtime.response_object import RealtimeResponse, RealtimeUsage
+from api.openai.realtime.items import to_wire
+from api.openai.realtime.responses import RealtimeResponse, RealtimeUsage
 from api.openai.realtime.session_object import RealtimeSession, TranscriptionSession, merged
-from api.openai.realtime.wire import to_wire
 from pipelines.agents.items import Item, Part
 
 SESSION = merged(

@@ -25,9 +25,10 @@ from api.openai.realtime.items import (
     FunctionCallOutputItem,
     ItemReference,
     MessageItem,
+    from_wire,
+    to_wire,
 )
 from api.openai.realtime.session_object import RealtimeSession, merged
-from api.openai.realtime.wire import from_wire, to_wire
 from tests.api.openai.realtime.examples import ANSWER, CALL, CLIENT_EVENTS, JUNK, OUTPUT, SYSTEM
 
 SESSION = RealtimeSession(id="sess_1")

@@ -1,0 +1,138 @@
+"""What requests of other APIs have: options in the query, read alike for HTTP and for handshakes,
+keys and messages of sockets, addresses of recordings, and short tokens."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, get_origin
+
+from fastapi import Request
+from pydantic import BaseModel, ValidationError, model_validator
+from starlette.datastructures import QueryParams
+from starlette.routing import BaseRoute
+from starlette.websockets import WebSocket
+
+from api.http.errors import ApiError, to_api_error
+from api.http.streaming import while_connected
+from api.http.uploads import MAX_FILE_BYTES, UPLOAD_FOLDERS, validated
+from api.services import PlatformServices, Services, SpeechServices
+from api.sockets.kernel.conversation import Conversation, checked, fault_message, parse_event
+from api.sockets.kernel.routes import SocketRoute, socket_routes
+from api.sockets.kernel.session import SocketSession
+from api.sockets.tts.events import LenientModel
+from models.base import ModelInfo
+from pipelines.accounts.authentication import Principal, Scope
+from pipelines.temporary_directories import temporary_directory_in_thread
+
+_OFF = ("", "false", "0", "none", "null")
+
+
+class DialectQuery(BaseModel):
+    """A subclass has the parameters; others are ignored, but for those that it refuses."""
+
+    refused: ClassVar[frozenset[str]] = frozenset()
+    """Those that would change the answer and are not supported; switched off they do not matter."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuses(cls, values: Any) -> Any:
+        for name in sorted(cls.refused & set(values)):
+            if str(values[name]).strip().lower() not in _OFF:
+                raise ValueError(f"{name}: is not supported by this service; leave it out")
+        return values
+
+    @classmethod
+    def of_socket(cls, params: QueryParams) -> Self:
+        """Raises ApiError(validation_error) that names the parameter."""
+        lists = {
+            name for name, one in cls.model_fields.items() if get_origin(one.annotation) is list
+        }
+        return validated(
+            cls,
+            {name: params.getlist(name) if name in lists else params[name] for name in params},
+        )
+
+
+def check_model(field: str, families: tuple[str, ...], named: str, model: ModelInfo) -> None:
+    """Every name that begins as one of the `families` stands for the deployed model. Raises
+    ApiError(model_not_found)."""
+    if not named.startswith(families) and named not in (model.id, *model.aliases):
+        message = f"{field}: no model has that name; {', '.join(families)} stand for {model.id}"
+        raise ApiError("model_not_found", message, param=field)
+
+
+class SocketMessage(LenientModel):
+    """A JSON object of which most name their `type`. A subclass has the names, and all fields that
+    a message of one of them may have."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises ClientFault."""
+        return checked(cls, parse_event(text))
+
+
+def fault_text(error: Exception) -> str:
+    """Of fields that are wrong, or of an error of any layer."""
+    if isinstance(error, ValidationError):
+        return fault_message(error)
+    return to_api_error(error).message
+
+
+def dialect_socket(
+    path: str,
+    service: Literal["stt", "tts"],
+    conversation: Callable[[SocketSession, Services], Conversation],
+    check: Callable[[QueryParams], object],
+    schemes: tuple[str, ...],
+    key_in: Callable[[str], str] | None = None,
+    key_queries: tuple[str, ...] = (),
+) -> list[BaseRoute]:
+    """The key follows one of the `schemes` in the header or among the subprotocols, is in one of
+    the parameters `key_queries`, or is what `key_in` finds in the first message. `check` raises
+    ApiError, which is the answer to the handshake."""
+
+    def scopes(websocket: WebSocket, _: object) -> tuple[Scope, ...]:
+        check(websocket.query_params)
+        return (service,)
+
+    return socket_routes(
+        path,
+        SocketRoute(
+            service,
+            conversation,
+            scopes,
+            schemes=schemes,
+            key_queries=("apiKey", *key_queries),
+            greets=False,
+            has_get=False,
+            key_after=schemes,
+            key_in=key_in,
+        ),
+    )
+
+
+@asynccontextmanager
+async def fetched(request: Request, speech: SpeechServices, url: str) -> AsyncIterator[Path]:
+    """The recording there, until the block ends; the work stops if the client disconnects.
+
+    Raises as `SpeechServices.fetch`, or ClientDisconnect.
+    """
+    async with temporary_directory_in_thread(UPLOAD_FOLDERS) as folder:
+        path = folder / "0"
+        await while_connected(request.receive, speech.fetch(url, path, MAX_FILE_BYTES))
+        yield path
+
+
+async def short_token(
+    principal: Principal, platform: PlatformServices, wanted: Sequence[Scope], seconds: float
+) -> str:
+    """A browser token for what of `wanted` the key may.
+
+    Raises ApiError(insufficient_scope) where that is nothing, and as `ClientSecrets.create`.
+    """
+    scopes = [one for one in wanted if one in principal.scopes]
+    if not scopes:
+        raise ApiError("insufficient_scope", f"the API key has none of {', '.join(wanted)}")
+    lifetime = timedelta(seconds=seconds)
+    return (await platform.client_secrets.create(principal, scopes, None, lifetime)).value

@@ -1,0 +1,265 @@
+"""Sockets that listen, in any dialect: channels of speech, each paid for and recognised, from the
+first audio to the last event."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from api.http.errors import CODED, to_api_error
+from api.services import Services, SpeechServices
+from api.sockets.kernel import close_codes
+from api.sockets.kernel.audio_input import AudioInput
+from api.sockets.kernel.conversation import ClientFault, Conversation
+from api.sockets.kernel.session import SocketSession
+from models.audio import spread
+from models.base import ModelInfo
+from models.errors import EngineError
+from models.stt.base import STT_SAMPLE_RATE, Word
+from pipelines.audio.noise_reduction import NoiseReducer
+from pipelines.errors import InsufficientCredit, PipelineError
+from pipelines.stt.decoding import SessionOptions
+from pipelines.stt.events import FailedUtterance, LiveEvent, LiveTranscript
+from pipelines.stt.session import LiveSession
+from telemetry.tracing import request_id
+
+Data = TypeVar("Data", str, bytes)
+
+
+class SocketListener(ABC):
+    """One channel. A dialect's subclass writes its events. Its tasks end with the socket."""
+
+    def __init__(
+        self,
+        socket: SocketSession,
+        speech: SpeechServices,
+        ended: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`ended` is awaited after the last event of a channel that was finished."""
+        self.input = AudioInput(socket, speech.billing, speech.live_transcription.limits)
+        self.options = SessionOptions()
+        self.heard_s = 0.0  # of audio that was processed
+        self.committed: set[int] = set()  # sentence_ids of utterances that the client ended
+        self.live: LiveSession | None = None  # from `start` on
+        self.listening: asyncio.Task[None] | None = None
+        self.reducer: NoiseReducer | None = None
+        self._socket = socket
+        self._speech = speech
+        self._ended = ended
+        self._emitting: asyncio.Task[None] | None = None
+        self._order = asyncio.Lock()  # events come from several tasks
+
+    @abstractmethod
+    async def emit(self, event: LiveEvent) -> None:
+        """Sends what an event means in the dialect; one call at a time."""
+
+    async def progressed(self) -> None:
+        """After more audio was processed; most dialects do nothing then."""
+        return
+
+    async def cleared(self) -> None:
+        """After the client dropped what was not committed; likewise."""
+        return
+
+    async def start(
+        self,
+        options: SessionOptions,
+        languages: Sequence[str] = (),
+        *,
+        labels: bool = False,
+        known: bool | list[str] = False,
+    ) -> None:
+        """Listens. Raises as `prepared`."""
+        self.listen(await self.prepared(options, languages, labels=labels, known=known))
+
+    async def prepared(
+        self,
+        options: SessionOptions,
+        languages: Sequence[str],
+        *,
+        labels: bool,
+        known: bool | list[str],
+    ) -> SessionOptions:
+        """The options of this socket; `languages` are codes as clients write them, `labels` tell
+        speakers apart, of whom some may be `known`.
+
+        Raises InvalidRequest for a language, NotFound for a speaker, or EngineError.
+        """
+        pipeline = self._speech.live_transcription
+        workspace_id = self._socket.principal.workspace_id
+        codes = await pipeline.engine_languages(tuple(languages)) if languages else ()
+        speakers = await self._speech.speakers.options(workspace_id, known) if labels else None
+        return replace(options, languages=codes, speakers=speakers, owner=str(workspace_id))
+
+    def listen(self, options: SessionOptions) -> None:
+        """Listens to the audio that follows."""
+        self.options = options
+        self.live = LiveSession(self._speech.live_transcription, options, self._receive)
+        self.listening = self._socket.spawn(self._feed(self.live), "listen")
+        self._emitting = self._socket.spawn(self.live.run(), "emit transcripts")
+
+    async def change(self, options: SessionOptions, languages: Sequence[str] | None = None) -> None:
+        """For the speech that follows; speakers and, without any here, languages stay. Raises
+        InvalidRequest for a language, or EngineLost."""
+        assert self.live is not None
+        before = self.options
+        codes = before.languages
+        if languages is not None:
+            codes = await self.change_languages(languages)
+        self.options = replace(
+            options, languages=codes, speakers=before.speakers, owner=before.owner
+        )
+        self.live.change(self.options)
+
+    async def change_languages(self, languages: Sequence[str]) -> tuple[str, ...]:
+        """For the audio that follows; any without one. Codes of the engine. Raises as `change`."""
+        pipeline = self._speech.live_transcription
+        codes = await pipeline.engine_languages(tuple(languages)) if languages else ()
+        self.input.inbox.put(codes)
+        return codes
+
+    def commit(self) -> None:
+        """Ends the utterance at what was accepted; its sentence_id is one of `committed` then."""
+        self.input.inbox.put("commit")
+
+    async def close(self) -> None:
+        """Stops the work, and charges for it; without effect when it has ended."""
+        if self._emitting is not None:
+            self._emitting.cancel()
+        try:
+            if self.live is not None:
+                await self.live.close()
+        finally:
+            await self.input.settle()
+
+    async def _feed(self, live: LiveSession) -> None:
+        while (item := await self.input.inbox.take()) is not None:
+            if isinstance(item, tuple):
+                live.change_languages(item)
+            elif not isinstance(item, str):
+                await live.accept_pcm(self.reducer.reduce(item) if self.reducer else item)
+                self.heard_s += len(item) / STT_SAMPLE_RATE
+                await self.progressed()
+                await asyncio.sleep(0)  # much audio at once must not hold up other sessions
+            elif item == "commit":
+                self.committed.add(await live.commit())
+            else:
+                live.clear()
+                async with self._order:
+                    await self.cleared()
+        await live.finish()
+        await self._ended()
+
+    async def _receive(self, event: LiveEvent) -> None:
+        match event:
+            case LiveTranscript() if event.final:
+                self.input.note_heard(event)
+            case FailedUtterance():
+                self.input.note_failed(event)
+        async with self._order:
+            await self.emit(event)
+
+
+class ListeningConversation(Conversation):
+    """A dialect's subclass reads its messages, and its listeners write the events."""
+
+    silence: tuple[float, str, int]
+    """Seconds without any message that end the session, the error, and the close code."""
+
+    def __init__(self, socket: SocketSession, services: Services) -> None:
+        self.socket = socket
+        self.speech = services.speech
+        self.request_id = request_id.get() or ""
+        self.model: ModelInfo  # the recogniser
+        self.listeners: Sequence[SocketListener] = ()  # one for each channel
+        self._close_code = close_codes.NORMAL
+        self._ended = 0
+        self._is_closing = self._is_over = False
+
+    async def begin(self) -> None:
+        """Starts the listeners. Raises ApiError, InvalidRequest or EngineError."""
+
+    @abstractmethod
+    async def handle(self, text: str) -> bool:
+        """Whether the message ends the stream. Raises InsufficientCredit or ClientFault."""
+
+    @abstractmethod
+    async def accept(self, data: bytes) -> bool:
+        """Takes audio; whether it ends the stream. Raises InsufficientCredit or ClientFault."""
+
+    async def summarise(self) -> None:
+        """Sends the last event."""
+
+    async def opened(self) -> None:
+        self.expect_message()
+        try:
+            self.model = await self.speech.live_transcription.transcriber.describe()
+            await self.begin()
+        except CODED as error:
+            shown = to_api_error(error)
+            code = close_codes.POLICY if shown.status < 500 else close_codes.INTERNAL
+            self.socket.end(shown.message, code)
+
+    async def receive_text(self, text: str) -> None:
+        await self._take(self.handle, text)
+
+    async def receive_binary(self, data: bytes) -> None:
+        await self._take(self.accept, data)
+
+    async def listener_ended(self) -> None:
+        """Each listener tells its end; that of the last closes the socket."""
+        self._ended += 1
+        if self._ended == len(self.listeners):
+            await self.end()
+
+    async def end(self) -> None:
+        """Closes the socket after the last event, once."""
+        self._is_closing = True
+        if not self._is_over:
+            self._is_over = True
+            await self.summarise()
+            self.socket.finish(self._close_code)
+
+    async def closed(self) -> None:
+        for one in self.listeners:
+            await one.close()
+
+    def expect_message(self) -> None:
+        """Restarts the time without any."""
+        if not self._is_closing:
+            self.socket.timeouts.set("audio", *self.silence)
+
+    async def _take(self, handle: Callable[[Data], Awaitable[bool]], data: Data) -> None:
+        if self._is_closing:
+            return
+        self.expect_message()
+        try:
+            if await handle(data):
+                self._finish()
+        except InsufficientCredit as error:
+            await self.socket.send(self.error(str(error)))
+            self._close_code = close_codes.CREDIT_SPENT
+            self._finish(whole=False)
+        except (PipelineError, EngineError) as error:
+            raise ClientFault(to_api_error(error).message) from None
+
+    def _finish(self, *, whole: bool = True) -> None:
+        """After the events of what was sent, with the resampler's rest only when `whole`."""
+        self._is_closing = True
+        self.socket.timeouts.clear("audio")
+        for one in self.listeners:
+            one.input.finish(whole=whole)
+
+
+def estimated_words(text: str, start_s: float, seconds: float, confidence: float) -> list[Word]:
+    """The words of an interim, which has no times: by their letters."""
+    return [
+        Word(
+            text[one.text_start : one.text_end],
+            start_s + one.start_s,
+            start_s + one.end_s,
+            confidence,
+        )
+        for one in (spread(text, seconds) if text else ())
+    ]
