@@ -40,6 +40,7 @@ class Conversation(Protocol):
     async def opened(self) -> None:
         """After the hello messages, before anything is received. By default nothing is sent: the
         first message is the client's."""
+        return
 
     async def receive_text(self, text: str) -> None:
         """Raises ClientFault."""
