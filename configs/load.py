@@ -16,11 +16,14 @@ T = TypeVar("T")
 def load_yaml(shape: type[T] | TypeAdapter[T], name: str) -> T:
     """Reads `configs/<name>.yaml`, or a path ending in .yaml, and validates it as `shape`.
 
-    `like: tts/kokoro` in it stands for the fields of that file that it does not have. Raises
-    FileNotFoundError, which lists the existing files, or pydantic.ValidationError.
+    `like: tts/kokoro` in it stands for the fields of that file, which has no `like`, that it does
+    not have. Raises FileNotFoundError, which lists the existing files, or pydantic.ValidationError.
     """
     adapter = shape if isinstance(shape, TypeAdapter) else TypeAdapter(shape)
-    return adapter.validate_python(_read(name))
+    data = _read(name)
+    if isinstance(data, dict) and isinstance(like := data.pop("like", None), str):
+        data = {**_read(like), **data}
+    return adapter.validate_python(data)
 
 
 def _read(name: str) -> Any:
@@ -29,10 +32,7 @@ def _read(name: str) -> Any:
         folder = path.parent
         choices = sorted(p.stem for p in folder.glob("*.yaml")) if folder.is_dir() else []
         raise FileNotFoundError(f"no configuration {name!r}; in {folder.name}/ there are {choices}")
-    data = yaml.load(path.read_text(encoding="utf-8"), _LOADER)
-    if isinstance(data, dict) and isinstance(like := data.pop("like", None), str):
-        return _read(like) | data
-    return data
+    return yaml.load(path.read_text(encoding="utf-8"), _LOADER)
 
 
 def explain(error: Exception) -> str:
