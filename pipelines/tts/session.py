@@ -191,12 +191,15 @@ class ContextWire(Protocol):
 
         `spoken_s` is the length of all audio of the context's voice.
         """
+        return None
 
     def flushed(self, *, is_automatic: bool) -> Frame | None:
         """A flush succeeded; None where no event tells it."""
+        return None
 
     def closed(self) -> Frame | None:
         """The last event of the context, if there is one."""
+        return None
 
     def error(self, error: Exception) -> Frame:
         """A flush failed; the context stays open."""

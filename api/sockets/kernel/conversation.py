@@ -40,6 +40,7 @@ class Conversation(Protocol):
     async def opened(self) -> None:
         """After the hello messages, before anything is received. By default nothing is sent: the
         first message is the client's."""
+        return
 
     async def receive_text(self, text: str) -> None:
         """Raises ClientFault."""
@@ -51,6 +52,7 @@ class Conversation(Protocol):
 
     async def closed(self) -> None:
         """Exactly once, however the session ended, after its tasks were cancelled."""
+        return
 
     def error(self, message: str) -> Frame:
         """The protocol's error event."""
