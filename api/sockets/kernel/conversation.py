@@ -52,6 +52,7 @@ class Conversation(Protocol):
 
     async def closed(self) -> None:
         """Exactly once, however the session ended, after its tasks were cancelled."""
+        return
 
     def error(self, message: str) -> Frame:
         """The protocol's error event."""
