@@ -46,7 +46,6 @@ from models.llm.tool_calls import MARK
 from models.runtimes.openmp import AdaptiveBarriers
 from models.weights.store import WeightStore
 
-ALL_TOKENS = 2**31 - 1  # of an answer: penalties look at so many at most
 # Between two deliveries of a text that is read, which may be two tokens then. Each wakes the event
 # loop and the client on cores that the model needs: with four streams on two cores, deliveries of
 # each token left 0.85 of the engine's speed, and these 0.97.
@@ -85,7 +84,7 @@ class LlamaCppEngine(ChatEngine):
             max_concurrency=config.parallel,
             pausable=not config.gpu_layers,
         )
-        self._config = config
+        self._config = config  # the fitted one
         self._server = start_server(config, path, draft)
         self._barriers = AdaptiveBarriers(config.threads or cores())
         self._threads = ThreadPoolExecutor(config.parallel, thread_name_prefix="llama")
@@ -108,7 +107,9 @@ class LlamaCppEngine(ChatEngine):
             request, grammar, config.context_tokens, thinking=None, ends_loops=config.ends_loops
         )
         finish: FinishReason | None = None
-        async with aclosing(self._chunks(request, _to_body(request, grammar))) as lists:
+        async with aclosing(
+            self._chunks(request, _to_body(request, grammar, config.context_tokens))
+        ) as lists:
             async for chunks in lists:
                 delta, ended = _read(chunks, reader)
                 finish = delta.finish_reason or finish  # may be a batch before the end
@@ -229,7 +230,9 @@ def start_server(config: LlamaCppConfig, path: str, draft: str | None = None) ->
         raise EngineError(f"llama.cpp cannot load the model of {config.id!r}: {error}") from None
 
 
-def _to_body(request: GenerationRequest, grammar: Grammar | None) -> dict[str, Any]:
+def _to_body(
+    request: GenerationRequest, grammar: Grammar | None, context_tokens: int
+) -> dict[str, Any]:
     """The body of the request for llama.cpp's chat route."""
     constrained = is_constrained_throughout(request)
     sampling = request.sampling
@@ -254,7 +257,8 @@ def _to_body(request: GenerationRequest, grammar: Grammar | None) -> dict[str, A
         "seed": -1 if sampling.seed is None else sampling.seed % _SEEDS,
         "presence_penalty": sampling.presence_penalty,
         "frequency_penalty": sampling.frequency_penalty,
-        "repeat_last_n": ALL_TOKENS if penalised else 0,
+        # All of the answer, and no more: llama.cpp allocates 4 bytes for each.
+        "repeat_last_n": context_tokens if penalised else 0,
         "chat_template_kwargs": {
             **request.template_kwargs,
             "enable_thinking": request.enable_thinking and not constrained,

@@ -1,5 +1,6 @@
 import asyncio
 import os
+import resource
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -304,3 +305,15 @@ def test_a_draft_model_that_is_none_is_named(weights: WeightStore, tmp_path: Pat
     path.write_bytes(b"no model")
     with pytest.raises(EngineError, match="draft.gguf cannot be read"):
         make_engine(weights, draft=DraftConfig(weights=str(path), unverified=True))
+
+
+async def test_penalties_of_repetition_take_no_memory(engine: LlamaCppEngine) -> None:
+    """A window of 2**31 tokens took 8.6 GB with the first request."""
+
+    def peak_kb() -> int:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    before = peak_kb()
+    asked = ask("Say hello.", max_tokens=4, presence_penalty=0.5, frequency_penalty=0.5)
+    assert await text_of(engine, asked)
+    assert peak_kb() - before < 200_000
