@@ -55,15 +55,18 @@ def read_gguf(library: str, path: str) -> GgufModel:
         return _model_of(read, path)
 
 
-def check_draft(library: str, path: str, draft: str) -> None:
-    """Raises EngineError if `draft` has another vocabulary than the model at `path`: llama.cpp
-    would load it and never use it. Sizes may differ by padding, and its first tokens are special.
+def read_draft(library: str, path: str, draft: str) -> GgufModel:
+    """The model at `draft`, which drafts for the one at `path`. Raises EngineError as `read_gguf`,
+    and for another vocabulary, with which llama.cpp would load it and never use it. Sizes may
+    differ by padding, and the first tokens are special.
     """
-    with _opened(library, path) as read, _opened(library, draft) as read_draft:
-        known, drafted = (one("tokenizer.ggml.tokens") or [] for one in (read, read_draft))
+    with _opened(library, path) as read, _opened(library, draft) as read_drafts:
+        known, drafted = (one("tokenizer.ggml.tokens") or [] for one in (read, read_drafts))
+        model = _model_of(read_drafts, draft)
     shared = slice(_SPECIAL_TOKENS, min(len(known), len(drafted)))
     if known[shared] != drafted[shared] or abs(len(known) - len(drafted)) > _PADDING_TOKENS:
         raise EngineError(f"{draft} cannot draft for {path}: its vocabulary is another")
+    return model
 
 
 @contextmanager

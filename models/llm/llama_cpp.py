@@ -31,7 +31,7 @@ from models.llm.base import (
     GenerationRequest,
     TokenUsage,
 )
-from models.llm.gguf import check_draft, fitted, read_gguf
+from models.llm.gguf import fitted, read_draft, read_gguf
 from models.llm.prompt_queue import LongPrompt, PromptQueue
 from models.llm.slots import Slots
 from models.llm.structured_output.answer import (
@@ -73,9 +73,7 @@ class LlamaCppEngine(ChatEngine):
         if not (template or config.chat_template):
             raise EngineError(f"{path} has no chat template; name a file in chat_template")
         draft = file_of(config.draft, weights) if config.draft else None
-        if draft:
-            check_draft(library, path, draft)
-        config = fitted(config, model, read_gguf(library, draft) if draft else None)
+        config = fitted(config, model, read_draft(library, path, draft) if draft else None)
         self.capabilities = ChatCapabilities(
             context_tokens=config.context_tokens,
             languages=config.languages,
@@ -84,7 +82,7 @@ class LlamaCppEngine(ChatEngine):
             max_concurrency=config.parallel,
             pausable=not config.gpu_layers,
         )
-        self._config = config  # the fitted one
+        self._config = config
         self._server = start_server(config, path, draft)
         self._barriers = AdaptiveBarriers(config.threads or cores())
         self._threads = ThreadPoolExecutor(config.parallel, thread_name_prefix="llama")
