@@ -270,7 +270,8 @@ def _to_body(
 def _read(chunks: list[Chunk], reader: AnswerReader) -> tuple[GenerationDelta, bool]:
     """The delta of some of llama.cpp's chunks, with the usage so far, and whether the answer ends
     in them. Raises EngineError when one of them is an error."""
-    whole = GenerationDelta()
+    pieces: list[GenerationDelta] = []
+    usage: TokenUsage | None = None
     ended = False
     for chunk in chunks:
         if "error" in chunk:
@@ -280,17 +281,18 @@ def _read(chunks: list[Chunk], reader: AnswerReader) -> tuple[GenerationDelta, b
             used, ended = chunk["usage"], True
             cached = timings.get("cache_n", 0)
             usage = TokenUsage(used["prompt_tokens"], used["completion_tokens"], cached)
-            whole += GenerationDelta(usage=usage)
         elif timings:
             cached, read = timings["cache_n"], timings["prompt_n"]
             usage = TokenUsage(cached + read, timings["predicted_n"], cached)
-            whole += GenerationDelta(usage=usage)
         for choice in chunk["choices"]:
             said = choice["delta"]
-            whole += reader.feed(said.get("content") or "", whole.usage)
+            pieces.append(reader.feed(said.get("content") or "", usage))
             reasoning = said.get("reasoning_content") or ""
-            whole += GenerationDelta(finish_reason=choice["finish_reason"], reasoning=reasoning)
-    return whole, ended
+            finish = choice["finish_reason"]
+            if reasoning or finish:
+                pieces.append(GenerationDelta(finish_reason=finish, reasoning=reasoning))
+    pieces.append(GenerationDelta(usage=usage))
+    return GenerationDelta.joined(pieces), ended
 
 
 def _to_error(error: dict[str, Any]) -> EngineError:
