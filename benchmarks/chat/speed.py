@@ -5,10 +5,10 @@ the first token of a continued long chat.
     python -m benchmarks.chat.speed                              # serves the application itself
     python -m benchmarks.chat.speed --base-url http://127.0.0.1:8000 --key sk_...
 
-Each round measures bare llama.cpp, then HTTP, on the same prompts; tokens a second are the best of
-the rounds, which other load on the machine affects least (beside the busy process the median), and
-first tokens the median. "defaults" is llama.cpp with its default cache type, batch and barriers,
-"bare" has the settings of configs/llm and the engine's barriers.
+Each round measures bare llama.cpp and HTTP on the same prompts, in random order; speeds and first
+tokens are medians of the rounds, and ratios the medians of those within a round, since the speed of
+a machine drifts by a fifth. "defaults" is llama.cpp with its default cache type, batch and
+barriers, "bare" has the settings of configs/llm and the engine's barriers.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import ctypes
 import http.client
 import json
 import multiprocessing
+import random
 import signal
 import tempfile
 import time
@@ -193,7 +194,7 @@ def main() -> None:
     parser.add_argument("--base-url", help="of a running service; else one is started")
     parser.add_argument("--key", help="an API key of that service")
     parser.add_argument("--tokens", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 4, 8])
     parser.add_argument("--firsts", type=int, default=15, help="number of first tokens measured")
     options = parser.parse_args()
@@ -214,20 +215,29 @@ def main() -> None:
         return cast(Speed, worker.recv())
 
     def compare(name: str, chats: Callable[[int], list[Chat]], tokens: int, is_busy: bool) -> None:
-        found: dict[str, list[float]] = {"defaults": [], "bare": [], "http": []}
+        ways: dict[str, Callable[[list[Chat], int], Speed]] = {
+            "defaults": partial(ask_bare, worker=defaults),
+            "bare": ask_bare,
+            "http": partial(measure, ask),
+        }
+        rounds: list[dict[str, float]] = []
         for number in range(options.rounds):
-            for worker, speed in (
-                ("defaults", ask_bare(chats(number), tokens, defaults)),
-                ("bare", ask_bare(chats(number), tokens)),
-                ("http", measure(ask, chats(number), tokens)),
-            ):
-                found[worker].append(speed.tokens_per_s if tokens > 1 else 1 / speed.first_s)
-        speeds = {name: (median if is_busy else max)(one) for name, one in found.items()}
+            found = {}
+            for way in random.sample(list(ways), len(ways)):
+                speed = ways[way](chats(number), tokens)
+                found[way] = speed.tokens_per_s if tokens > 1 else 1 / speed.first_s
+            rounds.append(found)
+
+        def against(way: str) -> str:
+            speed = median(found[way] for found in rounds)
+            ratio = median(found["http"] / found[way] for found in rounds)
+            return f"{way} {speed:.3g} (ratio {ratio:.2f})"
+
         unit = "tokens/s" if tokens > 1 else "prompts/s"
         print(
-            f"{name}{', one core busy' if is_busy else ''}: HTTP {speeds['http']:.3g} {unit}, "
-            f"bare {speeds['bare']:.3g} (ratio {speeds['http'] / speeds['bare']:.2f}), "
-            f"defaults {speeds['defaults']:.3g} (ratio {speeds['http'] / speeds['defaults']:.2f})",
+            f"{name}{', one core busy' if is_busy else ''}: "
+            f"HTTP {median(found['http'] for found in rounds):.3g} {unit}, "
+            f"{against('bare')}, {against('defaults')}",
             flush=True,
         )
 

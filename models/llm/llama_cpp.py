@@ -172,6 +172,7 @@ class LlamaCppEngine(ChatEngine):
 
         with self._slots.take(request) as (slot, remembers):
             body = {**body, "id_slot": slot, "cache_prompt": remembers}
+            self._barriers.look()  # the first batch of a long prompt takes longer than a look
             self._server.handle_chat_completions(body, push_or_pause)
 
 
