@@ -9,6 +9,7 @@ python=$1
 shift
 part=${SLOW:+slow}
 part=${part:-not slow}
+export PYTHONDONTWRITEBYTECODE= # else each process that a test starts compiles the code again
 none=5 # pytest's exit status when ARGS selects no test
 
 "$python" -m pytest -n "${WORKERS:-3}" --dist loadfile --no-loadscope-reorder -m "not ray and $part" "$@"

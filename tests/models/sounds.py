@@ -1,6 +1,7 @@
 """Audio without speech, and synthetic speech."""
 
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 
@@ -43,12 +44,12 @@ def wordless(seconds: float) -> dict[str, Pcm]:
 
 def speak(text: str, weights: WeightStore, language: str = "en", config: str = "tts/hibari") -> Pcm:
     """Speech at STT_SAMPLE_RATE, by default of the engine whose weights are always installed."""
-    return _spoken(text, weights, language, config).copy()
+    return _spoken(text, weights.root, language, config).copy()
 
 
 @cache
-def _spoken(text: str, weights: WeightStore, language: str, config: str) -> Pcm:
-    engine, info = _loaded(config, weights)
+def _spoken(text: str, root: Path, language: str, config: str) -> Pcm:
+    engine, info = _loaded(config, root)
     voice = next(voice.key for voice in info.voices if voice.language == language)
     request = SynthesisRequest(text=text, voice=voice, language=language)
     chunks = list(engine.synthesize(request))
@@ -57,5 +58,5 @@ def _spoken(text: str, weights: WeightStore, language: str, config: str) -> Pcm:
 
 
 @cache
-def _loaded(config: str, weights: WeightStore) -> tuple[TTSEngine, ModelInfo]:
-    return load_model(TTS, config, weights)
+def _loaded(config: str, root: Path) -> tuple[TTSEngine, ModelInfo]:
+    return load_model(TTS, config, WeightStore(root))

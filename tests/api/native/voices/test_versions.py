@@ -1,5 +1,6 @@
 """The life of a voice after its creation: previews, versions with more recordings, names."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -28,17 +29,21 @@ from tests.pipelines.voices.recordings import good_files, recording, wav
 
 Headers = dict[str, str]
 BETTER = write_pack(VoicePack(np.full(STYLE_SHAPE, 0.5, np.float32)))
-MORE = (("more.wav", wav(recording(4, 20))),)
+
+
+@cache
+def more() -> tuple[tuple[str, bytes], ...]:
+    return (("more.wav", wav(recording(4, 20))),)
 
 
 async def improve(
     client: httpx.AsyncClient,
     headers: Headers,
     voice_id: str,
-    files: tuple[tuple[str, bytes], ...] = MORE,
+    files: tuple[tuple[str, bytes], ...] | None = None,
     **fields: Any,
 ) -> httpx.Response:
-    parts = [("files", one) for one in files]
+    parts = [("files", one) for one in files or more()]
     asked: dict[str, Any] = {"params": {"version_of": voice_id}, "data": {"name": "More", **fields}}
     return await client.post("/voices", headers=headers, files=parts, timeout=60, **asked)
 
