@@ -264,7 +264,10 @@ def test_a_small_model_keeps_names_numbers_and_urls(tmp_path: Path, weights: Wei
     text = "give Marta Kowalczyk 25 copies of https://example.com/teh before 10:30, she dont know"
     asked = replace(info, id="svc/asked")  # its own id is excluded by the configuration
     with serve_chat(tmp_path, engine, asked) as server:
-        content, body = correct(server, text, style={"tone": "professional"})
+        for _ in range(5):  # a busy machine may not begin an answer within `sentence_s`
+            content, body = correct(server, text, style={"tone": "professional"})
+            if body["usage"]["completion_tokens"]:
+                break
         assert body["model"] == "svc/asked" and body["usage"]["completion_tokens"] > 0
         for held in ("Marta Kowalczyk", "25", "https://example.com/teh", "10:30"):
             assert held in content
