@@ -40,6 +40,9 @@ def model(name: str, config: str, **options: Any) -> dict[str, Any]:
 FIXED_SCALE = {
     "min_replicas": 1,
     "max_replicas": 1,
+    # A replica that runs keeps the intervals with which it started.
+    "look_back_period_s": 1,
+    "metrics_interval_s": 0.5,
     "policy": {"policy_function": "deployments.autoscaling:by_load"},
 }
 
