@@ -56,6 +56,7 @@ class LiveDecoder:
             if not self._format and len(data) < least:
                 return
             await self._begin()
+            self._head = b""
         for at in range(0, len(data), MESSAGE_BYTES):
             message = data[at : at + MESSAGE_BYTES]
             self._silent_bytes += len(message)
@@ -102,13 +103,10 @@ class LiveDecoder:
         }
         self._wire, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._wire.setblocking(False)
-        self._work = asyncio.create_task(self._run(job, theirs), name="decode a live stream")
+        self._work = asyncio.create_task(self._decoder.run_live(job, theirs), name="live decoder")
+        self._work.add_done_callback(lambda _: theirs.close())
         async for _ in self._until_asked():
             pass
-
-    async def _run(self, job: dict[str, object], theirs: socket.socket) -> None:
-        with theirs:
-            await self._decoder.run_live(job, theirs)
 
     async def _until_asked(self) -> AsyncIterator[Samples]:
         """Raises as `decode`, also for a process that ends while bytes follow."""
