@@ -99,8 +99,6 @@ def test_browser_microphone_audio_is_transcribed_at_its_sample_rate(
     [
         "audio/webm;codecs=opus",
         pytest.param("audio/mp4;codecs=opus", marks=pytest.mark.slow),
-        pytest.param("audio/mp4;codecs=mp4a.40.2", marks=pytest.mark.slow),
-        pytest.param("audio/webm;codecs=pcm", marks=pytest.mark.slow),
     ],
 )
 def test_what_a_browser_records_is_transcribed_on_deepgrams_socket(

@@ -69,7 +69,7 @@ ACCEPTED = {
         "mov,mp4,m4a,3gp,3g2,mj2",
         "aac,alac,mp3float,opus,pcm_s16le,pcm_s16be,pcm_s24le,pcm_s24be",
     ),
-    "webm": ("matroska,webm", "opus,vorbis,pcm_f32le"),
+    "webm": ("matroska,webm", "opus,vorbis"),
     "aac": ("aac", "aac"),
 }
 PACKETS = "opus"  # no container: one packet a message

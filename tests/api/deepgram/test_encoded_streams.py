@@ -73,7 +73,7 @@ async def test_a_stream_in_a_container_has_the_results_and_times_of_its_samples(
 async def test_results_come_while_the_stream_goes_on_and_finalize_takes_all_that_was_sent(
     stt_server: SocketServer,
 ) -> None:
-    messages = in_messages("webm", said(loud(2), quiet(2)))
+    messages = in_messages("webm", loud(4))
     async with deepgram(stt_server, PATH) as client:
         for message in messages[:6]:
             await client.socket.send(message)
@@ -131,7 +131,7 @@ async def test_what_was_said_before_a_stream_breaks_off_is_still_transcribed(
 
 async def test_a_stream_that_is_too_fast_or_a_bomb_is_ended(stt_server: SocketServer) -> None:
     async with deepgram(stt_server, PATH) as client:
-        await client.socket.send(live_container("flac", quiet(1200)))
+        await client.socket.send(live_container("flac", quiet(400)))
         events, code, reason = await client.rest()
     assert code == 1008 and "times as fast" in reason
     await until_no_process(stt_server)
