@@ -242,22 +242,30 @@ class ListeningConversation(Conversation):
         """What cannot be decoded ends the session, after the events of what could. Raises
         InsufficientCredit."""
         assert self._decoder is not None
-        if not await self._hear(self._decoder.decode(data)):
+        if not await self._hear_decoded(self._decoder.decode(data)):
             await self._finish(whole=False)
 
-    async def _hear(self, decoded: AsyncIterator[Samples]) -> bool:
-        """Whether all of it was audio; else the client has its error."""
+    async def _hear_decoded(self, decoded: AsyncIterator[Samples]) -> bool:
+        """Whether all of it was audio; else the client has its error. Raises InsufficientCredit."""
+        limits = self.speech.live_transcription.limits
+        most = limits.max_speed * limits.speed_window_s * STT_SAMPLE_RATE * 2  # bytes
+        heard = [bytearray() for _ in self.listeners]  # at once, since each `accept` may wait
+        fault: PipelineError | None = None
         try:
             async for channel, samples in decoded:
-                await self.listeners[channel].input.accept(samples, "linear", STT_SAMPLE_RATE)
-        except InsufficientCredit:
-            raise
+                heard[channel] += samples
+                if len(heard[channel]) > most:  # too fast, which ends the session
+                    break
         except PipelineError as error:
-            is_ours = isinstance(error, Overloaded)
+            fault = error
+        for one, joined in zip(self.listeners, heard, strict=True):
+            if joined:
+                await one.input.accept(bytes(joined), "linear", STT_SAMPLE_RATE)
+        if fault is not None:
+            is_ours = isinstance(fault, Overloaded)
             self._close_code = close_codes.INTERNAL if is_ours else close_codes.POLICY
-            await self.socket.send(self.error(to_api_error(error).message))
-            return False
-        return True
+            await self.socket.send(self.error(to_api_error(fault).message))
+        return fault is None
 
     def expect_message(self) -> None:
         """Restarts the time without any."""
@@ -284,7 +292,7 @@ class ListeningConversation(Conversation):
         self._is_closing = True
         self.socket.timeouts.clear("audio")
         if whole and self._decoder is not None:
-            whole = await self._hear(self._decoder.finish())
+            whole = await self._hear_decoded(self._decoder.finish())
         for one in self.listeners:
             one.input.finish(whole=whole)
 

@@ -51,7 +51,7 @@ CODEC_SLACK_S = 0.5  # encoders pad the end; not the caller's fault
 BLOCK_SAMPLES = 8_192  # of one channel, converted and resampled at a time
 MESSAGE_BYTES = 4096  # of a job or an answer
 LIVE_BYTES = 2**14  # of a message of a live stream, and samples of one to the service
-FREE_CPU_S, MAX_CPU_SHARE = 2.0, 0.1  # of a live stream: of its seconds; Opus takes 0.005
+FREE_CPU_S, MAX_CPU_SHARE = 2.0, 0.1  # of a live stream: of its seconds; Opus takes 0.006
 
 # The demuxer of each format, and the decoders of what such files hold; FFmpeg gets no others, also
 # while it probes a file.
@@ -73,7 +73,7 @@ ACCEPTED = {
     "aac": ("aac", "aac"),
 }
 PACKETS = "opus"  # no container: one packet a message
-# What is read to find out about the streams is held back; nothing is lost, as with `nobuffer`.
+# Without these FFmpeg reads on for more than a second; `nobuffer` would lose the first frames.
 _AT_ONCE = {"probesize": "32", "analyzeduration": "1"}
 
 

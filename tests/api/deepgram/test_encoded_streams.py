@@ -129,6 +129,15 @@ async def test_what_was_said_before_a_stream_breaks_off_is_still_transcribed(
     assert best(events[1])["transcript"]
 
 
+async def test_a_whole_recording_may_come_in_one_message(stt_server: SocketServer) -> None:
+    async with deepgram(stt_server, PATH) as client:
+        await client.socket.send(live_container("m4a", said(quiet(45), loud(1), quiet(1))))
+        await client.send("CloseStream")
+        events, code, _ = await client.rest()
+    assert [one["type"] for one in events] == ["Results", "Metadata"] and code == 1000
+    assert events[0]["start"] == pytest.approx(45, abs=0.1)
+
+
 async def test_a_stream_that_is_too_fast_or_a_bomb_is_ended(stt_server: SocketServer) -> None:
     async with deepgram(stt_server, PATH) as client:
         await client.socket.send(live_container("flac", quiet(400)))

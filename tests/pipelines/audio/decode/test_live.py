@@ -89,6 +89,17 @@ async def test_a_trickle_of_single_bytes_is_decoded_too(decoder: AudioDecoder, k
     assert len(pcm) / 16_000 == pytest.approx(0.4, abs=0.1)
 
 
+@pytest.mark.parametrize("kind", ["webm", "ogg", "m4a"])
+async def test_a_recorder_that_begins_again_goes_on_in_the_same_stream(
+    decoder: AudioDecoder, kind: str
+) -> None:
+    stream = await opened(decoder)
+    pcm = await heard(stream, 2 * in_messages(kind, tone(1, RATE)))
+    pcm = np.concatenate([pcm, await rest(stream)])
+    await stream.close()
+    assert len(pcm) / 16_000 == pytest.approx(2, abs=0.1)
+
+
 async def test_channels_are_heard_apart_or_together(decoder: AudioDecoder) -> None:
     left, right = tone(1, RATE, 200), tone(1, RATE, 600)
     messages = in_messages("wav", np.stack([left, right]))
