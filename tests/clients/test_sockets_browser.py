@@ -111,4 +111,4 @@ def test_what_a_browser_records_is_transcribed_on_deepgrams_socket(
         pytest.skip(f"this Chromium records no {mime}")
     assert (seen["errors"], seen["code"]) == ([], 1000)
     assert "weather" in seen["texts"][0].lower() or "park" in seen["texts"][0].lower(), seen
-    assert seen["duration"] == pytest.approx(len(seen["sent"]) * 0.25, abs=0.6)
+    assert seen["duration"] == pytest.approx(seen["seconds"], abs=0.7) and seen["sent"] > 5
