@@ -6,9 +6,9 @@ import atexit
 import threading
 from collections.abc import Coroutine
 from functools import cache
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
-from pipelines.audio.decode.decoder import JOB_TIMEOUT_S, AudioDecoder, DecoderProcess
+from pipelines.audio.decode.decoder import JOB_TIMEOUT_S, AudioDecoder, DecoderProcess, OpenFile
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class _KeptProcess(DecoderProcess):
     async def start(self) -> asyncio.subprocess.Process:
         return await self._there(super().start())
 
-    async def run(self, job: dict[str, Any], source: BinaryIO, target: BinaryIO) -> bytes:
+    async def run(self, job: dict[str, Any], source: OpenFile, target: OpenFile) -> bytes:
         return await self._there(super().run(job, source, target))
 
     async def _there(self, work: Coroutine[Any, Any, T]) -> T:

@@ -25,7 +25,12 @@ from pipelines.stt.formatting import TranscriptStyle
 from pipelines.text.redaction import Redaction
 
 BEARER_OR_TOKEN = ("bearer", "token")
-ENCODINGS: dict[str, LiveEncoding] = {"linear16": "linear", "mulaw": "mulaw", "alaw": "alaw"}
+ENCODINGS: dict[str | None, LiveEncoding] = {
+    "linear16": "linear",
+    "mulaw": "mulaw",
+    "alaw": "alaw",
+}
+PACKETS = "opus"
 DEFAULT_VOICE = "aura-2-thalia-en"
 MULTI = "multi"  # the language that detects
 _VOICE = re.compile(r"(?:aura|aura-2|flux)-([a-z]+)-([a-z]{2})")
@@ -50,6 +55,11 @@ Raw = Annotated[
     Field(description="Of audio without a container."),
 ]
 
+Sent = Annotated[
+    Literal["linear16", "mulaw", "alaw", "opus", "ogg-opus", "flac"] | None,
+    Field(description="Without it, or with the last two, the audio is in a container."),
+]
+
 
 class ListenQuery(DialectQuery):
     """Of a recording and of a stream."""
@@ -72,7 +82,6 @@ class ListenQuery(DialectQuery):
     profanity_filter: bool = False
     punctuate: bool = False
     smart_format: bool = False
-    encoding: Raw | None = None
     sample_rate: int | None = Field(default=None, ge=8000, le=48_000)
     tag: list[str] = Field(default=[], max_length=50)
 
@@ -108,6 +117,7 @@ class ListenQuery(DialectQuery):
 class RecordingQuery(ListenQuery):
     """Of a recording."""
 
+    encoding: Raw | None = None
     detect_language: list[str] = Field(
         default=[], max_length=20, description="`true`, or the codes to choose among."
     )
@@ -151,16 +161,26 @@ Silence = Annotated[int, Field(ge=0, le=30_000)]
 class StreamQuery(ListenQuery):
     """Of a live stream."""
 
-    encoding: Raw
-    sample_rate: int = Field(ge=8000, le=48_000)
-    channels: int = Field(default=1, ge=1, le=2)
+    encoding: Sent = None
+    channels: int = Field(default=1, ge=1, le=2, description="A container says how many it has.")
     interim_results: bool = False
     endpointing: Annotated[Silence | None, BeforeValidator(_milliseconds)] = None
     utterance_end_ms: int | None = Field(default=None, ge=1, le=60_000)
     vad_events: bool = False
 
+    @property
+    def heard_channels(self) -> int:
+        """Those that are transcribed apart."""
+        if not self.multichannel:
+            return 1
+        return self.channels if self.encoding in (*ENCODINGS, PACKETS) else 2
+
     @model_validator(mode="after")
-    def _separates_channels(self) -> Self:
+    def _describes_samples(self) -> Self:
+        if self.encoding not in ENCODINGS:
+            return self
+        if self.sample_rate is None:
+            raise ValueError(f"sample_rate: is required with encoding={self.encoding}")
         if self.channels > 1 and not self.multichannel:
             raise ValueError("channels: two need multichannel=true; send one otherwise")
         return self
@@ -182,7 +202,7 @@ class FluxQuery(DialectQuery):
     """Of a live stream of turns."""
 
     model: str = Field(default="flux-general-en", max_length=100)
-    encoding: Raw = "linear16"
+    encoding: Sent = None
     sample_rate: int = Field(default=16_000, ge=8000, le=48_000)
     eot_threshold: float = Field(default=0.7, ge=0.5, le=1.0)
     eager_eot_threshold: float | None = Field(default=None, ge=0.3, le=0.9)

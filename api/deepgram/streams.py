@@ -14,6 +14,7 @@ from api.deepgram.options import (
     BEARER_OR_TOKEN,
     ENCODINGS,
     MULTI,
+    PACKETS,
     FluxQuery,
     StreamQuery,
     check_recogniser,
@@ -61,10 +62,10 @@ class StreamConversation(ListeningConversation):
     def __init__(self, socket: SocketSession, services: Services) -> None:
         super().__init__(socket, services)
         self.query = StreamQuery.of_socket(socket.query)
-        channels = self.query.channels if self.query.multichannel else 1
-        self.listeners = [StreamChannel(self, number) for number in range(channels)]
+        self.listeners = [StreamChannel(self, at) for at in range(self.query.heard_channels)]
         self._digest = hashlib.sha256()
-        self._splitter = ChannelSplitter(channels, ENCODINGS[self.query.encoding])
+        encoding = ENCODINGS.get(self.query.encoding, "linear")
+        self._splitter = ChannelSplitter(len(self.listeners), encoding)
 
     def error(self, message: str) -> str:
         code = "NET-0001" if message in SILENCE else "DATA-0000"
@@ -73,6 +74,8 @@ class StreamConversation(ListeningConversation):
 
     async def begin(self) -> None:
         check_recogniser(self.query.model, self.model)
+        if self.query.encoding not in ENCODINGS:
+            await self.expect_encoded(packets=self.query.encoding == PACKETS)
         options = self.query.to_options(MIN_MS, USUAL_MS, INTERIM_MS)
         for one in self.listeners:
             await one.start(options, self.query.codes, labels=self.query.labels)
@@ -89,9 +92,12 @@ class StreamConversation(ListeningConversation):
 
     async def accept(self, data: bytes) -> bool:
         self._digest.update(data)
-        encoding, rate = ENCODINGS[self.query.encoding], self.query.sample_rate
-        for one, part in zip(self.listeners, self._splitter.split(data), strict=True):
-            await one.input.accept(part, encoding, rate)
+        rate = self.query.sample_rate
+        if (encoding := ENCODINGS.get(self.query.encoding)) is None or rate is None:
+            await self.accept_encoded(data)
+        else:
+            for one, part in zip(self.listeners, self._splitter.split(data), strict=True):
+                await one.input.accept(part, encoding, rate)
         return not data  # an older way to end the stream
 
     async def summarise(self) -> None:
@@ -232,6 +238,8 @@ class FluxConversation(ListeningConversation):
 
     async def begin(self) -> None:
         check_recogniser(self.query.model, self.model)
+        if self.query.encoding not in ENCODINGS:
+            await self.expect_encoded(packets=self.query.encoding == PACKETS)
         await self.turns.start(self._options(), self.query.codes)
         await self.socket.send(self.event("Connected"))
 
@@ -248,8 +256,10 @@ class FluxConversation(ListeningConversation):
         return message.type == "CloseStream"
 
     async def accept(self, data: bytes) -> bool:
-        encoding, rate = ENCODINGS[self.query.encoding], self.query.sample_rate
-        await self.turns.input.accept(data, encoding, rate)
+        if (encoding := ENCODINGS.get(self.query.encoding)) is None:
+            await self.accept_encoded(data)
+        else:
+            await self.turns.input.accept(data, encoding, self.query.sample_rate)
         return False
 
     def _options(self) -> SessionOptions:

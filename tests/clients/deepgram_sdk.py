@@ -82,7 +82,16 @@ async def stream(url: str, key: str, path: str) -> dict[str, Any]:
     finals = [one for one in results if isinstance(one, ListenV1Results)]
     metadata = [one for one in results if isinstance(one, ListenV1Metadata)]
     best = [one.channel.alternatives[0] for one in finals]
+    in_a_container = []
+    async with client.listen.v1.connect(model="nova-3") as connection:
+        with open(path, "rb") as whole:
+            await connection.send_media(whole.read())
+        await connection.send_close_stream()
+        async for message in connection:
+            if isinstance(message, ListenV1Results):
+                in_a_container.append(message.channel.alternatives[0].transcript)
     return {
+        "in a container": in_a_container,
         "texts": [one.transcript for one in best if one.transcript],
         "punctuated": best[0].words[0].punctuated_word,
         "finalized": [one.from_finalize for one in finals],

@@ -25,6 +25,7 @@ def test_deepgrams_client_transcribes_streams_and_speaks(
     assert seen["refused"] == [400, "Bad Request"]
     stream = seen["stream"]
     assert stream["texts"] == [HEARD] and stream["punctuated"] == "the"
+    assert stream["in a container"] == [HEARD]
     assert stream["finalized"][-1] is True and len(stream["duration"]) == 1
     assert stream["kinds"] == ["ConfigureSuccess", "Metadata", "Results"]
     connected, *turns = seen["turns"]

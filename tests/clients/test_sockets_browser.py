@@ -92,3 +92,23 @@ def test_browser_microphone_audio_is_transcribed_at_its_sample_rate(
     ]
     assert heard["types"][-1] == "session_stopped"
     assert heard["summary"]["total_duration_seconds"] > 1
+
+
+@pytest.mark.parametrize(
+    "mime",
+    [
+        "audio/webm;codecs=opus",
+        pytest.param("audio/mp4;codecs=opus", marks=pytest.mark.slow),
+    ],
+)
+def test_what_a_browser_records_is_transcribed_on_deepgrams_socket(
+    speech_server: Server, page: Page, spoken: dict[str, Any], mime: str
+) -> None:
+    assert spoken["pcm"]
+    address = socket_url(speech_server, "/v1/listen").partition("?")[0]
+    seen = page.call("record", f"{address}?smart_format=true", speech_server.key, mime)
+    if seen is None:
+        pytest.skip(f"this Chromium records no {mime}")
+    assert (seen["errors"], seen["code"]) == ([], 1000)
+    assert "weather" in seen["texts"][0].lower() or "park" in seen["texts"][0].lower(), seen
+    assert seen["duration"] == pytest.approx(seen["seconds"], abs=0.7) and seen["sent"] > 5

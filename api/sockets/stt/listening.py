@@ -3,7 +3,7 @@ first audio to the last event."""
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -17,8 +17,9 @@ from models.audio import spread
 from models.base import ModelInfo
 from models.errors import EngineError
 from models.stt.base import STT_SAMPLE_RATE, Word
+from pipelines.audio.decode.live import LiveDecoder, Samples
 from pipelines.audio.noise_reduction import NoiseReducer
-from pipelines.errors import InsufficientCredit, PipelineError
+from pipelines.errors import InsufficientCredit, Overloaded, PipelineError
 from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveTranscript
 from pipelines.stt.session import LiveSession
@@ -173,6 +174,7 @@ class ListeningConversation(Conversation):
         self.request_id = request_id.get() or ""
         self.model: ModelInfo  # the recogniser
         self.listeners: Sequence[SocketListener] = ()  # one for each channel
+        self._decoder: LiveDecoder | None = None
         self._close_code = close_codes.NORMAL
         self._ended = 0
         self._is_closing = self._is_over = False
@@ -222,8 +224,48 @@ class ListeningConversation(Conversation):
             self.socket.finish(self._close_code)
 
     async def closed(self) -> None:
-        for one in self.listeners:
-            await one.close()
+        try:
+            for one in self.listeners:
+                await one.close()
+        finally:
+            if self._decoder is not None:
+                await self._decoder.close()
+
+    async def expect_encoded(self, *, packets: bool) -> None:
+        """The audio is in a container, or consists of `packets` of Opus. Raises Overloaded."""
+        decoder, workspace_id = self.speech.decoder, self.socket.principal.workspace_id
+        channels = len(self.listeners)
+        self._decoder = LiveDecoder(decoder, workspace_id, channels, packets=packets)
+        await self._decoder.open()
+
+    async def accept_encoded(self, data: bytes) -> None:
+        """What cannot be decoded ends the session, after the events of what could. Raises
+        InsufficientCredit."""
+        assert self._decoder is not None
+        if not await self._hear_decoded(self._decoder.decode(data)):
+            await self._finish(whole=False)
+
+    async def _hear_decoded(self, decoded: AsyncIterator[Samples]) -> bool:
+        """Whether all of it was audio; else the client has its error. Raises InsufficientCredit."""
+        limits = self.speech.live_transcription.limits
+        most = limits.max_speed * limits.speed_window_s * STT_SAMPLE_RATE * 2  # bytes
+        heard = [bytearray() for _ in self.listeners]  # at once, since each `accept` may wait
+        fault: PipelineError | None = None
+        try:
+            async for channel, samples in decoded:
+                heard[channel] += samples
+                if len(heard[channel]) > most:  # too fast, which ends the session
+                    break
+        except PipelineError as error:
+            fault = error
+        for one, joined in zip(self.listeners, heard, strict=True):
+            if joined:
+                await one.input.accept(bytes(joined), "linear", STT_SAMPLE_RATE)
+        if fault is not None:
+            is_ours = isinstance(fault, Overloaded)
+            self._close_code = close_codes.INTERNAL if is_ours else close_codes.POLICY
+            await self.socket.send(self.error(to_api_error(fault).message))
+        return fault is None
 
     def expect_message(self) -> None:
         """Restarts the time without any."""
@@ -236,18 +278,21 @@ class ListeningConversation(Conversation):
         self.expect_message()
         try:
             if await handle(data):
-                self._finish()
+                await self._finish()
         except InsufficientCredit as error:
             await self.socket.send(self.error(str(error)))
             self._close_code = close_codes.CREDIT_SPENT
-            self._finish(whole=False)
+            await self._finish(whole=False)
         except (PipelineError, EngineError) as error:
             raise ClientFault(to_api_error(error).message) from None
 
-    def _finish(self, *, whole: bool = True) -> None:
-        """After the events of what was sent, with the resampler's rest only when `whole`."""
+    async def _finish(self, *, whole: bool = True) -> None:
+        """After the events of what was sent, with what decoder and resampler hold back only when
+        `whole`. Raises InsufficientCredit."""
         self._is_closing = True
         self.socket.timeouts.clear("audio")
+        if whole and self._decoder is not None:
+            whole = await self._hear_decoded(self._decoder.finish())
         for one in self.listeners:
             one.input.finish(whole=whole)
 

@@ -13,7 +13,7 @@ import tempfile
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, TypeAlias
 
 import numpy as np
 
@@ -31,12 +31,13 @@ logger = logging.getLogger(__name__)
 WORKER_MODULE = "pipelines.audio.decode.worker"
 MAX_DURATION_S = 600.0
 JOB_TIMEOUT_S = 30.0  # of MAX_DURATION_S
+MOST_LIVE = 64  # streams that are decoded while they come, each by a process of its own
 KILL_TIMEOUT_S = 5.0
 MAX_WAITING = 32  # uploads; of more, owners with the longest queues get Overloaded
 MOST_WORKERS = 4
 ANSWER_BYTES = 2**16
 
-AudioFormat = Literal["mp3", "wav", "flac", "ogg", "m4a", "webm"]
+AudioFormat = Literal["mp3", "wav", "flac", "ogg", "m4a", "webm", "aac"]
 
 HEAD_BYTES = 64  # what `sniff` looks at
 
@@ -45,7 +46,7 @@ _MP4_BRANDS = frozenset(
     "M4A |M4B |M4P |F4A |mp41|mp42|isom|iso2|iso3|iso4|iso5|iso6|dash|qt  ".split("|")
 )
 _EBML = b"\x1a\x45\xdf\xa3"
-_REFUSAL = "the file is not MP3, WAV, FLAC, OGG, M4A or WebM audio"
+_REFUSAL = "the file is not MP3, WAV, FLAC, OGG, M4A, WebM or AAC audio"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,9 @@ class DecodedAudio:
     sample_rate: int  # Hz
     duration_s: float  # counted while decoding, not read from a header
     format: AudioFormat
+
+
+OpenFile: TypeAlias = BinaryIO | socket.socket
 
 
 class WorkerDied(Exception):
@@ -76,6 +80,9 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
         `timeout_s` is for one file and the start of the process; CPU time has its own limit.
         """
         self._process = DecoderProcess(timeout_s)
+        self.live_places = FairSlots(
+            MOST_LIVE, 0, "too many streams are in containers or Opus now: send PCM, or try later"
+        )
         workers = workers or max(2, min(cores(), MOST_WORKERS))
         self._slots = FairSlots(workers, max_waiting, "too many files wait to be decoded")
 
@@ -89,6 +96,20 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
     async def close(self) -> None:
         """Ends the process."""
         await self._process.stop()
+
+    async def run_live(self, job: dict[str, Any], wire: socket.socket) -> None:
+        """Decodes a stream, which `wire` brings as `worker.LiveWire` has it, until its end.
+
+        Raises InvalidAudio, AudioTooLong, FileTooLarge or Overloaded. Cancelling ends the work.
+        """
+        try:
+            with metrics.live_decodes.track_inprogress():
+                _duration_s(await self._process.run(job, wire, wire), job["max_seconds"])
+        except WorkerDied as error:
+            raise Overloaded("the decoder has ended; connect again") from error
+        except PipelineError as error:
+            metrics.decode_failures.labels(error.code).inc()
+            raise
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
@@ -186,10 +207,10 @@ class DecoderProcess:
                 _report(json.loads(held))
             return self._process
 
-    async def run(self, job: dict[str, Any], source: BinaryIO, target: BinaryIO) -> bytes:
+    async def run(self, job: dict[str, Any], source: OpenFile, target: OpenFile) -> bytes:
         """The answer of the child that decodes `source`, as `pipelines.audio.decode.worker` has it.
 
-        The child has ended then. Raises WorkerDied or TimeoutError.
+        The child has ended then. Raises WorkerDied, or TimeoutError for a file.
         """
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
@@ -197,7 +218,7 @@ class DecoderProcess:
         process, answer = None, b""
         try:
             longer = max(1.0, job["max_seconds"] / MAX_DURATION_S)
-            async with asyncio.timeout(self._timeout_s * longer):
+            async with asyncio.timeout(None if "channels" in job else self._timeout_s * longer):
                 with theirs:
                     process = await self.start()
                     files = [one.fileno() for one in (theirs, source, target)]
@@ -260,6 +281,8 @@ def sniff(head: bytes) -> AudioFormat:
         return "webm"
     if head[:3] == b"ID3" or _is_mp3_frame(head):
         return "mp3"
+    if len(head) > 2 and head[0] == 0xFF and head[1] & 0xF6 == 0xF0 and head[2] >> 2 & 15 < 13:
+        return "aac"  # in ADTS
     raise InvalidAudio(_REFUSAL if head else "the file is empty")
 
 

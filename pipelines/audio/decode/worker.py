@@ -7,6 +7,8 @@ three open files: a socket for the answer, the source and the target. The answer
 end of the stream. A caller that shuts its end of that socket down has the child killed. The process
 itself reads no upload, so that no file can harm the decoding of the next, and a child is there in
 milliseconds. It imports little.
+
+A job with `channels` is a live stream: source and target are one socket of messages (`LiveWire`).
 """
 
 import gc
@@ -16,9 +18,11 @@ import os
 import selectors
 import signal
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, BinaryIO
 
@@ -28,7 +32,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from models.audio import Pcm, StreamResampler
+from models.audio import Pcm, StreamResampler, float_to_pcm16
 from pipelines.audio.decode import sandbox
 from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio, PipelineError
 
@@ -46,6 +50,8 @@ MAX_NON_FINITE = 0.01  # share of the samples
 CODEC_SLACK_S = 0.5  # encoders pad the end; not the caller's fault
 BLOCK_SAMPLES = 8_192  # of one channel, converted and resampled at a time
 MESSAGE_BYTES = 4096  # of a job or an answer
+LIVE_BYTES = 2**14  # of a message of a live stream, and samples of one to the service
+FREE_CPU_S, MAX_CPU_SHARE = 2.0, 0.1  # of a live stream: of its seconds; Opus takes 0.006
 
 # The demuxer of each format, and the decoders of what such files hold; FFmpeg gets no others, also
 # while it probes a file.
@@ -61,10 +67,14 @@ ACCEPTED = {
     # One demuxer with many names. QuickTime's files may hold PCM.
     "m4a": (
         "mov,mp4,m4a,3gp,3g2,mj2",
-        "aac,alac,mp3float,pcm_s16le,pcm_s16be,pcm_s24le,pcm_s24be",
+        "aac,alac,mp3float,opus,pcm_s16le,pcm_s16be,pcm_s24le,pcm_s24be",
     ),
     "webm": ("matroska,webm", "opus,vorbis"),
+    "aac": ("aac", "aac"),
 }
+PACKETS = "opus"  # no container: one packet a message
+# Without these FFmpeg reads on for more than a second; `nobuffer` would lose the first frames.
+_AT_ONCE = {"probesize": "32", "analyzeduration": "1"}
 
 
 _EMPTY: Pcm = np.zeros(0, np.float32)
@@ -77,11 +87,17 @@ class PcmWriter:
     """
 
     def __init__(
-        self, target: BinaryIO, rate: int, max_seconds: float, channel: int | None = None
+        self,
+        write: Callable[[Pcm], object],
+        rate: int,
+        max_seconds: float,
+        channel: int | None = None,
+        quality: str = "HQ",
     ) -> None:
-        """Without a `channel` the samples are the mean of all."""
-        self._target = target
+        """Without a `channel` the samples are the mean of all; `quality` is of StreamResampler."""
+        self._write_samples = write
         self._channel = channel
+        self._quality = quality
         self._rate = rate
         self._max_seconds = max_seconds
         self._resampler: StreamResampler | None = None
@@ -104,7 +120,7 @@ class PcmWriter:
             raise FileTooLarge(f"the audio decodes to more than {most_bytes >> 20} MiB")
         if self._resampler is None or rate != self._resampler.from_hz:
             self._write(_EMPTY, last=True)
-            self._resampler = StreamResampler(rate, self._rate)
+            self._resampler = StreamResampler(rate, self._rate, self._quality)
         if self._channel is not None and self._channel >= len(samples):
             raise InvalidAudio("the audio has one channel; multichannel needs two")
         chosen = samples if self._channel is None else samples[self._channel, None]
@@ -123,7 +139,7 @@ class PcmWriter:
         """Resamples and writes a block; with `last` also what the resampler holds back."""
         if self._resampler is not None:
             block = self._resampler.process(block, last=last)
-        self._target.write(np.clip(block, -1.0, 1.0).astype("<f4").tobytes())
+        self._write_samples(np.clip(block, -1.0, 1.0))
 
 
 def _scale(max_seconds: float) -> float:
@@ -132,22 +148,94 @@ def _scale(max_seconds: float) -> float:
 
 
 def decode(job: dict[str, Any], source: BinaryIO, target: BinaryIO) -> dict[str, Any]:
-    """Decodes one file. Raises PipelineError."""
-    writer = PcmWriter(target, job["sample_rate"], job["max_seconds"], job.get("channel"))
-    for samples, rate in _blocks(source, *ACCEPTED[job["format"]]):
+    """Decodes one file, or one live stream. Raises PipelineError."""
+    if "channels" in job:
+        return _decode_live(job, LiveWire(source.fileno(), job["sample_rate"]))
+
+    def write(pcm: Pcm) -> None:
+        target.write(pcm.astype("<f4").tobytes())
+
+    writer = PcmWriter(write, job["sample_rate"], job["max_seconds"], job.get("channel"))
+    for samples, rate in _blocks(_frames(source, *ACCEPTED[job["format"]]), BLOCK_SAMPLES):
         writer.add(samples, rate)
     return {"duration_s": writer.finish()}
 
 
-def _blocks(
-    source: BinaryIO, demuxer: str, decoders: str
-) -> Iterator[tuple[NDArray[np.float32], int]]:
+class LiveWire:
+    """The bytes of a live client as a file that cannot seek, and the way of its samples.
+
+    The child asks by a message of one byte, and gets the next bytes in one message, or the end of
+    the stream. Before it asks again, which is when it has used all that it got, come the samples:
+    messages of a channel's number and its int16.
+    """
+
+    def __init__(self, file: int, rate: int) -> None:
+        self._file = file
+        self._rate = rate
+        self._rest = b""
+        self._samples = 0  # of channel 0
+
+    def read(self, size: int) -> bytes:
+        """Raises InvalidAudio for what takes too much time."""
+        if not self._rest:
+            if time.process_time() > FREE_CPU_S + MAX_CPU_SHARE * self._samples / self._rate:
+                raise InvalidAudio("the stream takes too long to decode for so little audio")
+            os.write(self._file, b"?")
+            self._rest = os.read(self._file, LIVE_BYTES)
+        part, self._rest = self._rest[:size], self._rest[size:]
+        return part
+
+    def send(self, channel: int, pcm: Pcm) -> None:
+        self._samples += 0 if channel else len(pcm)
+        for at in range(0, len(pcm), LIVE_BYTES):
+            os.write(self._file, bytes([channel]) + float_to_pcm16(pcm[at : at + LIVE_BYTES]))
+
+
+def _decode_live(job: dict[str, Any], wire: LiveWire) -> dict[str, Any]:
+    """Decodes a stream as it comes; of several `channels` each by itself. Raises PipelineError."""
+    channels: int = job["channels"]
+    writers = [
+        PcmWriter(
+            partial(wire.send, channel),
+            job["sample_rate"],
+            job["max_seconds"],
+            channel if channels > 1 else None,
+            "LQ",  # as of all live audio
+        )
+        for channel in range(channels)
+    ]
+    if job["format"] == PACKETS:
+        frames = _frames_of_packets(wire)
+    else:
+        frames = _frames(wire, *ACCEPTED[job["format"]], _AT_ONCE)
+    for samples, rate in _blocks(frames, 1):
+        for one in writers:
+            one.add(samples, rate)
+    return {"duration_s": [one.finish() for one in writers][0]}
+
+
+def _frames_of_packets(wire: LiveWire) -> Iterator[Any]:
+    """Those of Opus, always at 48 kHz; mono is twice the same. Raises InvalidAudio where the first
+    packet is none: later ones may be damaged."""
+    codec: Any = av.CodecContext.create("opus", "r")
+    codec.sample_rate, codec.layout = 48_000, "stereo"
+    is_first = True
+    while packet := wire.read(LIVE_BYTES):
+        try:
+            yield from codec.decode(av.Packet(packet))
+        except (av.error.FFmpegError, ValueError, OverflowError) as error:
+            if is_first:
+                raise InvalidAudio("the first message is not a packet of Opus") from error
+        is_first = False
+
+
+def _blocks(frames: Iterable[Any], least_samples: int) -> Iterator[tuple[NDArray[np.float32], int]]:
     """The decoded audio, float32 [channels, n] and its rate, in blocks.
 
     Frames are gathered before they are converted: an array for each takes 100 us, a queue 10.
     """
     gathered, shape = av.AudioFifo(), None
-    for frame in _frames(source, demuxer, decoders):
+    for frame in frames:
         found = frame.format.name, frame.sample_rate, frame.layout.nb_channels
         if found != shape:
             yield from _drained(gathered)
@@ -155,7 +243,7 @@ def _blocks(
             gathered, shape = av.AudioFifo(), found
         frame.pts = None  # gaps are not filled
         gathered.write(frame)
-        if gathered.samples >= BLOCK_SAMPLES:
+        if gathered.samples >= least_samples:
             yield from _drained(gathered)
     yield from _drained(gathered)
 
@@ -165,7 +253,9 @@ def _drained(gathered: av.AudioFifo) -> Iterator[tuple[NDArray[np.float32], int]
         yield _to_float(frame), frame.sample_rate
 
 
-def _frames(source: BinaryIO, demuxer: str, decoders: str) -> Iterator[Any]:
+def _frames(
+    source: BinaryIO | LiveWire, demuxer: str, decoders: str, more: dict[str, str] | None = None
+) -> Iterator[Any]:
     """The decoded frames; stops at the first broken place. Raises InvalidAudio.
 
     The demuxer is named and no protocol is allowed, so no file can make the library open another.
@@ -174,6 +264,7 @@ def _frames(source: BinaryIO, demuxer: str, decoders: str) -> Iterator[Any]:
         "format_whitelist": demuxer,
         "codec_whitelist": decoders,
         "protocol_whitelist": "none",
+        **(more or {}),
     }
     try:
         container: Any = av.open(source, format=demuxer.partition(",")[0], options=options)

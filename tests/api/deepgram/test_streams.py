@@ -199,8 +199,9 @@ async def test_a_stream_without_audio_and_messages_ends_as_the_original(
 @pytest.mark.parametrize(
     "query",
     [
-        {"encoding": "opus", "sample_rate": 48_000},
-        {"sample_rate": 16_000},
+        {"encoding": "g729", "sample_rate": 8000},
+        {"encoding": "linear16"},
+        {"encoding": "opus", "sample_rate": 1},
         {**STREAM, "sample_rate": 1},
         {**STREAM, "redact": "everything"},
         {**STREAM, "channels": 2},

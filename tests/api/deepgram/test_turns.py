@@ -164,7 +164,7 @@ async def test_wrong_messages_get_an_error_and_wrong_options_no_socket(
         assert (error["type"], error["code"]) == ("Error", "UNPARSABLE_CLIENT_MESSAGE")
         await client.send_pcm(loud(1), quiet(0.2))
         assert await events_of(client)
-    for wrong in ({"eot_threshold": 2}, {"eager_eot_threshold": 0.9}, {"encoding": "opus"}):
+    for wrong in ({"eot_threshold": 2}, {"eager_eot_threshold": 0.9}, {"encoding": "speex"}):
         with pytest.raises(InvalidStatus) as refused:
             async with deepgram(turn_server, PATH, **{**FLUX, **wrong}):
                 pass

@@ -20,7 +20,7 @@ def test_the_container_format_is_sniffed_from_the_first_bytes(kind: str) -> None
         b"R",
         b"RIFF\0\0\0\0AVI ",
         b"\0\0\0\x20ftypavif",
-        b"\xff\xf1\x50\x80",  # AAC without a container
+        b"\xff\xf1\xfc\x80",  # ADTS of a sample rate that does not exist
         b"\xff\xff\xff\xff",
         b"\xff\xfb\xf0\x00",  # a bitrate that does not exist
         b"ffconcat version 1.0",

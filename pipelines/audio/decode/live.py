@@ -1,0 +1,145 @@
+"""Decodes a live client's containers or packets of Opus as they come, in a sandboxed process of
+its own, which ends with the stream (`worker.LiveWire` is its side of the socket)."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+
+from models.stt.base import STT_SAMPLE_RATE
+from pipelines.audio.decode.decoder import HEAD_BYTES, AudioDecoder, sniff
+from pipelines.errors import InvalidAudio
+from pipelines.fair_queuing import Owner
+
+MESSAGE_BYTES = 2**14  # to the process; from it a channel's number and as many samples
+# The demuxer of MP4 looks back some bytes within its header, beyond which it cannot.
+MP4_HEAD_BYTES = 2048
+ANSWER_S = 10.0  # for a message, which takes milliseconds
+MOST_SILENT_BYTES = 2**20  # in a row without a sample: pictures in headers, but no other file
+MAX_LIVE_S = 72_000.0  # of audio: the longest session at the highest speed
+
+Samples = tuple[int, bytes]
+"""A channel, and its linear 16-bit samples at STT_SAMPLE_RATE."""
+
+
+class LiveDecoder:
+    """One stream. After an error there is no more of it."""
+
+    def __init__(
+        self, decoder: AudioDecoder, owner: Owner, channels: int = 1, *, packets: bool = False
+    ) -> None:
+        """`packets` are Opus without a container, one in each call; otherwise the first bytes
+        determine the format. One channel is the mean of all."""
+        self._decoder = decoder
+        self._owner = owner
+        self._channels = channels
+        self._format = "opus" if packets else ""
+        self._head = b""
+        self._silent_bytes = 0
+        self._leave: Callable[[], None] | None = None
+        self._wire: socket.socket | None = None
+        self._work: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Takes a place until `close`. Raises Overloaded."""
+        self._leave = await self._decoder.live_places.take(self._owner)
+
+    async def decode(self, data: bytes) -> AsyncIterator[Samples]:
+        """What these bytes complete. Raises InvalidAudio, AudioTooLong, FileTooLarge, Overloaded.
+
+        A frame of the codec may be held back, and ten of FLAC.
+        """
+        if self._format == "opus" and len(data) > MESSAGE_BYTES:
+            raise InvalidAudio("a message is longer than a packet of Opus; send one in each")
+        if self._work is None:
+            self._head = data = self._head + data
+            least = MP4_HEAD_BYTES if data[4:8] == b"ftyp" else HEAD_BYTES
+            if not self._format and len(data) < least:
+                return
+            await self._begin()
+            self._head = b""
+        for at in range(0, len(data), MESSAGE_BYTES):
+            message = data[at : at + MESSAGE_BYTES]
+            self._silent_bytes += len(message)
+            if self._silent_bytes > MOST_SILENT_BYTES:
+                raise InvalidAudio(f"no audio is in the last {MOST_SILENT_BYTES >> 20} MiB")
+            await self._send(message)
+            async for samples in self._until_asked():
+                self._silent_bytes = 0
+                yield samples
+
+    async def finish(self) -> AsyncIterator[Samples]:
+        """The rest, at the end of the stream. Raises as `decode`; not for an empty stream."""
+        if self._work is None and self._head:
+            await self._begin()
+            await self._send(self._head)
+            async for samples in self._until_asked():
+                yield samples
+        if self._work is not None and self._wire is not None:
+            self._wire.shutdown(socket.SHUT_WR)
+            while (message := await self._receive()) is not None:
+                if len(message) > 1:
+                    yield self._samples(message)
+            await self._work
+
+    async def close(self) -> None:
+        """Ends the process and gives the place back. More than once without effect."""
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.wait([self._work])
+            if not self._work.cancelled():
+                self._work.exception()  # `decode` has raised it
+        if self._wire is not None:
+            self._wire.close()
+        if self._leave is not None:
+            self._leave()
+            self._leave = None
+
+    async def _begin(self) -> None:
+        job = {
+            "format": self._format or sniff(self._head[:HEAD_BYTES]),
+            "sample_rate": STT_SAMPLE_RATE,
+            "max_seconds": MAX_LIVE_S,
+            "channels": self._channels,
+        }
+        self._wire, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._wire.setblocking(False)
+        self._work = asyncio.create_task(self._decoder.run_live(job, theirs), name="live decoder")
+        self._work.add_done_callback(lambda _: theirs.close())
+        async for _ in self._until_asked():
+            pass
+
+    async def _until_asked(self) -> AsyncIterator[Samples]:
+        """Raises as `decode`, also for a process that ends while bytes follow."""
+        while (message := await self._receive()) is not None:
+            if len(message) == 1:
+                return
+            yield self._samples(message)
+        assert self._work is not None
+        await self._work
+        raise InvalidAudio("the stream ends, or breaks off, before the client has ended it")
+
+    def _samples(self, message: bytes) -> Samples:
+        if message[0] >= self._channels:  # no honest process says so
+            raise InvalidAudio("the stream cannot be decoded")
+        return message[0], message[1:]
+
+    async def _send(self, message: bytes) -> None:
+        assert self._wire is not None
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await asyncio.get_running_loop().sock_sendall(self._wire, message)
+        except OSError:
+            pass  # the process has ended, and what follows tells why
+
+    async def _receive(self) -> bytes | None:
+        """The next message of the process; None after the last. Raises InvalidAudio."""
+        assert self._wire is not None
+        loop = asyncio.get_running_loop()
+        try:
+            await asyncio.sleep(0)  # much audio at once must not hold up other sessions
+            async with asyncio.timeout(ANSWER_S):
+                return await loop.sock_recv(self._wire, 2 * MESSAGE_BYTES + 1) or None
+        except TimeoutError:
+            raise InvalidAudio("the stream cannot be decoded within its limits") from None
+        except ConnectionError:
+            return None
