@@ -35,7 +35,7 @@ LEAST_MS = 1000  # of a recording, whose length is not known yet
 UPLOAD = replace(LIMITS, max_file_bytes=CONFIG.upload_mb << 20)
 PART = UploadLimits(max_file_bytes=CONFIG.part_mb << 20)
 DOCUMENT = UploadLimits(max_file_bytes=CONFIG.document_mb << 20)
-RECORDING = f"MP3, WAV, FLAC, OGG, M4A or WebM; at most {CONFIG.upload_mb} MB and "
+RECORDING = f"MP3, WAV, FLAC, OGG, M4A, AAC or WebM; at most {CONFIG.upload_mb} MB and "
 RECORDING += f"{CONFIG.most_hours:g} hours."
 TEXT = "Text in UTF-8, which may be SSML, Markdown, by its name, or EPUB; at most "
 TEXT += f"{CONFIG.document_mb} MB and {CONFIG.most_characters:,} characters."
