@@ -4,12 +4,13 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from configs.environment import SettingsError, is_loopback, listens_everywhere
 from configs.schema.serve import GatewayArgs
 from configs.settings import BRAND, Settings
-from deployments.gateway.replica import Gateway
+from deployments.gateway.replica import MODELS_S, Gateway
 
 if TYPE_CHECKING:
     from api.services import Services
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SERVICE_TYPE = "_wyoming._tcp.local."
+MODELS_WAIT_S = 120.0  # for models that load; the port opens without those that cannot
 
 
 class Wyoming(Gateway):
@@ -33,11 +35,24 @@ class Wyoming(Gateway):
         if wanted is None:
             raise SettingsError("the application wyoming needs WYOMING_PORT and WYOMING_KEY")
         await check_wyoming_key(settings, self.services.platform.accounts.authenticator)
+        await self._wait_for_models()
         listener = WyomingListener(self.services, wanted.host, wanted.port, wanted.key)
         await listener.start()
         if wanted.announces:
             await listener.announce()
         return listener
+
+    async def _wait_for_models(self) -> None:
+        """Until each was up, since Home Assistant makes its entities of those that it finds when it
+        connects, and none later: 2026.11 got only speech from a service that had just started."""
+        following = asyncio.create_task(self._directory.follow())
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(MODELS_WAIT_S):
+                    while await self.services.infrastructure.models.missing():
+                        await asyncio.sleep(MODELS_S)
+        finally:
+            following.cancel()
 
 
 class WyomingListener:
