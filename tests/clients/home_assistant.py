@@ -15,6 +15,7 @@ from websockets.sync.client import connect
 
 from tests.servers import free_port
 
+STREAMING = (2025, 7)  # the release that speaks answers of agents while they are generated
 START_S = 600.0  # the first start of an installation fetches packages
 ANSWER_S = 60.0
 PIECE = 1024 * 2  # bytes of audio in a message of an assistant's microphone
@@ -70,12 +71,14 @@ _MANIFEST = {
 class HomeAssistant:
     """A new installation with one user, for a `with` block."""
 
-    def __init__(self, command: str, folder: Path, *, streams: bool) -> None:
-        """`command` starts its program `hass`; `streams` adds the agent of STREAMED."""
+    def __init__(self, command: str, folder: Path) -> None:
+        """`command` starts its program `hass`. It has the agent of STREAMED if it `streams`."""
+        version = subprocess.check_output([*shlex.split(command), "--version"], text=True)
+        self.streams = tuple(map(int, version.split(".")[:2])) >= STREAMING
         port = free_port()
-        more = "streamed:" if streams else ""
+        more = "streamed:" if self.streams else ""
         (folder / "configuration.yaml").write_text(_CONFIGURATION.format(port=port, more=more))
-        if streams:
+        if self.streams:
             agent = folder / "custom_components" / "streamed"
             agent.mkdir(parents=True)
             (agent / "__init__.py").write_text(f"TEXT = {STREAMED!r}\n{_AGENT}")

@@ -70,7 +70,6 @@ def test_home_assistant_hears_speaks_and_talks_and_finds_the_service_again(
     program = os.environ.get("HASS")
     if not program:
         pytest.skip("HASS names no program of Home Assistant, which was NOT tried")
-    streams = os.environ.get("HASS_STREAMS") != "off"  # before 2025.7 it does not
     services = dialogue_services(tmp_path, weights)
     folder = tmp_path / "home"
     folder.mkdir()
@@ -79,12 +78,12 @@ def test_home_assistant_hears_speaks_and_talks_and_finds_the_service_again(
     assert key is not None
     command = spoken(SENTENCES["goodbye"], weights)
     try:
-        with HomeAssistant(program, folder, streams=streams) as home:
+        with HomeAssistant(program, folder) as home:
             with listening(services, key) as listener:
                 port = listener.address[1]
                 added = home.add(HOST, port)
                 assert (added["type"], added["title"]) == ("create_entry", BRAND)
-                entities = {STT, TTS, AGENT} if streams else {STT, TTS}
+                entities = {STT, TTS, AGENT} if home.streams else {STT, TTS}
                 assert entities <= home.entities()
                 voices = home.ask("tts/engine/voices", engine_id=TTS, language="en")["voices"]
                 story = home.transcribe(STT, spoken(SENTENCES["story"], weights), "en")
@@ -96,7 +95,7 @@ def test_home_assistant_hears_speaks_and_talks_and_finds_the_service_again(
                 wav = home.speak(TTS, TEXT, options={"preferred_format": "wav"})
                 with wave.open(io.BytesIO(wav)) as file:
                     assert file.getparams()[:3] == (1, 2, 24_000)
-                if streams:
+                if home.streams:
                     _talk(home, command)
             assert home.transcribe(STT, command, "en") == {"text": None, "result": "error"}
             with listening(services, key, port):
