@@ -55,7 +55,7 @@ def spoken(text: str, weights: WeightStore) -> bytes:
 
 def heard(file: bytes) -> bytes:
     """The audio of a file, to be transcribed."""
-    with av.open(io.BytesIO(file)) as container:
+    with av.open(io.BytesIO(file), "r") as container:
         rate = container.streams.audio[0].rate
         frames = [frame.to_ndarray() for frame in container.decode(audio=0)]
     pcm = np.concatenate(frames, axis=1)[0]
