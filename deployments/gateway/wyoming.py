@@ -4,12 +4,13 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from configs.environment import SettingsError, is_loopback, listens_everywhere
+from configs.environment import SettingsError, listens_everywhere
 from configs.schema.serve import GatewayArgs
 from configs.settings import BRAND, Settings
-from deployments.gateway.replica import Gateway
+from deployments.gateway.replica import MODELS_S, Gateway
 
 if TYPE_CHECKING:
     from api.services import Services
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SERVICE_TYPE = "_wyoming._tcp.local."
+MULTICAST_DNS = "224.0.0.251"
+MODELS_WAIT_S = 120.0  # for models that load; the port opens without those that cannot
 
 
 class Wyoming(Gateway):
@@ -33,11 +36,25 @@ class Wyoming(Gateway):
         if wanted is None:
             raise SettingsError("the application wyoming needs WYOMING_PORT and WYOMING_KEY")
         await check_wyoming_key(settings, self.services.platform.accounts.authenticator)
+        await self._wait_for_models()
         listener = WyomingListener(self.services, wanted.host, wanted.port, wanted.key)
         await listener.start()
         if wanted.announces:
             await listener.announce()
         return listener
+
+    async def _wait_for_models(self) -> None:
+        """Until all were up: Home Assistant makes an entity for each kind that it finds when it
+        connects, and none later. Measured: 2026.11 had only one, of a service that had just begun.
+        """
+        following = asyncio.create_task(self._directory.follow())
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(MODELS_WAIT_S):
+                    while await self.services.infrastructure.models.missing():
+                        await asyncio.sleep(MODELS_S)
+        finally:
+            following.cancel()
 
 
 class WyomingListener:
@@ -73,19 +90,13 @@ class WyomingListener:
 
     async def announce(self) -> None:
         """By multicast DNS, so that Home Assistant finds it; a network without it is no failure."""
-        from ifaddr import get_adapters
         from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
         host, port = self.address
-        addresses = [host]
-        if listens_everywhere(host):
-            found = [
-                str(one.ip) for adapter in get_adapters() for one in adapter.ips if one.is_IPv4
-            ]
-            addresses = [one for one in found if not is_loopback(one)]
         name = f"{BRAND} on {socket.gethostname().partition('.')[0][:40]}.{SERVICE_TYPE}"
-        info = AsyncServiceInfo(SERVICE_TYPE, name, port, parsed_addresses=addresses)
         try:
+            address = main_address() if listens_everywhere(host) else host
+            info = AsyncServiceInfo(SERVICE_TYPE, name, port, parsed_addresses=[address])
             self._zeroconf = AsyncZeroconf()
             # Other replicas of this host announce the same.
             await self._zeroconf.async_register_service(info, cooperating_responders=True)
@@ -101,3 +112,11 @@ class WyomingListener:
             self._server.close()
         if drain is not None:
             await drain
+
+
+def main_address() -> str:
+    """Of this machine, where multicast DNS leaves it. Of several addresses Home Assistant takes any
+    one, as that of Docker's bridge. Raises OSError without a route."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unused:
+        unused.connect((MULTICAST_DNS, 9))  # sends nothing
+        return str(unused.getsockname()[0])

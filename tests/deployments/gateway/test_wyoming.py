@@ -120,12 +120,11 @@ async def test_the_deployment_speaks_at_its_port(
     wyoming = app(tmp_path, WYOMING_PORT=str(port), WYOMING_KEY=key)
     async with ray_cluster.with_app(wyoming), asyncio.timeout(PATIENCE_S):
         client = WyomingClient(*await asyncio.open_connection("127.0.0.1", port), None)
-        while True:  # the replica has to learn of the models
-            await client.send("synthesize", text="One two three.")
-            if (events := await client.until("audio-stop"))[0][0] == "audio-start":
-                break
-            assert events[0][1]["code"] == "unavailable"
-            await asyncio.sleep(0.2)
+        await client.send("describe")  # it opened when all models were up
+        (info,) = await client.until("info")
+        assert all(info[1][kind] for kind in ("asr", "tts", "handle"))
+        await client.send("synthesize", text="One two three.")
+        assert (await client.until("audio-stop"))[0][0] == "audio-start"
         client.writer.close()
 
 
@@ -143,9 +142,12 @@ async def test_the_deployment_does_not_start_without_its_settings(
 
 
 @pytest.mark.skipif(not os.path.exists("/sys/class/net/lo"), reason="needs Linux")
-async def test_the_announcement_is_found_and_ends_with_the_listener(services: Services) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+async def test_the_announcement_has_one_address_and_ends_with_the_listener(
+    services: Services, host: str
+) -> None:
     zeroconf = pytest.importorskip("zeroconf.asyncio")
-    listener = WyomingListener(services, "127.0.0.1", 0, "sk_unused")
+    listener = WyomingListener(services, host, 0, "sk_unused")
     await listener.start()
     await listener.announce()
     async with asyncio.timeout(PATIENCE_S), zeroconf.AsyncZeroconf() as client:
@@ -158,7 +160,9 @@ async def test_the_announcement_is_found_and_ends_with_the_listener(services: Se
         name, change = await found.get()
         assert change == "Added" and name.endswith(SERVICE_TYPE)
         info = await client.async_get_service_info(SERVICE_TYPE, name)
-        assert (info.parsed_addresses(), info.port) == (["127.0.0.1"], listener.address[1])
+        (address,) = info.parsed_addresses()
+        assert (address == host or host == "0.0.0.0") and info.port == listener.address[1]
+        (await asyncio.open_connection(address, info.port))[1].close()
         await listener.stop()
         while await found.get() != (name, "Removed"):
             pass
