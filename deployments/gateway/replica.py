@@ -62,10 +62,10 @@ class Gateway:
             gateway_limits(settings, self._directory.index),
         )
         infrastructure = self.services.infrastructure
-        self._listener = await self.listen(settings, args)
-        infrastructure.limits.start()
         self._background = TaskSet()
         self._background.start(self._directory.follow())
+        self._listener = await self.listen(settings, args)
+        infrastructure.limits.start()
         self._background.start(warm_up(self.services, corrects=self.corrects))
         self._background.start(watch_storage(infrastructure.files))
         if reports is not None:
@@ -165,10 +165,15 @@ async def warm_up(services: "Services", *, corrects: bool = True) -> None:
     if corrects:
         await services.chat.correction.warm_up()
     logger.info("gateway_warm")
-    while await services.infrastructure.models.missing():
-        await asyncio.sleep(MODELS_S)
+    await wait_for_models(services)
     await _warm_up_planning(services)  # with the languages of all voices: 240 MB more, and 2 s
     await asyncio.to_thread(give_back)  # measured: 30 MB that loading has freed
+
+
+async def wait_for_models(services: "Services") -> None:
+    """Until all were up."""
+    while await services.infrastructure.models.missing():
+        await asyncio.sleep(MODELS_S)
 
 
 async def _warm_up_planning(services: "Services") -> None:

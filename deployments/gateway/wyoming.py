@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from configs.environment import SettingsError, listens_everywhere
 from configs.schema.serve import GatewayArgs
 from configs.settings import BRAND, Settings
-from deployments.gateway.replica import MODELS_S, Gateway
+from deployments.gateway.replica import Gateway, wait_for_models
 
 if TYPE_CHECKING:
     from api.services import Services
@@ -36,25 +36,16 @@ class Wyoming(Gateway):
         if wanted is None:
             raise SettingsError("the application wyoming needs WYOMING_PORT and WYOMING_KEY")
         await check_wyoming_key(settings, self.services.platform.accounts.authenticator)
-        await self._wait_for_models()
+        # Home Assistant makes an entity for each kind that it finds when it connects, and none
+        # later. Measured: 2026.11 had only one, of a service that had just begun.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MODELS_WAIT_S):
+                await wait_for_models(self.services)
         listener = WyomingListener(self.services, wanted.host, wanted.port, wanted.key)
         await listener.start()
         if wanted.announces:
             await listener.announce()
         return listener
-
-    async def _wait_for_models(self) -> None:
-        """Until all were up: Home Assistant makes an entity for each kind that it finds when it
-        connects, and none later. Measured: 2026.11 had only one, of a service that had just begun.
-        """
-        following = asyncio.create_task(self._directory.follow())
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(MODELS_WAIT_S):
-                    while await self.services.infrastructure.models.missing():
-                        await asyncio.sleep(MODELS_S)
-        finally:
-            following.cancel()
 
 
 class WyomingListener:

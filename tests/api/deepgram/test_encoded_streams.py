@@ -1,7 +1,6 @@
 """Containers and Opus on Deepgram's sockets, with a scripted recogniser."""
 
 import asyncio
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from tests.api.sockets.conftest import SocketServer
 from tests.hostile.audio_files import tone
 from tests.hostile.live_audio import PACKETS, RATE, in_messages, live_container
 from tests.patience import PATIENCE_S
+from tests.pipelines.audio.decode.test_live import children
 from tests.pipelines.stt.listening_doubles import FakeTranscriber
 
 PATH = "/v1/listen"
@@ -31,14 +31,9 @@ def said(*pieces: Pcm) -> Pcm:
     return np.concatenate(pieces)
 
 
-async def children(server: SocketServer) -> str:
-    pid = (await server.services.speech.decoder._process.start()).pid
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text()
-
-
 async def until_no_process(server: SocketServer) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while await children(server):
+        while await children(server.services.speech.decoder):
             await asyncio.sleep(0.02)
 
 
@@ -79,7 +74,7 @@ async def test_results_come_while_the_stream_goes_on_and_finalize_takes_all_that
             await client.socket.send(message)
         await client.send("Finalize")
         (result,) = await client.until("Results")
-        assert await children(stt_server)
+        assert await children(stt_server.services.speech.decoder)
     assert result["from_finalize"] and best(result)["transcript"]
     assert result["start"] + result["duration"] == pytest.approx(1.5, abs=0.06)
     await until_no_process(stt_server)  # the client left without a word
