@@ -80,7 +80,8 @@ def dictionary(client: ElevenLabs) -> dict[str, Any]:
     return {
         "longer": (lengths[1] - lengths[0]) / 32_000,
         "rules": [one.string_to_replace for one in dictionaries.get(filed.id).rules],
-        "listed": len(dictionaries.list().pronunciation_dictionaries),
+        "listed": {made.id, filed.id}
+        <= {one.id for one in dictionaries.list().pronunciation_dictionaries},
     }
 
 

@@ -23,7 +23,7 @@ def test_elevenlabs_client_speaks_hears_and_reads_the_account(
         assert seen[name] == pytest.approx(len(SENTENCE) * CHARACTER_S, abs=0.4), name
     assert seen["letters"] == SENTENCE and seen["their letters"].strip() == SENTENCE
     assert seen["dictionary"]["longer"] == pytest.approx(15 * CHARACTER_S, abs=0.2)
-    assert seen["dictionary"]["rules"] == ["IP"] and seen["dictionary"]["listed"] == 2
+    assert seen["dictionary"]["rules"] == ["IP"] and seen["dictionary"]["listed"]
     heard = seen["heard"]
     assert heard["text"] == HEARD and heard["speakers"] == ["speaker_0"]
     assert heard["kinds"] == ["spacing", "word"] and "-->" in heard["srt"]

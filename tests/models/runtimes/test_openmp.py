@@ -92,17 +92,21 @@ def test_cores_that_the_threads_leave_are_free_for_others(
 def test_libgomp_has_more_threads_than_cores_while_threads_sleep(
     look: Callable[..., bool],
 ) -> None:
-    def wait_for(is_right: Callable[[int], bool]) -> None:
+    def threads() -> set[str]:
+        return set(os.listdir("/proc/self/task"))
+
+    def wait_for(is_right: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE_S
-        while not is_right(len(os.listdir("/proc/self/task"))):
+        while not is_right():
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
-    before = len(os.listdir("/proc/self/task"))
+    before = threads()  # of which those of earlier tests may end meanwhile
     assert look(1.0)
-    wait_for(lambda threads: threads >= before + 3)  # a team of three, on two cores
+    wait_for(lambda: len(threads() - before) >= 3)  # a team of three, on two cores
+    team = threads() - before
     assert not look(0.0)
-    wait_for(lambda threads: threads <= before)
+    wait_for(lambda: len(threads() & team) <= len(team) - 3)
 
 
 def test_without_libgomp_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
