@@ -81,7 +81,9 @@ async def test_stored_files_are_encrypted_at_rest(files: Files, tmp_path: Path) 
 async def test_a_file_altered_in_the_store_is_not_returned(files: Files, tmp_path: Path) -> None:
     file_id = await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
     (stored,) = _stored(tmp_path)
-    stored.write_bytes(stored.read_bytes()[:-1] + b"x")
+    data = bytearray(stored.read_bytes())
+    data[-1] ^= 1
+    stored.write_bytes(data)
     with pytest.raises(DecryptionError):
         await files.read(1, file_id)
 
@@ -200,10 +202,10 @@ async def test_store_errors_raise_storage_unavailable(database: Database, tmp_pa
 async def test_a_hanging_store_fails_its_callers_and_does_not_block_other_threads(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.storage.files.ANSWER_S", 0.1)
     files = _files(database, f"file://{tmp_path / 'files'}")
     let_continue = threading.Event()
     with monkeypatch.context() as hanging:
+        hanging.setattr(files._threads, "_answer_s", 0.1)
         hanging.setattr(Files, "_pipe", lambda *_: let_continue.wait())
         putting = [files.put(1, "speech", "audio/mpeg", CANARY, DAY_S) for _ in range(20)]
         outcomes = asyncio.gather(*putting, return_exceptions=True)
