@@ -1,7 +1,7 @@
 """Rate limits without Redis: one process counts, and a gateway that is alone counts by itself."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from pipelines.limits.cluster import ClusterStore, RequestCounter
-from pipelines.limits.limits import SharedLimits, StoreLost
+from pipelines.limits.limits import Hit, LimitStore, SharedLimits, StoreLost
+from tests.patience import PATIENCE_S
 
 
 @dataclass
@@ -32,7 +33,7 @@ class Wire:
 
 @asynccontextmanager
 async def gateway(wire: Wire) -> AsyncIterator[SharedLimits]:
-    limits = SharedLimits(ClusterStore(wire), timeout_s=0.5, failures=2)
+    limits = SharedLimits(ClusterStore(wire), timeout_s=PATIENCE_S, failures=2)
     try:
         yield limits
     finally:
@@ -56,10 +57,19 @@ async def test_a_gateway_calls_the_counter_for_every_hit_until_it_is_known_to_be
     assert wire.calls.count("hits") == 10
 
 
-async def until_registered(wire: Wire, gateways: int) -> None:
-    async with asyncio.timeout(3):
-        while len(wire.counter._gateways) < gateways:
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not is_so():
             await asyncio.sleep(0.001)
+
+
+async def until_registered(wire: Wire, gateways: int) -> None:
+    await until(lambda: len(wire.counter._gateways) >= gateways)
+
+
+def store_of(limits: SharedLimits) -> LimitStore:
+    assert limits._store is not None
+    return limits._store
 
 
 @pytest.mark.parametrize("settle_s", [0.0, 60.0])
@@ -97,12 +107,12 @@ async def test_a_second_gateway_knows_what_the_first_has_counted_alone() -> None
     wire = Wire()
     async with gateway(wire) as first:
         assert all([(await first.hit("w", 50)).allowed for _ in range(30)])
-        await asyncio.sleep(0.1)
+        await until(lambda: wire.counter._windows.hit(Hit("w", 50, cost=0)).remaining == 20)
         async with gateway(wire) as second:
             second.start()
             await until_registered(wire, 2)
             await first.hit("x", 50)
-            await asyncio.sleep(0.1)  # the first learns that it is no longer alone
+            await until(lambda: not store_of(first).is_alone)
             both = (first, second)
             answers = await asyncio.gather(*(one.hit("w", 50) for _ in range(30) for one in both))
     assert sum(one.allowed for one in answers) == 20
@@ -120,7 +130,7 @@ async def test_an_idle_gateway_learns_of_a_second_one_as_it_renews(
         async with gateway(wire) as second:
             second.start()
             assert all([(await second.hit("w", 50)).allowed for _ in range(50)])
-            await asyncio.sleep(0.1)
+            await until(lambda: not store_of(first).is_alone)
             assert not (await first.hit("w", 50)).allowed
 
 
@@ -213,8 +223,7 @@ async def test_each_gateway_enforces_its_share_of_the_limit_without_the_counter(
     async with gateway(wire) as first, gateway(wire) as second:
         both = (first, second)
         await asyncio.gather(*(one.hit("x", 10) for one in both))
-        await until_registered(wire, 2)
-        await asyncio.sleep(0.1)  # both know that there are two
+        await until(lambda: all(store_of(one).gateways == 2 for one in both))
         wire.cut = True
         for one in both:
             answers = [await one.hit("w", 10) for _ in range(10)]
