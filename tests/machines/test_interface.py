@@ -37,7 +37,7 @@ async def test_what_one_machine_makes_the_other_has(site: Site) -> None:
     ):
         await every_list_is_the_same(one, other)
         await files_and_events(one, other, hook.url)
-        (event,) = await hook.until(1, seconds=PATIENCE_S)
+        (event,) = await hook.until(1)
         assert event.id.startswith("evt_")
         await chats(one, other)
         await idempotent_requests(one, other)

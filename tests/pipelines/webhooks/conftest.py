@@ -19,11 +19,13 @@ from db.deliveries import ListedDelivery
 from db.webhooks import EVENT_KINDS, EventKind, NewEvent, Webhook, add_event
 from pipelines.accounts.authentication import ALL_SCOPES, Principal
 from pipelines.storage.encryption import Encryption
+from pipelines.webhooks import sender as sender_module
 from pipelines.webhooks.dispatcher import WebhookDispatcher
 from pipelines.webhooks.registration import Webhooks
 from pipelines.webhooks.sender import Sender
 from tests.api.local_server import local_settings
 from tests.db.test_chats import add_workspace
+from tests.patience import PATIENCE_S
 from tests.pipelines.webhooks.receivers import Authority, Held
 
 SECRET = "whsec_" + b64encode(bytes(range(32))).decode()
@@ -147,3 +149,11 @@ async def tenant(
             dispatcher=WebhookDispatcher(database, encryption, sender, now=clock),
             sender=sender,
         )
+
+
+@pytest.fixture
+async def patient(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Tenant]:
+    """The same with attempts that time out later than this test, also while they connect."""
+    monkeypatch.setattr(sender_module, "CONNECT_S", 10 * PATIENCE_S)
+    async with aclosing(Sender(tenant.settings.webhooks, total_s=10 * PATIENCE_S)) as sender:
+        yield replace(tenant, sender=sender, dispatcher=tenant.another_dispatcher(sender=sender))

@@ -12,6 +12,7 @@ import trustme
 from aiohttp import web
 
 from configs.settings import WebhookSettings
+from tests.patience import PATIENCE_S
 
 HERE = ip_network("127.0.0.0/8")
 Answering = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -60,9 +61,9 @@ class Receiver:
     answer: Answering | int = 200
     received: list[Received] = field(default_factory=list)
 
-    async def until(self, count: int, seconds: float = 10.0) -> list[Received]:
+    async def until(self, count: int) -> list[Received]:
         """The received messages, once there are at least `count`."""
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(PATIENCE_S):
             while len(self.received) < count:
                 await asyncio.sleep(0.01)
         return self.received

@@ -2,8 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
@@ -21,7 +19,6 @@ from pipelines.webhooks.dispatcher import (
     SLOW_S,
 )
 from pipelines.webhooks.sender import Sender
-from tests.patience import PATIENCE_S
 from tests.pipelines.webhooks.conftest import Tenant, settle
 from tests.pipelines.webhooks.receivers import Authority, Held, receiver
 
@@ -44,13 +41,6 @@ class HangingSender(Sender):
         if self.hangs:
             await self.release.wait()
         return replace(self.result, milliseconds=50) if url == PROMPT else self.result
-
-
-@pytest.fixture
-async def patient(tenant: Tenant) -> AsyncIterator[Tenant]:
-    """The same with attempts that time out later than this test."""
-    async with aclosing(Sender(tenant.settings.webhooks, total_s=10 * PATIENCE_S)) as sender:
-        yield replace(tenant, sender=sender, dispatcher=tenant.another_dispatcher(sender=sender))
 
 
 async def tenants_with_deliveries(
@@ -92,11 +82,11 @@ async def test_hanging_receivers_of_sixteen_workspaces_leave_places_for_another_
         await tenants_with_deliveries(patient, ENOUGH, dead.url)
         await start_all(patient)
         assert len(held_by(patient)) == ENOUGH and held_by(patient).total() < AT_ONCE
-        await dead.until(held_by(patient).total(), PATIENCE_S)
+        await dead.until(held_by(patient).total())
         await patient.register(live.url)
         sent = {await patient.emit() for _ in range(20)}
         async with patient.delivering(held):
-            assert {one.id for one in await live.until(len(sent), PATIENCE_S)} == sent
+            assert {one.id for one in await live.until(len(sent))} == sent
 
 
 async def test_workspaces_with_slow_receivers_share_few_places_for_ten_minutes(
