@@ -13,6 +13,7 @@ from benchmarks.stt.redaction import MEASURED, labelled, measure
 from configs.schema.languages import LANGUAGES
 from configs.schema.redaction import Kind
 from pipelines.text.redaction import HELD, Redaction, Redactor, find_entities, masked
+from tests.cpu_time import cpu_units
 
 ALL = frozenset(get_args(Kind))
 EVERYTHING = Redaction(ALL, "en")
@@ -175,7 +176,7 @@ def test_the_time_grows_with_the_length_alone(seed: str) -> None:
     find_entities(seed, EVERYTHING)
     short = min(seconds(4000) for _ in range(2))
     assert min(seconds(16_000) for _ in range(2)) < max(8 * short, 0.05)
-    assert short < 0.3
+    assert short < 0.3 or cpu_units(lambda: seconds(4000)) < 6  # where the machine is slow
 
 
 @given(st.lists(st.one_of(st.sampled_from((*HOSTILE, "İ", "²", "é", "_")), st.text(max_size=9))))
