@@ -12,6 +12,7 @@ import pytest
 from pipelines.fair_queuing import CONTENDED_S
 from pipelines.scheduling import DeadlineScheduler, RequestExecutor
 from pipelines.tasks import iterate_in_thread
+from tests.clock import Clock
 from tests.patience import PATIENCE_S
 
 
@@ -66,11 +67,17 @@ def test_requests_of_one_deadline_are_served_in_order_of_arrival(turns: Deadline
 
 
 def test_a_backlog_of_one_tenant_delays_another_by_one_step() -> None:
-    turns = DeadlineScheduler(1, "test")  # whose steps take time
+    clock = Clock()
+    turns = DeadlineScheduler(1, "test", clock=clock)
     blocked = BlockedThread(turns)
     served: list[str] = []
-    futures = [turns.executor(0.0, "flood").submit(served.append, "flood") for _ in range(9)]
-    futures += [turns.executor(9.0, "other").submit(served.append, "other") for _ in range(2)]
+
+    def work(owner: str) -> None:
+        clock.now += 0.1
+        served.append(owner)
+
+    futures = [turns.executor(0.0, "flood").submit(work, "flood") for _ in range(9)]
+    futures += [turns.executor(9.0, "other").submit(work, "other") for _ in range(2)]
     blocked.unblock()
     for future in futures:
         future.result(PATIENCE_S)

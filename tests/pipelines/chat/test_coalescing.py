@@ -31,14 +31,14 @@ def joined(source: Source, interval_s: float) -> AsyncGenerator[str, None]:
 
 
 async def test_a_fast_stream_is_joined_into_few_pieces_after_the_first() -> None:
-    pieces = [piece async for piece in joined(Source("abcdefghij" * 10, 0.001), 0.05)]
+    pieces = [piece async for piece in joined(Source("abcdefghij" * 10, 0.001), 0.5)]
     assert "".join(pieces) == "abcdefghij" * 10
     assert pieces[0] == "a"
     assert len(pieces) < 20
 
 
 async def test_a_slow_stream_is_not_delayed() -> None:
-    pieces = [piece async for piece in joined(Source("abc", 0.03), 0.001)]
+    pieces = [piece async for piece in joined(Source("abc", 0.3), 0.001)]
     assert pieces == ["a", "b", "c"]
 
 
@@ -53,7 +53,7 @@ async def test_the_end_of_a_stream_is_not_delayed_by_the_interval() -> None:
     started = loop.time()
     pieces = [piece async for piece in joined(Source("ab", 0.01), 30.0)]
     assert pieces == ["a", "b"]
-    assert loop.time() - started < 5
+    assert loop.time() - started < 20
 
 
 async def test_an_empty_stream_yields_nothing() -> None:

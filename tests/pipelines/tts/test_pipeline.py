@@ -143,7 +143,7 @@ async def test_a_voice_whose_model_was_lost_is_unavailable_not_unknown() -> None
 
 
 async def test_each_sentence_is_one_call_in_order_with_at_most_two_in_flight() -> None:
-    speaker = ScriptedSpeaker(delay_s=0.05)
+    speaker = ScriptedSpeaker(delay_s=0.25)  # long enough for a busy machine to ask for the next
     speech = pipeline(one=speaker)
     text = "One is here. Two is here. Three is here. Four is here.\nFive."
     said = await speak(speech, SpeechRequest(text, voice="Ann", enhance=False))
