@@ -24,7 +24,7 @@ LOGIN = LoginSession(
     id=uuid4(),
     user_id=7,
     created_at=utc_now(),
-    expires_at=utc_now() + timedelta(hours=1),
+    expires_at=utc_now() + timedelta(days=1),  # a run of all tests may take hours
 )
 CLAIMS = TokenClaims(user_id=7, session_id=LOGIN.id)
 
