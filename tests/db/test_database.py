@@ -226,7 +226,8 @@ async def test_calls_to_a_hanging_database_time_out_and_later_calls_fail_at_once
                 await database.ping()
                 break
             await asyncio.sleep(0.01)
-    assert begun == db_module.SQLITE_READERS
+    # On a busy machine fewer threads than that may begin in time; the others' calls are cancelled.
+    assert 0 < begun <= db_module.SQLITE_READERS
     database.close()
 
 

@@ -20,6 +20,7 @@ from db.database import make_engine, metadata
 from db.migrate import MIGRATIONS, new_migration, upgrade
 from db.service import service_id
 from tests.db.billing.ledger_work import transact
+from tests.patience import PATIENCE_S
 
 
 def test_migrations_create_the_tables_of_the_models(database_url: str) -> None:
@@ -56,7 +57,7 @@ def test_concurrent_upgrades_of_one_database_all_succeed(database_url: str) -> N
     for process in starting:
         process.start()
     for process in starting:
-        process.join(60)
+        process.join(3 * PATIENCE_S)
     assert [process.exitcode for process in starting] == [0, 0, 0]
 
 

@@ -16,6 +16,7 @@ from pipelines.tasks import (
     while_leased,
     within_deadline,
 )
+from tests.patience import PATIENCE_S
 
 
 async def answer(after_s: float) -> str:
@@ -217,7 +218,7 @@ async def test_a_lease_is_renewed_despite_errors_until_another_process_holds_it(
             raise OSError("away")
         return answers.pop(0)
 
-    await asyncio.wait_for(keep_lease(renew, 0.001, OSError), 1)
+    await asyncio.wait_for(keep_lease(renew, 0.001, OSError), PATIENCE_S)
     assert answers == [True]
 
 
@@ -286,4 +287,4 @@ async def test_cancelling_the_caller_cancels_the_call_with_a_deadline() -> None:
     asked = asyncio.create_task(within_deadline(call(), 5))
     await asyncio.sleep(0.01)
     asked.cancel()
-    await asyncio.wait_for(ended.wait(), 1)
+    await asyncio.wait_for(ended.wait(), PATIENCE_S)

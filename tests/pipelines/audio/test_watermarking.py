@@ -19,6 +19,7 @@ from pipelines.errors import NotFound
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.voices import AvailableVoice, ReadyCustomVoice
+from tests.patience import PATIENCE_S
 from tests.pipelines.stt.voiced import VoicedSpeaker, speak
 
 DELAY = 1_000  # samples
@@ -149,7 +150,7 @@ class SlowDetector(FakeDetector):
         self.running += 1
         self.most = max(self.most, self.running)
         self.started.set()
-        assert self.go.wait(10)
+        assert self.go.wait(PATIENCE_S)
         self.running -= 1
         return super().probabilities(pcm)
 
@@ -158,7 +159,7 @@ async def test_a_cancelled_verification_holds_its_slot_until_its_thread_ends() -
     vad = SlowDetector()
     watermarker = Watermarker("all", FakeWatermark(), cast(VADEngine, vad))
     first = asyncio.create_task(watermarker.detect(decoded(True)))
-    assert await asyncio.to_thread(vad.started.wait, 10)
+    assert await asyncio.to_thread(vad.started.wait, PATIENCE_S)
     first.cancel()
     others = [asyncio.create_task(watermarker.detect(decoded(True))) for _ in range(3)]
     await asyncio.sleep(0.05)
@@ -177,7 +178,7 @@ async def test_a_tenant_waits_for_one_verification_of_another_at_most() -> None:
         done.append(owner)
 
     hostile = [asyncio.create_task(verify("hostile")) for _ in range(5)]
-    assert await asyncio.to_thread(vad.started.wait, 10)
+    assert await asyncio.to_thread(vad.started.wait, PATIENCE_S)
     other = asyncio.create_task(verify("other"))
     await asyncio.sleep(0.05)
     vad.go.set()

@@ -28,6 +28,7 @@ from pipelines.voices.speakers import embedding_about
 from pipelines.webhooks.registration import secret_about
 from tests.db.test_chats import add_workspace
 from tests.migrated import sqlite_database
+from tests.patience import PATIENCE_S
 from tests.pipelines.storage.on_disk import files_in
 
 PLANS = load_yaml(PlansConfig, "plans")
@@ -139,7 +140,7 @@ async def test_a_file_deleted_during_its_rotation_is_not_restored(
 
     def delete_meanwhile(file: StoredFile, pieces: Iterable[bytes]) -> Iterator[bytes]:
         deleting = other.delete(workspace_id, file_id)
-        asyncio.run_coroutine_threadsafe(deleting, loop).result(10)
+        asyncio.run_coroutine_threadsafe(deleting, loop).result(PATIENCE_S)
         return encrypt(file, pieces)
 
     if not row_is_gone:  # the deletion has not reached the row yet

@@ -32,6 +32,7 @@ from pipelines.stt.session import (
 from pipelines.stt.turns import (
     end_ms,
 )
+from tests.patience import PATIENCE_S
 from tests.pipelines.stt.listening_doubles import (
     FRAME,
     FakeTranscriber,
@@ -275,12 +276,12 @@ async def test_a_judgement_that_is_late_does_not_end_the_turn_that_went_on() -> 
 
         def slow(pcm: Pcm) -> float:
             asked.set()
-            assert gate.wait(5)
+            assert gate.wait(PATIENCE_S)
             return answer(pcm)
 
         user.detector.completeness = slow  # type: ignore[method-assign]
         await user.live.accept_pcm(np.concatenate([loud(1), quiet(0.2)]))
-        await asyncio.to_thread(asked.wait, 5)
+        assert await asyncio.to_thread(asked.wait, PATIENCE_S)
         await user.live.accept_pcm(np.concatenate([loud(0.5), quiet(0.2)]))
         gate.set()
         await user.work()
