@@ -143,7 +143,7 @@ async def test_the_stream_of_a_long_text_starts_as_soon_as_that_of_a_short_one()
     await first_s(TEXT)
     short = min([await first_s(TEXT[:50]) for _ in range(5)])
     long = min([await first_s(TEXT * 290) for _ in range(5)])
-    assert long < 2 * short + 0.05  # as much for all of it would be 290 times as much
+    assert long < 2 * short + 0.05  # 290 times as much if all were read
 
 
 async def test_each_chunk_is_requested_before_the_audio_of_the_previous_one_ends() -> None:
