@@ -29,6 +29,8 @@ from pipecat.tests.utils import SleepFrame, run_test
 
 from tests.clients.openai_texts import CALL, MODEL, TEXT
 
+START_S = 30.0
+
 
 async def chat(base_url: str, key: str, text: str, tools: bool = False) -> dict[str, Any]:
     settings = OpenAILLMService.Settings(model=MODEL)
@@ -43,7 +45,9 @@ async def chat(base_url: str, key: str, text: str, tools: bool = False) -> dict[
             await params.result_callback(f"fine in {params.arguments['city']}")
 
         service.register_function("weather", call)
-    down, up = await run_test(service, frames_to_send=[LLMContextFrame(context), SleepFrame(0.3)])
+    down, up = await run_test(
+        service, frames_to_send=[LLMContextFrame(context), SleepFrame(0.3)], start_timeout=START_S
+    )
     results = {one.tool_call_id: one for one in down if isinstance(one, FunctionCallResultFrame)}
     return {
         "text": "".join(one.text for one in down if isinstance(one, LLMTextFrame)),
@@ -61,7 +65,9 @@ async def speak(base_url: str, key: str, **settings: Any) -> dict[str, Any]:
         settings=OpenAITTSService.Settings(**settings),
     )
     text = "A sentence for the room. And one more."
-    down, up = await run_test(tts, frames_to_send=[TTSSpeakFrame(text), SleepFrame(0.3)])
+    down, up = await run_test(
+        tts, frames_to_send=[TTSSpeakFrame(text), SleepFrame(0.3)], start_timeout=START_S
+    )
     audio = [one for one in down if isinstance(one, TTSAudioRawFrame)]
     return {
         "seconds": sum(len(one.audio) / 2 / one.sample_rate for one in audio),

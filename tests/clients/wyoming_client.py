@@ -9,6 +9,7 @@ import json
 import math
 import struct
 import sys
+from contextlib import suppress
 from typing import Any
 
 from wyoming.asr import Transcribe, Transcript, TranscriptChunk, TranscriptStop
@@ -29,6 +30,7 @@ from wyoming.tts import (
 )
 
 RATE, WIDTH, CHANNELS = 16_000, 2, 1
+EARLY_S = 20.0  # until there is audio of a text that has not ended
 TEXT = "This is the first sentence. This is the second one. And this is the last."
 
 
@@ -88,6 +90,10 @@ class Home:
             for start in range(0, len(TEXT), 8):
                 await client.write_event(SynthesizeChunk(TEXT[start : start + 8]).event())
                 await asyncio.sleep(0.05)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(EARLY_S):
+                    while not answers:
+                        await asyncio.sleep(0.01)
             early = len(answers)
             await client.write_event(Synthesize(TEXT, chosen).event())
             await client.write_event(SynthesizeStop().event())

@@ -69,7 +69,7 @@ def test_another_address_than_that_of_a_cluster_is_one_sentence(
         started = time.monotonic()
         with pytest.raises(ConnectionError, match=f"^no Ray cluster answers at {address}$"):
             compat.published_release(address, timeout_s=1.0)
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 20  # Ray's own client tries for 40 s
         server.shutdown()
     lines = capfd.readouterr().err.splitlines()
     assert not [line for line in lines if "GCS" in line or "rpc_client" in line]

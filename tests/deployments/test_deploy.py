@@ -19,6 +19,7 @@ from deployments.deploy import model_problems
 from deployments.main import prepare_database
 from deployments.operator import main
 from tests.engines import ECHO, TONE, TONE_LOW
+from tests.patience import PATIENCE_S
 from tests.promises.conftest import config_without_weights
 
 SWAPPED = {"TTSFast": f"{TONE_LOW} cannot be loaded: no memory"}
@@ -378,8 +379,12 @@ def test_a_gateway_that_does_not_answer_ends_the_command(
 
 
 def test_a_swap_that_failed_is_seen_once_the_gateway_is_ready_again(
-    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setattr(command, "ANSWER_S", PATIENCE_S)  # for three answers
     cluster.ready = {"status": "degraded", "degraded": ["models"], "models": SWAPPED}
     cluster.ready_statuses = [503, 503, 200]
     message = refused(capsys, write(tmp_path, config_without_weights()))

@@ -101,7 +101,7 @@ async def test_an_endless_header_takes_the_cpu_time_of_the_first_64_kib(port: in
         asyncio.run_coroutine_threadsafe(attack(600), loop).result()
 
     loop = asyncio.get_running_loop()
-    assert await asyncio.to_thread(cpu_units, run) < 5
+    assert await asyncio.to_thread(cpu_units, run) < 25
 
 
 async def test_trailers_are_bounded_and_do_not_become_headers(app: Starlette, port: int) -> None:

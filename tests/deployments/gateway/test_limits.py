@@ -61,7 +61,7 @@ async def url(gateways: None, environment: dict[str, str]) -> str:
 
 
 async def token(url: str, email: str) -> str:
-    async with httpx.AsyncClient(base_url=url) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=30) as client:
         body = {"email": email, "password": "a long password"}
         answer = await client.post("/auth/signup", json=body)
         assert answer.status_code == 201, answer.text

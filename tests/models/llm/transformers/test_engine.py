@@ -4,7 +4,7 @@ import asyncio
 import gc
 import json
 import weakref
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from models.errors import (
 from models.llm.base import ChatMessage, GenerationRequest
 from models.weights.store import WeightStore
 from tests.models.weights.one_folder import OneFolder
+from tests.patience import PATIENCE_S
 
 LIBRARIES = "the libraries of the GPU profile are not installed; `make test-gpu` runs these tests"
 pytestmark = pytest.mark.gpu
@@ -202,18 +203,14 @@ async def test_closing_a_stream_removes_it_from_the_batch(engine: TransformersEn
     async with aclosing(engine.generate(ask("Long", temperature=1.0))) as stream:
         await anext(stream)
     scheduler = engine._batch._manager.batch_processor.scheduler
-    async for _ in until(lambda: not scheduler.active_requests):
-        pass
+    await until(lambda: not scheduler.active_requests)
     assert not engine._batch._router.streams
 
 
-async def until(done: Any) -> AsyncIterator[None]:
-    for _ in range(200):
-        if done():
-            return
-        await asyncio.sleep(0.01)
-        yield
-    raise AssertionError("the condition was not met within 2 s")
+async def until(done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not done():
+            await asyncio.sleep(0.01)
 
 
 async def test_a_failed_step_raises_engine_lost_and_later_requests_succeed(

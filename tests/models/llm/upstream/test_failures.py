@@ -232,7 +232,7 @@ async def test_an_answer_that_is_whole_stands_although_its_end_is_not(
 
 async def test_a_service_that_hangs_is_given_up(weights: WeightStore) -> None:
     alive = says(*[b": alive\n\n"] * 3, stays=True)
-    error, times = await failure(weights, alive, first_token_s=0.1)
+    error, times = await failure(weights, alive, first_token_s=0.4)
     assert isinstance(error, EngineLost) and times == 3
     assert "is silent for 0 s" in str(error)
 
