@@ -16,8 +16,14 @@ from tests.patience import PATIENCE_S
 
 def connect(url: str, **options: Any) -> open_socket:
     """Opens a socket without proxy, compression or keepalive pings."""
-    patient = {"open_timeout": PATIENCE_S, **options}
-    return open_socket(url, proxy=None, compression=None, ping_interval=None, **patient)
+    return open_socket(
+        url,
+        proxy=None,
+        compression=None,
+        ping_interval=None,
+        open_timeout=PATIENCE_S,
+        **options,
+    )
 
 
 class SocketAddresses(ABC):
