@@ -44,13 +44,15 @@ async def last_error(client: TtsClient) -> tuple[str, int]:
 async def test_an_idle_client_gets_an_error_and_is_closed_with_1008(
     shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limit(shared_server, monkeypatch, idle_s=3)
+    limit(shared_server, monkeypatch, idle_s=2)
+    await shared_server.until_empty()
     async with shared_server.tts() as client:
         await client.create()
-        for _ in range(4):  # each message restarts the idle timeout
-            await asyncio.sleep(0.8)
-            await client.send("send_text", text="x")
-        assert await last_error(client) == ("no message came for 3 seconds", 1008)
+        (session,) = shared_server.services.infrastructure.sockets.live
+        due = session.timeouts._due["idle"]
+        await client.send("send_text", text="x")  # each message restarts the timeout
+        await wait_until(lambda: session.timeouts._due["idle"] > due)
+        assert await last_error(client) == ("no message came for 2 seconds", 1008)
 
 
 async def test_a_session_is_closed_with_4408_at_its_maximum_duration(
