@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from api.services import Services
-from api.sockets.kernel.audio_input import AudioInbox
 from api.sockets.stt.conversation import SttConversation
 from models.errors import EngineLost
 from models.stt.base import Transcript, TranscriptionRequest
@@ -229,24 +228,6 @@ async def test_config_changes_languages_and_mode(client: SttClient, fake: FakeTr
     _, code = await client.receive_rest()
     assert code == 1000
     assert [request.languages for request in fake.requests] == [("en", "jw"), ()]
-
-
-def test_audio_inbox_keeps_only_the_last_of_consecutive_language_changes() -> None:
-    inbox = AudioInbox(limit_s=1)
-    inbox.put(loud(0.1))
-    for language in ("de", "en", "fr"):
-        inbox.put((language,))
-    inbox.put(loud(0.1))
-    inbox.put(())
-    assert [type(one) for one in inbox._items] == [np.ndarray, tuple, np.ndarray, tuple]
-    assert inbox._items[1] == ("fr",)
-
-
-def test_audio_inbox_keeps_a_commit_before_the_audio_is_cleared() -> None:
-    inbox = AudioInbox(limit_s=1)
-    for command in ("commit", "clear", "clear", "commit"):
-        inbox.put(command)
-    assert list(inbox._items) == ["commit", "clear", "commit"]
 
 
 WRONG_STARTS: list[tuple[dict[str, Any], str]] = [
