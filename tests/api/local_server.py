@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 from anyio.from_thread import start_blocking_portal
 from fastapi import FastAPI
 
@@ -15,6 +16,7 @@ from api.services import Services
 from configs.settings import Secrets, Settings, WebhookSettings
 from deployments.gateway.listener import HttpListener
 from tests.api.local_services import local_services
+from tests.patience import PATIENCE_S
 from tests.plans import raise_plans
 
 
@@ -24,6 +26,11 @@ class Server:
 
     url: str
     key: str
+
+
+def patient_client(url: str | httpx.URL, headers: dict[str, str]) -> httpx.Client:
+    """A client of such a server, which waits for a busy machine."""
+    return httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=PATIENCE_S)
 
 
 OPERATOR_TOKEN = "operator-token-of-the-tests-4711"

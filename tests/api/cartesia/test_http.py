@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.api.local_server import serve_local
+from tests.api.local_server import patient_client, serve_local
 from tests.pipelines.audio.encode.test_files import decode
 
 TEXT = "It costs 5 euros. Shall we go?"
@@ -23,7 +23,7 @@ RATES = (8000, 16_000, 22_050, 24_000, 44_100, 48_000)
 def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     with serve_local(tmp_path_factory.mktemp("cartesia")) as running:
         base, headers = f"{running.url}/cartesia", {"X-API-Key": running.key}
-        with httpx.Client(base_url=base, headers=headers, trust_env=False) as opened:
+        with patient_client(base, headers) as opened:
             yield opened
 
 

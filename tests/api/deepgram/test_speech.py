@@ -13,7 +13,7 @@ from api.dialects.outputs import stand_in
 from models.base import ModelInfo, VoiceGender, VoiceInfo
 from pipelines.tts.voices import AvailableVoice
 from tests.api.deepgram.socket_client import DeepgramClient, deepgram
-from tests.api.local_server import serve_local
+from tests.api.local_server import patient_client, serve_local
 from tests.api.sockets.conftest import SocketServer
 from tests.pipelines.audio.encode.test_files import decode
 
@@ -27,7 +27,7 @@ RAW = {"encoding": "linear16", "sample_rate": 16_000}
 def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     with serve_local(tmp_path_factory.mktemp("deepgram")) as running:
         headers = {"Authorization": f"Token {running.key}"}
-        with httpx.Client(base_url=running.url, headers=headers, trust_env=False) as opened:
+        with patient_client(running.url, headers) as opened:
             yield opened
 
 

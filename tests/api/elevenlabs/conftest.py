@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.api.local_server import serve_local
+from tests.api.local_server import patient_client, serve_local
 from tests.api.sockets.conftest import fake, plain, server, shared_server, stt_server
 
 __all__ = ["fake", "plain", "server", "shared_server", "stt_server"]
@@ -15,7 +15,7 @@ __all__ = ["fake", "plain", "server", "shared_server", "stt_server"]
 def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     with serve_local(tmp_path_factory.mktemp("elevenlabs")) as running:
         headers = {"xi-api-key": running.key}
-        with httpx.Client(base_url=running.url, headers=headers, trust_env=False) as opened:
+        with patient_client(running.url, headers) as opened:
             yield opened
 
 

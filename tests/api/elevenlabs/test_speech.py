@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.api.local_server import patient_client
 from tests.pipelines.audio.encode.test_files import decode
 
 RACHEL, ADAM = "21m00Tcm4TlvDq8ikWAM", "pNInz6obpgDQGcFmaJgB"
@@ -150,7 +151,7 @@ def test_other_errors_name_a_status_and_a_message(http: httpx.Client) -> None:
 
 def test_a_bearer_key_works_too_and_its_errors_have_the_usual_status(http: httpx.Client) -> None:
     bearer = {"Authorization": f"Bearer {http.headers['xi-api-key']}"}
-    with httpx.Client(base_url=http.base_url, headers=bearer, trust_env=False) as other:
+    with patient_client(http.base_url, bearer) as other:
         assert speak(other, query=SECOND).status_code == 200
         refused = speak(other, text="")
         assert refused.status_code == 400 and refused.json()["detail"][0]["loc"] == ["body", "text"]

@@ -312,6 +312,7 @@ def test_ids_are_found_in_nested_objects_lists_alternatives_and_forms() -> None:
     assert found == {(name, "/new") for name in names}
 
 
+@pytest.mark.timeout(1200)  # thousands of requests
 async def test_ids_of_another_workspace_are_answered_like_unknown_ids_with_every_kind_of_key(
     client: httpx.AsyncClient,
     auth: Headers,

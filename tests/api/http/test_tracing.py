@@ -257,6 +257,8 @@ def test_the_usual_variables_decide(
         monkeypatch.setenv(name, value)
     start_tracing()
     assert (tracing._tracer is not None) == is_on
+    if tracing._tracer is not None:
+        tracing._tracer.span_processor.shutdown()  # ends its thread
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.api.local_server import Server, serve_local
+from tests.api.local_server import Server, patient_client, serve_local
 from tests.engines.tone import ToneEngine
 from tests.patience import PATIENCE_S
 
@@ -27,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def client(server: Server) -> Iterator[httpx.Client]:
     headers = {"Authorization": f"Basic {server.key}"}
-    with httpx.Client(base_url=server.url, headers=headers, trust_env=False) as opened:
+    with patient_client(server.url, headers) as opened:
         yield opened
 
 

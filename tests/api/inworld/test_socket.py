@@ -122,6 +122,8 @@ async def test_an_interrupted_context_stops_and_is_charged_only_for_spoken_text(
     principal = await shared_server.services.platform.accounts.authenticator.authenticate(
         shared_server.key
     )
+    await shared_server.until_empty()
+    await billing.wait_for_settlements()  # of earlier tests
     async with inworld(shared_server) as client:
         before = await billing.credit(principal.workspace_id)
         await client.create()

@@ -1,6 +1,5 @@
 """Sessions: tokens that are listed and ended, log out, and changes of the password."""
 
-import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator
@@ -21,6 +20,7 @@ from db.sessions import LoginSession
 from pipelines.accounts import authentication
 from pipelines.errors import Unauthorized
 from pipelines.maintenance.housekeeping import Housekeeper
+from tests.api.native.test_accounts import eventually
 from tests.clock import WallClock
 
 EMAIL, PASSWORD = "ada@example.com", "correct horse"
@@ -84,9 +84,10 @@ async def test_sessions_are_listed_newest_first_with_address_and_user_agent(
 async def test_the_use_of_a_session_is_recorded(
     client: httpx.AsyncClient, first: dict[str, str]
 ) -> None:
-    async with asyncio.timeout(30):
-        while (await listed(client, first))[0]["last_used_at"] is None:
-            await asyncio.sleep(0.02)
+    async def is_recorded() -> bool:
+        return (await listed(client, first))[0]["last_used_at"] is not None
+
+    await eventually(is_recorded)
 
 
 async def test_logging_out_ends_the_token_of_the_request_only(

@@ -11,10 +11,19 @@ from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_socket
 from websockets.exceptions import ConnectionClosed
 
+from tests.patience import PATIENCE_S
+
 
 def connect(url: str, **options: Any) -> open_socket:
     """Opens a socket without proxy, compression or keepalive pings."""
-    return open_socket(url, proxy=None, compression=None, ping_interval=None, **options)
+    return open_socket(
+        url,
+        proxy=None,
+        compression=None,
+        ping_interval=None,
+        open_timeout=PATIENCE_S,
+        **options,
+    )
 
 
 class SocketAddresses(ABC):

@@ -16,7 +16,7 @@ async def test_a_draining_server_refuses_new_sockets_and_closes_live_ones_after_
     async with server.tts() as busy, server.tts() as idle:
         await busy.create()
         drained = server.services.infrastructure.sockets.drain(
-            2.0, 1012, "this server restarts; connect again"
+            4.0, 1012, "this server restarts; connect again"
         )
         stopping = asyncio.create_task(server.listener.stop(drained))
         await asyncio.sleep(0.1)

@@ -89,13 +89,16 @@ class Call:
         return message
 
     async def until_quiet(self) -> None:
-        """Until nothing has come for a while."""
-        while True:
+        """Until nothing has come for a while. A pause of this machine is one wait of several, after
+        which comes what was sent meanwhile."""
+        waits = 0
+        while waits < 4:
             try:
-                async with asyncio.timeout(1.0):
+                async with asyncio.timeout(0.4):
                     await self.receive()
+                waits = 0
             except TimeoutError:
-                return
+                waits += 1
 
     async def _return_marks(self) -> None:
         for mark in self._waiting:

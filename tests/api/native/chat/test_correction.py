@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -244,9 +245,10 @@ def test_a_text_of_too_many_paragraphs_is_refused_before_they_are_corrected(
 def test_a_correction_by_rules_counts_in_the_requests_of_the_plan(server: ChatServer) -> None:
     left = [
         int(post(server, {"text": "He go.", "save_chat": False}).headers["X-RateLimit-Remaining"])
-        for _ in range(2)
+        for _ in range(3)
     ]
-    assert left[1] < left[0]
+    # Another minute may begin between two of them.
+    assert any(after == before - 1 for before, after in pairwise(left))
 
 
 def test_a_body_over_a_megabyte_is_refused(server: ChatServer) -> None:

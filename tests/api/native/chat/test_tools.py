@@ -15,6 +15,7 @@ from models.base import ModelInfo
 from models.weights.store import WeightStore
 from tests.api.chat_server import ChatServer, serve_chat
 from tests.engines.echo import EchoConfig, EchoEngine
+from tests.patience import PATIENCE_S
 
 INFO = ModelInfo("svc/echo", "chat", "echo", "us", 0, ("en",), ("svc/slm-3b-int4",))
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -41,7 +42,7 @@ def say(text: str, **fields: Any) -> dict[str, Any]:
 
 def post(server: ChatServer, body: Any) -> httpx.Response:
     url = f"{server.url}/v1/chat/completions"
-    return httpx.post(url, json=body, headers=server.headers)
+    return httpx.post(url, json=body, headers=server.headers, timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ async def test_the_chat_has_calls_and_of_an_interrupted_answer_what_was_heard(
     assert roles == ["user", "assistant", "tool", "user", "assistant"]
     assert saved[2][1] == "Noon."
     said = saved[-1][1]
-    assert said and LONG.startswith(said) and len(said) < 60
+    assert said and LONG.startswith(said) and len(said) < len(LONG) / 3
 
 
 @pytest.mark.parametrize("when", ["before", "meanwhile"])

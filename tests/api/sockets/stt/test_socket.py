@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from api.services import Services
-from api.sockets.kernel.audio_input import AudioInbox
 from api.sockets.stt.conversation import SttConversation
 from models.errors import EngineLost
 from models.stt.base import Transcript, TranscriptionRequest
@@ -78,11 +77,13 @@ async def test_server_info_describes_the_stt_model_and_its_features(client: SttC
 
 async def test_a_final_has_every_field_of_the_protocol(client: SttClient) -> None:
     await client.start(["en-GB"], continuous_mode=True, utterance_end_ms=400)
+    began = asyncio.get_running_loop().time()
     await client.send_pcm(quiet(1), loud(1), quiet(1))
     started, final = await client.receive_until("transcription")
+    took_s = asyncio.get_running_loop().time() - began
     assert started == {"type": "speech_started", "timestamp": 0.992}
     latency, words = final.pop("latency"), final.pop("words")
-    assert 0 <= latency < 1
+    assert 0 <= latency <= round(took_s, 3)
     assert final == {
         "type": "transcription",
         "text": "text 0",
@@ -166,10 +167,13 @@ async def test_interims_precede_their_final_and_are_at_least_300_ms_apart(
     client: SttClient,
 ) -> None:
     await client.start(continuous_mode=True, interim_results_frequency=100)
+    messages: list[dict[str, Any]] = []
     for piece in np.split(np.concatenate([loud(1.5), quiet(1)]), 25):
         await client.send_pcm(piece)
+        await client.send({"type": "test"})
+        messages += await client.receive_until("test_response")  # when it has the piece
         await asyncio.sleep(0.005)
-    messages, _ = await client.stop()
+    messages += (await client.stop())[0]
     texts = [message for message in messages if message["type"] == "transcription"]
     assert [text["is_partial"] for text in texts] == [True] * (len(texts) - 1) + [False]
     assert 3 <= len(texts) <= 6  # 100 ms was raised to 300
@@ -224,24 +228,6 @@ async def test_config_changes_languages_and_mode(client: SttClient, fake: FakeTr
     _, code = await client.receive_rest()
     assert code == 1000
     assert [request.languages for request in fake.requests] == [("en", "jw"), ()]
-
-
-def test_audio_inbox_keeps_only_the_last_of_consecutive_language_changes() -> None:
-    inbox = AudioInbox(limit_s=1)
-    inbox.put(loud(0.1))
-    for language in ("de", "en", "fr"):
-        inbox.put((language,))
-    inbox.put(loud(0.1))
-    inbox.put(())
-    assert [type(one) for one in inbox._items] == [np.ndarray, tuple, np.ndarray, tuple]
-    assert inbox._items[1] == ("fr",)
-
-
-def test_audio_inbox_keeps_a_commit_before_the_audio_is_cleared() -> None:
-    inbox = AudioInbox(limit_s=1)
-    for command in ("commit", "clear", "clear", "commit"):
-        inbox.put(command)
-    assert list(inbox._items) == ["commit", "clear", "commit"]
 
 
 WRONG_STARTS: list[tuple[dict[str, Any], str]] = [
@@ -363,32 +349,37 @@ async def test_an_internal_error_ends_the_session_with_1011_and_leaks_no_details
 async def test_a_session_without_start_or_without_audio_times_out(
     plain: Services, fake: FakeTranscriber
 ) -> None:
-    quick = with_listening(plain, fake, start_timeout_s=1.0, audio_timeout_s=1.5)
+    quick = with_listening(plain, fake, start_timeout_s=2.0, audio_timeout_s=3.0)
     async with serve(quick) as stt_server:
         async with stt(stt_server) as client:
             messages, code = await client.receive_rest()
             assert "no start" in messages[0]["error"] and code == 1008
+        await stt_server.until_empty()
         async with stt(stt_server) as client:
             await client.start()
-            for _ in range(5):
-                await asyncio.sleep(0.35)
-                await client.send_pcm(quiet(0.1))
-            await client.send({"type": "test", "message": "", "timestamp": 1})
-            messages, code = await client.receive_rest()
-            assert messages[0]["type"] == "test_response"
-            assert "no audio" in messages[1]["error"] and code == 1008
+            (session,) = stt_server.services.infrastructure.sockets.live
+            due = [session.timeouts._due["audio"]]
+            for is_audio in (True, False):
+                if is_audio:
+                    await client.send_pcm(quiet(0.1))
+                await client.send({"type": "test", "message": "", "timestamp": 1})
+                assert (await client.receive())["type"] == "test_response"
+                due.append(session.timeouts._due["audio"])
+            assert due[0] < due[1] == due[2]  # audio alone restarts the timeout
+            (error,), code = await client.receive_rest()
+            assert "no audio" in error["error"] and code == 1008
 
 
 async def test_audio_faster_than_5_times_real_time_ends_the_session(
     plain: Services, fake: FakeTranscriber
 ) -> None:
-    async with serve(with_listening(plain, fake, speed_window_s=4)) as stt_server:
+    async with serve(with_listening(plain, fake, speed_window_s=20)) as stt_server:
         async with stt(stt_server) as client:
             await client.start(continuous_mode=True)
-            await client.send_pcm(quiet(19))
+            await client.send_pcm(quiet(98), step_s=2)
             await client.send({"type": "test"})
             assert (await client.receive())["type"] == "test_response"
-            await client.send_pcm(quiet(3))
+            await client.send_pcm(quiet(4), step_s=2)
             messages, code = await client.receive_rest()
             assert "5 times as fast" in messages[-1]["error"] and code == 1008
 
@@ -411,6 +402,7 @@ async def test_lost_clients_leak_no_tasks_or_conversations(
     stt_server: SocketServer, fake: FakeTranscriber
 ) -> None:
     fake.gate.clear()
+    earlier = conversations()  # of other tests in this process
     before = len(asyncio.all_tasks()) + 1  # the one that renews holds, which lasts longer
     clients = [await connect(stt_server.url("/ws/stt")) for _ in range(20)]
     for socket in clients:
@@ -419,7 +411,7 @@ async def test_lost_clients_leak_no_tasks_or_conversations(
         await client.start(interim_results_frequency=300)
         await client.send_pcm(loud(1), quiet(0.3))
         await client.receive()
-    assert len(fake.requests) >= 20
+    await wait_until(lambda: len(fake.requests) >= 20)
     for socket in clients:
         socket.transport.abort()
     await stt_server.until_empty()
@@ -427,7 +419,12 @@ async def test_lost_clients_leak_no_tasks_or_conversations(
     assert len(fake.cancelled) >= 20
     clients.clear()
     gc.collect()
-    assert not [one for one in gc.get_objects() if isinstance(one, SttConversation)]
+    assert not [one for one in conversations() if one not in earlier]
+
+
+def conversations() -> list[SttConversation]:
+    # `isinstance` would ask what the weak references of others lead to, which may be gone.
+    return [one for one in gc.get_objects() if type(one) is SttConversation]
 
 
 async def test_empty_finals_do_not_count_as_characters_transcribed(
