@@ -27,6 +27,7 @@ MAX_WAITING = 64  # requests without a slot
 KEPT_SHARE = 4  # of the slots, which speculative requests leave free
 TOKEN_CHARACTERS = 4  # of a token of a prompt
 ANSWER_TOKENS = 200  # of an answer without max_tokens
+FIRST_PACE_S = 0.05  # per token, of eight answers at once: before a model has answered
 
 
 class ChatDeployment(ModelDeployment[ChatEngine]):
@@ -37,7 +38,9 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
         # Of the engine, and of a replaced one while it still has streams.
         self._slots: WeakKeyDictionary[ChatEngine, FairSlots] = WeakKeyDictionary()
         self._waiting_tokens = 0
-        self._pace_s = 0.05  # per token, of the answer that ended last; at first of eight at once
+        # Seconds a token, of the answer that ended last: a slow model that replaced a fast one
+        # would seem to have no work waiting until its first answer had ended.
+        self._paces_s: WeakKeyDictionary[ChatEngine, float] = WeakKeyDictionary()
 
     async def generate(
         self, request: GenerationRequest, caller: CallHeaders | None = None
@@ -57,9 +60,10 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
     def load(self) -> float:
         """The share of the slots that are busy, and the seconds of the tokens that wait, by WAIT_S:
         a prompt that fills the context is half a minute of work, a greeting a second."""
-        number = self.engine().capabilities.max_concurrency
-        waiting_s = self._waiting_tokens * self._pace_s / number
-        return self._slots_of(self.engine()).taken / number + waiting_s / WAIT_S
+        engine = self.engine()
+        number = engine.capabilities.max_concurrency
+        waiting_s = self._waiting_tokens * self._paces_s.get(engine, FIRST_PACE_S) / number
+        return self._slots_of(engine).taken / number + waiting_s / WAIT_S
 
     async def _generate(
         self, engine: ChatEngine, request: GenerationRequest
@@ -84,7 +88,7 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
                     yield delta
         finally:
             if usage.total_tokens:
-                self._pace_s = (time.perf_counter() - began) / usage.total_tokens
+                self._paces_s[engine] = (time.perf_counter() - began) / usage.total_tokens
             leave()
 
     def _slots_of(self, engine: ChatEngine) -> FairSlots:

@@ -31,15 +31,25 @@ BROKEN = """() => {
     const kinds = 'button, input, select, textarea, a, label, h1, h2, h3';
     const all = [...document.querySelectorAll(kinds)]
         .filter((one) => seen(one) && !fixed(one) && one.getBoundingClientRect().width > 2);
+    const box = (one) => { // what lists that scroll show of it
+        let {left, right, top, bottom} = one.getBoundingClientRect();
+        for (let up = one.parentElement; up; up = up.parentElement) {
+            if (getComputedStyle(up).overflowY === 'visible') continue;
+            const around = up.getBoundingClientRect();
+            [left, top] = [Math.max(left, around.left), Math.max(top, around.top)];
+            [right, bottom] = [Math.min(right, around.right), Math.min(bottom, around.bottom)];
+        }
+        return {left, right, top, bottom};
+    };
     const name = (one) => `${one.tagName} ${(one.innerText || one.id).trim().slice(0, 30)}`;
     const found = [];
     all.forEach((one, at) => {
-        const a = one.getBoundingClientRect();
+        const a = box(one);
         const clips = getComputedStyle(one).overflowX !== 'visible' && !one.value;
         if (clips && one.scrollWidth > one.clientWidth + 1) found.push(`cut: ${name(one)}`);
         for (const other of all.slice(at + 1)) {
             if (one.contains(other) || other.contains(one)) continue;
-            const b = other.getBoundingClientRect();
+            const b = box(other);
             const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
             const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
             if (wide > 2 && high > 2) found.push(`over: ${name(one)} / ${name(other)}`);

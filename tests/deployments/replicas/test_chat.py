@@ -127,6 +127,7 @@ async def test_the_load_is_the_busy_slots_and_the_tokens_that_wait(
                 await asyncio.sleep(0.001)
         return now
 
+    await ask(replica, "one", [])  # a faster model, which is replaced
     await replica.reconfigure({"model": ECHO_SLOW})
     engine = replica.engine()
     engine.capabilities = replace(engine.capabilities, max_concurrency=2)
