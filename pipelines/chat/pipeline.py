@@ -326,8 +326,11 @@ class ChatPipeline:
         infos = [info for _, info in known.values()]
         up = [info for model, info in known.values() if model is not None]
         wanted = None if (found := named(name, infos)) is None else found.id
-        if wanted is None and name == DEFAULT_MODEL and len(up) == len(listed) > 0:
-            wanted = up[0].id
+        # By the order of the ports, whatever others do: one that cannot be loaded, or is not yet,
+        # may have the name, but must not keep the first from answering.
+        first = next(iter(listed.values()), None)
+        if wanted is None and name == DEFAULT_MODEL and first is not None:
+            wanted = first.info.id
         chain: Chain = []
         while wanted is not None and (found := named(wanted, infos)) is not None:
             if known[found.id] in chain:

@@ -15,7 +15,7 @@ from configs.schema.voices import SampleRules
 from models.audio import Pcm
 from models.speaker.base import Embeddings, SpeakerEncoder, mean_embedding
 from models.vad.base import VAD_SAMPLE_RATE, VADEngine
-from pipelines.audio.decode.decoder import HEAD_BYTES, AudioDecoder, sniff
+from pipelines.audio.decode.decoder import AudioDecoder, head_of, sniff
 from pipelines.audio.measures import clipped_share, level_dbfs, pitch_hz, snr_db, speech_only
 from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio, InvalidRequest, PipelineError
 from pipelines.fair_queuing import Owner
@@ -205,11 +205,9 @@ def _formats(files: Sequence[SampleFile]) -> list[str]:
     found = []
     for file in files:
         with file.path.open("rb") as content:
-            head = content.read(HEAD_BYTES)
-            content.seek(0)
             digest = hashlib.file_digest(content, "sha256").digest()
         try:
-            media_type = MEDIA_TYPES.get(sniff(head))
+            media_type = MEDIA_TYPES.get(sniff(head_of(file.path)))
         except PipelineError:
             media_type = None
         if media_type is None:

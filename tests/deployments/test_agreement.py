@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import deployments.release as release_module
 from configs.environment import SettingsError
 from configs.settings import Settings, load_settings
 from db.migrate import upgrade
@@ -79,6 +80,22 @@ def test_processes_that_differ_from_most_are_named_with_their_machine() -> None:
     assert told[0] == "Worker on 10.0.0.1" and "r2, not r1" in told[1]
     (told,) = differences([*usual, report("Worker", missing=("RAY_AUTH_MODE",))]).items()
     assert told[1] == "its node was started without RAY_AUTH_MODE"
+
+
+def test_what_operators_deploy_is_no_other_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release_module, "PROJECT_DIR", tmp_path)
+    (tmp_path / "configs" / "llm").mkdir(parents=True)
+    (tmp_path / "configs" / "serve_config.yaml").symlink_to("../serve_config.yaml")
+    files = "serve_config.yaml", "configs/plans.yaml", "configs/llm/mine.yaml", "configs/load.py"
+    seen = []
+    for changed in (None, *files):
+        for name in files:
+            (tmp_path / name).write_text("changed" if name == changed else "as before")
+        seen.append(release.__wrapped__())
+    usual, serve, plans, mine, load = seen
+    assert usual == serve == mine and len({usual, plans, load}) == 3
 
 
 def test_a_process_knows_its_release_and_the_switches_of_its_node(

@@ -22,6 +22,7 @@ from configs.settings import PROJECT_DIR
 from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
 from pipelines.audio.decode.sandbox import Measure
+from pipelines.audio.id3 import id3_length
 from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio, Overloaded, PipelineError
 from pipelines.fair_queuing import FairSlots, Owner
 from telemetry import metrics
@@ -39,7 +40,8 @@ ANSWER_BYTES = 2**16
 
 AudioFormat = Literal["mp3", "wav", "flac", "ogg", "m4a", "webm", "aac"]
 
-HEAD_BYTES = 64  # what `sniff` looks at
+HEAD_BYTES = 64  # what `sniff` looks at, behind a tag
+MOST_TAG_BYTES = 1 << 16  # what is behind a longer one, with pictures, is taken for MP3
 
 # Major brands of MP4 files that may hold audio only; pictures (heic, avif) have their own.
 _MP4_BRANDS = frozenset(
@@ -131,7 +133,7 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
         """
         try:
             with metrics.decode_seconds.time():
-                audio_format = sniff(await asyncio.to_thread(_head, path))
+                audio_format = sniff(await asyncio.to_thread(head_of, path))
                 job = {
                     "format": audio_format,
                     "sample_rate": sample_rate,
@@ -268,7 +270,10 @@ class DecoderProcess:
 
 
 def sniff(head: bytes) -> AudioFormat:
-    """The format of a file that starts with `head`. Raises InvalidAudio for every other format."""
+    """The format of a file that starts with `head`, of `head_bytes`.
+
+    Raises InvalidAudio for every other format.
+    """
     if head[:4] in (b"RIFF", b"RF64") and head[8:12] == b"WAVE":
         return "wav"
     if head[:4] == b"fLaC":
@@ -279,10 +284,11 @@ def sniff(head: bytes) -> AudioFormat:
         return "m4a"
     if head[:4] == _EBML and b"\x42\x82\x84webm" in head:  # what browsers record
         return "webm"
-    if head[:3] == b"ID3" or _is_mp3_frame(head):
-        return "mp3"
-    if len(head) > 2 and head[0] == 0xFF and head[1] & 0xF6 == 0xF0 and head[2] >> 2 & 15 < 13:
+    audio = head[id3_length(head) :]
+    if len(audio) > 2 and audio[0] == 0xFF and audio[1] & 0xF6 == 0xF0 and audio[2] >> 2 & 15 < 13:
         return "aac"  # in ADTS
+    if audio != head or _is_mp3_frame(head):
+        return "mp3"
     raise InvalidAudio(_REFUSAL if head else "the file is empty")
 
 
@@ -295,9 +301,16 @@ def _is_mp3_frame(head: bytes) -> bool:
     return version != 1 and layer == 1 and bitrate not in (0, 15) and rate != 3
 
 
-def _head(path: Path) -> bytes:
+def head_bytes(start: bytes) -> int:
+    """How many bytes `sniff` needs of a file that starts with at least ten of them."""
+    return HEAD_BYTES + min(id3_length(start), MOST_TAG_BYTES)
+
+
+def head_of(path: Path) -> bytes:
+    """What `sniff` needs of a file."""
     with path.open("rb") as file:
-        return file.read(HEAD_BYTES)
+        start = file.read(HEAD_BYTES)
+        return start + file.read(head_bytes(start) - HEAD_BYTES)
 
 
 def _open_files(path: Path) -> tuple[BinaryIO, BinaryIO]:

@@ -6,7 +6,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 
 from models.stt.base import STT_SAMPLE_RATE
-from pipelines.audio.decode.decoder import HEAD_BYTES, AudioDecoder, sniff
+from pipelines.audio.decode.decoder import AudioDecoder, head_bytes, sniff
 from pipelines.errors import InvalidAudio
 from pipelines.fair_queuing import Owner
 
@@ -52,7 +52,7 @@ class LiveDecoder:
             raise InvalidAudio("a message is longer than a packet of Opus; send one in each")
         if self._work is None:
             self._head = data = self._head + data
-            least = MP4_HEAD_BYTES if data[4:8] == b"ftyp" else HEAD_BYTES
+            least = MP4_HEAD_BYTES if data[4:8] == b"ftyp" else head_bytes(data)
             if not self._format and len(data) < least:
                 return
             await self._begin()
@@ -96,7 +96,7 @@ class LiveDecoder:
 
     async def _begin(self) -> None:
         job = {
-            "format": self._format or sniff(self._head[:HEAD_BYTES]),
+            "format": self._format or sniff(self._head),
             "sample_rate": STT_SAMPLE_RATE,
             "max_seconds": MAX_LIVE_S,
             "channels": self._channels,

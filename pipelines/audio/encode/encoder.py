@@ -16,6 +16,7 @@ import numpy as np
 
 from configs.settings import BRAND
 from models.audio import AudioChunk, G711Law, Pcm, StreamResampler, encode_g711, float_to_pcm16
+from pipelines.audio.id3 import id3_length
 from pipelines.temporary_files import TemporaryFile
 
 OutputFormat = Literal["mp3", "wav", "ogg", "flac"]
@@ -30,7 +31,6 @@ _TAG_OPTIONS: Mapping[FileFormat, dict[str, str]] = {"aac": {"write_id3v2": "1"}
 _FLUSH_PACKETS = 0x200  # each packet is written at once
 _MP3_DELAY = 576  # delay of LAME in samples, in addition to that of every decoder
 _UNKNOWN_BYTES = 0xFFFF_FFFF - 36  # the length in the header of a stream
-_ID3_HEAD = 10  # bytes
 
 TAGS: Mapping[str, str] = {
     "comment": f"Synthetic speech, made by {BRAND}",
@@ -322,16 +322,6 @@ class _Sink(io.BytesIO):
         self.seek(0)
         self.truncate()
         return data
-
-
-def id3_length(data: bytes) -> int:
-    """How many bytes of `data` are the tag that it begins with."""
-    if not data.startswith(b"ID3"):
-        return 0
-    size = 0
-    for byte in data[6:_ID3_HEAD]:
-        size = size << 7 | byte & 0x7F
-    return _ID3_HEAD + size
 
 
 def vorbis_comments() -> bytes:

@@ -16,9 +16,9 @@ from pipelines.audio.encode.encoder import (
     FileEncoder,
     OutputFormat,
     encode,
-    id3_length,
 )
 from pipelines.audio.encode.formats import open_socket_encoder
+from pipelines.audio.id3 import id3_length
 
 PCM = (0.1 * np.sin(np.arange(24_000) / 20)).astype(np.float32)
 

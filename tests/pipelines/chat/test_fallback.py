@@ -10,7 +10,7 @@ from db.database import Database
 from models.base import ModelInfo
 from models.errors import EngineError, EngineLost, EngineOverloaded, UnsupportedFeature
 from models.llm.base import GenerationDelta, GenerationRequest, SamplingOptions
-from pipelines.chat.pipeline import ChatPipeline, ChatRequest
+from pipelines.chat.pipeline import DEFAULT_MODEL, ChatPipeline, ChatRequest
 from pipelines.errors import ModelNotFound
 from telemetry import metrics
 from tests.pipelines.chat.test_billing import PRICE, entries_of
@@ -88,6 +88,15 @@ async def test_each_model_answers_to_its_id_and_its_aliases(of: Any, chain: Chai
         assert await model_of(of(*chain), name) == id_
     with pytest.raises(ModelNotFound, match="there are: a, b, c$"):
         await model_of(of(*chain), "d")
+
+
+async def test_the_first_answers_to_the_default_name_whatever_others_do(of: Any) -> None:
+    first, other, named = FarModel("a", "b"), FarModel("b"), FarModel("c", aliases=(DEFAULT_MODEL,))
+    other.is_down = True  # and was never seen
+    assert await model_of(of(first, other), DEFAULT_MODEL) == "a"
+    assert await model_of(of(first, other, named), DEFAULT_MODEL) == "c"
+    with pytest.raises(EngineLost, match="possibly the requested one"):
+        await model_of(of(other, first), DEFAULT_MODEL)
 
 
 async def test_an_id_wins_over_the_same_alias_of_another_model(of: Any) -> None:

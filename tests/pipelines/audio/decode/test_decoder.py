@@ -14,9 +14,10 @@ import av
 import numpy as np
 import pytest
 
-from models.audio import Pcm
+from models.audio import AudioChunk, Pcm
 from pipelines.audio.decode import decoder as decoder_module
 from pipelines.audio.decode.decoder import AudioDecoder
+from pipelines.audio.encode.encoder import CODECS, FileEncoder, FileFormat
 from pipelines.errors import AudioTooLong, InvalidAudio, Overloaded
 from tests.hostile.audio_files import CONTAINERS, encode, tone, wav
 from tests.patience import PATIENCE_S
@@ -45,6 +46,18 @@ async def test_every_container_format_is_decoded_to_the_same_tone(
     assert len(audio.pcm) / audio.sample_rate == pytest.approx(audio.duration_s, abs=0.01)
     assert pitch_hz(audio.pcm, audio.sample_rate) == pytest.approx(220, abs=2)
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("kind", CODECS)
+async def test_what_this_service_writes_it_reads(
+    decoder: AudioDecoder, tmp_path: Path, kind: FileFormat
+) -> None:
+    path, encoder = tmp_path / "0", FileEncoder(kind, 24_000)
+    made = encoder.encode(AudioChunk(tone(2, 24_000), 24_000))
+    path.write_bytes(b"".join([*made, *encoder.flush()]))
+    audio = await decoder.decode(path)
+    assert audio.duration_s == pytest.approx(2, abs=0.1)
+    assert pitch_hz(audio.pcm, audio.sample_rate) == pytest.approx(220, abs=2)
 
 
 async def test_channels_are_mixed_down_to_mono(decoder: AudioDecoder, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.audio.decode.decoder import HEAD_BYTES, sniff
+from pipelines.audio.decode.decoder import HEAD_BYTES, MOST_TAG_BYTES, head_bytes, sniff
 from pipelines.errors import InvalidAudio
 from tests.hostile.audio_files import CONTAINERS, encode, tone
 
@@ -11,6 +11,16 @@ from tests.hostile.audio_files import CONTAINERS, encode, tone
 def test_the_container_format_is_sniffed_from_the_first_bytes(kind: str) -> None:
     rate = 48_000 if kind in ("ogg", "webm") else 16_000
     assert sniff(encode(kind, tone(0.5, rate), rate)[:HEAD_BYTES]) == kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "frame"), [("aac", b"\xff\xf1\x50\x80"), ("mp3", b"\xff\xfb\x90\0")]
+)
+@pytest.mark.parametrize("length", [0, 300, MOST_TAG_BYTES + 100])
+def test_what_is_behind_a_tag_decides(kind: str, frame: bytes, length: int) -> None:
+    size = bytes(length >> shift & 127 for shift in (21, 14, 7, 0))
+    data = b"ID3\4\0\0" + size + bytes(length) + frame + bytes(HEAD_BYTES)
+    assert sniff(data[: head_bytes(data)]) == (kind if length < MOST_TAG_BYTES else "mp3")
 
 
 @pytest.mark.parametrize(
