@@ -71,7 +71,7 @@ def read_draft(library: str, path: str, draft: str) -> GgufModel:
 
 @contextmanager
 def _opened(library: str, path: str) -> Iterator[Callable[[str], Any]]:
-    """Reads values of the header by key. Raises EngineError."""
+    """Reads values of the header by key. Raises EngineError, also for a file that is cut off."""
     gguf = ctypes.CDLL(library)
     gguf.gguf_init_from_file.argtypes = [ctypes.c_char_p, _InitParams]
     for function in (gguf.gguf_init_from_file, gguf.gguf_get_val_data, gguf.gguf_get_arr_data):
@@ -79,14 +79,29 @@ def _opened(library: str, path: str) -> Iterator[Callable[[str], Any]]:
     for function in (gguf.gguf_get_val_str, gguf.gguf_get_arr_str):
         function.restype = ctypes.c_char_p
     gguf.gguf_find_key.restype = ctypes.c_int64
-    gguf.gguf_get_arr_n.restype = ctypes.c_size_t
+    sizes = gguf.gguf_get_data_offset, gguf.gguf_get_tensor_offset, gguf.gguf_get_tensor_size
+    for function in (gguf.gguf_get_arr_n, *sizes):
+        function.restype = ctypes.c_size_t
+    gguf.gguf_get_n_tensors.restype = ctypes.c_int64
     header = gguf.gguf_init_from_file(os.fsencode(path), _InitParams(True, None))
     if not header:
         raise EngineError(f"{path} cannot be read, or is no GGUF")
     try:
+        _check_size(gguf, ctypes.c_void_p(header), path)
         yield partial(_value, gguf, ctypes.c_void_p(header))
     finally:
         gguf.gguf_free(ctypes.c_void_p(header))
+
+
+def _check_size(gguf: Any, header: ctypes.c_void_p, path: str) -> None:
+    """Of a file that is cut off llama.cpp would only say that its parameters are wrong."""
+    data, size = gguf.gguf_get_data_offset(header), os.path.getsize(path)
+    ends = [
+        data + gguf.gguf_get_tensor_offset(header, one) + gguf.gguf_get_tensor_size(header, one)
+        for one in map(ctypes.c_int64, range(gguf.gguf_get_n_tensors(header)))
+    ]
+    if size < (least := max(ends, default=0)):
+        raise EngineError(f"{path} is cut off: it has {size} of {least} bytes")
 
 
 def _value(gguf: Any, header: ctypes.c_void_p, key: str) -> Any:

@@ -173,8 +173,7 @@ class WeightStore:
         artefact = self.artefact(name)
         if not artefact.files:
             raise WeightsMissing(
-                f"the files of {name!r} were never listed; run"
-                f" `python -m models.weights fetch {name}`"
+                f"the files of {name!r} were never listed; run `antiphon models pull {name}`"
             )
         folder = self.artefact_path(name)
         for file_name, file in artefact.files.items():
@@ -183,7 +182,7 @@ class WeightStore:
             except OSError:
                 raise WeightsMissing(
                     f"{file_name!r} of {name!r} is not in the cache; run `make weights`"
-                    f" or `python -m models.weights fetch {name}`"
+                    f" or `antiphon models pull {name}`"
                 ) from None
             if size_bytes != file.size_bytes:
                 raise WeightsCorrupt(
@@ -203,7 +202,7 @@ class WeightStore:
             if not path.exists():
                 raise WeightsMissing(
                     f"{path.name!r} of {name!r} was never built; run `make weights`"
-                    f" or `python -m models.weights fetch {name}`"
+                    f" or `antiphon models pull {name}`"
                 )
         return paths
 

@@ -78,7 +78,8 @@ async def test_a_paused_answer_goes_on_after_its_text(engine: ChatEngine) -> Non
                 break
     rest = await collect(engine, replace(request, begun=begun))
     text = "".join([delta.text for delta in rest])
-    assert begun and text and (begun + text)[: len(whole)] == whole[: len(begun + text)]
+    assert begun and (text or begun == whole)  # on a busy machine one delta may have all
+    assert (begun + text)[: len(whole)] == whole[: len(begun + text)]
 
 
 async def test_a_prompt_longer_than_the_context_is_refused_before_the_first_delta(

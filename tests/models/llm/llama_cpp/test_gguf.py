@@ -11,7 +11,7 @@ from models.errors import EngineError
 from models.llm import gguf as module
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, SamplingOptions
 from models.llm.gguf import GgufModel, fitted, read_gguf
-from models.llm.llama_cpp import LlamaCppEngine
+from models.llm.llama_cpp import LlamaCppEngine, file_of
 from models.registry import CHAT, artefacts_of, files_of, load_model
 from models.weights.store import WeightStore
 from tests.models.llm.llama_cpp.gguf_files import write_gguf
@@ -83,6 +83,15 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path, content: bytes) -> No
     for name in (str(path), str(tmp_path / "none.gguf"), str(tmp_path)):
         with pytest.raises(EngineError, match="cannot be read, or is no GGUF"):
             load(name, tmp_path)
+
+
+def test_a_file_that_is_cut_off_is_refused(weights: WeightStore, tmp_path: Path) -> None:
+    whole, path = Path(file_of(SMOLLM, weights)), tmp_path / "a.gguf"
+    with whole.open("rb") as file:
+        path.write_bytes(file.read(8 << 20))
+    sizes = f"{8 << 20} of {whole.stat().st_size} bytes"
+    with pytest.raises(EngineError, match=f"is cut off: it has {sizes}"):
+        load(str(path), tmp_path)
 
 
 def test_a_file_whose_tensors_are_missing_is_refused(tmp_path: Path) -> None:
