@@ -82,8 +82,13 @@ class ListenQuery(DialectQuery):
     profanity_filter: bool = False
     punctuate: bool = False
     smart_format: bool = False
+    encoding: Sent = None
     sample_rate: int | None = Field(default=None, ge=8000, le=48_000)
     tag: list[str] = Field(default=[], max_length=50)
+
+    @property
+    def rate_missing(self) -> str:
+        return f"sample_rate: is required with encoding={self.encoding}"
 
     @property
     def is_punctuated(self) -> bool:
@@ -161,7 +166,6 @@ Silence = Annotated[int, Field(ge=0, le=30_000)]
 class StreamQuery(ListenQuery):
     """Of a live stream."""
 
-    encoding: Sent = None
     channels: int = Field(default=1, ge=1, le=2, description="A container says how many it has.")
     interim_results: bool = False
     endpointing: Annotated[Silence | None, BeforeValidator(_milliseconds)] = None
@@ -180,7 +184,7 @@ class StreamQuery(ListenQuery):
         if self.encoding not in ENCODINGS:
             return self
         if self.sample_rate is None:
-            raise ValueError(f"sample_rate: is required with encoding={self.encoding}")
+            raise ValueError(self.rate_missing)
         if self.channels > 1 and not self.multichannel:
             raise ValueError("channels: two need multichannel=true; send one otherwise")
         return self

@@ -27,6 +27,7 @@ from models.stt.base import Word
 from pipelines.accounts.authentication import Principal
 from pipelines.audio.decode.stream import as_wav
 from pipelines.billing.operation import Operation
+from pipelines.errors import InvalidAudio
 from pipelines.stt.file import FileTranscript
 from pipelines.stt.formatting import bare_word, separator_of
 from pipelines.stt.subtitles import SENTENCE_ENDS
@@ -236,6 +237,9 @@ async def transcribe_recording(
         take_place(request)
         async with fetched(request, speech, url) as path:
             return await while_connected(request.receive, work(path))
+    if media_type == "multipart/form-data":
+        message = "the body itself is the audio, or JSON with its url: send it without a form"
+        raise ApiError("unsupported_media_type", message)
     async with receive_file(request, before_large=check) as path:
         return await while_connected(request.receive, work(path))
 
@@ -259,7 +263,13 @@ async def _transcribe(
         return {"metadata": about, "results": RecordingResults(query, transcript).as_json()}
 
     owner = principal.workspace_id
-    return await speech.transcription.transcribe(owner, operation, path, query.to_request(), answer)
+    request = query.to_request()
+    try:
+        return await speech.transcription.transcribe(owner, operation, path, request, answer)
+    except InvalidAudio:
+        if query.encoding is None or query.sample_rate is not None:
+            raise
+        raise ApiError("validation_error", query.rate_missing, param="sample_rate") from None
 
 
 def _prepare(path: Path, query: options.RecordingQuery) -> str:

@@ -17,6 +17,8 @@ from pipelines.tts.session import ContextVoice, EncodedChunk
 from pipelines.tts.shaping import SpokenChunk, TimedWord
 from pipelines.tts.voices import AvailableVoice, VoiceDirectory
 
+PLAIN = "Conversational"  # the category that those who whisper, act or sound synthetic lack
+
 
 @dataclass(frozen=True, slots=True)
 class ForeignVoice:
@@ -49,12 +51,14 @@ async def voice_for(
 
 
 def stand_in(foreign: ForeignVoice, offered: Sequence[AvailableVoice]) -> AvailableVoice:
-    """One of its language, and of its gender if there is any: always the same one for a name, and
-    mostly different ones for different names. Raises VoiceNotFound."""
+    """One of its language, and of its gender if there is any, of these one for conversations if
+    there is any: always the same one for a name, and mostly different ones for different names.
+    Raises VoiceNotFound."""
     speaking = [one for one in offered if one.voice.language == foreign.language]
     alike = [one for one in speaking if one.voice.gender == foreign.gender] or speaking
     if not alike:
         raise VoiceNotFound(f"no voice speaks {foreign.language}; GET /default-voices lists all")
+    alike = [one for one in alike if PLAIN in one.voice.categories] or alike
     alike.sort(key=lambda one: one.voice.voice_id)
     return alike[zlib.crc32(foreign.name.encode()) % len(alike)]
 

@@ -42,8 +42,8 @@ REQUEST = "request"  # the kind of all requests
 RECOVERY = 0.1  # seconds of burst budget regained per second without refusals
 CALM_S = 1.0  # after the last refusal; else the regained budget admits one too many again and again
 NO_CREDENTIAL = (
-    "no API key came; send the header `Authorization: Bearer <API key or token>`, or on a "
-    "WebSocket the query parameter `apiKey`"
+    "no API key came; send the header `{} <API key or token>`, or on a WebSocket the query "
+    "parameter `apiKey`"
 )
 _FULL = {
     "workspace": ("concurrency_limit", "too many requests of this workspace are in progress"),
@@ -228,12 +228,18 @@ class RequestLimits:
         connection: HTTPConnection,
         authenticator: Authenticator,
         credential: str,
+        schemes: tuple[str, ...],
         *,
         takes_secrets: bool = False,
     ) -> Principal:
-        """Raises ApiError(unauthorized), Unauthorized, TooManyUnknownKeys, DatabaseUnavailable."""
+        """`schemes` are those of `credential_of`, of which the error names that of the dialect.
+
+        Raises ApiError(unauthorized), Unauthorized, TooManyUnknownKeys, DatabaseUnavailable.
+        """
         if not credential:
-            raise ApiError("unauthorized", NO_CREDENTIAL)
+            own = next((one for one in schemes if one != "bearer"), "bearer")
+            header = f"{own}:" if "-" in own else f"Authorization: {own.title()}".rstrip()
+            raise ApiError("unauthorized", NO_CREDENTIAL.format(header))
         return await authenticator.authenticate(
             credential, lambda: self._lookup(connection), takes_secrets=takes_secrets
         )

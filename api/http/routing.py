@@ -185,7 +185,7 @@ def guarded_route(required: Scope | None, schemes: tuple[str, ...]) -> type[Stri
                 infrastructure = services.infrastructure
                 limits = services.platform.request_limits
                 credential = credential_of(request, schemes)
-                principal = await limits.authenticate(request, authenticator, credential)
+                principal = await limits.authenticate(request, authenticator, credential, schemes)
                 request.state.principal = principal
                 request.state.operation = Operation(principal.key_id)
                 request.scope["state"][UNKNOWN]()

@@ -67,7 +67,11 @@ class TranscribeArguments(RecordingFields):
 class VoicesArguments(RequestModel):
     """Which voices are listed."""
 
-    language: str | None = Field(default=None, max_length=35, description="Such as `en`.")
+    language: str | None = Field(
+        default=None,
+        max_length=35,
+        description="Such as `en`: its own voices, else those that can speak it.",
+    )
 
 
 async def _speak(request: Request, asked: SpeakArguments) -> wire.CallToolResult:
@@ -116,11 +120,15 @@ async def _transcribe(request: Request, asked: TranscribeArguments) -> wire.Call
 
 async def _voices(request: Request, asked: VoicesArguments) -> wire.CallToolResult:
     directory = services_of(request).voices.custom.directory
+    found = await directory.voices(request.state.principal.workspace_id)
+    if asked.language is not None:
+        language = asked.language.lower()[:2]
+        own = [one for one in found if one.voice.language == language]
+        found = own or [one for one in found if one.speaks(language)]
     listed = [
         {name: getattr(one.voice, name) for name in ("name", "language", "gender", "accent")}
         | {"id": one.voice.voice_id, "is_custom": one.custom is not None}
-        for one in await directory.voices(request.state.principal.workspace_id)
-        if asked.language is None or one.speaks(asked.language.lower()[:2])
+        for one in found
     ]
     return _structured({"voices": listed})
 
@@ -180,7 +188,8 @@ async def _call_tool(context: Context, params: wire.CallToolRequestParams) -> wi
         return await while_connected(request.receive, tool.run(request, arguments))
     except Exception as error:  # any: a model reads it, and the SDK would show its text
         shown = to_api_error(error)
-        text = wire.TextContent(text=f"{shown.code}: {shown.message}")
+        message = shown.message.replace("GET /default-voices", "the tool `voices`")
+        text = wire.TextContent(text=f"{shown.code}: {message}")
         return wire.CallToolResult(content=[text], is_error=True)
 
 

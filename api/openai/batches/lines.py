@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from pydantic import Field
@@ -29,6 +30,28 @@ class BatchLine(RequestModel):
     body: dict[str, Any]
 
 
+def check_ids(path: Path) -> None:
+    """Raises ApiError(validation_error) where two lines have one `custom_id`: their results could
+    not be told apart. Lines that cannot be read are failed ones of the result. Blocking."""
+    lines: dict[str, int] = {}
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if len(line) > MAX_JSON_BYTES or not line.strip():
+                continue
+            try:
+                custom_id = _custom_id(parse_json(line))
+            except ApiError:
+                continue
+            if custom_id and (first := lines.setdefault(custom_id, number)) != number:
+                message = f"custom_id: lines {first} and {number} both have {custom_id!r}"
+                raise ApiError("validation_error", message, param="file")
+
+
+def _custom_id(parsed: Any) -> str | None:
+    found = parsed.get("custom_id") if isinstance(parsed, dict) else None
+    return found[:MAX_CUSTOM_ID] if isinstance(found, str) else None
+
+
 async def answer_line(
     chat: ChatServices, endpoint: str, line: bytes, workspace_id: int, operation: Operation
 ) -> tuple[bytes, bool]:
@@ -41,8 +64,7 @@ async def answer_line(
         if len(line) > MAX_JSON_BYTES:
             raise ApiError("file_too_large", f"a line is larger than {MAX_JSON_BYTES} bytes")
         parsed = parse_json(line)
-        if isinstance(parsed, dict) and isinstance(parsed.get("custom_id"), str):
-            custom_id = parsed["custom_id"][:MAX_CUSTOM_ID]
+        custom_id = _custom_id(parsed)
         asked = validated(BatchLine, parsed)
         if asked.url != endpoint:
             message = f"url: the batch is one of {endpoint}"

@@ -17,6 +17,7 @@ from api.http.errors import ApiError
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import StreamedResponse
 from api.http.uploads import BINARY, UploadLimits, form_schema, receive_form, validated
+from api.openai.batches.lines import check_ids
 from api.openai.realtime.session_object import Metadata
 from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
@@ -135,6 +136,7 @@ async def upload_file(
         if not 1 <= lines <= CONFIG.batch_lines:
             message = f"file: 1 to {CONFIG.batch_lines} lines are allowed"
             raise ApiError("validation_error", message, param="file")
+        await to_thread.run_sync(check_ids, upload.path)
         await check()
         task = BatchTask(upload.size_bytes, datetime.now(UTC))
         name, options = upload.filename[:200] or "batch.jsonl", TASK.dump_json(task)

@@ -110,8 +110,9 @@ async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
             await turn.take()
             if sockets.draining:
                 raise ApiError("unavailable", "this server is stopping")
+            takes_secrets = route.takes_secrets
             principal = await platform.request_limits.authenticate(
-                websocket, sockets.authenticator, key, takes_secrets=route.takes_secrets
+                websocket, sockets.authenticator, key, route.schemes, takes_secrets=takes_secrets
             )
             secret_session = await platform.client_secrets.configuration(principal)
             scopes = route.scopes_of(websocket, secret_session)

@@ -116,6 +116,21 @@ async def test_raw_samples_are_taken_with_their_encoding_and_rate(
     assert answer.json()["metadata"]["duration"] == pytest.approx(6)
     refused = await listen(client, token, data)
     assert (refused.status_code, refused.json()["error"]) == (400, "invalid_audio")
+    refused = await listen(client, token, data, encoding=encoding)
+    assert (refused.status_code, refused.json()["err_code"]) == (400, "Bad Request")
+    said = f"sample_rate: is required with encoding={encoding}"
+    assert refused.json()["err_msg"] == said
+    contained = await listen(client, token, encoding=encoding)  # WAV says its own
+    assert contained.json()["metadata"]["duration"] == pytest.approx(6)
+
+
+async def test_a_form_is_refused_with_what_the_body_is(
+    client: httpx.AsyncClient, token: Headers, books: Books
+) -> None:
+    answer = await client.post("/v1/listen", headers=token, files={"audio": ("a.wav", TALK)})
+    assert (answer.status_code, answer.json()["err_code"]) == (400, "Bad Request")
+    assert "the body itself is the audio" in answer.json()["err_msg"]
+    assert await books.charged("stt") == (0, 0)
 
 
 async def test_a_recording_is_fetched_from_its_url_by_the_guarded_client(

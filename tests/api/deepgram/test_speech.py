@@ -112,8 +112,8 @@ def test_a_wrong_text_is_refused(http: httpx.Client, body: object) -> None:
     assert (answer.status_code, answer.json()["err_code"]) == (400, "Bad Request")
 
 
-def voice(key: str, language: str, gender: VoiceGender) -> AvailableVoice:
-    info = VoiceInfo("tone", key, key, language, gender, "Neutral")
+def voice(key: str, language: str, gender: VoiceGender, *categories: str) -> AvailableVoice:
+    info = VoiceInfo("tone", key, key, language, gender, "Neutral", categories=categories)
     return AvailableVoice(info, ModelInfo("m", "tts", "tone", "us", 0), "m")
 
 
@@ -141,6 +141,22 @@ def test_a_stand_in_has_the_language_and_the_gender_of_deepgrams_voice() -> None
     assert french is not None
     only = voice("fr", "fr", "female")
     assert stand_in(french, [*offered, only]) is only  # there is no man
+
+
+def test_a_stand_in_is_a_voice_for_conversations_where_there_is_one() -> None:
+    whispering = [voice(f"w{number}", "en", "female", "Audiobook") for number in range(9)]
+    plain = [voice(f"c{number}", "en", "female", "Podcast", "Conversational") for number in (1, 2)]
+    man = voice("m", "en", "male", "Gaming")
+    other = voice("de", "de", "female", "Conversational")
+    offered, chosen = [*whispering, *plain, man, other], set()
+    for name in ("thalia", "luna", "helena", "hera", "asteria", "athena", "stella", "vesta"):
+        foreign = foreign_voice(f"aura-2-{name}-en")
+        assert foreign is not None
+        chosen.add(stand_in(foreign, offered).voice.key)
+        assert stand_in(foreign, whispering) in whispering
+    assert chosen == {"c1", "c2"}
+    apollo = foreign_voice("aura-2-apollo-en")
+    assert apollo is not None and stand_in(apollo, offered) is man  # the gender comes first
 
 
 async def spoken(client: DeepgramClient, until: str) -> tuple[float, list[str]]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from base64 import b64decode, b64encode
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from fastapi import FastAPI
 
 from api.mcp import routes
 from api.services import Services
+from pipelines.tts.voices import AvailableVoice
 from tests.api.disconnects import send_and_disconnect
 from tests.api.money import Books
 from tests.api.native.jobs.doing import recording
@@ -143,6 +145,30 @@ async def test_the_voices_of_a_language_are_listed(
     assert english[0]["name"] in named["content"][1]["text"]
 
 
+async def test_voices_that_only_can_speak_a_language_are_listed_where_it_has_none_of_its_own(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    directory = services.voices.custom.directory
+    offered = [
+        replace(one, model=replace(one.model, languages=("en", "sv"), crosses_languages=True))
+        for one in await directory.voices()
+    ]
+
+    async def crossing(_: object) -> list[AvailableVoice]:
+        return offered
+
+    monkeypatch.setattr(directory, "voices", crossing)
+    english, others = [
+        (await call(client, auth, "voices", language=code))["structuredContent"]["voices"]
+        for code in ("en", "sv")
+    ]
+    assert {one["language"] for one in english} == {"en"}
+    assert len(others) == len(offered) > len(english)
+
+
 async def test_a_key_sees_and_calls_only_the_tools_of_its_scopes(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:
@@ -162,7 +188,11 @@ async def test_a_key_sees_and_calls_only_the_tools_of_its_scopes(
         ("speak", {"text": 7}, "validation_error: text: "),
         ("speak", {"text": "a", "speed": 9}, "validation_error: speed: "),
         ("speak", {"text": "a", "output_format": "exe"}, "validation_error: output_format: "),
-        ("speak", {"text": "a", "voice": "unknown"}, "voice_not_found: "),
+        (
+            "speak",
+            {"text": "a", "voice": "unknown"},
+            "voice_not_found: no voice has that voice; the tool `voices` lists them",
+        ),
         ("transcribe", {}, "validation_error: audio: "),
         ("transcribe", {"audio": "a", "url": "https://a.b"}, "validation_error: audio: "),
         ("transcribe", {"audio": "no base64!"}, "validation_error: audio: "),

@@ -129,6 +129,14 @@ async def test_wrong_lines_are_in_the_error_file_and_cost_nothing(
     assert (await books.charged("chat"))[0] == 8
 
 
+async def test_a_file_in_which_two_lines_have_one_custom_id_is_refused(api: AsyncOpenAI) -> None:
+    lines = [line(1), "no json", "", "[" * 100_000, line(2), '{"custom_id": 1}', "[]", line(1, "x")]
+    with pytest.raises(openai.BadRequestError, match="custom_id: lines 1 and 8 both have 'line-1'"):
+        await send(api, *lines)
+    unnamed = ['{"custom_id": 1}', '{"custom_id": ""}', "no json"]
+    assert (await send(api, *unnamed, *unnamed)).status == "validating"  # failed lines
+
+
 async def test_a_batch_resumes_after_a_kill_and_charges_no_line_twice(
     api: AsyncOpenAI, services: Services, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
