@@ -70,7 +70,7 @@ class VoicesArguments(RequestModel):
     language: str | None = Field(
         default=None,
         max_length=35,
-        description="Such as `en`: its own voices, else those that can speak it.",
+        description="Such as `en`: its own and custom voices, else all that can speak it.",
     )
 
 
@@ -123,8 +123,9 @@ async def _voices(request: Request, asked: VoicesArguments) -> wire.CallToolResu
     found = await directory.voices(request.state.principal.workspace_id)
     if asked.language is not None:
         language = asked.language.lower()[:2]
-        own = [one for one in found if one.voice.language == language]
-        found = own or [one for one in found if one.speaks(language)]
+        found = [one for one in found if one.speaks(language)]
+        own = [one for one in found if one.custom or one.voice.language == language]
+        found = own or found
     listed = [
         {name: getattr(one.voice, name) for name in ("name", "language", "gender", "accent")}
         | {"id": one.voice.voice_id, "is_custom": one.custom is not None}
