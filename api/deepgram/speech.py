@@ -1,10 +1,10 @@
 """Deepgram's text to speech: `POST /v1/speak`, and the socket of the same path."""
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from fastapi import Query
-from pydantic import Field
+from pydantic import Field, model_validator
 from starlette.responses import Response
 
 from api.deepgram.options import BEARER_OR_TOKEN, DEFAULT_VOICE, foreign_voice, uuid_of
@@ -144,7 +144,13 @@ class SpeakMessage(SocketMessage):
     """More of the text; or to speak what is left, forget it, or speak it and end the session."""
 
     type: Literal["Speak", "Flush", "Clear", "Close"]
-    text: str = ""
+    text: str | None = None  # of Speak
+
+    @model_validator(mode="after")
+    def _has_text(self) -> Self:
+        if self.type == "Speak" and self.text is None:
+            raise ValueError("text: is required with type=Speak")
+        return self
 
 
 class SpeakConversation(ContextsConversation):
@@ -184,7 +190,7 @@ class SpeakConversation(ContextsConversation):
         try:
             message = SpeakMessage.parse(text)
             if message.type == "Speak":
-                context.add_text(message.text)
+                context.add_text(message.text or "")
                 flushes.added()
                 return
             flushes.stop()
@@ -197,9 +203,13 @@ class SpeakConversation(ContextsConversation):
                 self._begin(self._voice)
                 await self.session.send(self.numbered("Cleared"))
         except (ClientFault, ContextFault) as fault:
-            fields = {"description": str(fault), "code": "DATA-0000"}
-            fields |= {"warn_msg": str(fault), "warn_code": "DATA-0000"}
-            raise ClientFault(str(fault), json_text({"type": "Warning", **fields})) from None
+            raise self._warned(fault) from None
+
+    async def receive_binary(self, data: bytes) -> None:
+        try:
+            await super().receive_binary(data)
+        except ClientFault as fault:
+            raise self._warned(fault) from None
 
     def error(self, message: str) -> str:
         return json_text({"type": "Error", "description": message, "code": "NET-0000"})
@@ -208,6 +218,11 @@ class SpeakConversation(ContextsConversation):
         """The event, with the next number."""
         number, self._sequence = self._sequence, self._sequence + 1
         return json_text({"type": kind, "sequence_id": number})
+
+    def _warned(self, fault: Exception) -> ClientFault:
+        fields = {"description": str(fault), "code": "DATA-0000"}
+        fields |= {"warn_msg": str(fault), "warn_code": "DATA-0000"}
+        return ClientFault(str(fault), json_text({"type": "Warning", **fields}))
 
     def _begin(self, voice: AvailableVoice) -> None:
         spoken = ContextVoice(

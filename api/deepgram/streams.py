@@ -126,22 +126,32 @@ class StreamChannel(SocketListener):
         super().__init__(stream.socket, stream.speech, stream.listener_ended)
         self._stream, self._number = stream, number
         self._speakers = SpeakerNumbers()
+        self._starts: list[float] = []  # of speech whose last result is to come
         self._last_end_s = math.inf  # of the last word, until UtteranceEnd was sent
 
     async def emit(self, event: LiveEvent) -> None:
         match event:
             case LiveSpeechStarted():
-                self._last_end_s = math.inf
+                self._starts.append(event.at_s)
+                await self.progressed()
                 if self._stream.query.vad_events:
                     await self._send("SpeechStarted", timestamp=round(event.at_s, 3))
             case LiveTranscript():
                 await self._results(event)
+                if event.final and not event.cut:
+                    self._starts = [at_s for at_s in self._starts if at_s > event.start_s]
+                    await self.progressed()
             case FailedUtterance():
                 await self._socket.send(self._stream.error(to_api_error(event.error).message))
 
     async def progressed(self) -> None:
+        """Tells that an utterance ended, if the silence after its words is long enough: up to the
+        speech that follows, without the padding before it. When results come does not matter."""
         wait_ms = self._stream.query.utterance_end_ms
-        if wait_ms is not None and self.heard_s - self._last_end_s >= wait_ms / 1000:
+        if wait_ms is None or self.live is None:
+            return
+        silent_to_s = self._starts[0] if self._starts else self.live.silent_to_s
+        if silent_to_s - self._last_end_s >= wait_ms / 1000:
             last_end_s, self._last_end_s = self._last_end_s, math.inf
             await self._send("UtteranceEnd", last_word_end=round(last_end_s, 3))
 

@@ -30,7 +30,8 @@ class TurnListener(SocketListener):
         super().__init__(conversation.socket, conversation.speech, conversation.listener_ended)
         self.index = 0  # of the turn
         self.heard: LiveTranscript | None = None  # the last one
-        self._started = LiveSpeechStarted(0.0)  # the last speech
+        self._begun = LiveSpeechStarted(0.0)  # of the text that came last
+        self._starts = [self._begun]  # from that of the last transcript on: recognisers may lag
         self._reset()
 
     def _reset(self) -> None:
@@ -69,13 +70,17 @@ class TurnListener(SocketListener):
     async def emit(self, event: LiveEvent) -> None:
         match event:
             case LiveSpeechStarted():
-                self._started = event
+                self._starts.append(event)
             case SpeechResumed():
                 await self._resume(self._eager)
             case EagerTranscript():
+                self._begun = self._starts[-1]
                 await self._expect_end(event)
             case LiveTranscript():
                 self.heard, self.confidence = event, event.confidence
+                while len(self._starts) > 1 and self._starts[1].at_s <= event.start_s:
+                    del self._starts[0]
+                self._begun = self._starts[0]
                 await self._take(event)
             case FailedUtterance():
                 await self.warn(to_api_error(event.error).message)
@@ -85,7 +90,7 @@ class TurnListener(SocketListener):
         self.confidence, self.completeness = heard.confidence, heard.completeness or 0.0
         if not heard.text:
             return
-        self._open = heard.text, self._started.at_s, heard.duration_s
+        self._open = heard.text, self._begun.at_s, heard.duration_s
         least = self.least_completeness
         if least is not None and heard.completeness is not None and heard.completeness >= least:
             self._eager = self._whole(heard.text)
@@ -127,7 +132,7 @@ class TurnListener(SocketListener):
 
     async def _tell(self, event: TurnEvent, text: str, **more: Any) -> None:
         if self.begins_s is None:
-            self.begins_s, self.sounds_s = self._started.starts_s, self._started.at_s
+            self.begins_s, self.sounds_s = self._begun.starts_s, self._begun.at_s
             if event != "Update":
                 await self._tell("StartOfTurn", text)
             else:

@@ -4,9 +4,9 @@ import asyncio
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, Field, model_validator
 from starlette.routing import BaseRoute
 
 from api.dialects.outputs import letters_of
@@ -31,6 +31,7 @@ from pipelines.tts.session import (
 from pipelines.tts.shaping import TimedWord
 from pipelines.tts.voices import AvailableVoice
 
+KEY_FIELDS = "xi_api_key", "xi-api-key", "authorization"
 TRIGGER_CHARACTERS = 50  # that `try_trigger_generation` needs
 
 
@@ -63,6 +64,13 @@ class InputMessage(SocketMessage, options.ElevenLabsVoicing):
         default=GenerationConfig(),
         validation_alias=AliasChoices("generation_config", "generator_config"),
     )
+    key: Any = Field(default=None, validation_alias=AliasChoices(*KEY_FIELDS))  # see `key_in`
+
+    @model_validator(mode="after")
+    def _has_some(self) -> Self:
+        if not self.model_fields_set:
+            raise ValueError("text: is required in a message without other known fields")
+        return self
 
 
 @dataclass(slots=True)
@@ -287,7 +295,7 @@ def key_in(text: str) -> str:
         fields = parse_event(text)
     except ClientFault:
         return ""
-    key = fields.get("xi_api_key") or fields.get("xi-api-key") or fields.get("authorization")
+    key = next(filter(None, map(fields.get, KEY_FIELDS)), None)
     return key.removeprefix("Bearer ").strip() if isinstance(key, str) else ""
 
 

@@ -146,12 +146,16 @@ class Endpointer:
         return self._utterance is not None and self._utterance.speech_end == self._position
 
     @property
+    def silent_to(self) -> int:
+        """Without an open utterance: before here no other can begin, however much was heard."""
+        return self._position - self._run * self._frame
+
+    @property
     def keep_from(self) -> int:
         """The first sample that an utterance, open or to come, may still need."""
         if self._utterance is not None:
             return self._utterance.start
-        waiting = self._run * self._frame + self._pre_roll
-        return max(self._free_from, self._position - waiting)
+        return max(self._free_from, self.silent_to - self._pre_roll)
 
     def accept_frame(self, probability: float, level: float) -> list[Event]:
         """Takes the next frame; `level` is its loudness on any increasing scale."""

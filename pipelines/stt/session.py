@@ -93,6 +93,11 @@ class LiveSession:
         self._turn_judge = TurnJudge(pipeline.turn_detector, self._endpointer, self._tasks)
         self._decoder = UtteranceDecoder(pipeline.transcriber, self._limits, self._tasks, options)
 
+    @property
+    def silent_to_s(self) -> float:
+        """Without an open utterance: before here no other can begin."""
+        return self._endpointer.silent_to / STT_SAMPLE_RATE
+
     def change_languages(self, languages: tuple[str, ...]) -> None:
         """Codes of the engine for utterances that end from now on; empty detects the language."""
         self._decoder.change_languages(languages)

@@ -22,6 +22,7 @@ from tests.pipelines.stt.listening_doubles import (
     ScriptedTurnDetector,
     loud,
     quiet,
+    requested,
     tone,
     transcript,
 )
@@ -88,6 +89,24 @@ async def test_a_turn_grows_to_its_end_and_the_session_to_its_termination(
     assert termination["type"] == "Termination" and code == 1000
     assert isinstance(termination["audio_duration_seconds"], int)
     assert isinstance(termination["session_duration_seconds"], int)
+
+
+async def test_a_turn_whose_text_comes_after_the_next_speech_began_has_its_own_start(
+    turn_server: SocketServer, fake: FakeTranscriber
+) -> None:
+    fake.answer = said
+    async with assembly(turn_server, **PRO) as client:
+        await client.receive()
+        fake.gate.clear()
+        await client.send_pcm(quiet(0.5), loud(1), quiet(2), loud(2))
+        await client.send("ForceEndpoint")
+        await requested(fake, 2)
+        fake.gate.set()
+        first = await client.until("Turn", end_of_turn=True)
+        second = await client.until("Turn", end_of_turn=True)
+    for events, start_ms in ((first, 500), (second, 3500)):
+        assert events[0] == {"type": "SpeechStarted", "timestamp": pytest.approx(start_ms, abs=50)}
+        assert events[-1]["words"][0]["start"] == pytest.approx(start_ms, abs=100)
 
 
 async def test_turns_are_unformatted_unless_asked_for_and_partials_may_be_left_out(

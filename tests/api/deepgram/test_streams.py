@@ -12,7 +12,14 @@ from models.stt.base import Segment, Transcript, TranscriptionRequest, Word
 from tests.api.deepgram.socket_client import STREAM, best, deepgram
 from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer
-from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet, tone, transcript
+from tests.pipelines.stt.listening_doubles import (
+    FakeTranscriber,
+    loud,
+    quiet,
+    requested,
+    tone,
+    transcript,
+)
 
 PATH = "/v1/listen"
 
@@ -121,6 +128,73 @@ async def test_the_end_of_an_utterance_is_told_once_after_its_silence(
     assert ended["last_word_end"] == best(final)["words"][-1]["end"]
     assert ended["channel"] == [0, 1]
     assert [one["type"] for one in events] == ["Metadata"]
+
+
+def last_word_end(result: dict[str, Any]) -> float:
+    end: float = best(result)["words"][-1]["end"]
+    return end
+
+
+async def test_no_end_is_told_while_the_next_speech_goes_on_that_began_sooner(
+    stt_server: SocketServer, fake: FakeTranscriber
+) -> None:
+    """However late the result before it comes."""
+    fake.answer = sentence
+    query = {"vad_events": "true", "utterance_end_ms": "1000"}
+    async with deepgram(stt_server, PATH, **STREAM, **query) as client:
+        fake.gate.clear()
+        await client.send_pcm(loud(1), quiet(0.8), loud(2))
+        await client.until("SpeechStarted")
+        await client.until("SpeechStarted")
+        fake.gate.set()
+        await client.until("Results")
+        await client.send_pcm(loud(1), quiet(2.5))
+        events = await client.until("UtteranceEnd")
+    assert [one["type"] for one in events] == ["Results", "UtteranceEnd"]
+    assert events[1]["last_word_end"] == last_word_end(events[0])
+
+
+async def test_ends_are_told_of_audio_that_was_sent_before_its_results_came(
+    stt_server: SocketServer, fake: FakeTranscriber
+) -> None:
+    fake.answer = sentence
+    async with deepgram(stt_server, PATH, **STREAM, utterance_end_ms="1000") as client:
+        fake.gate.clear()
+        await client.send_pcm(loud(1), quiet(1.5), loud(1), quiet(2))
+        await client.send("CloseStream")
+        await requested(fake, 1.4)
+        fake.gate.set()
+        events, _, _ = await client.rest()
+    assert [one["type"] for one in events] == ["Results", "UtteranceEnd"] * 2 + ["Metadata"]
+    for result, ended in (events[:2], events[2:4]):
+        assert ended["last_word_end"] == last_word_end(result)
+
+
+async def test_a_sound_without_words_loses_no_end_and_delays_it_if_it_comes_soon(
+    stt_server: SocketServer, fake: FakeTranscriber
+) -> None:
+    def words_at_first(number: int, request: TranscriptionRequest) -> Transcript:
+        return sentence(number, request) if number == 0 else Transcript("en", 0.9)
+
+    fake.answer = words_at_first
+    async with deepgram(stt_server, PATH, **STREAM, utterance_end_ms="1000") as client:
+        await client.send_pcm(loud(1), quiet(0.8), loud(2), quiet(0.8))
+        spoken, sound, ended = await client.until("UtteranceEnd")
+    assert best(spoken)["words"] and not best(sound)["words"]
+    assert ended["last_word_end"] == last_word_end(spoken)
+
+
+async def test_no_end_is_told_within_speech_that_is_cut(
+    stt_server: SocketServer, fake: FakeTranscriber
+) -> None:
+    fake.answer = sentence
+    async with deepgram(stt_server, PATH, **STREAM, utterance_end_ms="1000") as client:
+        await client.send_pcm(loud(29))
+        (part,) = await client.until("Results")
+        await client.send_pcm(loud(3), quiet(2.5))
+        events = await client.until("UtteranceEnd")
+    assert not part["speech_final"]
+    assert [one["type"] for one in events] == ["Results", "UtteranceEnd"]
 
 
 async def test_two_channels_are_transcribed_apart(

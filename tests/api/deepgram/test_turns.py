@@ -13,6 +13,7 @@ from tests.pipelines.stt.listening_doubles import (
     ScriptedTurnDetector,
     loud,
     quiet,
+    requested,
     transcript,
 )
 
@@ -79,6 +80,23 @@ async def test_speech_that_goes_on_resumes_the_turn_that_probably_ended(
     names = [one["event"] for one in events if one["event"] != "Update"]
     assert names == ["TurnResumed", "EagerEndOfTurn", "EndOfTurn"]
     assert events[-1]["transcript"] == events[-2]["transcript"]
+
+
+async def test_a_turn_whose_text_comes_after_the_next_speech_began_has_its_own_start(
+    turn_server: SocketServer, fake: FakeTranscriber
+) -> None:
+    async with deepgram(turn_server, PATH, **FLUX, eot_timeout_ms=500) as client:
+        await client.receive()
+        fake.gate.clear()
+        await client.send_pcm(quiet(0.5), loud(1), quiet(2), loud(2))
+        await client.send("ForceEndTurn")
+        await requested(fake, 2)
+        fake.gate.set()
+        first = await client.until("TurnInfo", event="EndOfTurn")
+        second = await client.until("TurnInfo", event="EndOfTurn")
+    for events, start_s in ((first, 0.2), (second, 3.2)):
+        for one in events:
+            assert one["audio_window_start"] == pytest.approx(start_s, abs=0.05)
 
 
 async def test_without_an_eager_threshold_no_probable_end_is_told(

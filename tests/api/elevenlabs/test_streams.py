@@ -233,11 +233,26 @@ async def test_wrong_options_and_keys_get_no_socket_and_an_unknown_voice_closes_
     assert (error["error"], error["code"], code) == ("voice_not_found", 1008, 1008)
 
 
+@pytest.mark.parametrize("kind", ["stream-input", "multi-stream-input"])
+async def test_a_message_without_any_known_field_is_refused_and_the_stream_goes_on(
+    server: SocketServer, kind: str
+) -> None:
+    async with speaking(server, kind) as client:
+        for wrong in ({"txt": "Hello. "}, {"text": None}, {}):
+            await client.send(**wrong)
+            error = await client.receive()
+            assert (error["error"], error["code"]) == ("invalid_request", 1008)
+            assert error["message"].startswith("text: ")
+        await client.send(voice_settings={"speed": 1.0})
+        await client.send("Hello. ", flush=True)
+        assert (await client.receive())["audio"]
+
+
 @pytest.mark.parametrize("name", ["xi_api_key", "xi-api-key", "authorization"])
 async def test_the_key_may_come_in_the_first_message(server: SocketServer, name: str) -> None:
     value = f"Bearer {server.key}" if name == "authorization" else server.key
     async with speaking(server, key="") as client:
-        await client.send(" ", **{name: value})
+        await client.send(**{name: value})
         await client.send("Hello. ")
         await client.send("")
         events, code = await client.rest()

@@ -11,6 +11,7 @@ from models.base import ModelInfo
 from models.stt.base import Segment, Transcript, TranscriptionRequest, Word
 from models.turn_detection.base import TurnDetectionEngine
 from models.vad.base import Probabilities, VADCapabilities, VADEngine, VADStream
+from tests.patience import PATIENCE_S
 
 FRAME = 512
 
@@ -74,6 +75,13 @@ class FakeTranscriber:
     @property
     def urgencies(self) -> list[int]:
         return [request.urgency for request in self.requests]
+
+
+async def requested(fake: FakeTranscriber, seconds: float) -> None:
+    """Waits for a request with so much audio."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not any(len(one.pcm) >= seconds * 16_000 for one in fake.requests):
+            await asyncio.sleep(0.01)
 
 
 def transcript(
