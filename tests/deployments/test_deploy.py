@@ -34,6 +34,7 @@ class Cluster(ThreadingHTTPServer):
         self.status = "RUNNING"
         self.deployments: dict[str, Any] = {}
         self.ready: dict[str, Any] = {"status": "ok", "degraded": []}
+        self.ready_before: list[dict[str, Any]] = []  # the next answers, before `ready`
         self.ready_statuses = [200]  # of the next answers; the last one stays
         self.headers: list[str | None] = []
 
@@ -62,7 +63,12 @@ class _Handler(BaseHTTPRequestHandler):
         ready = self.path == "/readyz"
         statuses = self.server.ready_statuses if ready else [200]
         status = statuses.pop(0) if len(statuses) > 1 else statuses[0]
-        self._answer(self.server.ready if ready else {"applications": self.server.state()}, status)
+        if not ready:
+            self._answer({"applications": self.server.state()})
+        elif self.server.ready_before:
+            self._answer(self.server.ready_before.pop(0), status)
+        else:
+            self._answer(self.server.ready, status)
 
     def do_PUT(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -356,6 +362,27 @@ def test_a_replica_that_cannot_take_its_model_ends_the_command_with_the_reason(
     config = config_without_weights()
     entry(config, "TTSFast")["user_config"] = {"model": TONE_LOW}
     assert refused(capsys, write(tmp_path, config)) == message
+
+
+def test_a_report_of_a_replica_that_was_replaced_is_not_of_this_deployment(
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(command, "OUTLIVES_S", PATIENCE_S)
+    old = {"status": "degraded", "degraded": ["models"], "models": SWAPPED}
+    config = config_without_weights()
+    application(config, "models")["args"]["build"] = "2"
+    entry(config, "TTSFast")["user_config"] = {"model": TONE_LOW}
+    cluster.ready_before = [old, old]
+    file = write(tmp_path, config)
+    main(["deploy", file])
+    assert capsys.readouterr().out.endswith(f"{file} is deployed\n")
+    monkeypatch.setattr(command, "OUTLIVES_S", 0.1)
+    cluster.ready = old  # by its own replicas, too
+    application(config, "models")["args"]["build"] = "3"
+    assert refused(capsys, write(tmp_path, config)).endswith(SWAPPED["TTSFast"])
 
 
 def test_a_gateway_that_is_not_ready_ends_the_command_with_its_reason(
