@@ -18,6 +18,7 @@ from deployments.cluster import Config, entries
 from deployments.config_check import MODELS_BUILDER, application_problems, flat, option_problems
 from deployments.main import ask, local_url
 from deployments.model_index import FORGET_S
+from deployments.replicas.canary import A_CANARY
 from models.errors import EngineError
 from models.registry import CHAT, STT, TTS, EngineKind, artefacts_of, files_of
 from models.weights.store import WeightStore
@@ -97,7 +98,10 @@ def check_swaps(settings: Settings, outlives_s: float) -> None:
             raise ValueError(f"the gateway answers {answer[0]}: {answer[1].get('message')}")
         time.sleep(POLL_S)
     reasons = report.get("models") or {"a deployment": "GET /models has the reason"}
-    lines = [f"{name} keeps its previous model: {why}" for name, why in reasons.items()]
+    lines = [
+        f"{name}: {why}" if why.startswith(A_CANARY) else f"{name} keeps its previous model: {why}"
+        for name, why in reasons.items()
+    ]
     raise ValueError("\n".join(lines))
 
 
