@@ -282,38 +282,30 @@ def test_a_model_that_does_not_fit_into_memory_is_refused(
     assert len(cluster.deployed) == 1
 
 
-def test_a_restart_that_does_not_fit_into_memory_is_refused(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
-) -> None:
-    config = config_without_weights()
-    entry(config, "Chat")["ray_actor_options"] = {"memory": 3 << 30}
-    cluster.deployed = [copy.deepcopy(config)]
-    application(config, "models")["args"]["build"] = "2"
-    monkeypatch.setattr(command, "free_bytes", lambda: 1 << 30)
-    assert " need 3.0 GiB of memory " in refused(capsys, write(tmp_path, config))
-    assert len(cluster.deployed) == 1
-
-
 @pytest.mark.parametrize(
     "scaling",
     [
+        None,
         {"min_replicas": 2, "max_replicas": 2},
         {"min_replicas": 0, "initial_replicas": 2, "max_replicas": 2},
     ],
 )
-def test_added_replicas_that_do_not_fit_into_memory_are_refused(
+def test_a_restart_or_added_replicas_that_do_not_fit_into_memory_are_refused(
     cluster: Cluster,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: Printed,
-    scaling: dict[str, int],
+    scaling: dict[str, int] | None,
 ) -> None:
     config = config_without_weights()
     entry(config, "Chat")["ray_actor_options"] = {"memory": 3 << 30}
     cluster.deployed = [json.loads(json.dumps(config))]
-    entry(config, "Chat")["autoscaling_config"] = scaling
+    if scaling is None:
+        application(config, "models")["args"]["build"] = "2"
+    else:
+        entry(config, "Chat")["autoscaling_config"] = scaling
     monkeypatch.setattr(command, "free_bytes", lambda: 1 << 30)
-    assert "the weights of Chat need 3.0 GiB" in refused(capsys, write(tmp_path, config))
+    assert " need 3.0 GiB of memory " in refused(capsys, write(tmp_path, config))
     assert len(cluster.deployed) == 1
 
 
