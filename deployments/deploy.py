@@ -17,7 +17,6 @@ from deployments import cluster
 from deployments.cluster import Config, entries
 from deployments.config_check import MODELS_BUILDER, application_problems, flat, option_problems
 from deployments.main import ask, local_url
-from deployments.model_index import FORGET_S
 from deployments.replicas.canary import A_CANARY
 from models.errors import EngineError
 from models.registry import CHAT, STT, TTS, EngineKind, artefacts_of, files_of
@@ -28,7 +27,7 @@ POLL_S = 0.5
 GIB = 1 << 30
 ANSWER_S = 15.0
 REPORTED_S = 8.0  # gateways ask every 5 s for failed swaps, which replicas report at once
-OUTLIVES_S = FORGET_S + 6.0  # a report its replica, until the gateway has asked again
+OUTLIVES_S = 36.0  # a report its replica: FORGET_S of ModelIndex, and until the gateway asks again
 
 
 def deploy(file: Path, *, only_check: bool = False, dashboard: str | None = None) -> str:
