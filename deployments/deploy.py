@@ -17,6 +17,7 @@ from deployments import cluster
 from deployments.cluster import Config, entries
 from deployments.config_check import MODELS_BUILDER, application_problems, flat, option_problems
 from deployments.main import ask, local_url
+from deployments.replicas.canary import A_CANARY
 from models.errors import EngineError
 from models.registry import CHAT, STT, TTS, EngineKind, artefacts_of, files_of
 from models.weights.store import WeightStore
@@ -26,6 +27,7 @@ POLL_S = 0.5
 GIB = 1 << 30
 ANSWER_S = 15.0
 REPORTED_S = 8.0  # gateways ask every 5 s for failed swaps, which replicas report at once
+OUTLIVES_S = 36.0  # a report its replica: FORGET_S of ModelIndex, and until the gateway asks again
 
 
 def deploy(file: Path, *, only_check: bool = False, dashboard: str | None = None) -> str:
@@ -43,6 +45,7 @@ def deploy(file: Path, *, only_check: bool = False, dashboard: str | None = None
     dashboard = dashboard or cluster.dashboard()
     running = cluster.applications(dashboard)
     changes, swapped = differences(running, config)
+    replaces = any(".user_config" not in path for path in changed_options(running, config))
     if problem := memory_problem(config, loads(running, config)):
         raise ValueError(problem)
     sys.stdout.write("".join(f"{line}\n" for line in changes or ["nothing changes"]))
@@ -53,7 +56,7 @@ def deploy(file: Path, *, only_check: bool = False, dashboard: str | None = None
     wait(dashboard, {application["name"] for application in config["applications"]})
     if swapped:
         time.sleep(REPORTED_S)
-    check_swaps(settings)
+    check_swaps(settings, OUTLIVES_S if replaces else 0.0)
     return f"{file} is deployed"
 
 
@@ -72,21 +75,33 @@ def wait(dashboard: str, names: set[str]) -> None:
         time.sleep(POLL_S)
 
 
-def check_swaps(settings: Settings) -> None:
+def check_swaps(settings: Settings, outlives_s: float) -> None:
     """Raises ValueError when a replica keeps its previous model, since Serve does not know it, or
-    when the gateway does not say within ANSWER_S that it is ready: one that is replaced may not."""
-    url, deadline = f"{local_url(settings)}/readyz", time.monotonic() + ANSWER_S
-    while (answer := ask(url)) is None or answer[0] != 200:
-        if time.monotonic() > deadline:
+    when the gateway does not say within ANSWER_S that it is ready: one that is replaced may not.
+
+    Reports of replicas that are replaced remain for up to `outlives_s`.
+    """
+    began = time.monotonic()
+    url, deadline = f"{local_url(settings)}/readyz", began + ANSWER_S
+    while True:
+        answer, now = ask(url), time.monotonic()
+        if answer is not None and answer[0] == 200:
+            report = answer[1]
+            if "models" not in report.get("degraded", ()):
+                return
+            if now >= began + outlives_s:
+                break
+        elif now > deadline:
             if answer is None:
                 raise ValueError(f"the gateway does not answer at {url}")
             raise ValueError(f"the gateway answers {answer[0]}: {answer[1].get('message')}")
         time.sleep(POLL_S)
-    report = answer[1]
-    if "models" in report.get("degraded", ()):
-        reasons = report.get("models") or {"a deployment": "GET /models has the reason"}
-        lines = [f"{name} keeps its previous model: {why}" for name, why in reasons.items()]
-        raise ValueError("\n".join(lines))
+    reasons = report.get("models") or {"a deployment": "GET /models has the reason"}
+    lines = [
+        f"{name}: {why}" if why.startswith(A_CANARY) else f"{name} keeps its previous model: {why}"
+        for name, why in reasons.items()
+    ]
+    raise ValueError("\n".join(lines))
 
 
 def models_of(config: Config) -> dict[str, tuple[EngineKind[Any], Config]]:

@@ -129,7 +129,7 @@ def _reference(text: str) -> str:
 
 
 async def _run(options: argparse.Namespace) -> str:
-    settings = load_settings(new=options.command == "restore")
+    settings = load_settings(new=options.command in ("restore", "first-key"))
     if options.command in ("backup", "restore"):
         work = back_up if options.command == "backup" else restore
         return await asyncio.to_thread(work, settings, options.folder)
@@ -213,6 +213,8 @@ async def _users(database: Database, _: Settings) -> str:
 async def _first_key(database: Database, settings: Settings) -> str:
     if (key := await _accounts(database, settings).ensure_first_workspace()) is None:
         raise ValueError("there is a workspace already")
+    # A wrong ANTIPHON_DATA would have made a database that no service reads.
+    sys.stderr.write(f"the first workspace is in {redact(settings.database_url)}\n")
     return key
 
 

@@ -84,14 +84,22 @@ def pull_models(references: tuple[str, ...], **options: Any) -> None:
     antiphon models pull /models/mine.gguf --licence Apache-2.0
     """
     with failures():
-        catalogue = WeightStore(weights_dir()).catalogue.artefacts
-        entries = [one for one in references if one in catalogue]
+        store = WeightStore(weights_dir())
+        catalogue = store.catalogue.artefacts
+        entries = [one for one in dict.fromkeys(references) if one in catalogue]
+        absent = missing(store, entries)
         others = [one for one in references if one not in catalogue]
         if len(others) > 1 and (options["name"] or options["sha256"]):
             raise click.UsageError("--name and --sha256 are for one model")
         if entries or not others:
             if status := fetch_weights(["fetch", *entries]):
                 sys.exit(status)
+        read_by = _configurations() if entries else {}
+        for name in entries:
+            state = "is stored" if name in absent else "was here already"
+            click.echo(f"{name!r} {state}; its licence is {catalogue[name].licence}")
+            if using := sorted(read_by.get(name, ())):
+                click.echo(f"configurations that use it: {', '.join(using)}")
         for reference in others:
             name, engine = pull(weights_dir(), reference, PullOptions(**options), click.echo)
             click.echo(f"{name!r} is in {own_catalogue()}")
@@ -137,30 +145,36 @@ def check_models(names: tuple[str, ...], dashboard: str | None) -> None:
 @click.option("--force", is_flag=True, help="Also what is required or in use.")
 @CONFIG
 @DASHBOARD
-@click.confirmation_option(prompt="Delete them from this machine?")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 def remove_models(
-    names: tuple[str, ...], unused: bool, force: bool, config: Path, dashboard: str | None
+    names: tuple[str, ...],
+    unused: bool,
+    force: bool,
+    config: Path,
+    dashboard: str | None,
+    yes: bool,
 ) -> None:
     """Operators: delete weights from this machine, and your own from your catalogue."""
     if bool(names) == unused:
         raise click.UsageError("name weights, or --unused")
     root = weights_dir()
     with failures():
+        store = WeightStore(root)
+        needs = {name: ["`make run`"] * store.artefact(name).required for name in names}
         used = {} if unused or force else users(config, dashboard)
+        for name, by in needs.items():
+            if (by := [*by, *sorted(used.get(name, ()))]) and not force:
+                users_of = ", ".join(by)
+                raise ValueError(f"{name!r} is needed by {users_of}; --force deletes it anyway")
+        if not yes:
+            what = ", ".join(names) or "what no catalogue names"
+            mib = sum(map(size_bytes, _only_of(store, names))) / 2**20
+            click.confirm(f"Delete {what} ({mib:,.1f} MiB) from this machine?", abort=True)
         with only_run(root, lambda: click.echo("waiting for another run", err=True)):
-            store = WeightStore(root)
-            gone = leftovers(store)
-            if names:
-                for name in names:
-                    needs = ["`make run`"] * store.artefact(name).required
-                    if (needs := [*needs, *sorted(used.get(name, ()))]) and not force:
-                        by = ", ".join(needs)
-                        raise ValueError(f"{name!r} is needed by {by}; --force deletes it anyway")
-                gone = leftovers(WeightStore(root, _without(store.catalogue, names))) - gone
-                own = load_own_catalogue()
-                if own.artefacts.keys() & {*names}:
-                    write_own_catalogue(_without(own, names).artefacts)
-                    gone |= {path for path in map(own_model, names) if path.exists()}
+            gone, own = _only_of(WeightStore(root), names), load_own_catalogue()
+            if own.artefacts.keys() & {*names}:
+                write_own_catalogue(_without(own, names).artefacts)
+                gone |= {path for path in map(own_model, names) if path.exists()}
             freed = delete(gone)
     click.echo(f"{freed / 2**20:,.1f} MiB are free again")
 
@@ -192,6 +206,12 @@ def failures() -> Iterator[None]:
 def _here(store: WeightStore) -> list[str]:
     absent = set(missing(store, store.catalogue.artefacts))
     return [name for name in store.catalogue.artefacts if name not in absent]
+
+
+def _only_of(store: WeightStore, names: tuple[str, ...]) -> set[Path]:
+    """The paths in the cache that only `names` need; without names, that nothing needs."""
+    before = leftovers(store) if names else set()
+    return leftovers(WeightStore(store.root, _without(store.catalogue, names))) - before
 
 
 def _without(catalogue: Catalogue, names: tuple[str, ...]) -> Catalogue:
@@ -226,7 +246,7 @@ def users(config: Path, dashboard: str | None) -> dict[str, set[str]]:
 
 def local_weights(config: Path, dashboard: str | None) -> list[dict[str, Any]]:
     """What is known of each artefact of the catalogue, and of its files on this machine."""
-    store, used, kinds = WeightStore(weights_dir()), users(config, dashboard), _kinds()
+    store, used, read_by = WeightStore(weights_dir()), users(config, dashboard), _configurations()
     here, own = set(_here(store)), load_own_catalogue().artefacts
     found = []
     for name, entry in store.catalogue.artefacts.items():
@@ -236,7 +256,7 @@ def local_weights(config: Path, dashboard: str | None) -> list[dict[str, Any]]:
         found.append(
             {
                 "id": name,
-                "kind": kinds.get(name),
+                "kind": next(iter(read_by.get(name, {}).values()), None),
                 "licence": entry.licence,
                 "disk_bytes": disk + size_bytes(store.derived(name, "any").parent),
                 "fetched": name in here,
@@ -249,14 +269,17 @@ def local_weights(config: Path, dashboard: str | None) -> list[dict[str, Any]]:
     return found
 
 
-def _kinds() -> dict[str, str]:
-    """The kind of engine that reads each artefact, by the configurations of engines."""
+def _configurations() -> dict[str, dict[str, str]]:
+    """By artefact, the configurations whose engines read it, with the kind of each."""
     from models.registry import ENGINES, KINDS, artefacts_of
 
-    found: dict[str, str] = {}
-    for path in map(str, (*CONFIGS_DIR.glob("*/*.yaml"), *own_model("any").parent.glob("*.yaml"))):
-        engine = load_yaml(dict[str, Any], path).get("engine")
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for path in (*CONFIGS_DIR.glob("*/*.yaml"), *own_model("any").parent.glob("*.yaml")):
+        engine = load_yaml(dict[str, Any], str(path)).get("engine")
+        ours = path.is_relative_to(CONFIGS_DIR)
+        name = str(path.relative_to(CONFIGS_DIR).with_suffix("") if ours else path)
         for kind, engines in ENGINES.items():
             if engine in engines:
-                found |= dict.fromkeys(artefacts_of(KINDS[kind].read(path)), kind)
+                for artefact in artefacts_of(KINDS[kind].read(str(path))):
+                    found[artefact][name] = kind
     return found

@@ -3,20 +3,22 @@
 import json
 import os
 import platform
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
+from pydantic import ValidationError
+from yaml import YAMLError
 
-from configs.load import load_yaml
+from configs.load import explain, load_yaml
 from deployments.compare import measure
 from deployments.compare.measure import Examination, Figures, apart
 from deployments.compare.report import as_svg, as_table
 from models.errors import EngineError
-from models.registry import CHAT, STT, TTS
-from pipelines.errors import PipelineError
+from models.registry import CHAT, ENGINES, STT, TTS, EngineKind
 from pipelines.voices.fitting.trials import sentences_of
 
 SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".m4a", ".webm")
@@ -55,9 +57,9 @@ def compare(names: tuple[str, ...], picture: Path, as_json: bool, **options: Any
             click.echo(f"measuring {name} …", err=True)
             try:
                 found[name] = measured(name)
-            except (EngineError, PipelineError, RuntimeError, OSError) as error:
-                failures[name] = str(error)
-                click.echo(f"{name}: {error}", err=True)
+            except Exception as error:  # of any library
+                failures[name] = explain(error)
+                click.echo(f"{name}: {failures[name]}", err=True)
     if not found:
         raise click.ClickException("no model could be measured")
     note += f"; {os.cpu_count()} cores of {platform.machine()}, {platform.system()}"
@@ -67,6 +69,7 @@ def compare(names: tuple[str, ...], picture: Path, as_json: bool, **options: Any
         click.echo(json.dumps(answer, ensure_ascii=False))
     else:
         click.echo(f"{as_table(found)}\n{note}\nThe picture is {picture}")
+    sys.exit(int(bool(failures)))
 
 
 def kind_of(name: str) -> str:
@@ -75,11 +78,23 @@ def kind_of(name: str) -> str:
         try:
             kind.read(name)
             return kind.name
-        except (EngineError, ValueError):
-            continue  # of another kind, perhaps
-        except OSError as error:
-            raise click.UsageError(f"{name}: {error}") from None
+        except ValidationError as error:
+            if _is_of(kind, name):
+                raise click.UsageError(f"{name}: {explain(error)}") from None
+        except EngineError:
+            continue  # an engine of another kind, perhaps
+        except (OSError, YAMLError) as error:
+            raise click.UsageError(f"{name}: {explain(error)}") from None
     raise click.UsageError(f"{name} is no configuration of TTS, STT or chat")
+
+
+def _is_of(kind: EngineKind[Any], name: str) -> bool:
+    """Whether a configuration that is not valid names an engine of that kind."""
+    try:
+        engine = str(load_yaml(dict[str, Any], name).get("engine"))
+        return engine in ENGINES[kind.name] or (":" in engine and bool(kind.engine_class(engine)))
+    except (EngineError, ValidationError):
+        return False
 
 
 def _prepare(
@@ -89,8 +104,8 @@ def _prepare(
     if kind == "chat":
         try:
             asked = load_yaml(Examination, str(options["questions"]))
-        except ValueError as error:
-            raise click.UsageError(f"--questions: {error}") from None
+        except (ValueError, YAMLError) as error:
+            raise click.UsageError(f"--questions: {explain(error)}") from None
         note = f"{len(asked.questions)} questions and {len(asked.forms)} schemas, one at a time"
         return (lambda name: apart(measure.measure_chat, name, asked)), note
     language, recordings, speaker = (options[one] for one in ("language", "recordings", "speaker"))
@@ -101,7 +116,10 @@ def _prepare(
     texts = _texts(language, options["texts"])[: options["number"]]
     note = f"{len(texts)} sentences ({language})"
     if kind == "stt":
-        _, sounds = apart(measure.measure_speech, speaker, language, None, texts)
+        try:
+            _, sounds = apart(measure.measure_speech, speaker, language, None, texts)
+        except Exception as error:  # of any library
+            raise click.ClickException(f"--speaker: {speaker}: {explain(error)}") from None
         spoken = measure.write_clips(folder, texts, sounds)
         note += f" spoken by {speaker}, not by people"
         return (lambda name: apart(measure.measure_recognition, name, language, spoken)), note
@@ -115,7 +133,13 @@ def _prepare(
 
 def _texts(language: str, file: Path | None) -> list[str]:
     if file is not None:
-        return [one.strip() for one in file.read_text("utf-8").splitlines() if one.strip()]
+        try:
+            own = [one.strip() for one in file.read_text("utf-8").splitlines() if one.strip()]
+        except ValueError:
+            raise click.UsageError(f"--texts: {file} is not text in UTF-8") from None
+        if not own:
+            raise click.UsageError(f"--texts: {file} has no sentence")
+        return own
     found, ours = sentences_of(language)
     if found != language:
         raise click.UsageError(f"--texts: there are no sentences of ours in {language!r}")

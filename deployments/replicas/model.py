@@ -14,13 +14,13 @@ from pydantic import ValidationError
 from yaml import YAMLError
 
 from configs.load import explain
-from configs.schema.serve import ModelUserConfig
+from configs.schema.serve import CanaryConfig, ModelUserConfig
 from configs.settings import weights_dir
 from deployments.autoscaling import LEAST, told
 from deployments.compat import keep_replica_on_loopback
 from deployments.memory import give_back
 from deployments.model_index import ClusterReports, cluster_reports
-from deployments.replicas.canary import Canary, Loaded
+from deployments.replicas.canary import A_CANARY, Canary, Loaded
 from deployments.replicas.rehearsal import LASTS_S
 from models.base import ModelInfo
 from models.errors import EngineError, EngineLost, EngineOverloaded, ModelNotLoaded, PackMissing
@@ -79,9 +79,14 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 wanted = ModelUserConfig.model_validate(user_config)
                 self._reports.model = await asyncio.to_thread(names_of, self._kind, wanted.model)
         async with self._swap:
+            model = tried = str(user_config.get("model"))
             problem = ""
             try:
-                await self._take(user_config)
+                wanted = await self._take(user_config)
+                if wanted.canary is not None:
+                    tried = wanted.canary.model
+                    await self._try(wanted.canary)
+                    self._wanted = wanted
             except ModelNotLoaded as error:
                 if self._loaded is None:
                     if self._reports is not None:  # so that its names and fallback are known
@@ -92,15 +97,16 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 reason = {"reason": problem}
                 logger.error("model_swap_failed", extra=reason, exc_info=error.__cause__)
             metrics.model_swap_failed.clear()
-            metrics.model_swap_failed.labels(str(user_config.get("model"))).set(bool(problem))
+            metrics.model_swap_failed.labels(model).set(0)
+            metrics.model_swap_failed.labels(tried).set(bool(problem))
             if self._reports is not None:
                 self._report_problem(problem)
                 self._reports.model = self._current()[1]
                 await self._reports.send()
 
-    async def _take(self, user_config: dict[str, Any]) -> None:
-        """Loads what is new in `user_config`. Raises ModelNotLoaded, with the old model in place,
-        and the canary too, unless it is what cannot be loaded."""
+    async def _take(self, user_config: dict[str, Any]) -> ModelUserConfig:
+        """Loads the model of `user_config` if it is new, and ends the canary. Raises
+        ModelNotLoaded, with the old model and its canary in place."""
         try:
             wanted = ModelUserConfig.model_validate(user_config)
         except ValidationError as error:
@@ -115,11 +121,16 @@ class ModelDeployment(ABC, Generic[ModelT]):
         logger.info("model_loaded", extra={"model": self._current()[1].id})
         metrics.canary_share.clear()
         self._canary = None
-        if wanted.canary is not None:
-            loaded = await self._load(wanted.canary.model)
-            self._canary = Canary(wanted.canary.model, loaded, wanted.canary.share)
-            self._wanted = wanted
-            logger.info("canary_loaded", extra={"model": loaded[1].id})
+        return wanted
+
+    async def _try(self, canary: CanaryConfig) -> None:
+        """Loads the canary. Raises ModelNotLoaded."""
+        try:
+            loaded = await self._load(canary.model)
+        except ModelNotLoaded as error:
+            raise ModelNotLoaded(f"{A_CANARY} was refused: {error}") from error.__cause__
+        self._canary = Canary(canary.model, loaded, canary.share)
+        logger.info("canary_loaded", extra={"model": loaded[1].id})
 
     async def _load(self, name: str) -> Loaded[ModelT]:
         """The model, after its rehearsal if another one serves. Raises ModelNotLoaded, whose cause

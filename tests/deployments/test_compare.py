@@ -89,7 +89,7 @@ def test_a_model_that_cannot_be_loaded_is_named_and_the_others_are_compared(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTIPHON_WEIGHTS", str(folder / "none"))
-    found = figures("llm/smollm2", ECHO)
+    found = json.loads(run("llm/smollm2", ECHO, "--json", status=1).stdout)
     assert list(found["figures"]) == [ECHO]
     assert "smollm2-135m-q4" in found["failures"]["llm/smollm2"]
 
@@ -111,11 +111,22 @@ def test_a_comparison_without_any_model_fails(
         ((TONE, "--language", "xx"), "no sentences of ours in 'xx'"),
         ((SCRIPTED, "--recordings", "."), "has no recording with a .txt"),
         ((ECHO, "--questions", "bad.yaml"), "questions"),
+        ((ECHO, "--questions", "broken.yaml"), "--questions: line 2, column 1"),
         ((TONE, "--number", "0"), "--number"),
+        ((TONE, "--texts", "empty.txt"), "--texts: empty.txt has no sentence"),
+        ((TONE, "--texts", "binary.txt"), "--texts: binary.txt is not text in UTF-8"),
+        (("broken.yaml",), "broken.yaml: line 2, column 1"),
+        (("wrong.yaml",), "wrong.yaml: kokoro.speeed: Extra inputs"),
+        (("own.yaml",), "own.yaml: id: Field required"),
     ],
 )
 def test_wrong_arguments_are_named(folder: Path, arguments: tuple[str, ...], said: str) -> None:
     (folder / "bad.yaml").write_text("questions: []")
+    (folder / "broken.yaml").write_text("a: [")
+    (folder / "wrong.yaml").write_text("like: tts/kokoro\nspeeed: 1")
+    (folder / "own.yaml").write_text("engine: tests.engines.echo:EchoEngine")
+    (folder / "empty.txt").write_text("\n \n")
+    (folder / "binary.txt").write_bytes(b"\xff\xfe\x00")
     assert said in run(*arguments, status=2).output
 
 

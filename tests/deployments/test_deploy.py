@@ -22,7 +22,10 @@ from tests.engines import ECHO, TONE, TONE_LOW
 from tests.patience import PATIENCE_S
 from tests.promises.conftest import config_without_weights
 
+Printed = pytest.CaptureFixture[str]
+
 SWAPPED = {"TTSFast": f"{TONE_LOW} cannot be loaded: no memory"}
+REFUSED = "the canary was refused: llm/new cannot be loaded: no memory"
 
 
 class Cluster(ThreadingHTTPServer):
@@ -34,6 +37,7 @@ class Cluster(ThreadingHTTPServer):
         self.status = "RUNNING"
         self.deployments: dict[str, Any] = {}
         self.ready: dict[str, Any] = {"status": "ok", "degraded": []}
+        self.ready_before: list[dict[str, Any]] = []  # the next answers, before `ready`
         self.ready_statuses = [200]  # of the next answers; the last one stays
         self.headers: list[str | None] = []
 
@@ -62,7 +66,12 @@ class _Handler(BaseHTTPRequestHandler):
         ready = self.path == "/readyz"
         statuses = self.server.ready_statuses if ready else [200]
         status = statuses.pop(0) if len(statuses) > 1 else statuses[0]
-        self._answer(self.server.ready if ready else {"applications": self.server.state()}, status)
+        if not ready:
+            self._answer({"applications": self.server.state()})
+        elif self.server.ready_before:
+            self._answer(self.server.ready_before.pop(0), status)
+        else:
+            self._answer(self.server.ready, status)
 
     def do_PUT(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -118,7 +127,7 @@ def entry(config: dict[str, Any], deployment: str) -> dict[str, Any]:
     return found
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def refused(capsys: Printed, *arguments: str) -> str:
     """The message of a deployment that ends with status 1."""
     with pytest.raises(SystemExit) as caught:
         main(["deploy", *arguments])
@@ -146,7 +155,7 @@ def test_the_configurations_of_the_tree_have_no_problem(file: str) -> None:
 def test_a_file_without_a_configuration_is_refused_and_nothing_is_deployed(
     cluster: Cluster,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Printed,
     text: str | None,
     message: str,
 ) -> None:
@@ -245,7 +254,7 @@ def test_a_mistake_is_named_and_nothing_is_deployed(
     cluster: Cluster,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Printed,
     case: str,
     message: str,
 ) -> None:
@@ -257,10 +266,7 @@ def test_a_mistake_is_named_and_nothing_is_deployed(
 
 
 def test_a_model_that_does_not_fit_into_memory_is_refused(
-    cluster: Cluster,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:
     config = config_without_weights()
     chat = entry(config, "Chat")
@@ -276,46 +282,35 @@ def test_a_model_that_does_not_fit_into_memory_is_refused(
     assert len(cluster.deployed) == 1
 
 
-def test_a_restart_that_does_not_fit_into_memory_is_refused(
+@pytest.mark.parametrize(
+    "scaling",
+    [
+        None,
+        {"min_replicas": 2, "max_replicas": 2},
+        {"min_replicas": 0, "initial_replicas": 2, "max_replicas": 2},
+    ],
+)
+def test_a_restart_or_added_replicas_that_do_not_fit_into_memory_are_refused(
     cluster: Cluster,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Printed,
+    scaling: dict[str, int] | None,
 ) -> None:
     config = config_without_weights()
     entry(config, "Chat")["ray_actor_options"] = {"memory": 3 << 30}
-    cluster.deployed = [copy.deepcopy(config)]
-    application(config, "models")["args"]["build"] = "2"
+    cluster.deployed = [json.loads(json.dumps(config))]
+    if scaling is None:
+        application(config, "models")["args"]["build"] = "2"
+    else:
+        entry(config, "Chat")["autoscaling_config"] = scaling
     monkeypatch.setattr(command, "free_bytes", lambda: 1 << 30)
     assert " need 3.0 GiB of memory " in refused(capsys, write(tmp_path, config))
     assert len(cluster.deployed) == 1
 
 
-@pytest.mark.parametrize(
-    "scaling",
-    [
-        {"min_replicas": 2, "max_replicas": 2},
-        {"min_replicas": 0, "initial_replicas": 2, "max_replicas": 2},
-    ],
-)
-def test_added_replicas_that_do_not_fit_into_memory_are_refused(
-    cluster: Cluster,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    scaling: dict[str, int],
-) -> None:
-    config = config_without_weights()
-    entry(config, "Chat")["ray_actor_options"] = {"memory": 3 << 30}
-    cluster.deployed = [json.loads(json.dumps(config))]
-    entry(config, "Chat")["autoscaling_config"] = scaling
-    monkeypatch.setattr(command, "free_bytes", lambda: 1 << 30)
-    assert "the weights of Chat need 3.0 GiB" in refused(capsys, write(tmp_path, config))
-    assert len(cluster.deployed) == 1
-
-
 def test_the_changes_are_shown_and_deployed(
-    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, tmp_path: Path, capsys: Printed
 ) -> None:
     config = config_without_weights()
     entry(config, "TTSFast")["user_config"] = {"model": TONE_LOW}
@@ -342,13 +337,14 @@ def test_the_changes_are_shown_and_deployed(
     ("models", "message"),
     [
         (SWAPPED, f"TTSFast keeps its previous model: {SWAPPED['TTSFast']}"),
+        ({"Chat": REFUSED}, f"Chat: {REFUSED}"),
         (None, "a deployment keeps its previous model: GET /models has the reason"),
     ],
 )
 def test_a_replica_that_cannot_take_its_model_ends_the_command_with_the_reason(
     cluster: Cluster,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Printed,
     models: dict[str, str] | None,
     message: str,
 ) -> None:
@@ -358,8 +354,26 @@ def test_a_replica_that_cannot_take_its_model_ends_the_command_with_the_reason(
     assert refused(capsys, write(tmp_path, config)) == message
 
 
+def test_a_report_of_a_replica_that_was_replaced_is_not_of_this_deployment(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    monkeypatch.setattr(command, "OUTLIVES_S", PATIENCE_S)
+    old = {"status": "degraded", "degraded": ["models"], "models": SWAPPED}
+    config = config_without_weights()
+    application(config, "models")["args"]["build"] = "2"
+    entry(config, "TTSFast")["user_config"] = {"model": TONE_LOW}
+    cluster.ready_before = [old, old]
+    file = write(tmp_path, config)
+    main(["deploy", file])
+    assert capsys.readouterr().out.endswith(f"{file} is deployed\n")
+    monkeypatch.setattr(command, "OUTLIVES_S", 0.1)
+    cluster.ready = old  # by its own replicas, too
+    application(config, "models")["args"]["build"] = "3"
+    assert refused(capsys, write(tmp_path, config)).endswith(SWAPPED["TTSFast"])
+
+
 def test_a_gateway_that_is_not_ready_ends_the_command_with_its_reason(
-    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, tmp_path: Path, capsys: Printed
 ) -> None:
     cluster.ready = {"success": False, "error": "unavailable", "message": "not ready: STT"}
     cluster.ready_statuses = [503]
@@ -368,10 +382,7 @@ def test_a_gateway_that_is_not_ready_ends_the_command_with_its_reason(
 
 
 def test_a_gateway_that_does_not_answer_ends_the_command(
-    cluster: Cluster,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:
     monkeypatch.setenv("PORT", "1")
     message = refused(capsys, write(tmp_path, config_without_weights()))
@@ -379,10 +390,7 @@ def test_a_gateway_that_does_not_answer_ends_the_command(
 
 
 def test_a_swap_that_failed_is_seen_once_the_gateway_is_ready_again(
-    cluster: Cluster,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:
     monkeypatch.setattr(command, "ANSWER_S", PATIENCE_S)  # for three answers
     cluster.ready = {"status": "degraded", "degraded": ["models"], "models": SWAPPED}
@@ -392,7 +400,7 @@ def test_a_swap_that_failed_is_seen_once_the_gateway_is_ready_again(
 
 
 def test_a_replica_that_cannot_start_ends_the_command_with_its_last_sentence(
-    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, tmp_path: Path, capsys: Printed
 ) -> None:
     cluster.status = "DEPLOY_FAILED"
     why = "The deployment failed to start 3 times in a row. Error:\nray::ServeReplica:models:Chat\n"
@@ -406,10 +414,7 @@ def test_a_replica_that_cannot_start_ends_the_command_with_its_last_sentence(
 
 
 def test_a_service_that_does_not_run_is_a_sentence(
-    cluster: Cluster,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:
     monkeypatch.setenv("RAY_DASHBOARD_PORT", "1")
     message = refused(capsys, write(tmp_path, config_without_weights()))
@@ -430,10 +435,7 @@ def test_where_other_machines_are_let_in_the_command_sends_the_token_of_the_clus
 
 
 def test_a_token_of_the_cluster_that_cannot_be_read_is_a_sentence(
-    cluster: Cluster,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "none"))

@@ -134,7 +134,10 @@ def test_a_model_is_removed_unless_a_configuration_uses_it(
     refused = run("models", "remove", "tiny", *used, status=1)
     assert "'tiny' is needed by Chat; --force deletes it" in refused.output
     assert "`make run`" in run("models", "remove", "piper-joe", "--yes", status=1).output
-    assert "Aborted!" in run("models", "remove", "tiny", status=1).output  # not confirmed
+    asked = run("models", "remove", "tiny", status=1).output  # not confirmed
+    assert "Delete tiny (3.0 MiB) from this machine?" in asked and "Aborted!" in asked
+    unknown = run("models", "remove", "tiny", "nothing", status=1).output
+    assert "no artefact 'nothing'" in unknown and "Delete" not in unknown
     WeightStore(root).verify("tiny")
     assert "3.0 MiB are free again" in run("models", "remove", "tiny", *used, "--force").output
     assert not [path for path in root.glob("*/*")] and not own_model("tiny").exists()
@@ -196,5 +199,10 @@ def test_a_mirror_serves_a_machine_that_reaches_nothing_else(
     monkeypatch.setenv("ANTIPHON_WEIGHTS", str(tmp_path / "offline"))
     monkeypatch.setenv("ANTIPHON_MIRROR", str(mirror))
     monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", "http://[")
-    run("models", "pull", "tiny")
+    stored = run("models", "pull", "tiny").stdout
+    assert stored.splitlines() == [
+        "'tiny' is stored; its licence is apache-2.0",
+        f"configurations that use it: {own_model('tiny')}",
+    ]
+    assert run("models", "pull", "tiny").stdout == stored.replace("is stored", "was here already")
     WeightStore(tmp_path / "offline").verify("tiny")

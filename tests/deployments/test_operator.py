@@ -81,6 +81,17 @@ def test_the_first_key_is_shown_where_there_is_no_workspace_and_only_once(
     assert "Owner" in output_of(capsys, "credit", "0")
 
 
+def test_the_first_key_is_also_made_before_the_service_was_ever_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path / "new"))
+    main(["first-key"])
+    printed = capsys.readouterr()
+    assert len(printed.out.split()) == 1 and str(tmp_path / "new" / "antiphon.db") in printed.err
+    assert asyncio.run(prepare_database(load_settings())) is None  # the service finds it
+    assert "Owner" in output_of(capsys, "credit", "0")
+
+
 def test_users_are_listed_with_their_credit(capsys: pytest.CaptureFixture[str]) -> None:
     first, second = output_of(capsys, "users").splitlines()
     assert "owner@localhost" in first and "5.000000 USD" in first

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
@@ -51,6 +52,12 @@ def served() -> dict[tuple[str, str], float]:
         for sample in family.samples
         if sample.name.endswith("_total")
     }
+
+
+def refused() -> dict[str, float]:
+    """1 for each model that was not taken, or is no canary any more."""
+    [family] = metrics.model_swap_failed.collect()
+    return {sample.labels["model"]: sample.value for sample in family.samples}
 
 
 @pytest.fixture(autouse=True)
@@ -133,8 +140,24 @@ async def test_what_a_canary_fails_is_done_by_the_model_until_it_falls_back(
         ("svc/tts-tone", "ok"): LEAST_FAILED + 2,
     }
     assert replica._canary is None
-    [family] = metrics.model_swap_failed.collect()
-    assert {one.labels["model"]: one.value for one in family.samples} == {TONE: 0, TONE_LOW: 1}
+    assert refused() == {TONE: 0, TONE_LOW: 1}
+
+
+async def test_a_canary_that_cannot_be_loaded_is_what_is_refused(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    replica, problems = TTSDeployment(), list[str]()
+    await replica.reconfigure({"model": TONE})
+    monkeypatch.setattr(replica, "_reports", AsyncMock())
+    monkeypatch.setattr(replica, "_report_problem", problems.append)
+    await replica.reconfigure({"model": TONE, "canary": {"model": "tts/nothing", "share": 1.0}})
+    assert problems[0].startswith("the canary was refused: tts/nothing cannot be loaded: no conf")
+    assert refused() == {TONE: 0, "tts/nothing": 1}
+    assert await speech(replica, ALTO) > 0 and replica._canary is None
+    await replica.reconfigure(EVERY)
+    assert problems[1:] == [""] and refused() == {TONE: 0, TONE_LOW: 0}
+    await replica.reconfigure({"model": TONE_LOW})
+    assert refused() == {TONE_LOW: 0}
 
 
 async def test_a_canary_without_the_voice_of_a_request_does_not_fail_it(
