@@ -64,6 +64,7 @@ uv_version=0.13.8
 # A path file instead of an editable install: no build, and nothing to repeat when a file is added.
 pwd >"$("$venv"/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/antiphon.pth"
 bin=$(cd "$venv" && pwd)/bin
-printf '#!%s\nfrom deployments.cli.main import main\n\nif __name__ == "__main__":\n    main()\n' "$bin/python" >"$bin/antiphon"
+# A script of the shell, as the line `#!` has 127 characters and takes no spaces.
+printf '#!/bin/sh\nexec "%s" -P -m deployments.cli.main "$@"\n' "$bin/python" >"$bin/antiphon"
 chmod +x "$bin/antiphon"
 cp "$lock" "$stamp"

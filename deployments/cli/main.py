@@ -11,7 +11,7 @@ import click
 from configs.load import load_yaml
 from configs.settings import BRAND
 from deployments.cli import account, jobs, models, pronunciations, speech, talk, text
-from deployments.cli.service import ServiceClient
+from deployments.cli.service import ServiceClient, end
 
 _TABLES = Path(__file__).with_name("commands.yaml")
 OPERATORS, COMMANDS = load_yaml(list[dict[str, Any]], str(_TABLES))
@@ -83,7 +83,10 @@ for each, (purpose, _) in COMMANDS.items():
 
 
 def main() -> None:
-    antiphon(prog_name=BRAND.lower())
+    try:
+        antiphon(prog_name=BRAND.lower())
+    except OSError as error:  # of a file of the user: no space, no permission
+        end(f"{error.filename or 'the output'}: {error.strerror or error}", 1)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -15,22 +14,14 @@ import click
 from antiphon import AsyncAntiphon
 from antiphon.client import Request, as_text, given
 from antiphon.live import SSML
-from configs.load import load_yaml
 from deployments.cli.pronunciations import takes_text
 from deployments.cli.service import ServiceClient, end, pass_service
+from deployments.cli.sound import player_input, recorded_blocks
 
 INTERIM_MS = 500
 MOST_CHARACTERS = 4_000  # of one request
-PLAYERS, RECORDERS = load_yaml(list[dict[str, str]], str(Path(__file__).with_name("programs.yaml")))
 STYLE = ("keyterms", "numerals", "profanity_filter", "punctuate", "redact")
 FORMATS = ("mp3", "wav", "flac", "opus", "aac", "pcm")
-
-
-def program(choices: dict[str, str], purpose: str) -> list[str]:
-    for name, arguments in choices.items():
-        if found := shutil.which(name):
-            return [found, *arguments.split()]
-    raise click.UsageError(f"none of {', '.join(choices)} is installed to {purpose}")
 
 
 def pieces_of(text: str) -> Iterator[str]:
@@ -73,14 +64,23 @@ def speak(
     pieces = [text] if SSML.match(text) else list(pieces_of(text))
     if len(pieces) > 1 and form not in ("mp3", "pcm", "aac", "opus"):
         raise click.UsageError(f"a text of over {MOST_CHARACTERS} characters has to be mp3 or opus")
-    with opened(output) as target, service.client() as client:
+    with opened(output) as target:
+        for data in speech_of(service, pieces, options):
+            target.write(data)
+    if form == "wav" and output not in (None, "-"):
+        complete_wav(Path(str(output)))
+
+
+def speech_of(
+    service: ServiceClient, pieces: list[str], options: dict[str, Any]
+) -> Iterator[bytes]:
+    """Yield the speech of each piece. A file that cannot be written is no failure of the service,
+    so the caller writes."""
+    with service.client() as client:
         for number, piece in enumerate(pieces, start=1):
             if len(pieces) > 1 and sys.stderr.isatty():
                 click.echo(f"\r{number} of {len(pieces)}", nl=False, err=True)
-            for data in client.stream_speech(piece, **options):
-                target.write(data)
-    if form == "wav" and output not in (None, "-"):
-        complete_wav(Path(str(output)))
+            yield from client.stream_speech(piece, **options)
 
 
 def complete_wav(file: Path) -> None:
@@ -100,17 +100,8 @@ def opened(output: str | None) -> Iterator[IO[bytes]]:
         with click.open_file(output, "wb", lazy=True) as target:
             yield target
         return
-    with subprocess.Popen(
-        program(PLAYERS, "play; -o writes a file"), stdin=subprocess.PIPE
-    ) as played:
-        assert played.stdin is not None
-        try:
-            yield played.stdin
-        except BrokenPipeError:
-            pass  # the player was closed
-        except BaseException:
-            played.kill()
-            raise
+    with player_input() as played:
+        yield played
 
 
 @click.command()
@@ -197,18 +188,12 @@ def show_live(service: ServiceClient, event: dict[str, Any]) -> None:
         click.echo("\r\033[K" + kept[cut:] + click.style(rest, dim=True), nl=False)
 
 
-async def blocks(raw: bool, rate: int = 16_000) -> AsyncIterator[bytes]:
-    """16-bit mono samples of stdin, or of a program that records, in pieces of 100 ms."""
+def blocks(raw: bool, rate: int = 16_000) -> AsyncIterator[bytes]:
+    """Return 16-bit mono samples of stdin, or of a program that records, in pieces of 100 ms."""
     size = rate // 5
-    if raw:
-        while block := await asyncio.to_thread(sys.stdin.buffer.read, size):
-            yield block
-        return
-    command = [one.format(rate=rate) for one in program(RECORDERS, "record; --raw reads stdin")]
-    recorder = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
-    assert recorder.stdout is not None
-    try:
-        while block := await recorder.stdout.read(size):
-            yield block
-    finally:
-        recorder.terminate()
+    return stdin_blocks(size) if raw else recorded_blocks(size, rate)
+
+
+async def stdin_blocks(size: int) -> AsyncIterator[bytes]:
+    while block := await asyncio.to_thread(sys.stdin.buffer.read, size):
+        yield block

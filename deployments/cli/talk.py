@@ -13,7 +13,8 @@ from websockets.asyncio.client import ClientConnection
 from antiphon.client import given
 from antiphon.live import Address, opened
 from deployments.cli.service import ServiceClient, end, pass_service
-from deployments.cli.speech import PLAYERS, RECORDERS, blocks, program
+from deployments.cli.sound import SoundProgram, player, recorder
+from deployments.cli.speech import blocks
 
 RATE = 24_000  # Hz, of the session in both directions
 SILENCE = bytes(2 * RATE)  # a second, which ends the last turn of stdin
@@ -34,8 +35,8 @@ def talk(service: ServiceClient, instructions: str | None, voice: str | None, ra
     output = given(voice=voice)
     audio = {"input": {"transcription": {"model": "whisper-1"}}, **given(output=output or None)}
     if not raw:  # said before anything is opened
-        program(RECORDERS, "record; --raw reads stdin")
-        program(PLAYERS, "play; --raw writes to stdout")
+        recorder().close()
+        player(instead="--raw writes to stdout").close()
     session = {"type": "realtime", **given(instructions=instructions), "audio": audio}
     asyncio.run(converse(service, session, raw))
 
@@ -104,20 +105,30 @@ class Speaker:
 
     def __init__(self, raw: bool) -> None:
         self._raw = raw
-        self._player: asyncio.subprocess.Process | None = None
+        self._program: SoundProgram | None = None
+        self._process: asyncio.subprocess.Process | None = None
 
     async def play(self, audio: bytes) -> None:
         if self._raw:
             sys.stdout.buffer.write(audio)
             sys.stdout.buffer.flush()
             return
-        if self._player is None or self._player.returncode is not None:
-            command = program(PLAYERS, "play; --raw writes to stdout")
-            self._player = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE)
-        assert self._player.stdin is not None
-        self._player.stdin.write(audio)  # kept here: audio comes faster than it is played
+        if self._program is not None and self._process is not None:
+            if self._process.returncode is not None:
+                self._program.check(self._process.returncode)
+                self.hush()
+        if self._process is None:
+            self._program = player(instead="--raw writes to stdout")
+            self._process = await asyncio.create_subprocess_exec(
+                *self._program.command, stdin=subprocess.PIPE, stderr=self._program.messages
+            )
+        assert self._process.stdin is not None
+        self._process.stdin.write(audio)  # kept here: audio comes faster than it is played
 
     def hush(self) -> None:
-        if self._player is not None and self._player.returncode is None:
-            self._player.kill()
-        self._player = None
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+        if self._program is not None:
+            self._program.close()
+        self._process = None
+        self._program = None

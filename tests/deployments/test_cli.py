@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 
 from configs.settings import PROJECT_DIR
 from deployments.cli.main import COMMANDS
+from deployments.cli.sound import PLAYERS, RECORDERS
 from deployments.operator import _parser
 from models.audio import float_to_pcm16, resample
 from tests.api.local_server import Server, local_settings, serve_local, serve_services
@@ -97,13 +99,65 @@ def test_a_book_becomes_one_file(shell: Shell, tmp_path: Path) -> None:
     assert (tmp_path / "book.mp3").stat().st_size > 100 * short.stat().st_size
 
 
-def test_speech_is_played_by_the_program_that_is_installed(shell: Shell, tmp_path: Path) -> None:
-    player = tmp_path / "aplay"
-    player.write_text(f"#!/bin/sh\ncat > {tmp_path}/played\n")
-    player.chmod(0o755)
-    shell.environment["PATH"] = f"{tmp_path}:/usr/bin:/bin"
+def install_alone(shell: Shell, folder: Path, name: str, script: str) -> None:
+    """Makes `name` the only program of the shell, whatever else the machine has."""
+    folder.mkdir()
+    program = folder / name
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    shell.environment["PATH"] = str(folder)
+
+
+@pytest.mark.parametrize("name", PLAYERS)
+def test_speech_is_played_by_the_program_that_is_installed(
+    shell: Shell, tmp_path: Path, name: str
+) -> None:
+    played = tmp_path / "played"
+    install_alone(shell, tmp_path / "bin", name, f"{shutil.which('cat')} > '{played}'")
     shell.output("speak", "Good morning.")
-    assert (tmp_path / "played").stat().st_size > 10_000  # 16-bit samples of 24 kHz
+    assert played.stat().st_size > 10_000  # 16-bit samples of 24 kHz
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "status"),
+    [
+        ("aplay", "aplay: main:831: audio open error: No such file or directory", 1),
+        ("paplay", "Connection failure: Connection refused", 1),
+        ("play", "play FAIL sox: Sorry, there is no default audio device configured", 1),
+        ("ffplay", "Failed to open file 'pipe:' or configure filtergraph", 0),
+        ("aplay", "", 1),
+    ],
+)
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_missing_sound_device_is_one_sentence_and_status_1(
+    shell: Shell, tmp_path: Path, name: str, message: str, status: int, reads: bool
+) -> None:
+    lines = ["ALSA lib pcm.c:2666:(snd_pcm_open_noupdate) Unknown PCM default", message]
+    script = [f"{shutil.which('cat')} > /dev/null"] if reads else []
+    script += [f'echo "{line}" >&2' for line in lines if message]
+    install_alone(shell, tmp_path / "bin", name, "\n".join([*script, f"exit {status}"]))
+    failed = shell.run("speak", "Good morning. " * 40)
+    assert failed.returncode == 1
+    assert failed.stderr.count(b"\n") == 1
+    reason = message or "it ended with status 1"
+    assert f"{name} cannot play: {reason}; -o writes a file" in failed.stderr.decode()
+
+
+@pytest.mark.parametrize("name", RECORDERS)
+def test_a_missing_microphone_is_one_sentence_and_status_1(
+    shell: Shell, tmp_path: Path, name: str
+) -> None:
+    install_alone(shell, tmp_path / "bin", name, "echo 'audio open error' >&2\nexit 1")
+    failed = shell.run("listen", "--live")
+    assert failed.returncode == 1
+    assert f"{name} cannot record: audio open error; --raw reads stdin" in failed.stderr.decode()
+
+
+def test_an_output_without_space_is_one_sentence_and_status_1(shell: Shell) -> None:
+    full = shell.run("speak", "Good morning.", "-o", "/dev/full", "--format", "pcm")
+    assert full.returncode == 1
+    assert full.stderr.decode().endswith(": No space left on device\n")
+    assert full.stderr.count(b"\n") == 1
 
 
 def test_recordings_are_transcribed_into_each_format(shell: Shell, recording: Path) -> None:

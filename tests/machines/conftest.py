@@ -4,6 +4,7 @@ own. Their stores (PostgreSQL, Redis, S3) run on the bridge's address, and die f
 import asyncio
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from typing import IO
 import pytest
 import yaml
 
-from configs.settings import PROJECT_DIR
+from configs.settings import PROJECT_DIR, weights_dir
 from tests import servers
 from tests.machines.load import load
 from tests.machines.slow_cable import SlowCable
@@ -67,12 +68,12 @@ class Machine:
         output: int | IO[str] | None = subprocess.PIPE,
     ) -> subprocess.Popen[str]:
         """`instead` replaces files, as if this machine had others."""
-        binds = {Path("/tmp"): self.folder, **(instead or {})}
-        script = " && ".join(f"mount --rbind {new} {old}" for old, new in binds.items())
-        script += f' && hostname {self.name} && cd {PROJECT_DIR} && exec "$@"'
+        binds = {**self.kept(), Path("/tmp"): self.folder, **(instead or {})}
+        steps = [shlex.join(["mount", "--rbind", str(new), str(old)]) for old, new in binds.items()]
+        steps += [f"hostname {self.name}", shlex.join(["cd", str(PROJECT_DIR)]), 'exec "$@"']
         process = subprocess.Popen(
             ["ip", "netns", "exec", self.name, "unshare", "--mount", "--uts", "--"]
-            + ["sh", "-c", script, "sh", *command],
+            + ["sh", "-c", " && ".join(steps), "sh", *command],
             env={**os.environ, **self.environment, **(variables or {})},
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -80,6 +81,17 @@ class Machine:
         )
         self.processes.append(process)
         return process
+
+    def kept(self) -> dict[Path, Path]:
+        """What all machines share below /tmp, such as the checkout, by its place in this one's."""
+        shared = (PROJECT_DIR, Path(sys.prefix), Path(sys.base_prefix), weights_dir())
+        places = {}
+        for path in shared:
+            if path.is_relative_to("/tmp") and path.exists():
+                place = self.folder / path.relative_to("/tmp")
+                place.mkdir(parents=True, exist_ok=True)
+                places[place] = path
+        return places
 
     def python(self, *arguments: str, **options: object) -> subprocess.Popen[str]:
         return self.run(sys.executable, *arguments, **options)  # type: ignore[arg-type]
