@@ -26,6 +26,7 @@ URLS = [url for url in os.environ.get("GATEWAYS", "").split(",") if url]
 MAIL = b"@example.com"
 INSIDE = {"services", "app", "settings", "books", "server", "stt_server", "plain", "fake"}
 INSIDE |= {"monkeypatch", "tmp_path", "database", "caplog", "capsys"}
+APPLICATION = ("settings", "services", "app")
 REPLACED = {"client", "auth", "other_auth", "shared_server"}
 
 
@@ -33,7 +34,7 @@ def is_from_outside(item: pytest.Item) -> bool:
     """Whether the test uses the service, and neither it nor a fixture of it its objects."""
     if not isinstance(item, pytest.Function) or item.get_closest_marker("in_process"):
         return False
-    if vars(item.module).keys() & INSIDE:  # the module has its own
+    if vars(item.module).keys() & INSIDE or replaces_application(item):
         return False
     definitions = item._fixtureinfo.name2fixturedefs
     wanted, seen = list(item._fixtureinfo.argnames), set[str]()
@@ -44,6 +45,13 @@ def is_from_outside(item: pytest.Item) -> bool:
             if name not in REPLACED:
                 wanted += [one for made in definitions.get(name, ()) for one in made.argnames]
     return bool(seen & REPLACED) and not seen & INSIDE
+
+
+def replaces_application(item: pytest.Function) -> bool:
+    """Whether a conftest.py near the test defines the application again, so that it has other
+    engines than the service that runs."""
+    manager = item.session._fixturemanager
+    return any(len(manager.getfixturedefs(name, item) or ()) > 1 for name in APPLICATION)
 
 
 class InTurn(httpx.AsyncHTTPTransport):
