@@ -161,6 +161,7 @@ def parse_json(body: bytes) -> Any:
             object_pairs_hook=_object_without_duplicates,
             parse_constant=_refuse_constant,
             parse_float=_finite,
+            parse_int=_whole_number,
         )
     except UnicodeDecodeError:
         raise _invalid("the body is not UTF-8") from None
@@ -215,6 +216,12 @@ def _finite(digits: str) -> float:
     if math.isinf(number):
         raise _invalid("a number is too large")
     return number
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) > 300:  # llama.cpp reads a number beyond 64 bits as a double
+        _finite(digits)
+    return int(digits)
 
 
 def _too_many() -> ApiError:
