@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from models.base import Engine
-from models.llm.tool_calls import is_json, joined_calls
+from models.llm.tool_calls import call_arguments, joined_calls
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 ToolChoice = Literal["auto", "none", "required"]
@@ -119,7 +119,7 @@ class GenerationDelta:
 
     def to_message(self) -> ChatMessage:
         """The answer as a message of a continued chat: the text and the complete tool calls."""
-        whole = [call for call in self.calls() if is_json(call["function"]["arguments"])]
+        whole = [call for call in self.calls() if call_arguments(call["function"]["arguments"])]
         return ChatMessage("assistant", self.text, {"tool_calls": whole} if whole else {})
 
 

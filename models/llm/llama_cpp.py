@@ -173,7 +173,11 @@ class LlamaCppEngine(ChatEngine):
         with self._slots.take(request) as (slot, remembers):
             body = {**body, "id_slot": slot, "cache_prompt": remembers}
             self._barriers.look()  # the first batch of a long prompt takes longer than a look
-            self._server.handle_chat_completions(body, push_or_pause)
+            try:
+                self._server.handle_chat_completions(body, push_or_pause)
+            except RuntimeError as error:  # of its JSON or template, before the first chunk
+                message = f"the model refuses the messages: {error}"
+                raise InvalidEngineRequest(message) from error
 
 
 def _compile(request: GenerationRequest, budget: WorkBudget) -> Grammar | None:

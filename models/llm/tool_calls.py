@@ -21,6 +21,7 @@ _ECHO = re.compile(r"</?tool_response>\n?")
 _BEGINNINGS = (MARK, "<tool_response>\n", "</tool_response>\n")
 _HEAD = re.compile(r'\s*\{"name": "([a-zA-Z0-9_-]{1,64})", "arguments": (?=\{)')
 _MAX_HEAD = 120  # characters before the arguments
+MOST_DEPTH = 64  # of arguments, as of a body
 
 CallDelta = dict[str, Any]
 """A delta of a tool call, in OpenAI's form."""
@@ -176,12 +177,34 @@ def joined_calls(pieces: Iterable[CallDelta]) -> tuple[CallDelta, ...]:
     return tuple(calls.values())
 
 
-def is_json(text: str) -> bool:
+def call_arguments(text: str) -> str | None:
+    """The arguments of a call as each engine and template reads them: an object as JSON.
+
+    Blank text and `null` are `{}`, as models write them for a function without parameters. None for
+    anything else: templates and the JSON parser of llama.cpp fail at it, such as at arguments that
+    were cut off, NaN, a number beyond a double, or a lone surrogate.
+    """
+    if text.strip() in ("", "null"):
+        return "{}"
     try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
+        value = json.loads(text, parse_constant=float, parse_int=float)
+        if not isinstance(value, dict):
+            return None
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        return text if _depth(value) <= MOST_DEPTH else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def readable_arguments(text: str) -> str:
+    """The same for a call that is too late to refuse: other texts are a field of an object."""
+    return call_arguments(text) or json.dumps({"arguments": text})
+
+
+def _depth(value: Any) -> int:
+    """How deeply objects and arrays are nested."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max(map(_depth, inner), default=0)
 
 
 def partial_suffix(text: str, marks: Sequence[str]) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from models.llm.base import ChatMessage
+from models.llm.tool_calls import readable_arguments
 from pipelines.chat.history import last_turn
 from pipelines.errors import InvalidRequest
 from pipelines.tts.shaping import TimedWord
@@ -181,7 +182,7 @@ def as_messages(items: Iterable[Item]) -> tuple[ChatMessage, ...]:
             call = {
                 "id": item.call_id,
                 "type": "function",
-                "function": {"name": item.name, "arguments": item.arguments or "{}"},
+                "function": {"name": item.name, "arguments": readable_arguments(item.arguments)},
             }
             last = messages[-1] if messages else None
             if last is not None and last.role == "assistant" and (waiting or not last.extra):

@@ -17,6 +17,7 @@ from db.accounts import Workspace
 from db.chats import ALL, Chat, ChatEntry
 from db.database import Database
 from models.llm.base import ChatMessage, Role, TokenUsage
+from models.llm.tool_calls import readable_arguments
 from pipelines.errors import ChatNotFound, InvalidRequest, PlanRequired
 from pipelines.storage.encryption import Encryption
 from pipelines.tasks import TtlCache
@@ -119,7 +120,7 @@ class ChatHistory:
         found = await self._database.read(chats.find_answers, workspace_id, chat_ids, names)
 
         def opened(entry: ChatEntry) -> SavedAnswer:
-            text, extra = self._open_message(workspace_id, entry)
+            text, extra = self._open_readable(workspace_id, entry)
             kept, calls = extra.get(KEPT), extra.get("tool_calls", [])
             usage = TokenUsage(entry.prompt_tokens or 0, entry.completion_tokens or 0)
             return SavedAnswer(text, calls, entry.model or "", usage, kept)
@@ -166,7 +167,7 @@ class ChatHistory:
         self, chat: Chat, entries: list[ChatEntry], budget_tokens: int | None
     ) -> tuple[ChatMessage, ...]:
         def opened(entry: ChatEntry) -> ChatMessage:
-            text, extra = self._open_message(chat.workspace_id, entry)
+            text, extra = self._open_readable(chat.workspace_id, entry)
             extra.pop(KEPT, None)
             return ChatMessage(cast(Role, entry.role), text, extra)
 
@@ -191,6 +192,14 @@ class ChatHistory:
         """The text and the extras, which are encrypted together."""
         about = chat_about(workspace_id, entry.chat_id)
         text, extra = json.loads(self._encryption.decrypt_text(entry.content, about))
+        return text, extra
+
+    def _open_readable(self, workspace_id: int, entry: ChatEntry) -> tuple[str, dict[str, Any]]:
+        """The same, with calls that a model can read again, whatever was saved of them."""
+        text, extra = self._open_message(workspace_id, entry)
+        for call in extra.get("tool_calls", ()):
+            function = call["function"]
+            function["arguments"] = readable_arguments(function["arguments"])
         return text, extra
 
     async def save(

@@ -17,6 +17,7 @@ from models.base import ModelInfo
 from models.errors import ContextLengthExceeded, EngineError, EngineLost
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, TokenUsage
 from models.llm.structured_output.ast import SchemaTooSlow
+from models.llm.tool_calls import readable_arguments
 from pipelines.billing.billing import Billing, Charge
 from pipelines.billing.operation import Operation
 from pipelines.chat.history import (
@@ -359,7 +360,8 @@ def _redacted(
         extra = deepcopy(message.extra)
         for call in extra.get("tool_calls", ()):
             function = call["function"]
-            function["arguments"] = masked(*redactor.take(function["arguments"], "\n"))
+            arguments = masked(*redactor.take(function["arguments"], "\n"))
+            function["arguments"] = readable_arguments(arguments)  # a mask may replace a number
         return replace(message, content=masked(*redactor.take(message.content, "\n")), extra=extra)
 
     earlier = tuple(map(mask, earlier))

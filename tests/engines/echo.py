@@ -1,9 +1,11 @@
 """Repeats the last message."""
 
 import asyncio
+import json
 import re
 import time
 from collections.abc import AsyncGenerator
+from dataclasses import asdict
 
 from pydantic import Field
 
@@ -34,7 +36,8 @@ class EchoConfig(LanguageModelConfig):
 class EchoEngine(ChatEngine):
     """Repeats the last message word by word; a word, with the space before it, is a token.
 
-    With tools, a message that contains a tool call in the models' notation is answered by it.
+    With tools, a message that contains a tool call in the models' notation is answered by it. What
+    llama.cpp and chat templates cannot read of a request fails.
     """
 
     config = EchoConfig
@@ -51,6 +54,7 @@ class EchoEngine(ChatEngine):
         time.sleep(config.load_s)
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
+        _read_strictly(request)
         context_tokens = self.capabilities.context_tokens
         prompt_tokens = sum(len(_WORD.findall(message.content)) for message in request.messages)
         if prompt_tokens >= context_tokens:
@@ -75,3 +79,15 @@ class EchoEngine(ChatEngine):
             finish_reason="length" if len(words) > allowed else "tool_calls" if called else "stop",
             usage=TokenUsage(prompt_tokens, min(len(words), allowed)),
         )
+
+
+def _read_strictly(request: GenerationRequest) -> None:
+    """Raises ValueError or OverflowError where llama.cpp's parser of JSON raises RuntimeError."""
+    json.dumps([asdict(one) for one in request.messages], ensure_ascii=False).encode()
+    fields = json.dumps([request.tools, request.response_format], allow_nan=False)
+    json.loads(fields, parse_int=lambda digits: int(float(digits)))
+    for message in request.messages:
+        for call in message.extra.get("tool_calls", ()):
+            arguments = call["function"]["arguments"]
+            read = json.loads(arguments, parse_int=lambda digits: int(float(digits)))
+            read.items()  # as templates do

@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
 from api.http.bodies import NOT_BLANK, WHOLE, OneLine, RedactFields, RequestModel, Whole
 from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions
 from models.llm.base import ToolChoice as EngineToolChoice
+from models.llm.tool_calls import MOST_DEPTH, call_arguments
 from pipelines.chat.pipeline import DEFAULT_MODEL
 from pipelines.correction.edits import Edit, Kind
 from pipelines.correction.request import (
@@ -32,9 +33,19 @@ FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 JsonSchema = dict[str, Any]
 
 
+def _checked_arguments(text: str) -> str:
+    if (arguments := call_arguments(text)) is None:
+        raise ValueError(f"must be a JSON object as text, at most {MOST_DEPTH} levels deep")
+    return arguments
+
+
+CallArguments = Annotated[str, AfterValidator(_checked_arguments)]
+"""The arguments of a call in a history: a JSON object; blank text and `null` become `{}`."""
+
+
 class CalledFunction(RequestModel):
     name: Annotated[str, Field(min_length=1, max_length=64)]
-    arguments: str  # JSON
+    arguments: CallArguments
 
 
 class ToolCall(RequestModel):
@@ -194,6 +205,15 @@ def joins(*kinds: str) -> Callable[[object], object]:
     return joined
 
 
+def without_parts(message: object) -> object:
+    """Takes an empty list of parts for an empty text in answers and in results of tools, where
+    agents send it beside calls."""
+    if not isinstance(message, dict) or message.get("role") not in ("assistant", "tool", None):
+        return message
+    empty = {name: "" for name in ("content", "output") if message.get(name) == []}
+    return {**message, **empty}
+
+
 def _listed(stop: object) -> object:
     return [stop] if isinstance(stop, str) else stop
 
@@ -213,6 +233,8 @@ class Message(RequestModel):
     content: Content | None = None  # null only beside tool_calls
     tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_CALLS)] | None = None
     tool_call_id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+    _without_parts = model_validator(mode="before")(without_parts)
 
     @model_validator(mode="after")
     def _has_content(self) -> "Message":

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias, assert_never, cast
 from pydantic import BeforeValidator, Field, model_validator
 
 from api.http.bodies import WHOLE
+from api.native.chat.schemas import CallArguments
 from api.openai.realtime import server_events
 from api.openai.realtime.faults import MISSING, wrong, wrong_choice
 from api.sockets.tts.events import LenientModel
@@ -107,12 +108,12 @@ class MessageItem(ItemModel):
 
 
 class FunctionCallItem(ItemModel):
-    """A call that the model made; `arguments` is JSON text."""
+    """A call that the model made."""
 
     type: Literal["function_call"] = "function_call"
     call_id: Identifier | None = None
     name: Annotated[str, Field(min_length=1, max_length=64)]
-    arguments: LongText
+    arguments: Annotated[CallArguments, Field(max_length=MAX_TEXT)]
 
 
 class FunctionCallOutputItem(ItemModel):

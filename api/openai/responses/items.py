@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 from uuid import UUID
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from api.http.bodies import RequestModel
 from api.http.errors import ApiError
-from api.native.chat.schemas import MAX_MESSAGES, joins
+from api.native.chat.schemas import MAX_MESSAGES, CallArguments, joins, without_parts
 from models.llm.base import ChatMessage
 from pipelines.chat.history import SavedAnswer, TurnName
 from pipelines.chat.pipeline import Completion
@@ -68,6 +68,8 @@ class RoleMessage(GivenItem):
     role: Literal["user", "assistant", "system", "developer"]
     content: ContentText
 
+    _without_parts = model_validator(mode="before")(without_parts)
+
 
 class CallItem(GivenItem):
     """A call that an earlier answer made."""
@@ -75,7 +77,7 @@ class CallItem(GivenItem):
     type: Literal["function_call"]
     call_id: Annotated[str, Field(min_length=1, max_length=200)]
     name: Annotated[str, Field(min_length=1, max_length=64)]
-    arguments: str  # JSON
+    arguments: CallArguments
 
 
 class CallOutput(GivenItem):
@@ -84,6 +86,8 @@ class CallOutput(GivenItem):
     type: Literal["function_call_output"]
     call_id: Annotated[str, Field(min_length=1, max_length=200)]
     output: ContentText
+
+    _without_parts = model_validator(mode="before")(without_parts)
 
 
 class ReasoningItem(GivenItem):

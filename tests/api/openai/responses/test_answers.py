@@ -291,7 +291,7 @@ async def test_hostile_numbers_of_items_and_references_are_refused_or_answered(
     assert refusal(await respond([item] * 1001))[2] == "input"
     name = f"msg_{'0' * 48}"
     assert refusal(await respond([{"id": name}] * 1000))[0] == 404
-    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "}{"}
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
     assert (await respond([item, *[call] * 900, item])).status_code == 200
     nested = {"type": "object", "properties": {"a": {"$ref": "#"}}}
     assert (await respond(tools=[{**WEATHER, "parameters": nested}])).status_code == 200
