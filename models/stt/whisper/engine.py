@@ -28,6 +28,7 @@ from models.stt.base import (
     SPECULATIVE,
     STT_SAMPLE_RATE,
     UNSPACED,
+    DecodingBudget,
     Segment,
     STTCapabilities,
     STTEngine,
@@ -37,13 +38,18 @@ from models.stt.base import (
     is_audible,
 )
 from models.stt.coverage import words_of
-from models.stt.whisper import key_terms
+from models.stt.whisper import key_terms, prompts
 from models.stt.whisper.encoder_window import WINDOW_S, WINDOW_STATES, EncoderWindow, States
 from models.stt.whisper.hallucination import IMPROBABLE_LOGPROB, Decoding, HallucinationGuards
 from models.weights.store import WeightStore
 
 MAX_TOKENS = 448  # prompt and text together; the size of the decoder's window
+MOST_PROMPT = 216  # tokens of it
 SPARE_TOKENS = 16  # allowed on top of the tokens that the duration allows
+# The first limit of a text; one that reaches it without repeating itself is decoded once more. Measured
+# on clips in nine languages: at most 7 tokens a second, in Hindi 12, as a letter takes several.
+USUAL_TOKENS_PER_S, DENSE_TOKENS_PER_S = 6.0, 12.0
+DENSE = frozenset("am bn bo gu hi hy ka km kn lo ml mr my ne pa sa si ta te th".split())
 # Below this probability the filled window is used, five times slower. Measured on 88 clips of 1 to
 # 4 s in nine languages: of 17 below it 6 are right at first and 9 then, as with all 30 s encoded.
 DOUBTFUL_LANGUAGE = 0.5
@@ -76,6 +82,10 @@ class DecodingJob:
     language: str = ""
     probability: float = 1.0
     times: bool = False  # decoded with time tokens
+
+    @property
+    def prompt(self) -> str | None:
+        return self.request.options.initial_prompt
 
     @property
     def interim(self) -> bool:
@@ -147,6 +157,20 @@ class WhisperEngine(STTEngine):
     def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
         for request in requests:
             self.capabilities.check(request)
+        return self._transcribe_covered(list(map(self._budgeted, requests)))
+
+    def _budgeted(self, request: TranscriptionRequest) -> TranscriptionRequest:
+        budget = DecodingBudget(self._most_tokens(request.pcm), request.budget.is_wanted)
+        return replace(request, budget=budget)
+
+    def _usual_tokens(self, job: DecodingJob) -> int:
+        a_second = DENSE_TOKENS_PER_S if job.language in DENSE else USUAL_TOKENS_PER_S
+        return SPARE_TOKENS + int(_seconds(job.request.pcm) * a_second)
+
+    def _most_tokens(self, pcm: Pcm) -> int:
+        return SPARE_TOKENS + int(_seconds(pcm) * self._config.max_tokens_per_s)
+
+    def _transcribe_covered(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
         transcripts = self._transcribe(requests)
         for index, request in enumerate(requests):
             if request.speech:
@@ -161,9 +185,9 @@ class WhisperEngine(STTEngine):
         `benchmarks.stt.lost_speech`, parts alone lose 2 and 32, with time tokens 0 and 22,
         faster-whisper with a beam of 5 5 and 27. Time tokens without parts lose repeated ones.
         """
-        if coverage.cut_at(request, words_of([whole])) is None:
+        if request.budget.is_spent or coverage.cut_at(request, words_of([whole])) is None:
             return whole
-        known = replace(request, language=whole.language)
+        known = replace(request.without_prompt, language=whole.language)
         (timed,) = self._transcribe([known], times=True)
         whole = max(
             whole, replace(whole, segments=timed.segments), key=lambda one: len(words_of([one]))
@@ -171,7 +195,7 @@ class WhisperEngine(STTEngine):
         words = words_of([whole])
         if (at := coverage.cut_at(request, words)) is None:
             return whole
-        parts = coverage.cut(request, at, whole.language)
+        parts = coverage.cut(known, at, whole.language)
         at_s = at / STT_SAMPLE_RATE
         if words and words[-1].end <= at_s:
             heard = [whole, *self._transcribe(parts[1:])]
@@ -187,9 +211,11 @@ class WhisperEngine(STTEngine):
     def _in_parts(self, job: DecodingJob) -> Transcript | None:
         """A text that repeats itself is often that of speech that does: shorter parts do not, and
         take less time than more tries. None for speech without a pause."""
-        if len(job.request.speech) < 2 or (at := coverage.cut_at(job.request, ())) is None:
+        if job.request.budget.is_spent or len(job.request.speech) < 2:
             return None
-        parts = self.transcribe(coverage.cut(job.request, at, job.language))
+        if (at := coverage.cut_at(job.request, ())) is None:
+            return None
+        parts = self._transcribe_covered(coverage.cut(job.request, at, job.language))
         return coverage.join(Transcript(job.language, job.probability), parts, at)
 
     def _transcribe(
@@ -200,7 +226,11 @@ class WhisperEngine(STTEngine):
             Transcript(request.language or (request.languages or ("en",))[0], 0.0)
             for request in requests
         ]
-        heard = [index for index, request in enumerate(requests) if is_audible(request.pcm)]
+        heard = [
+            index
+            for index, request in enumerate(requests)
+            if is_audible(request.pcm) and request.budget.is_wanted()
+        ]
         encoded = self._encode([requests[index] for index in heard])
         groups: dict[tuple[object, ...], list[tuple[int, DecodingJob]]] = defaultdict(list)
         for index, states in zip(heard, encoded, strict=True):
@@ -208,8 +238,7 @@ class WhisperEngine(STTEngine):
             within_s = math.inf if request.retry_within_s is None else request.retry_within_s
             job = DecodingJob(request, states, began + within_s, times=times)
             self._choose_language(job)
-            options = request.options
-            groups[options.beam_size, options.initial_prompt, job.silence].append((index, job))
+            groups[request.options.beam_size, job.prompt, job.silence].append((index, job))
         for group in groups.values():
             for start in range(0, len(group), self._config.batch_size):
                 batch = group[start : start + self._config.batch_size]
@@ -273,6 +302,8 @@ class WhisperEngine(STTEngine):
             if job.interim or (doubtful and silence):
                 # For an interim a second decoding would come too late, and silence needs none.
                 return Transcript(job.language, job.probability)
+            if job.prompt:
+                return self._without_prompt(job)
             if self._guards.is_runaway(decoding) and (parts := self._in_parts(job)) is not None:
                 return parts
             if self._is_decoded_again(job, decoding):
@@ -281,10 +312,19 @@ class WhisperEngine(STTEngine):
                 decoding = self._decode_again(job)
         if not decoding.text or self._guards.is_hallucination(decoding, job.request.options):
             return Transcript(job.language, job.probability)
+        import os
+        if job.prompt and os.environ.get("DUMP"):
+            print("DUMP", job.prompt[:30], [(w.word, w.start,w.end,w.confidence) for w in self._align_words(job, decoding)])
+        is_echo = False
+        words: tuple[Word, ...] = ()
+        if is_echo:
+            words = self._align_words(job, decoding)
+            if prompts.is_unsaid(words, job.prompt):
+                return self._without_prompt(job)
         if options.terms:
             decoding = self._with_terms(job, decoding)
-        words: tuple[Word, ...] = ()
-        if job.request.options.words or job.request.speech:
+            words = ()
+        if not words and (options.words or job.request.speech):
             words = self._align_words(job, decoding)
         segment = Segment(
             text=decoding.text,
@@ -339,6 +379,8 @@ class WhisperEngine(STTEngine):
         a live text comes 0.3 s later. A runaway text is decoded again even after its deadline,
         since it would be dropped.
         """
+        if job.request.budget.is_spent:
+            return False
         if self._guards.is_runaway(decoding):
             return True
         useless = decoding.avg_logprob < IMPROBABLE_LOGPROB
@@ -357,36 +399,50 @@ class WhisperEngine(STTEngine):
                 return decoding
             if not self._guards.is_runaway(decoding):
                 return decoding  # measured: at another temperature it is as wrong, and 0.2 s later
-            if not job.in_time:
+            if not job.in_time or job.request.budget.is_spent:
                 break
             if decoding.no_speech_prob > job.request.options.no_speech_threshold:
                 break  # silence: another temperature would only hallucinate another text
         plain = [one for one in tries if not self._guards.is_repetitive(one)]
         return max(plain or tries, key=lambda one: one.avg_logprob)
 
+    def _without_prompt(self, job: DecodingJob) -> Transcript:
+        """Decoded once more, on the same states: no prompt costs more than one try with it."""
+        job.request = job.request.without_prompt
+        return self._finish(job, self._decode([job])[0])
+
     def _decode(
         self, jobs: Sequence[DecodingJob], temperature: float | None = None
     ) -> list[Decoding]:
-        """One call of the decoder; the jobs have the same beam size and initial prompt.
+        """Texts of jobs that have the same beam size and initial prompt.
 
-        Durations bound the lengths of texts, more tightly in the first try (no temperature).
+        Durations bound their lengths, at first by what speech usually has. A text that is longer
+        than that, and is no repetition, is decoded again up to the most that speech has.
         """
+        decodings = self._generate(jobs, list(map(self._usual_tokens, jobs)), temperature)
+        for index, (job, decoding) in enumerate(zip(jobs, decodings, strict=True)):
+            most = self._most_tokens(job.request.pcm)
+            is_cut = not decoding.complete and len(decoding.tokens) < most
+            if is_cut and not (
+                job.prompt or self._guards.repeats(decoding) or job.request.budget.is_spent
+            ):
+                decodings[index] = self._generate([job], [most], temperature)[0]
+        return decodings
+
+    def _generate(
+        self, jobs: Sequence[DecodingJob], limits: Sequence[int], temperature: float | None
+    ) -> list[Decoding]:
+        """One call of the decoder, for texts of at most so many tokens."""
         options = jobs[0].request.options
-        prompts = [self._prompt(job) for job in jobs]
-        room = MAX_TOKENS - len(prompts[0])
-        stretch = 1 if temperature is None else 2
-        limits = [
-            stretch
-            * (SPARE_TOKENS + int(_seconds(job.request.pcm) * self._config.max_tokens_per_s))
-            for job in jobs
-        ]
-        longest = min(room, max(limits))
+        begun = [self._prompt(job) for job in jobs]
+        longest = min(MAX_TOKENS // 2, MAX_TOKENS - len(begun[0]), max(limits))
         sampling = {"sampling_topk": 0, "sampling_temperature": temperature}
         results = self._model.generate(
             self._stack(jobs),
-            prompts,
+            begun,
             beam_size=1 if temperature else options.beam_size,
-            max_length=len(prompts[0]) + longest,
+            # The decoder takes the smaller of a half of it, and what the prompt leaves.
+            max_length=max(2 * longest, len(begun[0]) + longest),
             return_scores=True,
             return_no_speech_prob=True,
             suppress_blank=True,
@@ -397,6 +453,7 @@ class WhisperEngine(STTEngine):
         for job, limit, result in zip(jobs, limits, results, strict=True):
             tokens = tuple(result.sequences_ids[0])
             text = self._tokenizer(job).decode(list(tokens)).strip()
+            job.request.budget.tokens -= SPARE_TOKENS + len(tokens)
             decodings.append(
                 Decoding(
                     tokens=tokens,
@@ -406,7 +463,7 @@ class WhisperEngine(STTEngine):
                     no_speech_prob=result.no_speech_prob,
                     compression_ratio=get_compression_ratio(text) if text else 0.0,
                     complete=len(tokens) < min(limit, longest),
-                    endless=len(tokens) >= limit,
+                    endless=len(tokens) >= self._most_tokens(job.request.pcm),
                 )
             )
         return decodings
@@ -414,9 +471,9 @@ class WhisperEngine(STTEngine):
     def _prompt(self, job: DecodingJob) -> list[int]:
         tokenizer = self._tokenizer(job)
         prompt: list[int] = []
-        if job.request.options.initial_prompt:
-            terms = tokenizer.encode(" " + job.request.options.initial_prompt.strip())
-            prompt = [tokenizer.sot_prev, *terms[: MAX_TOKENS // 2 - 8]]
+        if job.prompt:
+            text = prompts.reduced(tokenizer.encode(" " + job.prompt.strip()), tokenizer.eot)
+            prompt = [tokenizer.sot_prev, *text[-MOST_PROMPT:]]
         plain = () if job.times else (tokenizer.no_timestamps,)
         return [*prompt, *tokenizer.sot_sequence, *plain]
 
