@@ -78,6 +78,10 @@ class TranscriptionRequest:
     budget: DecodingBudget = UNLIMITED
 
     @property
+    def seconds(self) -> float:
+        return len(self.pcm) / STT_SAMPLE_RATE
+
+    @property
     def without_prompt(self) -> "TranscriptionRequest":
         return replace(self, options=replace(self.options, initial_prompt=None))
 

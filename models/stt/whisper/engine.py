@@ -8,7 +8,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import ctranslate2
 import numpy as np
@@ -21,14 +21,12 @@ from faster_whisper.transcribe import (
 )
 
 from configs.schema.models.stt import WhisperConfig, WhisperGuards
-from models.audio import Pcm
 from models.stt import coverage
 from models.stt.base import (
     INTERIM,
     SPECULATIVE,
     STT_SAMPLE_RATE,
     UNSPACED,
-    DecodingBudget,
     Segment,
     STTCapabilities,
     STTEngine,
@@ -41,15 +39,10 @@ from models.stt.coverage import words_of
 from models.stt.whisper import key_terms, prompts
 from models.stt.whisper.encoder_window import WINDOW_S, WINDOW_STATES, EncoderWindow, States
 from models.stt.whisper.hallucination import IMPROBABLE_LOGPROB, Decoding, HallucinationGuards
+from models.stt.whisper.job import SPARE_TOKENS, DecodingJob, most_tokens, with_budget
 from models.weights.store import WeightStore
 
-MAX_TOKENS = 448  # prompt and text together; the size of the decoder's window
-MOST_PROMPT = 216  # tokens of it
-SPARE_TOKENS = 16  # allowed on top of the tokens that the duration allows
-# The first limit of a text; one that reaches it without repeating itself is decoded once more. Measured
-# on clips in nine languages: at most 7 tokens a second, in Hindi 12, as a letter takes several.
-USUAL_TOKENS_PER_S, DENSE_TOKENS_PER_S = 6.0, 12.0
-DENSE = frozenset("am bn bo gu hi hy ka km kn lo ml mr my ne pa sa si ta te th".split())
+MAX_TEXT = 224  # tokens: a half of the decoder's window, which the prompt leaves
 # Below this probability the filled window is used, five times slower. Measured on 88 clips of 1 to
 # 4 s in nine languages: of 17 below it 6 are right at first and 9 then, as with all 30 s encoded.
 DOUBTFUL_LANGUAGE = 0.5
@@ -61,45 +54,9 @@ DOUBTFUL_LANGUAGE = 0.5
 EXPECTED_WEIGHT = 5.0
 MAX_EXPECTED_WEIGHT = 20.0
 CERTAIN_LANGUAGE = 0.95  # the expected language has no weight from here on
-# States of silence, 20 ms each, that the decoder gets after live speech.
-INTERIM_SILENCE = 200  # decoded in 0.6 of the time; repeated texts are dropped
-# Measured on 59 recordings in nine languages at telephone quality: compared with the filled window,
-# decoding takes 0.8 of the time with fewer runaway texts and the same word error rate.
-LIVE_SILENCE = 400
-
 MEL_FRAMES_PER_S = 100
 PREPENDED = "\"'“¿([{-"  # marks that belong to the word after them
 APPENDED = "\"'.。,，!！?？:：”)]}、"
-
-
-@dataclass(slots=True)
-class DecodingJob:
-    """The state of a request in the engine."""
-
-    request: TranscriptionRequest
-    states: States  # [m, width]: the speech and some silence; the decoder gets more silence
-    deadline: float  # of time.monotonic(); a doubtful text is not decoded again after it
-    language: str = ""
-    probability: float = 1.0
-    times: bool = False  # decoded with time tokens
-
-    @property
-    def prompt(self) -> str | None:
-        return self.request.options.initial_prompt
-
-    @property
-    def interim(self) -> bool:
-        return self.request.urgency == INTERIM
-
-    @property
-    def silence(self) -> int:
-        """States of silence that the decoder gets after the speech, at most up to the window."""
-        shorter = {INTERIM: INTERIM_SILENCE, SPECULATIVE: LIVE_SILENCE}
-        return shorter.get(self.request.urgency, WINDOW_STATES)
-
-    @property
-    def in_time(self) -> bool:
-        return time.monotonic() < self.deadline
 
 
 class WhisperEngine(STTEngine):
@@ -157,18 +114,8 @@ class WhisperEngine(STTEngine):
     def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
         for request in requests:
             self.capabilities.check(request)
-        return self._transcribe_covered(list(map(self._budgeted, requests)))
-
-    def _budgeted(self, request: TranscriptionRequest) -> TranscriptionRequest:
-        budget = DecodingBudget(self._most_tokens(request.pcm), request.budget.is_wanted)
-        return replace(request, budget=budget)
-
-    def _usual_tokens(self, job: DecodingJob) -> int:
-        a_second = DENSE_TOKENS_PER_S if job.language in DENSE else USUAL_TOKENS_PER_S
-        return SPARE_TOKENS + int(_seconds(job.request.pcm) * a_second)
-
-    def _most_tokens(self, pcm: Pcm) -> int:
-        return SPARE_TOKENS + int(_seconds(pcm) * self._config.max_tokens_per_s)
+        a_second = self._config.max_tokens_per_s
+        return self._transcribe_covered([with_budget(request, a_second) for request in requests])
 
     def _transcribe_covered(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
         transcripts = self._transcribe(requests)
@@ -299,10 +246,7 @@ class WhisperEngine(STTEngine):
         doubtful = decoding.avg_logprob < self._config.retry_logprob
         if doubtful or self._guards.is_suspect(decoding, options):
             silence = decoding.no_speech_prob > options.no_speech_threshold
-            if job.interim or (doubtful and silence):
-                # For an interim a second decoding would come too late, and silence needs none.
-                return Transcript(job.language, job.probability)
-            if job.prompt:
+            if job.prompt or job.interim or (doubtful and silence):
                 return self._without_prompt(job)
             if self._guards.is_runaway(decoding) and (parts := self._in_parts(job)) is not None:
                 return parts
@@ -310,47 +254,41 @@ class WhisperEngine(STTEngine):
                 padding_s = self._config.retry_padding_s
                 job.states = self._window.encode(job.request.pcm, padding_s)
                 decoding = self._decode_again(job)
-        if not decoding.text or self._guards.is_hallucination(decoding, job.request.options):
-            return Transcript(job.language, job.probability)
-        import os
-        if job.prompt and os.environ.get("DUMP"):
-            print("DUMP", job.prompt[:30], [(w.word, w.start,w.end,w.confidence) for w in self._align_words(job, decoding)])
-        is_echo = False
+        if not decoding.text or self._guards.is_hallucination(decoding, options):
+            return self._without_prompt(job)
         words: tuple[Word, ...] = ()
-        if is_echo:
+        if job.prompt or options.words or job.request.speech:
             words = self._align_words(job, decoding)
-            if prompts.is_unsaid(words, job.prompt):
-                return self._without_prompt(job)
-        if options.terms:
-            decoding = self._with_terms(job, decoding)
-            words = ()
-        if not words and (options.words or job.request.speech):
-            words = self._align_words(job, decoding)
+        if job.prompt and prompts.is_unsaid(words, job.prompt):
+            return self._without_prompt(job)
+        if options.terms and (again := self._with_terms(job, decoding)) is not None:
+            decoding = again
+            words = self._align_words(job, decoding) if words else ()
         segment = Segment(
             text=decoding.text,
             start=words[0].start if words else 0.0,
-            end=words[-1].end if words else _seconds(job.request.pcm),
+            end=words[-1].end if words else job.request.seconds,
             avg_logprob=decoding.avg_logprob,
             no_speech_prob=decoding.no_speech_prob,
             words=words,
         )
         return Transcript(job.language, job.probability, (segment,))
 
-    def _with_terms(self, job: DecodingJob, decoding: Decoding) -> Decoding:
-        """Decoded again before the likely key terms, if that finds more of them."""
+    def _with_terms(self, job: DecodingJob, decoding: Decoding) -> Decoding | None:
+        """Decoded again before the likely key terms; None if that finds no more of them."""
         options = job.request.options
         terms = key_terms.likely_terms(decoding.text, options.terms)
         if not terms or key_terms.count(decoding.text, terms) == len(terms):
-            return decoding
+            return None
         prompt = f"{', '.join(terms)}. {options.initial_prompt or ''}"
         request = replace(job.request, options=replace(options, initial_prompt=prompt))
         again = self._decode([replace(job, request=request)])[0]
         more = key_terms.count(again.text, terms) > key_terms.count(decoding.text, terms)
-        return again if more and not self._guards.is_suspect(again, options) else decoding
+        return again if more and not self._guards.is_suspect(again, options) else None
 
     def _align_words(self, job: DecodingJob, decoding: Decoding) -> tuple[Word, ...]:
         """The time of each word, from the decoder's attention."""
-        tokenizer, duration_s = self._tokenizer(job), _seconds(job.request.pcm)
+        tokenizer, duration_s = self._tokenizer(job), job.request.seconds
         text = [token for token in decoding.tokens if token < tokenizer.eot]
         if not text:
             return ()
@@ -407,7 +345,11 @@ class WhisperEngine(STTEngine):
         return max(plain or tries, key=lambda one: one.avg_logprob)
 
     def _without_prompt(self, job: DecodingJob) -> Transcript:
-        """Decoded once more, on the same states: no prompt costs more than one try with it."""
+        """Decodes a text that failed once more without its prompt, so that no prompt costs more than
+        one try. No text if it had none, or for an interim, which would come too late.
+        """
+        if not job.prompt or job.interim or job.request.budget.is_spent:
+            return Transcript(job.language, job.probability)
         job.request = job.request.without_prompt
         return self._finish(job, self._decode([job])[0])
 
@@ -419,12 +361,14 @@ class WhisperEngine(STTEngine):
         Durations bound their lengths, at first by what speech usually has. A text that is longer
         than that, and is no repetition, is decoded again up to the most that speech has.
         """
-        decodings = self._generate(jobs, list(map(self._usual_tokens, jobs)), temperature)
+        decodings = self._generate(jobs, [job.usual_tokens for job in jobs], temperature)
         for index, (job, decoding) in enumerate(zip(jobs, decodings, strict=True)):
-            most = self._most_tokens(job.request.pcm)
-            is_cut = not decoding.complete and len(decoding.tokens) < most
-            if is_cut and not (
-                job.prompt or self._guards.repeats(decoding) or job.request.budget.is_spent
+            most = min(MAX_TEXT, most_tokens(job.request, self._config.max_tokens_per_s))
+            if (
+                not (decoding.complete or job.prompt or job.interim)
+                and len(decoding.tokens) < most
+                and not self._guards.repeats(decoding)
+                and not job.request.budget.is_spent
             ):
                 decodings[index] = self._generate([job], [most], temperature)[0]
         return decodings
@@ -435,13 +379,13 @@ class WhisperEngine(STTEngine):
         """One call of the decoder, for texts of at most so many tokens."""
         options = jobs[0].request.options
         begun = [self._prompt(job) for job in jobs]
-        longest = min(MAX_TOKENS // 2, MAX_TOKENS - len(begun[0]), max(limits))
+        longest = min(MAX_TEXT, max(limits))
         sampling = {"sampling_topk": 0, "sampling_temperature": temperature}
         results = self._model.generate(
             self._stack(jobs),
             begun,
             beam_size=1 if temperature else options.beam_size,
-            # The decoder takes the smaller of a half of it, and what the prompt leaves.
+            # The text gets the smaller of a half of it, and what the prompt leaves of it.
             max_length=max(2 * longest, len(begun[0]) + longest),
             return_scores=True,
             return_no_speech_prob=True,
@@ -463,7 +407,7 @@ class WhisperEngine(STTEngine):
                     no_speech_prob=result.no_speech_prob,
                     compression_ratio=get_compression_ratio(text) if text else 0.0,
                     complete=len(tokens) < min(limit, longest),
-                    endless=len(tokens) >= self._most_tokens(job.request.pcm),
+                    endless=len(tokens) >= most_tokens(job.request, self._config.max_tokens_per_s),
                 )
             )
         return decodings
@@ -472,8 +416,8 @@ class WhisperEngine(STTEngine):
         tokenizer = self._tokenizer(job)
         prompt: list[int] = []
         if job.prompt:
-            text = prompts.reduced(tokenizer.encode(" " + job.prompt.strip()), tokenizer.eot)
-            prompt = [tokenizer.sot_prev, *text[-MOST_PROMPT:]]
+            text = tokenizer.encode(" " + job.prompt.strip())
+            prompt = [tokenizer.sot_prev, *prompts.reduced(text, tokenizer.eot)]
         plain = () if job.times else (tokenizer.no_timestamps,)
         return [*prompt, *tokenizer.sot_sequence, *plain]
 
@@ -487,7 +431,3 @@ class WhisperEngine(STTEngine):
                 language=language,
             )
         return self._tokenizers[key]
-
-
-def _seconds(pcm: Pcm) -> float:
-    return len(pcm) / STT_SAMPLE_RATE
