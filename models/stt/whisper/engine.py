@@ -345,10 +345,11 @@ class WhisperEngine(STTEngine):
         return max(plain or tries, key=lambda one: one.avg_logprob)
 
     def _without_prompt(self, job: DecodingJob) -> Transcript:
-        """Decodes a text that failed once more without its prompt, so that no prompt costs more than
-        one try. No text if it had none, or for an interim, which would come too late.
+        """Decodes a text that failed without its prompt, so that no prompt costs more than one try.
+
+        No text if it had none, or for an interim, which would come too late.
         """
-        if not job.prompt or job.interim or job.request.budget.is_spent:
+        if not job.prompt or job.interim or not job.request.budget.is_wanted():
             return Transcript(job.language, job.probability)
         job.request = job.request.without_prompt
         return self._finish(job, self._decode([job])[0])
