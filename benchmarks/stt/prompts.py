@@ -34,6 +34,7 @@ from pipelines.stt.file import DecodedRecording, FileRequest, TranscriptionPipel
 from tests.local_ports import LocalSTTModel
 
 MOST_S = 20.0  # of a recording
+TERMS = "terms: "  # begins key terms in place of a prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,8 @@ def _try(
 
 
 async def _hear(pipeline: TranscriptionPipeline, pcm: Pcm, prompt: str) -> str:
-    request = FileRequest(language="en", prompt=prompt)
+    terms = tuple(prompt.removeprefix(TERMS).split(", ")) if prompt.startswith(TERMS) else ()
+    request = FileRequest(language="en", prompt="" if terms else prompt, keyterms=terms)
     seconds = len(pcm) / STT_SAMPLE_RATE
     recording = DecodedRecording(pcm, seconds, request, pipeline.profiles[request.profile])
     return (await pipeline.transcribe(recording)).text

@@ -151,6 +151,7 @@ class UtteranceDecoder:
             languages = languages if self._expected is None else (self._expected,)
             sounds = asked.expected_sounds(languages[0]) if len(languages) == 1 else None
         language = languages[0] if len(languages) == 1 else None
+        prompt = usable_prompt(asked.initial_prompt or "", language)
         request = TranscriptionRequest(
             pcm=pcm,
             language=language,
@@ -158,9 +159,7 @@ class UtteranceDecoder:
             expected=self._expected,
             expected_times=self._expected_times,
             options=DecodingOptions(
-                initial_prompt=sounds
-                or usable_prompt(asked.initial_prompt or "", language)
-                or None,
+                initial_prompt=sounds or prompt or None,
                 terms=asked.keyterms,
                 no_speech_threshold=asked.no_speech_threshold,
                 words=asked.words and urgency != INTERIM,
