@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from configs import environment
-from configs.environment import SettingsError
-from configs.private import check_private
+from configs.environment import SettingsError, check_private
 
 PROJECT_DIR = Path(__file__).resolve().parent.parent
 BRAND = os.environ.get("ANTIPHON_BRAND", "Antiphon")

@@ -20,9 +20,8 @@ import httpx
 import yaml
 
 from configs import environment
-from configs.environment import SettingsError
+from configs.environment import SettingsError, check_private
 from configs.load import CONFIGS_DIR, explain
-from configs.private import check_private
 from configs.settings import PROJECT_DIR, Settings
 from deployments.compat import RAY_SWITCHES, node_options, publish_release, stop_late_node
 from deployments.release import release
@@ -30,7 +29,8 @@ from deployments.release import release
 Config = dict[str, Any]  # the content of `serve_config.yaml`
 
 OBJECT_STORE_BYTES = 256 << 20  # handles send values by gRPC, so the store is hardly used
-# Of RAY_TMPDIR: /ray/session_2026-01-31_12-00-00_123456_1234567/sockets/plasma_store follows.
+# A path of a local socket has 107 at most: that of Ray's adds 68 to RAY_TMPDIR, with
+# "/ray/session_2026-01-31_12-00-00_123456_1234567/sockets/plasma_store".
 RAY_PATH_BYTES = 107 - 68
 
 
@@ -77,23 +77,23 @@ def keep_private(data_dir: Path) -> None:
     """
     os.umask(0o077)
     link = data_dir / "ray"
-    if given := os.environ.get("RAY_TMPDIR"):
-        folder = Path(given).expanduser().resolve()
+    folder = Path(os.environ.get("RAY_TMPDIR") or link).expanduser().resolve()
+    try:
         check_private(folder, "RAY_TMPDIR")
-        if len(os.fsencode(folder)) > RAY_PATH_BYTES:
-            raise SettingsError(
-                f"RAY_TMPDIR: {str(folder)!r} has more than {RAY_PATH_BYTES} bytes, and Ray's"
-                " sockets lie below it, whose paths have 107 at most"
-            )
-    else:
-        folder = link.resolve()
-        try:  # the folder of the last start, unless the machine deleted it, or another user made it
-            check_private(folder, "RAY_TMPDIR")
-        except SettingsError:
-            temporary = tempfile.gettempdir()
-            place = temporary if len(os.fsencode(temporary)) <= RAY_PATH_BYTES - 22 else "/tmp"
-            folder = Path(tempfile.mkdtemp(prefix="antiphon-ray-", dir=place))
-            check_private(folder, "RAY_TMPDIR")
+    except SettingsError:
+        if os.environ.get("RAY_TMPDIR"):
+            raise
+        # The first start, or the machine has deleted the folder since the last one.
+        temporary = tempfile.gettempdir()
+        place = (
+            temporary
+            if len(temporary) <= RAY_PATH_BYTES - len("/antiphon-ray-12345678")
+            else "/tmp"
+        )
+        folder = Path(tempfile.mkdtemp(prefix="antiphon-ray-", dir=place))
+        check_private(folder, "TMPDIR")
+    if len(os.fsencode(folder)) > RAY_PATH_BYTES:
+        raise SettingsError(f"RAY_TMPDIR: {str(folder)!r} has more than {RAY_PATH_BYTES} bytes")
     if link.resolve() != folder:
         link.unlink(missing_ok=True)
         link.symlink_to(folder)
