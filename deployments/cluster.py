@@ -76,6 +76,7 @@ def keep_private(data_dir: Path) -> None:
     to which `ray` in the data folder leads. Raises SettingsError.
     """
     os.umask(0o077)
+    check_private(data_dir, "ANTIPHON_DATA")
     link = data_dir / "ray"
     folder = Path(os.environ.get("RAY_TMPDIR") or link).expanduser().resolve()
     try:
@@ -85,11 +86,8 @@ def keep_private(data_dir: Path) -> None:
             raise
         # The first start, or the machine has deleted the folder since the last one.
         temporary = tempfile.gettempdir()
-        place = (
-            temporary
-            if len(temporary) <= RAY_PATH_BYTES - len("/antiphon-ray-12345678")
-            else "/tmp"
-        )
+        is_short = len(temporary) <= RAY_PATH_BYTES - len("/antiphon-ray-12345678")
+        place = temporary if is_short else "/tmp"
         folder = Path(tempfile.mkdtemp(prefix="antiphon-ray-", dir=place))
         check_private(folder, "TMPDIR")
     if len(os.fsencode(folder)) > RAY_PATH_BYTES:
