@@ -73,7 +73,7 @@ def keep_private(data_dir: Path) -> None:
 
     Ray makes its folders writable for all users (mode 777), and jobs run their code from one of
     them, so they lie in a folder of mode 700: RAY_TMPDIR, or one in the system's temporary folder,
-    to which `ray` in the data folder leads. Raises SettingsError.
+    which `ray` in the data folder leads to. Raises SettingsError.
     """
     os.umask(0o077)
     check_private(data_dir, "ANTIPHON_DATA")
@@ -90,11 +90,10 @@ def keep_private(data_dir: Path) -> None:
         place = temporary if is_short else "/tmp"
         folder = Path(tempfile.mkdtemp(prefix="antiphon-ray-", dir=place))
         check_private(folder, "TMPDIR")
-    if len(os.fsencode(folder)) > RAY_PATH_BYTES:
-        raise SettingsError(f"RAY_TMPDIR: {str(folder)!r} has more than {RAY_PATH_BYTES} bytes")
-    if link.resolve() != folder:
         link.unlink(missing_ok=True)
         link.symlink_to(folder)
+    if len(os.fsencode(folder)) > RAY_PATH_BYTES:
+        raise SettingsError(f"RAY_TMPDIR: {str(folder)!r} has more than {RAY_PATH_BYTES} bytes")
     os.environ["RAY_TMPDIR"] = str(folder)
 
 
