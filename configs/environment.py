@@ -4,6 +4,7 @@ import math
 import os
 import re
 import socket
+import stat
 import sys
 from contextlib import suppress
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
@@ -220,6 +221,25 @@ def listen_problem(host: str, number: int) -> str | None:
     except OSError as error:
         return error.strerror
     return None
+
+
+def check_private(folder: Path, variable: str, *, above: bool = True) -> None:
+    """Raises SettingsError unless only the user of this process can enter `folder`, and with
+    `above` also replace it. The folder may not be a link."""
+    try:
+        status = folder.lstat()
+        # The sticky bit, as of /tmp, keeps users from renaming what others own.
+        modes = [path.stat().st_mode & 0o1002 for path in folder.parents if above]
+    except OSError as error:
+        message = f"{variable}: cannot read the folder {str(folder)!r}: {error.strerror}"
+        raise SettingsError(message) from None
+    mode, user = status.st_mode, os.geteuid()
+    if not stat.S_ISDIR(mode) or status.st_uid != user or mode & 0o077 or 0o002 in modes:
+        raise SettingsError(
+            f"{variable}: other users can reach {str(folder)!r} (mode {stat.S_IMODE(mode):o} of"
+            f" user {status.st_uid}); it has to be a folder of mode 700 of user {user}, in none"
+            " that all users may change"
+        )
 
 
 def check_ports(host: str, number: int) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from configs import environment
-from configs.environment import SettingsError
+from configs.environment import SettingsError, check_private
 
 PROJECT_DIR = Path(__file__).resolve().parent.parent
 BRAND = os.environ.get("ANTIPHON_BRAND", "Antiphon")
@@ -232,6 +232,7 @@ def _data_dir(*, new: bool) -> Path:
     except OSError as error:
         message = f"ANTIPHON_DATA: cannot make the folder {str(path)!r}: {error.strerror}"
         raise SettingsError(message) from None
+    check_private(path, "ANTIPHON_DATA", above=False)  # a volume of Kubernetes is open to all
     return path
 
 

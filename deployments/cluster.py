@@ -11,6 +11,7 @@ import hmac
 import logging
 import os
 import re
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import httpx
 import yaml
 
 from configs import environment
+from configs.environment import SettingsError, check_private
 from configs.load import CONFIGS_DIR, explain
 from configs.settings import PROJECT_DIR, Settings
 from deployments.compat import RAY_SWITCHES, node_options, publish_release, stop_late_node
@@ -27,25 +29,25 @@ from deployments.release import release
 Config = dict[str, Any]  # the content of `serve_config.yaml`
 
 OBJECT_STORE_BYTES = 256 << 20  # handles send values by gRPC, so the store is hardly used
+# A path of a local socket has 107 at most: that of Ray's adds 68 to RAY_TMPDIR, with
+# "/ray/session_2026-01-31_12-00-00_123456_1234567/sockets/plasma_store".
+RAY_PATH_BYTES = 107 - 68
 
 
 def prepare_environment(settings: Settings | None = None, *, joins: bool = False) -> None:
     """Sets missing environment variables. Call it before the first import of `ray`.
 
-    Where the `settings` let other machines in, or Ray's ports are open to those that join, Ray asks
-    every caller for a token, which a file in the data folder has; RAY_AUTH_MODE decides otherwise.
+    Ray asks every caller for a token, since any user of this machine can call it. With `settings`
+    a file in the data folder has the token. RAY_AUTH_MODE decides otherwise.
     """
     # It may name another cluster: Ray's job client prefers it to its argument.
     os.environ.pop("RAY_ADDRESS", None)
-    is_shared = joins or environment.cluster_address() is not None
-    if is_shared:
+    if joins or environment.cluster_address() is not None:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "1")
-    if settings is not None and (is_shared or not environment.is_loopback(settings.host)):
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-    if settings is not None and _asks_for_token() and not os.environ.get("RAY_AUTH_TOKEN"):
-        os.environ.setdefault("RAY_AUTH_TOKEN_PATH", str(_token_file(settings)))
     for name, value in RAY_SWITCHES.items():
         os.environ.setdefault(name, value)
+    if settings is not None and _asks_for_token() and not os.environ.get("RAY_AUTH_TOKEN"):
+        os.environ.setdefault("RAY_AUTH_TOKEN_PATH", str(_token_file(settings)))
     # Replicas can then import this project from any working folder.
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join([str(PROJECT_DIR), *filter(None, paths)])
@@ -64,6 +66,35 @@ def _token_file(settings: Settings) -> Path:
         with open(path, "w", opener=partial(os.open, mode=0o600)) as file:
             file.write(token)
     return path
+
+
+def keep_private(data_dir: Path) -> None:
+    """Lets no other user of this machine reach what this process and those it starts create.
+
+    Ray makes its folders writable for all users (mode 777), and jobs run their code from one of
+    them, so they lie in a folder of mode 700: RAY_TMPDIR, or one in the system's temporary folder,
+    which `ray` in the data folder leads to. Raises SettingsError.
+    """
+    os.umask(0o077)
+    check_private(data_dir, "ANTIPHON_DATA")
+    link = data_dir / "ray"
+    folder = Path(os.environ.get("RAY_TMPDIR") or link).expanduser().resolve()
+    try:
+        check_private(folder, "RAY_TMPDIR")
+    except SettingsError:
+        if os.environ.get("RAY_TMPDIR"):
+            raise
+        # The first start, or the machine has deleted the folder since the last one.
+        temporary = tempfile.gettempdir()
+        is_short = len(temporary) <= RAY_PATH_BYTES - len("/antiphon-ray-12345678")
+        place = temporary if is_short else "/tmp"
+        folder = Path(tempfile.mkdtemp(prefix="antiphon-ray-", dir=place))
+        check_private(folder, "TMPDIR")
+        link.unlink(missing_ok=True)
+        link.symlink_to(folder)
+    if len(os.fsencode(folder)) > RAY_PATH_BYTES:
+        raise SettingsError(f"RAY_TMPDIR: {str(folder)!r} has more than {RAY_PATH_BYTES} bytes")
+    os.environ["RAY_TMPDIR"] = str(folder)
 
 
 def start(num_cpus: int | None = None, attempts: int = 3) -> str:

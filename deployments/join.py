@@ -30,6 +30,7 @@ def main() -> None:
         if found := own_stores(settings):
             raise SettingsError(f"This machine would have data of its own: {'; '.join(found)}")
         cluster.prepare_environment(settings, joins=True)
+        cluster.keep_private(settings.data_dir)
         asyncio.run(open_database(settings)).close()
         first = published_release(options.address)
     except (ValueError, DatabaseError, ConnectionError) as error:
@@ -40,6 +41,8 @@ def main() -> None:
             f" {release()}: they need the same code and configs/"
         )
     command = ["start", f"--address={options.address}", "--block", "--disable-usage-stats"]
+    # Without it Ray uses the path of the first machine's folder, which may be open on this one.
+    command.append(f"--temp-dir={Path(os.environ['RAY_TMPDIR'], 'ray')}")
     own = cluster_address()
     # A copy of the first machine's environment has its CLUSTER_ADDRESS.
     if own is not None and own[0] != options.address.rpartition(":")[0]:

@@ -57,6 +57,7 @@ def main() -> None:
         settings = load_settings()
         start_tracing()  # or says what is wrong
         cluster.prepare_environment(settings)
+        cluster.keep_private(settings.data_dir)
         if problems := option_problems(config):  # imports Ray, hence not earlier
             parser.error("--config: " + "\n".join(problems))
         check_ports(settings.host, settings.port)
@@ -203,10 +204,10 @@ def announce(what: str, settings: Settings, dashboard: str, started: float) -> N
     say(f"  Guide      {url}/guide")
     say(f"  Reference  {url}/docs")
     say(f"  Dashboard  {dashboard}")
-    if (wyoming := settings.wyoming) is not None:
-        say(f"  Wyoming    {wyoming.host}:{wyoming.port}, without authentication")
     if token := os.environ.get("RAY_AUTH_TOKEN_PATH"):
         say(f"             It asks for the token in {token}")
+    if (wyoming := settings.wyoming) is not None:
+        say(f"  Wyoming    {wyoming.host}:{wyoming.port}, without authentication")
     if (joined := cluster_address()) is not None:
         say(f"  Join       make join ADDRESS={':'.join(map(str, joined))}")
         say("             on other machines with the same environment")

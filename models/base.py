@@ -1,6 +1,7 @@
 """The base class of engines, and the descriptions of loaded models and their voices: the source
 of `GET /models` and of the voice list."""
 
+import sys
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 from uuid import NAMESPACE_URL, uuid5
@@ -82,3 +83,11 @@ class Engine:
 
         Blocking, and safe at any time.
         """
+
+    def check(self) -> None:
+        """Raises the error of a GPU that has failed, after which no request can succeed.
+
+        Blocking; called after a request has failed.
+        """
+        if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_available():
+            torch.cuda.synchronize()

@@ -9,8 +9,8 @@ from configs.schema.serve import GatewayArgs
 from deployments.autoscaling import GATEWAY_FULL, told
 from deployments.compat import keep_replica_on_loopback
 from deployments.gateway.handles import ModelDirectory
-from deployments.memory import give_back
 from deployments.model_index import cluster_reports
+from models.memory import give_back
 from pipelines.tasks import TaskSet
 
 if TYPE_CHECKING:

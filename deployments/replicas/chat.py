@@ -7,6 +7,7 @@ from contextlib import aclosing
 from weakref import WeakKeyDictionary
 
 from deployments.autoscaling import WAIT_S
+from deployments.replicas.canary import Loaded
 from deployments.replicas.model import ModelDeployment
 from deployments.replicas.rehearsal import rehearse_chat
 from models.errors import EngineOverloaded
@@ -56,6 +57,9 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
         async with aclosing(self.serve(caller, "chat", attributes, answer)) as deltas:
             async for delta in deltas:
                 yield delta
+
+    async def try_engine(self, loaded: Loaded[ChatEngine]) -> None:
+        await rehearse_chat(loaded, loaded)
 
     def load(self) -> float:
         """The share of the slots that are busy, and the seconds of the tokens that wait, by WAIT_S:

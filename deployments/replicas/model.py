@@ -18,13 +18,14 @@ from configs.schema.serve import CanaryConfig, ModelUserConfig
 from configs.settings import weights_dir
 from deployments.autoscaling import LEAST, told
 from deployments.compat import keep_replica_on_loopback
-from deployments.memory import give_back
 from deployments.model_index import ClusterReports, cluster_reports
 from deployments.replicas.canary import A_CANARY, Canary, Loaded
 from deployments.replicas.rehearsal import LASTS_S
 from models.base import ModelInfo
 from models.errors import EngineError, EngineLost, EngineOverloaded, ModelNotLoaded, PackMissing
+from models.memory import give_back
 from models.registry import EngineKind, ModelT, load_model, names_of
+from models.runtimes.upstream import UpstreamService
 from models.weights.store import WeightStore
 from telemetry import metrics, tracing
 from telemetry.logs import setup_logs
@@ -60,6 +61,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         self._canary: Canary[ModelT] | None = None
         self._wanted: ModelUserConfig | None = None  # that was taken last
         self._used = False  # since the load was last told
+        self._trial: asyncio.Task[None] | None = None  # of the engine, after a request failed
         self._swap = asyncio.Lock()  # serialises the loads of two quick edits
         self._reports: ClusterReports | None = None
         self._reporting: asyncio.Task[None] | None = None
@@ -96,6 +98,8 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 # With the traceback of an error of a library or a bug, where it says more.
                 reason = {"reason": problem}
                 logger.error("model_swap_failed", extra=reason, exc_info=error.__cause__)
+            if problem:
+                await asyncio.to_thread(give_back)  # what the model took that was not loaded whole
             metrics.model_swap_failed.clear()
             metrics.model_swap_failed.labels(model).set(0)
             metrics.model_swap_failed.labels(tried).set(bool(problem))
@@ -171,6 +175,10 @@ class ModelDeployment(ABC, Generic[ModelT]):
         load = self.load() if self._loaded is not None else 0.0
         used, self._used = self._used, False
         return told(max(load, LEAST * used))  # Serve looks between short requests
+
+    @abstractmethod
+    async def try_engine(self, loaded: Loaded[ModelT]) -> None:
+        """Does a short request that should succeed. Raises what the engine raises."""
 
     @abstractmethod
     def load(self) -> float:
@@ -254,12 +262,17 @@ class ModelDeployment(ABC, Generic[ModelT]):
             try:
                 yield engine
                 outcome = "ok"
+                if self._trial is not None and self._trial.done():
+                    self._trial = None
             except EngineError as error:
                 # A missing pack is no failure: the caller retries with the pack.
                 outcome = "ok" if isinstance(error, PackMissing) else error.code
+                if error.code in (EngineError.code, EngineLost.code) and outcome != "ok":
+                    self._doubt(loaded)
                 raise
             except Exception:  # counted and raised again
                 outcome = "internal_error"
+                self._doubt(loaded)
                 raise
             finally:
                 metrics.engine_requests_live.dec()
@@ -268,10 +281,23 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 logger.info("served", extra={"model": info.id, "outcome": outcome, "ms": ms})
                 tracing.end(span, "" if outcome in ("ok", "left") else outcome)
 
+    def _doubt(self, loaded: Loaded[ModelT]) -> None:
+        """Tries the engine beside its requests, unless another service computes: after an error of
+        a GPU, such as an illegal access, all requests of the process fail."""
+        is_trying = self._trial is not None and not self._trial.done()
+        if loaded is self._loaded and not is_trying and not isinstance(loaded[0], UpstreamService):
+            trial = asyncio.wait_for(self.try_engine(loaded), LASTS_S)
+            self._trial = asyncio.create_task(trial, name="try the engine")
+
     async def check_health(self) -> None:
-        """Serve runs this on the event loop of the replica: when that is blocked, the check times
-        out, and the replica is restarted after 36 s. Without it only Ray's own watchdog would act,
-        after 18 minutes."""
+        """Raises the error of a failed trial, until a request succeeds.
+
+        Serve restarts the replica after three errors. It runs this on the event loop: when that is
+        blocked, the check times out, and the replica is restarted after 36 s. Without it only Ray's
+        own watchdog would act, after 18 minutes.
+        """
+        if self._trial is not None and self._trial.done():
+            self._trial.result()
 
     def _current(self) -> Loaded[ModelT]:
         if self._loaded is None:

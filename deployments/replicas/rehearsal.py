@@ -49,7 +49,7 @@ WORDS = 4
 
 async def rehearse_speech(new: Loaded[TTSEngine], old: Loaded[TTSEngine]) -> None:
     """Speaks a sentence, which the recogniser hears. Raises ModelNotLoaded or EngineError."""
-    if (request := _sentence(new[1])) is None:  # it has no voice of its own
+    if (request := sentence_of(new[1])) is None:  # it has no voice of its own
         return
     sound = await asyncio.to_thread(_joined, new[0].synthesize(request))
     seconds = len(sound) / STT_SAMPLE_RATE
@@ -57,7 +57,7 @@ async def rehearse_speech(new: Loaded[TTSEngine], old: Loaded[TTSEngine]) -> Non
         raise ModelNotLoaded(f"{new[1].id} speaks {seconds:.1f} s for {request.text!r}")
     if float(np.sqrt(np.mean(sound**2))) < SILENCE:
         raise ModelNotLoaded(f"{new[1].id} is silent for {request.text!r}")
-    before = _sentence(old[1], request.language)
+    before = sentence_of(old[1], request.language)
     if before is None or (recogniser := await _beside("stt", STTModelHandle)) is None:
         return
     heard = []
@@ -72,7 +72,9 @@ async def rehearse_recognition(new: Loaded[STTEngine], old: Loaded[STTEngine]) -
     voice = await _beside("tts", TTSModelHandle)
     info = None if voice is None else await voice.describe()
     common = [code for code in new[1].languages if code in old[1].languages]
-    request = next(filter(None, (_sentence(info, code) for code in common)), None) if info else None
+    request = (
+        next(filter(None, (sentence_of(info, code) for code in common)), None) if info else None
+    )
     sound = np.zeros(STT_SAMPLE_RATE, np.float32)
     if voice is not None and request is not None:
         async with aclosing(voice.synthesize(request)) as chunks:
@@ -106,7 +108,7 @@ def _compare(model: ModelInfo, verb: str, said: str, *transcripts: Transcript) -
         )
 
 
-def _sentence(info: ModelInfo, language: str | None = None) -> SynthesisRequest | None:
+def sentence_of(info: ModelInfo, language: str | None = None) -> SynthesisRequest | None:
     """Some words for the model's first voice (of the language), or None without one."""
     known = load_yaml(ConsentConfig, "consent").sentences
     for voice in info.voices:

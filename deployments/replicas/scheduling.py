@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import TypeAlias
 
 from deployments.autoscaling import WAIT_S
-from models.errors import EngineError, EngineOverloaded
+from models.errors import EngineOverloaded
 from models.stt.base import (
     FILE,
     FINAL,
@@ -37,7 +37,7 @@ BATCH_S = 3.0  # of a batch: nothing interrupts it, and three of 17 s took 15 s 
 
 URGENCY_NAMES = {FINAL: "final", SPECULATIVE: "speculative", INTERIM: "interim", FILE: "file"}
 
-Results: TypeAlias = list[Transcript | EngineError]
+Results: TypeAlias = list[Transcript | Exception]
 Run: TypeAlias = Callable[[list[TranscriptionRequest]], Awaitable[Results]]
 
 

@@ -7,11 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from functools import partial
 
+import numpy as np
+
 from configs.settings import weights_dir
+from deployments.replicas.canary import Loaded
 from deployments.replicas.model import ModelDeployment
 from deployments.replicas.rehearsal import rehearse_recognition
 from deployments.replicas.scheduling import URGENCY_NAMES, PriorityBatcher, Results
-from models.errors import EngineError
 from models.registry import SPEAKER, STT, load_once
 from models.speaker.base import SpeakerEncoder
 from models.stt.base import STT_SAMPLE_RATE, STTEngine, Transcript, TranscriptionRequest, add_voices
@@ -49,6 +51,10 @@ class STTDeployment(ModelDeployment[STTEngine]):
         async with aclosing(self.serve(caller, "transcribe", attributes, hear)) as transcripts:
             [transcript] = [one async for one in transcripts]
             return transcript
+
+    async def try_engine(self, loaded: Loaded[STTEngine]) -> None:
+        noise = np.random.default_rng(0).normal(0, 0.1, STT_SAMPLE_RATE).astype(np.float32)
+        await asyncio.to_thread(loaded[0].transcribe, [TranscriptionRequest(noise)])
 
     def load(self) -> float:
         return self._queue.load + self._canary_queue.load
@@ -91,7 +97,7 @@ def decode(
             add_voices(request, transcript, encoder()) if request.voice_windows else transcript
             for request, transcript in zip(requests, transcripts, strict=True)
         ]
-    except EngineError as error:
+    except Exception as error:  # of any library, as for a lack of memory
         if len(requests) == 1:
             return [error]
     return [decode(engine, [request], encoder)[0] for request in requests]

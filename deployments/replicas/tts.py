@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any
 
 from deployments.autoscaling import VOICE_FULL
+from deployments.replicas.canary import Loaded
 from deployments.replicas.model import ModelDeployment
-from deployments.replicas.rehearsal import rehearse_speech
+from deployments.replicas.rehearsal import rehearse_speech, sentence_of
 from models.audio import AudioChunk, cut
 from models.errors import EngineError
 from models.registry import TTS
@@ -86,6 +87,12 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
 
         async with aclosing(self.serve(caller, "phonemes", {}, read)) as symbols:
             return "".join([one async for one in symbols])
+
+    async def try_engine(self, loaded: Loaded[TTSEngine]) -> None:
+        engine, info = loaded
+        await asyncio.to_thread(engine.check)  # of one without voices of its own there is no more
+        if (request := sentence_of(info)) is not None:
+            await asyncio.to_thread(list, engine.synthesize(request))
 
     def load(self) -> float:
         return self._running / VOICE_FULL

@@ -20,7 +20,6 @@ from configs.settings import load_settings
 from deployments.agreement import open_database
 from deployments.gateway.handles import ModelDirectory
 from deployments.gateway.services import gateway_services
-from deployments.memory import give_back
 from deployments.replicas.chat import ChatDeployment
 from deployments.replicas.model import ModelDeployment
 from deployments.replicas.stt import STTDeployment
@@ -29,6 +28,7 @@ from deployments.voice_jobs.evaluators import lower_priority
 from deployments.voice_jobs.job import run, until_stopped
 from deployments.voice_jobs.job_client import MODELS_APP
 from models.base import ModelInfo
+from models.memory import give_back
 from pipelines.jobs.runner import JobRunner
 from pipelines.tasks import TaskSet
 from pipelines.webhooks.sender import Sender

@@ -4,7 +4,6 @@ MMS: Pratap et al., "Scaling Speech Technology to 1,000+ Languages" (2023); VITS
 "Conditional Variational Autoencoder with Adversarial Learning for End-to-End TTS" (2021).
 """
 
-import gc
 import threading
 from collections.abc import Generator
 from pathlib import Path
@@ -17,6 +16,7 @@ from transformers import AutoTokenizer, VitsModel
 from configs.schema.models.tts import MmsConfig
 from models.audio import AudioChunk, Pcm
 from models.errors import EngineError, EngineLost, WeightsCorrupt
+from models.memory import give_back
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
 from models.tts.trimming import whole_sentence
 from models.weights.store import WeightStore
@@ -53,9 +53,7 @@ class MmsEngine(TTSEngine):
     def close(self) -> None:
         """Frees the memory, the GPU's too; later requests raise EngineLost."""
         self._networks = None
-        gc.collect()  # the library's modules refer to each other
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        give_back()  # the library's modules refer to each other
 
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
         voice = self._voices.speaking(request.voice, request.language)

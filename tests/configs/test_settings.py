@@ -59,6 +59,14 @@ def test_the_data_folder_and_the_secrets_file_are_readable_only_by_their_owner(d
     assert (data / "secrets.json").stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.parametrize("mode", [0o701, 0o750, 0o777])
+def test_a_data_folder_that_is_open_to_other_users_is_refused(data: Path, mode: int) -> None:
+    load_settings()
+    data.chmod(mode)
+    with pytest.raises(SettingsError, match=rf"^ANTIPHON_DATA: .*\(mode {mode:o} of .* mode 700 "):
+        load_settings()
+
+
 @pytest.mark.parametrize("mode", [0o604, 0o640, 0o622])
 def test_a_secrets_file_accessible_to_other_users_is_refused(data: Path, mode: int) -> None:
     load_settings()

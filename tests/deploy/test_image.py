@@ -13,6 +13,7 @@ from deployments.compat import RAY_SWITCHES
 from tests.deploy.clean_root import chain, context, environment, stages
 
 COMPOSE = PROJECT_DIR / "deploy" / "compose.yaml"
+TAG_AND_DIGEST = r"[a-z/]+:[\w.-]+@sha256:[0-9a-f]{64}"
 OF_THE_MACHINE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "RAY_AUTH_MODE", "OMP_NUM_THREADS"}
 """Switches that depend on cores and on other machines: the service and the manifests set them."""
 
@@ -46,10 +47,17 @@ def compose() -> Any:
     return yaml.safe_load(COMPOSE.read_text())
 
 
+def test_the_image_is_built_on_a_pinned_one() -> None:
+    lines = (PROJECT_DIR / "deploy" / "Dockerfile").read_text().splitlines()
+    named = {line.split()[1] for line in lines if line.startswith("FROM ")}
+    others = named - set(stages())
+    assert others and all(re.fullmatch(TAG_AND_DIGEST, image) for image in others)
+
+
 def test_each_image_of_compose_is_pinned_and_each_service_is_checked() -> None:
     services = compose()["services"]
     for name, service in services.items():
-        assert "build" in service or re.search(r":v?\d+\.\d+", service["image"]), name
+        assert "build" in service or re.fullmatch(TAG_AND_DIGEST, service["image"]), name
         assert "healthcheck" in service or name == "antiphon", name  # the image has its own
 
 

@@ -4,6 +4,8 @@ import base64
 import shutil
 import subprocess
 from functools import cache
+from ipaddress import ip_address, ip_network
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,10 +111,46 @@ def test_nothing_starts_with_the_placeholders(
 def test_only_the_gateway_is_open_to_all(overlay: str) -> None:
     rules = one(overlay, "NetworkPolicy")["spec"]["ingress"]
     assert [rule["ports"] for rule in rules if "from" not in rule] == [[{"port": 8000}]]
+    # A label of a pod says nothing unless its namespace is named: any tenant can give it.
+    peers = [peer for rule in rules for peer in rule.get("from", ()) if "ports" in rule]
+    assert peers and all(
+        peer["namespaceSelector"]["matchLabels"].keys() == {"kubernetes.io/metadata.name"}
+        for peer in peers
+    )
     labels = one(overlay, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"]
     spec = one(overlay, "RayService")["spec"]["rayClusterConfig"]
     for group in [spec["headGroupSpec"], *spec["workerGroupSpecs"]]:
         assert labels.items() <= group["template"]["metadata"]["labels"].items()
+
+
+def test_the_pods_reach_the_stores_and_https_but_no_credentials_of_the_node(overlay: str) -> None:
+    policy = one(overlay, "NetworkPolicy")["spec"]
+    assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
+    anywhere = [rule for rule in policy["egress"] if any("ipBlock" in to for to in rule["to"])]
+    metadata = [ip_address(one) for one in ("169.254.169.254", "fe80::a9fe:a9fe", "fd00:ec2::254")]
+    for rule in anywhere:
+        assert {port["port"] for port in rule["ports"]} <= {53, 443, 5432, 6379}
+        for block in (to["ipBlock"] for to in rule["to"] if "ipBlock" in to):
+            excluded = [ip_network(one) for one in block.get("except", ())]
+            for address in metadata:
+                if address in ip_network(block["cidr"]):
+                    assert any(address in network for network in excluded), address
+    assert all("ports" in rule or "podSelector" in rule["to"][0] for rule in policy["egress"])
+
+
+def test_no_container_writes_to_its_image(overlay: str) -> None:
+    spec = one(overlay, "RayService")["spec"]["rayClusterConfig"]
+    for group in [spec["headGroupSpec"], *spec["workerGroupSpecs"]]:
+        pod = group["template"]["spec"]
+        for container in [*pod["containers"], *pod.get("initContainers", ())]:
+            confined = container["securityContext"]
+            assert confined["readOnlyRootFilesystem"] and not confined["allowPrivilegeEscalation"]
+            mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
+            assert "/tmp" in mounts  # uploads, Ray's folders, caches
+            given = {entry["name"]: entry.get("value") for entry in container["env"]}
+            assert given["HOME"] in mounts
+            data = given.get("ANTIPHON_DATA")  # a folder of mode 700 that the service makes
+            assert data is None or str(Path(data).parent) in mounts
 
 
 def test_all_workers_but_one_stay_while_a_node_is_drained(overlay: str) -> None:

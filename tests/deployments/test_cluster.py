@@ -4,13 +4,17 @@ import copy
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from configs.environment import SettingsError
 from configs.settings import PROJECT_DIR
-from deployments.cluster import failures, first_stage, first_voice
+from deployments.cluster import failures, first_stage, first_voice, keep_private
 from tests.servers import free_port
 
 # Raises once what Ray raises when a node needs more than 30 s, then starts one for real.
@@ -109,3 +113,89 @@ def test_a_node_that_is_late_is_started_again_and_leaves_no_process() -> None:
         timeout=240,
     )
     assert done.stdout.split() == ["works", "1"], done.stderr
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The data folder of a service on a machine whose temporary folder has a short path."""
+    monkeypatch.delenv("RAY_TMPDIR")
+    (folder := tmp_path / "data").mkdir(mode=0o700)
+    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as name:
+        Path(name).chmod(0o1777)
+        monkeypatch.setattr(tempfile, "tempdir", name)
+        mask = os.umask(0o022)
+        yield folder
+        os.umask(mask)
+
+
+def test_the_folder_of_ray_is_private_and_kept_from_start_to_start(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = []
+    for _ in range(2):
+        monkeypatch.delenv("RAY_TMPDIR", raising=False)
+        keep_private(data)
+        folders.append(os.environ["RAY_TMPDIR"])
+    assert len(set(folders)) == 1 and Path(folders[0]) == (data / "ray").readlink()
+    assert Path(folders[0]).parent == Path(tempfile.gettempdir())
+    assert Path(folders[0]).stat().st_mode & 0o777 == 0o700
+    (data / "file").touch()
+    assert (data / "file").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("change", ["deleted", "opened", "linked"])
+def test_a_folder_of_ray_that_others_may_have_changed_is_not_used_again(
+    data: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    keep_private(data)
+    first = Path(os.environ["RAY_TMPDIR"])
+    monkeypatch.delenv("RAY_TMPDIR")
+    if change == "opened":
+        first.chmod(0o770)
+    else:
+        first.rmdir()
+    if change == "linked":
+        first.symlink_to("/var/tmp")
+    keep_private(data)
+    assert os.environ["RAY_TMPDIR"] not in (str(first), "/var/tmp")
+    assert (data / "ray").resolve() == Path(os.environ["RAY_TMPDIR"])
+
+
+def test_a_long_temporary_folder_leaves_room_for_the_sockets_of_ray(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (long := tmp_path / ("a" * 60)).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    keep_private(data)
+    folder = Path(os.environ["RAY_TMPDIR"])
+    assert folder.parent == Path("/tmp")
+    folder.rmdir()
+
+
+@pytest.mark.parametrize("given", ["open", "long", "missing", "file", "replaceable", "another's"])
+def test_a_folder_of_ray_that_would_not_do_is_refused_in_one_sentence(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    folder = Path(tempfile.gettempdir(), "ray")
+    if given == "long":
+        folder = tmp_path / ("a" * 60)
+    elif given == "replaceable":
+        (folder := folder / "inside").parent.mkdir()
+        folder.parent.chmod(0o777)
+    if given == "file":
+        folder.touch(mode=0o700)
+    elif given != "missing":
+        folder.mkdir(mode=0o755 if given == "open" else 0o700)
+    if given == "another's":
+        monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    monkeypatch.setenv("RAY_TMPDIR", str(folder))
+    with pytest.raises(SettingsError) as caught:
+        keep_private(data)
+    expected = "ANTIPHON_DATA: " if given == "another's" else "RAY_TMPDIR: "
+    assert str(caught.value).startswith(expected) and "\n" not in str(caught.value)
+
+
+def test_a_data_folder_that_any_user_can_replace_is_refused(data: Path) -> None:
+    data.parent.chmod(0o777)
+    with pytest.raises(SettingsError, match="^ANTIPHON_DATA: other users can reach"):
+        keep_private(data)

@@ -248,7 +248,7 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
         plan: Plan = request.param
         for at in range(1, plan.machines + 1):
             name, own = f"m{number}x{at}", folder / f"tmp{at}"
-            own.mkdir()
+            own.mkdir(mode=0o700)  # of Ray, too
             ip("netns", "add", name)
             stack.callback(ip, "netns", "del", name)
             ends = (f"v-{name}", f"w-{name}")

@@ -1,7 +1,6 @@
 """A language model of the transformers library with its continuous batching."""
 
 import asyncio
-import gc
 import hashlib
 import threading
 import time
@@ -23,6 +22,7 @@ from transformers.generation.continuous_batching.continuous_api import OutputRou
 from configs.schema.models.llm import TransformersChatConfig
 from models.errors import EngineError, EngineLost
 from models.llm.transformers.sampler import BatchSampler, TokenSampler, to_processor_list
+from models.memory import give_back
 
 POLL_S = 2.0  # how often a stream without output checks that the loop is alive
 STOP_S = 10.0  # timeout for the loop to end; a step takes less
@@ -145,9 +145,7 @@ class StreamBatch:
             if self._manager.is_running():
                 self._manager.stop(block=True, timeout=STOP_S, hard_stop=True)
             self._model = self._manager = None
-        gc.collect()  # the library's modules refer to each other
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        give_back()  # the library's modules refer to each other
 
     def _begin(self, config: TransformersChatConfig, samplers: BatchSampler, rows: int) -> Any:
         # Measured with a model of 3 B in NF4 on an H100 (benchmarks/gpu.md): 1, 8 and 64 streams

@@ -4,7 +4,6 @@ So both have one engine, one set of guards and one implementation of word times.
 Whisper's input features; `CrossAttention` records the decoder's attention for word times.
 """
 
-import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from transformers.models.whisper.generation_whisper import _median_filter
 
 from models.audio import Pcm
 from models.errors import EngineError, EngineLost
+from models.memory import give_back
 from models.stt.base import STT_SAMPLE_RATE
 
 Tensor: TypeAlias = Any  # torch.Tensor; the CPU profile does not install the library
@@ -213,9 +213,7 @@ class TorchWhisper:
     def close(self) -> None:
         """Frees the memory, the GPU's too; later calls raise EngineLost."""
         self._network = self._attention = None
-        gc.collect()  # the library's modules refer to each other
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        give_back()  # the library's modules refer to each other
 
     def encode(self, sounds: Sequence[Pcm]) -> list[Tensor]:
         """float32 [n] of at most 30 s each to [1500, width] each, for the window of 30 s."""

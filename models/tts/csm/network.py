@@ -7,7 +7,6 @@ with the generator of the process. Here each request has its own generator, so t
 not depend on other requests, and can stop after any frame. On a GPU a frame is one CUDA graph.
 """
 
-import gc
 import math
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from transformers import AutoTokenizer, CsmForConditionalGeneration, DynamicCach
 
 from models.audio import Pcm, resample
 from models.errors import ContextLengthExceeded, EngineLost
+from models.memory import give_back
 from models.tts.voice_prompt import PROMPT_SAMPLE_RATE, VoicePrompt
 
 Tensor: TypeAlias = Any  # torch.Tensor; the CPU profile does not install the library
@@ -58,9 +58,7 @@ class CsmModel:
     def close(self) -> None:
         """Frees the memory, the GPU's too; later calls raise EngineLost."""
         self._model = self._graph = None
-        gc.collect()  # the library's modules refer to each other
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        give_back()  # the library's modules refer to each other
 
     def prepare(self, prompt: VoicePrompt) -> Tensor:
         """The backbone's input for a voice, [1, n, hidden]."""

@@ -7,7 +7,6 @@ with the generator of the process. Here each request has its own generator, so t
 not depend on other requests, and can stop after any frame.
 """
 
-import gc
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from transformers import DynamicCache, PocketTTSFeatureExtractor
 
 from models.audio import Pcm
 from models.errors import ContextLengthExceeded, EngineLost, WeightsCorrupt
+from models.memory import give_back
 from models.tts.pocket.checkpoint import Tensor, Voice, read_networks, read_tokenizer, read_voice
 from models.tts.voice_prompt import PROMPT_SAMPLE_RATE, VoicePrompt
 
@@ -50,9 +50,7 @@ class PocketModel:
     def close(self) -> None:
         """Frees the memory, the GPU's too; later calls raise EngineLost."""
         self._networks = None
-        gc.collect()  # the library's modules refer to each other
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        give_back()  # the library's modules refer to each other
 
     def prepare(self, prompt: VoicePrompt) -> Voice:
         """Reads a recording; its words are not needed."""
