@@ -17,7 +17,7 @@ from pipelines.billing.billing import to_usd
 from pipelines.billing.subscriptions import BillingCycle
 from pipelines.errors import NotFound, PlanChangeRefused
 
-plans = make_router("billing")
+plans = make_router("billing", scope="any")
 router = make_router("billing", scope="billing")
 confirmations = make_router("billing", public=True)
 routers = (plans, router, confirmations)
