@@ -152,12 +152,13 @@ async def subscribe(body: Subscribe, principal: PrincipalDep, platform: Platform
 async def confirm_plan(
     body: PlanConfirmation, request: Request, platform: PlatformDep
 ) -> CurrentPlanBody:
-    """Signed as webhooks are, with `PLAN_WEBHOOK_SECRET`. A repeated request has no effect."""
+    """Signed as webhooks are, with `PLAN_WEBHOOK_SECRET`. A message has effect once: sent again, it
+    is answered with the plan as it is."""
     if platform.payments is None:
         raise NotFound("no payment system changes plans here")
-    platform.payments.check(request.headers, await request.body())
-    changed = await platform.subscriptions.subscribe(
-        int(body.workspace), "payments", body.plan_id, body.billing_cycle
+    message_id = platform.payments.check(request.headers, await request.body())
+    changed = await platform.subscriptions.confirm(
+        int(body.workspace), message_id, body.plan_id, body.billing_cycle
     )
     return CurrentPlanBody.model_validate(changed)
 

@@ -43,6 +43,7 @@ MARK, SALT_BYTES, ABOUT = b"antiphon voice 1\n", 16, "exported voice "
 MAX_BYTES = 3 << 20
 CODE_LIFETIME = timedelta(days=7)
 ORIGIN = {"id", "created_at", "exported_at"}
+CLAIMS = {"consent_claimed"}
 
 Text = Annotated[str, Field(max_length=2000)]
 Short = Annotated[str, Field(max_length=40)]
@@ -66,9 +67,10 @@ class VoiceFile(BaseModel):
     similarity: FiniteFloat
     consent: Text | None
     consent_sentence: Text | None
-    consent_by: Short | None
+    consent_by: Annotated[str, Field(pattern=r"^(user|key):[0-9]{1,20}$")] | None
     consent_address: Annotated[str, Field(max_length=64)] | None
     consent_at: AwareDatetime | None
+    consent_claimed: bool = False  # by an earlier file, which its passphrase could forge
     pack: bytes = Field(max_length=MOST_BYTES)
     report: VoiceReport | None
 
@@ -109,8 +111,8 @@ class VoiceLibrary:
         that sends the code. Returns a row of `shares_of`, the same for the same workspace, and the
         code, which is not stored. Raises VoiceNotReady, InvalidRequest or NotFound."""
         voice = await self._custom.ready(principal, voice_id)
-        if voice.consent_at is None:
-            raise InvalidRequest("the voice has no consent of its speaker on record, so no sharing")
+        if voice.consent_at is None or is_consent_claimed(voice):
+            raise InvalidRequest("this service has no consent of the speaker on record: no sharing")
         if workspace_id == voice.workspace_id:
             raise InvalidRequest("workspace_id: this workspace has the voice already")
         code = f"shr_{secrets.token_urlsafe(24)}" if workspace_id is None else None
@@ -177,6 +179,7 @@ class VoiceLibrary:
         without a passphrase. Raises VoiceNotReady or StorageUnavailable."""
         voice = await self._custom.ready(principal, voice_id)
         parts = voice.model_dump() | {"exported_at": utc_now(), "report": None}
+        parts["consent_claimed"] = is_consent_claimed(voice)
         parts["pack"] = await self._custom.files.read(voice.workspace_id, voice.pack_file or "")
         if voice.report_file is not None:
             report = await self._custom.files.read(voice.workspace_id, voice.report_file)
@@ -205,16 +208,22 @@ class VoiceLibrary:
             raise InvalidRequest(NO_VOICE) from None
         if custom.consent.needed != "off" and file.consent_at is None:
             raise InvalidRequest("file: it has no consent of the speaker, which is required here")
-        if custom.consent.needed == "spoken" and passphrase:  # who knows it can make such a file
-            raise InvalidRequest("passphrase: this service has to have heard the consent itself")
+        if passphrase:  # who knows it can make such a file
+            file.consent_claimed = True
+        if custom.consent.needed == "spoken":
+            field = "passphrase" if passphrase else "file"
+            if file.consent_claimed or file.consent_sentence is None:
+                raise InvalidRequest(f"{field}: this service has to have heard the consent itself")
         voice_id, parts = new_id(operation), [file.pack]
         if file.report is not None:
             parts.append(file.report.model_dump_json().encode())
         ids = [await custom.files.put(workspace_id, "voice", "", one, UNCLAIMED_S) for one in parts]
-        row = file.model_dump(exclude=ORIGIN | {"pack", "report"}) | {"name_key": key_of(file.name)}
+        other = ORIGIN | CLAIMS | {"pack", "report"}
+        row = file.model_dump(exclude=other) | {"name_key": key_of(file.name)}
         row |= {"id": voice_id, "workspace_id": workspace_id, "operation": f"voice-{voice_id}"}
         row |= {"status": "ready", "progress": 1.0, "estimated_completion": now, "finished_at": now}
-        row |= {"imported": file.model_dump(mode="json", include=ORIGIN), "pack_file": ids[0]}
+        row["imported"] = file.model_dump(mode="json", include=ORIGIN | CLAIMS)
+        row["pack_file"] = ids[0]
         row |= {"pack_digest": pack_digest(file.pack), "report_file": ids[1] if ids[1:] else None}
         voice = Voice(**row)
 
@@ -227,7 +236,9 @@ class VoiceLibrary:
             session.add(voice)
             session.flush()
             custom.billing.add_events(session, workspace_id, (voice_event("voice.ready", voice),))
-            audit(session, workspace_id, "voice.imported", principal.actor, str(voice_id))
+            details = {"consent": file.consent_at is not None, "claimed": file.consent_claimed}
+            what = ("voice.imported", principal.actor, str(voice_id), details)
+            audit(session, workspace_id, *what)
             return voice
 
         return await custom.database.run(add)
@@ -259,6 +270,12 @@ class VoiceLibrary:
             return self._encryption, f"{ABOUT}{salt.hex()} of {workspace_id}"
         key = Scrypt(salt, length=32, n=2**15, r=8, p=3).derive(passphrase.encode())
         return Encryption([b64encode(key).decode()]), ABOUT + salt.hex()
+
+
+def is_consent_claimed(voice: Voice) -> bool:
+    """Whether only the file of an imported voice says that the speaker agreed. Imports by earlier
+    releases, which did not record it, count as such."""
+    return voice.imported is not None and bool(voice.imported.get("consent_claimed", True))
 
 
 def code_digest(code: str) -> bytes:
