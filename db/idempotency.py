@@ -118,6 +118,8 @@ def note_once(
     row = session.get(IdempotentAnswer, (workspace_id, path, key))
     if row is not None and row.expires_at > now:
         return False
-    noted = {"workspace_id": workspace_id, "path": path, "key": key, "headers": [], "status": 204}
-    session.merge(IdempotentAnswer(**noted, created_at=now, expires_at=expires_at))
+    noted = IdempotentAnswer(
+        workspace_id=workspace_id, path=path, key=key, headers=[], status=204, expires_at=expires_at
+    )
+    session.merge(noted)
     return True

@@ -82,7 +82,7 @@ def wanted(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str, Wants]]:
             scopes = (route.required_scope,) if route.required_scope else ()
             wants = Wants("public" if route.public else "key", scopes, route.visitors)
         elif isinstance(route, WebSocketRoute) and route.path != UNKNOWN_SOCKETS:
-            socket: SocketRoute = route.endpoint.route  # type: ignore[attr-defined]
+            socket: SocketRoute = route.endpoint.keywords["route"]  # type: ignore[attr-defined]
             wants = Wants("socket", socket.scopes, socket.visitors, socket.takes_secrets)
             yield "socket", route.path, wants
             continue

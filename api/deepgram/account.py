@@ -84,7 +84,7 @@ async def list_projects(principal: PrincipalDep) -> Json:
     return {"projects": [_project(principal)]}
 
 
-@router.get("/v1/projects/{project_id}", summary="Get the project by its id, for Deepgram's clients")
+@router.get("/v1/projects/{project_id}", summary="Get the project by its id")
 async def get_project(project_id: str, principal: PrincipalDep) -> Json:
     if project_id != str(principal.workspace_id):
         raise ApiError("not_found", "no project has that id")

@@ -235,9 +235,7 @@ async def list_dictionaries(
     return {"pronunciation_dictionaries": listed, **following}
 
 
-@router.get(
-    f"{PATH}/{{dictionary_id:uuid}}", summary="A pronunciation dictionary, with its rules"
-)
+@router.get(f"{PATH}/{{dictionary_id:uuid}}", summary="A pronunciation dictionary, with its rules")
 async def get_dictionary(dictionary_id: UUID, principal: PrincipalDep, speech: SpeechDep) -> Json:
     which = DictionaryRef(id=str(dictionary_id))
     row, entries = await speech.dictionaries.read(principal.workspace_id, which)

@@ -155,9 +155,7 @@ lists = make_router(TAG, scope="tts", schemes=BEARER_OR_BASIC)
 routers = (router, lists)
 routes = socket_routes(
     "/tts/v1/voice:streamBidirectional",
-    SocketRoute(
-        "tts", InworldConversation, ("tts",), True, schemes=BEARER_OR_BASIC, greets=False
-    ),
+    SocketRoute("tts", InworldConversation, ("tts",), True, schemes=BEARER_OR_BASIC, greets=False),
 )
 
 

@@ -104,7 +104,7 @@ class Speakers:
         """As `known`, for who asks. Raises InsufficientScope for a browser token or client secret,
         which would identify people, unless its maker `granted` just that."""
         if wanted and wanted != granted and principal.secret is not None:
-            raise InsufficientScope("known_speakers: a browser token or client secret names nobody")
+            raise InsufficientScope("known_speakers: an API key alone names the enrolled")
         return await self.known(principal.workspace_id, wanted)
 
     async def options(

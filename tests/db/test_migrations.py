@@ -149,7 +149,11 @@ def test_migration_0022_ends_open_offers_by_e_mail_alone(database_url: str) -> N
     shares = metadata.tables["voice_share"]
     with engine.begin() as connection:
         for number, accepted_at in enumerate((None, utc_now())):
-            row = {"id": UUID(int=number), "voice_id": UUID(int=1), "email": f"{number}@example.com"}
+            row = {
+                "id": UUID(int=number),
+                "voice_id": UUID(int=1),
+                "email": f"{number}@example.com",
+            }
             row |= {"created_at": utc_now(), "accepted_at": accepted_at}
             connection.execute(shares.insert().values(**row))
     upgrade(database_url)

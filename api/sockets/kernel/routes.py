@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -56,13 +57,7 @@ class SocketRoute:
 
 def socket_routes(path: str, route: SocketRoute) -> list[BaseRoute]:
     """The WebSocket at `path`."""
-
-    async def serve(websocket: WebSocket) -> None:
-        websocket.scope["path"] = path  # in logs: without a key
-        tracing.annotate({"http.request.method": "GET", "http.route": path}, name=f"GET {path}")
-        await _serve(websocket, route)
-
-    setattr(serve, "route", route)  # what it wants, for the table of docs/security.md
+    serve = partial(_serve_at, path=path, route=route)
     routes: list[BaseRoute] = [WebSocketRoute(path, serve)]
     if route.has_get:
         routes.append(Route(path, _ok, methods=["GET"]))
@@ -74,6 +69,12 @@ def socket_routes(path: str, route: SocketRoute) -> list[BaseRoute]:
 def unknown_sockets() -> WebSocketRoute:
     """Answers 404 to every other path; it must be the last route."""
     return WebSocketRoute("/{path:path}", _unknown)
+
+
+async def _serve_at(websocket: WebSocket, path: str, route: SocketRoute) -> None:
+    websocket.scope["path"] = path  # in logs: without a key
+    tracing.annotate({"http.request.method": "GET", "http.route": path}, name=f"GET {path}")
+    await _serve(websocket, route)
 
 
 async def _ok(request: Request) -> Response:

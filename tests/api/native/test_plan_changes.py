@@ -75,7 +75,11 @@ async def subscribe(
 
 
 async def confirm(
-    client: httpx.AsyncClient, asked: Any, secret: str = SECRET, late_s: float = 0, message: str = "evt_1"
+    client: httpx.AsyncClient,
+    asked: Any,
+    secret: str = SECRET,
+    late_s: float = 0,
+    message: str = "evt_1",
 ) -> httpx.Response:
     """Confirms what was asked for in the data of an event."""
     plan_id, cycle = asked["plan"]["id"], asked["billing_cycle"]

@@ -19,7 +19,9 @@ Headers = dict[str, str]
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "stream": False}
 COMPLETIONS = ("/v1/chat/completions", "/openai/v1/chat/completions")
 RESPONSES = "/openai/v1/responses"
-SPEAKERS = {"input": {"transcription": {"model": "whisper-1", "known_speakers": True}}}
+SPEAKERS: dict[str, dict[str, Any]] = {
+    "input": {"transcription": {"model": "whisper-1", "known_speakers": True}}
+}
 
 
 async def token_of(client: httpx.AsyncClient, headers: Headers, *scopes: str) -> str:
@@ -169,8 +171,8 @@ async def test_only_the_maker_of_a_client_secret_lets_it_name_speakers(
     async with await realtime(server, secret) as socket:
         client = RealtimeClient(socket)
         await client.until("session.created")
-        change = {"type": "realtime", "audio": SPEAKERS}
-        change["audio"]["input"]["noise_reduction"] = {"type": "near_field"}
+        audio = {"input": SPEAKERS["input"] | {"noise_reduction": {"type": "near_field"}}}
+        change = {"type": "realtime", "audio": audio}
         await client.send("session.update", session=change)
         if granted:
             await client.until("session.updated")
