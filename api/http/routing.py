@@ -186,13 +186,7 @@ def _values_of_visitor(given: dict[str, Any], fixed: dict[str, Any]) -> dict[str
     return fixed
 
 
-def guarded_route(
-    required: Scope | None,
-    schemes: tuple[str, ...],
-    *,
-    for_visitors: bool = False,
-    secret: bool = False,
-) -> type[StrictRoute]:
+def guarded_route(required: Scope | None, schemes: tuple[str, ...]) -> type[StrictRoute]:
     """A route class that admits only principals with that scope.
 
     The work of models on a JSON body is cancelled if the client disconnects before the response.
@@ -202,8 +196,6 @@ def guarded_route(
         public = False
         scheme = "bearer"
         required_scope = required
-        visitors = for_visitors
-        shows_secret = secret
         cancels = required in MODEL_SCOPES  # changes of accounts and webhooks are never cancelled
 
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -281,8 +273,8 @@ def make_router(
     if [scope is not None, public, route_class is not None].count(True) != 1:
         raise TypeError(f"{tag}: a router states a scope, `public` or a route class")
     if route_class is None:
-        needed = None if scope == "any" else scope
-        guarded = guarded_route(needed, schemes, for_visitors=visitors, secret=shows_secret)
+        guarded = guarded_route(None if scope == "any" else scope, schemes)
+        guarded.visitors, guarded.shows_secret = visitors, shows_secret
         route_class = StrictRoute if public else guarded
     errors: dict[int | str, dict[str, Any]] = {
         status: {"model": ErrorBody, "description": text}

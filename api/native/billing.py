@@ -157,8 +157,8 @@ async def confirm_plan(
     if platform.payments is None:
         raise NotFound("no payment system changes plans here")
     message_id = platform.payments.check(request.headers, await request.body())
-    changed = await platform.subscriptions.confirm(
-        int(body.workspace), message_id, body.plan_id, body.billing_cycle
+    changed = await platform.subscriptions.subscribe(
+        int(body.workspace), "payments", body.plan_id, body.billing_cycle, message_id
     )
     return CurrentPlanBody.model_validate(changed)
 

@@ -7,24 +7,19 @@ which is for work: plans are billed by the operator.
 import calendar
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Literal
 from uuid import UUID, uuid4
-
-from sqlmodel import Session
 
 from configs.schema.platform import PlanConfig, PlansConfig
 from db.accounts import Workspace
 from db.billing import subscriptions
 from db.billing.subscriptions import Subscription
 from db.database import Database, utc_now
-from db.idempotency import note_once
 from pipelines.accounts.authentication import Authenticator
 from pipelines.errors import NotFound, PlanNotFound
 
 BillingCycle = Literal["monthly", "annual"]
-CONFIRMATIONS = "/billing/confirmations"
-CONFIRMED_FOR = timedelta(seconds=600)  # a signature is valid 300 s before and after its time
 MONTHS: dict[str, int] = {"monthly": 1, "annual": 12}
 
 
@@ -49,37 +44,28 @@ class Subscriptions:
     now: Callable[[], datetime] = utc_now
 
     async def subscribe(
-        self, workspace_id: int, actor: str, plan_id: str, billing_cycle: BillingCycle
+        self,
+        workspace_id: int,
+        actor: str,
+        plan_id: str,
+        billing_cycle: BillingCycle,
+        message_id: str | None = None,
     ) -> CurrentPlan:
-        """The new limits apply at once in this process, in others within seconds.
+        """The new limits apply at once in this process, in others within seconds. What a message
+        with an id asks for is done once.
 
         Raises PlanNotFound, NotFound or DatabaseUnavailable.
         """
         plan = self._find(plan_id)
         made = await self.database.run(
-            subscriptions.subscribe, workspace_id, plan.id, billing_cycle, self.now(), actor
+            subscriptions.subscribe,
+            workspace_id,
+            plan.id,
+            billing_cycle,
+            self.now(),
+            actor,
+            message_id,
         )
-        self.authenticator.forget_workspace(workspace_id)
-        return self._current(made)
-
-    async def confirm(
-        self, workspace_id: int, message_id: str, plan_id: str, billing_cycle: BillingCycle
-    ) -> CurrentPlan:
-        """As `subscribe`, by a signed message of the payment system, which is applied once. Raises
-        as `subscribe`."""
-        plan, now = self._find(plan_id), self.now()
-
-        def apply(session: Session) -> tuple[Workspace, Subscription | None] | None:
-            found = subscriptions.workspace_and_subscription(session, workspace_id, lock=True)
-            until = now + CONFIRMED_FOR
-            if found is None or not note_once(
-                session, workspace_id, CONFIRMATIONS, message_id, now, until
-            ):
-                return found
-            changed = (workspace_id, plan.id, billing_cycle, now, "payments")
-            return subscriptions.subscribe(session, *changed)
-
-        made = await self.database.run(apply)
         self.authenticator.forget_workspace(workspace_id)
         return self._current(made)
 

@@ -42,8 +42,7 @@ NO_VOICE = "file: it is no voice that this version of the service has exported"
 MARK, SALT_BYTES, ABOUT = b"antiphon voice 1\n", 16, "exported voice "
 MAX_BYTES = 3 << 20
 CODE_LIFETIME = timedelta(days=7)
-ORIGIN = {"id", "created_at", "exported_at"}
-CLAIMS = {"consent_claimed"}
+ORIGIN = {"id", "created_at", "exported_at", "consent_claimed"}
 
 Text = Annotated[str, Field(max_length=2000)]
 Short = Annotated[str, Field(max_length=40)]
@@ -132,9 +131,11 @@ class VoiceLibrary:
                 made.code_digest, made.expires_at = code_digest(code), utc_now() + CODE_LIFETIME
             session.add(made)
             session.flush()
-            details = {"share": str(made.id), "speaker_allows_sharing": True}
-            what = ("voice.shared", principal.actor, str(voice.id), details)
-            audit(session, voice.workspace_id, *what)
+            actor, details = (
+                principal.actor,
+                {"share": str(made.id), "speaker_allows_sharing": True},
+            )
+            audit(session, voice.workspace_id, "voice.shared", actor, str(voice.id), details)
             return session.execute(rows.where(VoiceShare.id == made.id)).one()
 
         return await self._custom.database.run(offer), code
@@ -218,12 +219,10 @@ class VoiceLibrary:
         if file.report is not None:
             parts.append(file.report.model_dump_json().encode())
         ids = [await custom.files.put(workspace_id, "voice", "", one, UNCLAIMED_S) for one in parts]
-        other = ORIGIN | CLAIMS | {"pack", "report"}
-        row = file.model_dump(exclude=other) | {"name_key": key_of(file.name)}
+        row = file.model_dump(exclude=ORIGIN | {"pack", "report"}) | {"name_key": key_of(file.name)}
         row |= {"id": voice_id, "workspace_id": workspace_id, "operation": f"voice-{voice_id}"}
         row |= {"status": "ready", "progress": 1.0, "estimated_completion": now, "finished_at": now}
-        row["imported"] = file.model_dump(mode="json", include=ORIGIN | CLAIMS)
-        row["pack_file"] = ids[0]
+        row |= {"imported": file.model_dump(mode="json", include=ORIGIN), "pack_file": ids[0]}
         row |= {"pack_digest": pack_digest(file.pack), "report_file": ids[1] if ids[1:] else None}
         voice = Voice(**row)
 
@@ -237,8 +236,8 @@ class VoiceLibrary:
             session.flush()
             custom.billing.add_events(session, workspace_id, (voice_event("voice.ready", voice),))
             details = {"consent": file.consent_at is not None, "claimed": file.consent_claimed}
-            what = ("voice.imported", principal.actor, str(voice_id), details)
-            audit(session, workspace_id, *what)
+            actor = principal.actor
+            audit(session, workspace_id, "voice.imported", actor, str(voice_id), details)
             return voice
 
         return await custom.database.run(add)
@@ -302,6 +301,5 @@ def _change(session: Session, principal: Principal, share_id: UUID | None, *, ac
     action = "voice.share_accepted" if accept else "voice.share_ended"
     for workspace_id in sorted({found.owner_id, found.workspace_id or found.owner_id}):
         actor = principal.actor if workspace_id == mine else SERVICE
-        what = (actor, str(found.voice_id), {"share": str(share_id)})
-        audit(session, workspace_id, action, *what)
+        audit(session, workspace_id, action, actor, str(found.voice_id), {"share": str(share_id)})
     return session.execute(query).first() or found
