@@ -29,7 +29,7 @@ BENCHMARKS = $(filter-out $(UNUSUAL),$(subst /,-,$(patsubst \
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run join ports guide pages install weights tested-weights dev clients servers test test-slow fuzz fuzz-bodies fuzz-parsers test-machines test-gpu check client manifests audit sbom auditors bench lock
+.PHONY: help run join ports guide pages install weights tested-weights dev clients servers test test-slow fuzz fuzz-bodies fuzz-parsers test-machines test-gpu check client access manifests audit sbom auditors bench lock
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
@@ -114,6 +114,9 @@ check: dev ## Lint, format, types, layers, and the rules of docs/structure.md
 
 client: dev ## Write antiphon/types.py from the OpenAPI document
 	@PYTHONPATH=. $(BIN)/python tools/client_types.py
+
+access: dev ## Write the table of docs/security.md that says which credential opens what
+	@PYTHONPATH=. $(BIN)/python tools/access_table.py
 
 manifests: dev ## Write the parts of deploy/kubernetes that repeat serve_config.yaml and alerts.yaml
 	@$(BIN)/python tools/manifests.py

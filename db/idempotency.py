@@ -108,3 +108,18 @@ def _running(claimed: IdempotentAnswer) -> tuple[ColumnElement[bool], ...]:
         col(row.key) == claimed.key,
         col(row.lease) == claimed.lease,
     )
+
+
+def note_once(
+    session: Session, workspace_id: int, path: str, key: str, now: datetime, expires_at: datetime
+) -> bool:
+    """Notes a message until `expires_at`; False if it is noted already. The caller holds the lock
+    of the workspace."""
+    row = session.get(IdempotentAnswer, (workspace_id, path, key))
+    if row is not None and row.expires_at > now:
+        return False
+    noted = IdempotentAnswer(
+        workspace_id=workspace_id, path=path, key=key, headers=[], status=204, expires_at=expires_at
+    )
+    session.merge(noted)
+    return True

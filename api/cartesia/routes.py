@@ -190,7 +190,11 @@ def described(error: ApiError, identity: str) -> tuple[Json, dict[str, str]]:
 CARTESIA_ERRORS = ErrorDialect((f"{PREFIX}/",), described)
 
 
-router = make_router("Cartesia's dialect", scope="tts", schemes=SCHEMES)
+TAG = "Cartesia's dialect"
+router = make_router(TAG, scope="tts", visitors=True, schemes=SCHEMES)
+lists = make_router(TAG, scope="tts", schemes=SCHEMES)
+tokens = make_router(TAG, scope="tts", shows_secret=True, schemes=SCHEMES)
+routers = (router, lists, tokens)
 MEDIA = {
     output.media_type: {"schema": BINARY}
     for one in NAMES.outputs.values()
@@ -266,7 +270,7 @@ class CartesiaVoicesQuery(DialectQuery):
         return is_known and self.q.lower() in text
 
 
-@router.get(f"{PREFIX}/voices", summary="List the voices, for Cartesia's clients")
+@lists.get(f"{PREFIX}/voices", summary="List the voices, for Cartesia's clients")
 async def list_voices(
     query: Annotated[CartesiaVoicesQuery, Query()], principal: PrincipalDep, speech: SpeechDep
 ) -> Json:
@@ -282,7 +286,7 @@ async def list_voices(
     return {"data": shown[: query.limit], "has_more": len(shown) > query.limit}
 
 
-@router.get(f"{PREFIX}/voices/{{voice_id}}", summary="The same of one voice")
+@lists.get(f"{PREFIX}/voices/{{voice_id}}", summary="Get a voice, for Cartesia's clients")
 async def get_voice(voice_id: str, principal: PrincipalDep, speech: SpeechDep) -> Json:
     workspace_id, directory = principal.workspace_id, speech.synthesis.pipeline.directory
     return _shown(await directory.find_named(voice_id, workspace_id), workspace_id)
@@ -310,7 +314,7 @@ class AccessTokenBody(RequestModel):
     expires_in: int = Field(default=60, ge=1, le=3600)
 
 
-@router.post(f"{PREFIX}/access-token", summary="Create a token of seconds, for Cartesia's clients")
+@tokens.post(f"{PREFIX}/access-token", summary="Create a token of seconds, for Cartesia's clients")
 async def create_access_token(
     body: AccessTokenBody, principal: PrincipalDep, platform: PlatformDep
 ) -> Json:

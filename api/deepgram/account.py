@@ -1,5 +1,6 @@
 """What Deepgram's clients read of an account: models, the key, one project; and short tokens."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import Request
@@ -16,7 +17,10 @@ from models.base import ModelInfo
 from pipelines.accounts.authentication import Principal, Scope
 from pipelines.tts.voices import AvailableVoice
 
-router = make_router("Deepgram's dialect", schemes=BEARER_OR_TOKEN)
+TAG = "Deepgram's dialect"
+router = make_router(TAG, scope="any", schemes=BEARER_OR_TOKEN)
+tokens = make_router(TAG, scope="any", shows_secret=True, schemes=BEARER_OR_TOKEN)
+routers = (router, tokens)
 
 SCOPES: tuple[Scope, ...] = ("tts", "stt")
 DEFAULT_S = 30.0
@@ -31,9 +35,12 @@ class GrantFields(BaseModel):
 async def list_models(
     infrastructure: InfrastructureDep, principal: PrincipalDep, speech: SpeechDep
 ) -> Json:
-    """`GET /models`, with the recognisers and voices as Deepgram's clients read them."""
+    """`GET /models`, with the recognisers and, for the scope `tts`, the voices as Deepgram's
+    clients read them."""
     listed = await infrastructure.models.models()
-    voices = await speech.synthesis.pipeline.directory.voices(principal.workspace_id)
+    voices: Sequence[AvailableVoice] = ()
+    if "tts" in principal.scopes:
+        voices = await speech.synthesis.pipeline.directory.voices(principal.workspace_id)
     return {
         "object": "list",
         "data": [*map(shown_model, listed)],
@@ -59,7 +66,7 @@ async def show_key(principal: PrincipalDep) -> Json:
     return {"api_key_id": str(principal.key_id or ""), "scopes": sorted(principal.scopes)}
 
 
-@router.post("/v1/auth/grant", summary="Create a token of seconds, for Deepgram's clients")
+@tokens.post("/v1/auth/grant", summary="Create a token of seconds, for Deepgram's clients")
 async def grant(request: Request, principal: PrincipalDep, platform: PlatformDep) -> Json:
     """A browser token for speech and recognition, as far as the key may: for 30 seconds, or for the
     `ttl_seconds` of a body in JSON, which may be left out."""
@@ -77,7 +84,7 @@ async def list_projects(principal: PrincipalDep) -> Json:
     return {"projects": [_project(principal)]}
 
 
-@router.get("/v1/projects/{project_id}", summary="The same, by its id")
+@router.get("/v1/projects/{project_id}", summary="Get the project by its id")
 async def get_project(project_id: str, principal: PrincipalDep) -> Json:
     if project_id != str(principal.workspace_id):
         raise ApiError("not_found", "no project has that id")

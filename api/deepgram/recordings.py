@@ -195,7 +195,9 @@ def _grouped(sentences: list[list[Word]]) -> list[list[list[Word]]]:
     return groups
 
 
-router = make_router("Deepgram's dialect", scope="stt", schemes=options.BEARER_OR_TOKEN)
+router = make_router(
+    "Deepgram's dialect", scope="stt", visitors=True, schemes=options.BEARER_OR_TOKEN
+)
 
 RECORDING = {**BINARY, "description": "A recording in any format that `POST /stt` takes, or raw "}
 RECORDING["description"] += "samples of `encoding`; or JSON with its `url`, as `application/json`."

@@ -32,7 +32,7 @@ from pipelines.tts.session import (
 from pipelines.tts.voices import AvailableVoice
 from telemetry.tracing import request_id
 
-router = make_router("Deepgram's dialect", scope="tts", schemes=BEARER_OR_TOKEN)
+router = make_router("Deepgram's dialect", scope="tts", visitors=True, schemes=BEARER_OR_TOKEN)
 
 _PCM = (24_000, 8000, 16_000, 22_050, 32_000, 44_100, 48_000)
 _G711 = (8000, 16_000)

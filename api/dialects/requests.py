@@ -103,7 +103,9 @@ def dialect_socket(
         SocketRoute(
             service,
             conversation,
-            scopes,
+            (service,),
+            visitors=True,
+            scopes_of=scopes,
             schemes=schemes,
             key_queries=("apiKey", *key_queries),
             greets=False,

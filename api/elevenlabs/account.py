@@ -51,10 +51,11 @@ class KeyedRoute(guarded_route(None, SCHEMES)):  # type: ignore[misc]
         return matched
 
 
-router = make_router("ElevenLabs' dialect", schemes=SCHEMES)
-keyed = make_router("ElevenLabs' dialect", route_class=KeyedRoute)
-dictionaries = make_router("ElevenLabs' dialect", scope="tts", schemes=SCHEMES)
-routers = (keyed, router, dictionaries)
+TAG = "ElevenLabs' dialect"
+router = make_router(TAG, scope="tts", schemes=SCHEMES)
+user = make_router(TAG, scope="billing", schemes=SCHEMES)
+keyed = make_router(TAG, route_class=KeyedRoute)
+routers = (keyed, router, user)
 
 
 class VoicesQuery(DialectQuery):
@@ -103,7 +104,7 @@ async def list_models(infrastructure: InfrastructureDep) -> list[Json]:
     return [_model(one.info) for one in listed if one.info.kind == "tts"]
 
 
-@router.get("/v1/user", summary="The workspace as a user, for ElevenLabs' clients")
+@user.get("/v1/user", summary="The workspace as a user, for ElevenLabs' clients")
 async def get_user(principal: PrincipalDep, platform: PlatformDep) -> Json:
     ids = {"user_id": str(principal.user_id), "workspace_id": str(principal.workspace_id)}
     subscription = await get_subscription(principal, platform)
@@ -111,7 +112,7 @@ async def get_user(principal: PrincipalDep, platform: PlatformDep) -> Json:
     return {**ids, **about, **ALWAYS["user"]}
 
 
-@router.get("/v1/user/subscription", summary="Its subscription, for ElevenLabs' clients")
+@user.get("/v1/user/subscription", summary="Its subscription, for ElevenLabs' clients")
 async def get_subscription(principal: PrincipalDep, platform: PlatformDep) -> Json:
     """The credit as characters: those of the last 30 days, and the limit that it allows."""
     workspace_id, today, billing = principal.workspace_id, utc_now().date(), platform.billing
@@ -203,14 +204,14 @@ class DictionariesQuery(DialectQuery):
     page_size: int = Field(default=30, ge=1, le=100)
 
 
-@dictionaries.post(f"{PATH}/add-from-rules", summary="Make a pronunciation dictionary of rules")
+@router.post(f"{PATH}/add-from-rules", summary="Make a pronunciation dictionary of rules")
 async def add_from_rules(body: DictionaryRules, principal: PrincipalDep, speech: SpeechDep) -> Json:
     entries = [rule.entry(number) for number, rule in enumerate(body.rules)]
     made = await speech.dictionaries.save(principal.workspace_id, body.name, entries)
     return _shown(made, "")
 
 
-@dictionaries.post(
+@router.post(
     f"{PATH}/add-from-file",
     summary="Make a pronunciation dictionary of a PLS file",
     openapi_extra=form_schema("file", DictionaryFields, BINARY | {"description": "PLS 1.0."}),
@@ -226,7 +227,7 @@ async def add_from_file(request: Request, principal: PrincipalDep, speech: Speec
     return _shown(await speech.dictionaries.save(principal.workspace_id, name, entries), "")
 
 
-@dictionaries.get(PATH, summary="The pronunciation dictionaries")
+@router.get(PATH, summary="The pronunciation dictionaries")
 async def list_dictionaries(
     principal: PrincipalDep, speech: SpeechDep, query: Annotated[DictionariesQuery, Query()]
 ) -> Json:
@@ -238,16 +239,14 @@ async def list_dictionaries(
     return {"pronunciation_dictionaries": listed, **following}
 
 
-@dictionaries.get(
-    f"{PATH}/{{dictionary_id:uuid}}", summary="A pronunciation dictionary, with its rules"
-)
+@router.get(f"{PATH}/{{dictionary_id:uuid}}", summary="A pronunciation dictionary, with its rules")
 async def get_dictionary(dictionary_id: UUID, principal: PrincipalDep, speech: SpeechDep) -> Json:
     which = DictionaryRef(id=str(dictionary_id))
     row, entries = await speech.dictionaries.read(principal.workspace_id, which)
     return {**_shown(row), "rules": [rule for one in entries for rule in _rules(one)]}
 
 
-@dictionaries.get(
+@router.get(
     f"{PATH}/{{dictionary_id:uuid}}/{{number}}/download",
     summary="A version of a pronunciation dictionary, as PLS",
     response_class=Response,

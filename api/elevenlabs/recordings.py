@@ -37,7 +37,7 @@ from pipelines.stt.formatting import TranscriptStyle, separator_of
 from pipelines.stt.subtitles import to_srt
 from telemetry.tracing import request_id
 
-router = make_router("ElevenLabs' dialect", scope="stt", schemes=SCHEMES)
+router = make_router("ElevenLabs' dialect", scope="stt", visitors=True, schemes=SCHEMES)
 
 Answer = dict[str, Any]
 LIMITS = UploadLimits(max_fields=200)  # each key term is a field

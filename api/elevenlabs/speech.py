@@ -27,7 +27,7 @@ from pipelines.temporary_files import TemporaryFile
 from pipelines.tts.session import ContextVoice, EncodedChunk
 from telemetry.tracing import request_id
 
-router = make_router("ElevenLabs' dialect", scope="tts", schemes=options.SCHEMES)
+router = make_router("ElevenLabs' dialect", scope="tts", visitors=True, schemes=options.SCHEMES)
 
 PATH = "/v1/text-to-speech/{voice_id}"
 VoicePath = Annotated[str, Path(max_length=200, description="A voice of here, or ElevenLabs'.")]

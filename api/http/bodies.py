@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from itertools import accumulate
-from typing import Annotated, Any, Generic, Literal, NoReturn, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Generic, Literal, NoReturn, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -247,6 +247,9 @@ class RequestModel(BaseModel):
     """A request body: numbers and booleans are never strings; unknown fields are ignored."""
 
     model_config = ConfigDict(strict=True)
+
+    of_visitors: ClassVar[dict[str, Any]] = {}
+    """Fields that a request with a browser token cannot choose, and their values there."""
 
 
 class Shown(BaseModel):

@@ -42,9 +42,14 @@ Handle = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 async def answer_once(
-    request: Request, store: IdempotencyStore, principal: Principal, handle: Handle
+    request: Request,
+    store: IdempotencyStore,
+    principal: Principal,
+    handle: Handle,
+    keeps_body: bool,
 ) -> Response:
-    """The response of `handle`, or the stored one of the first request with the same key.
+    """The response of `handle`, or the stored one of the first request with the same key, which is
+    stored with its body only if `keeps_body`.
 
     Only successful responses are stored: a failed request runs again. A request with a key runs to
     its end even if the client disconnects, so that a retry gets its response. Raises RequestRunning
@@ -70,7 +75,7 @@ async def answer_once(
     except BaseException:  # a cancelled request releases its key too
         await claim.release()
         raise
-    return _RecordedAnswer(answer, claim, body, keeps_body=principal.retention != "zero")
+    return _RecordedAnswer(answer, claim, body, keeps_body=keeps_body)
 
 
 def _path_of(request: Request) -> str:
@@ -105,8 +110,10 @@ class _Body:
     def __init__(self, request: Request, principal: Principal, digest: hmac.HMAC) -> None:
         self._scope, self._receive = request.scope, request.receive
         self._digest = digest
-        # An answer may hold what a weaker key of the workspace must not see.
-        self._digest.update(f"{principal.actor}\n{request.url.query}\n".encode())
+        # An answer may hold what a weaker key of the workspace, or a browser token of the same
+        # key, must not see.
+        credential = principal.actor.encode() + (principal.secret or b"")
+        self._digest.update(credential + f"\n{request.url.query}\n".encode())
         boundary = multipart_boundary(request)
         self._delimiter = b"\r\n--" + boundary if boundary else b""
         self._held = b"\r\n"  # may be the beginning of a delimiter: the first has no line before

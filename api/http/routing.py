@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends
 from fastapi.dependencies.utils import get_flat_params
@@ -91,9 +91,17 @@ def credential_of(connection: HTTPConnection, schemes: tuple[str, ...] = BEARER)
 
 
 def require_scopes(
-    authenticator: Authenticator, principal: Principal, scopes: tuple[Scope, ...]
+    authenticator: Authenticator,
+    principal: Principal,
+    scopes: tuple[Scope, ...],
+    *,
+    visitors: bool,
 ) -> None:
-    """Raises ApiError(insufficient_scope), and writes it to the audit log."""
+    """Raises ApiError(insufficient_scope), and writes it to the audit log. A browser token needs
+    more than its scopes: `visitors` is whether what it asks for admits visitors."""
+    if principal.is_visitor and not visitors:
+        message = "a browser token does not open this; send an API key from a server"
+        raise ApiError("insufficient_scope", message)
     if missing := tuple(scope for scope in scopes if scope not in principal.scopes):
         authenticator.note_missing_scopes(principal, missing)
         noun = "scope" if len(missing) == 1 else "scopes"
@@ -122,6 +130,8 @@ class StrictRoute(APIRoute):
     scheme: str | None = None  # of its credential in the OpenAPI document
     most_bytes = MAX_PUBLIC_JSON_BYTES
     required_scope: Scope | None = None
+    visitors = False  # whether browser tokens open it
+    shows_secret = False  # whether an answer has a credential, which is never shown again
     cancels = False
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -129,6 +139,7 @@ class StrictRoute(APIRoute):
         field = self.body_field
         body_type: Any = None if field is None else field.field_info.annotation
         shape = shape_of(body_type)
+        of_visitors: dict[str, Any] = getattr(body_type, "of_visitors", {})
         queries = {one.alias for one in get_flat_params(self.dependant)}
 
         async def read_and_handle(request: Request) -> Response:
@@ -154,6 +165,8 @@ class StrictRoute(APIRoute):
             turn = turn_of(request)
             await turn.take()
             value = parse_json(body)
+            if of_visitors and request.state.principal.is_visitor and isinstance(value, dict):
+                value |= _values_of_visitor(value, of_visitors)
             note_ignored(request, unknown_fields(shape, value))
             take_place(request)
             if self.cancels:  # its work is that of a model
@@ -162,6 +175,15 @@ class StrictRoute(APIRoute):
             return await (while_connected(request.receive, work) if self.cancels else work)
 
         return read_and_handle
+
+
+def _values_of_visitor(given: dict[str, Any], fixed: dict[str, Any]) -> dict[str, Any]:
+    """Returns `fixed`. Raises ApiError(insufficient_scope) for a field with another value."""
+    for name, value in fixed.items():
+        if given.get(name) not in (None, value):
+            message = f"{name}: a browser token cannot choose it; leave it out"
+            raise ApiError("insufficient_scope", message, param=name)
+    return fixed
 
 
 def guarded_route(required: Scope | None, schemes: tuple[str, ...]) -> type[StrictRoute]:
@@ -192,7 +214,8 @@ def guarded_route(required: Scope | None, schemes: tuple[str, ...]) -> type[Stri
                 uploads = partial(infrastructure.uploads.of, principal.workspace_id)
                 setattr(request.state, UPLOAD_SPACE, uploads)
                 await limits.count_request(request, principal)
-                require_scopes(authenticator, principal, (required,) if required else ())
+                scopes = (required,) if required else ()
+                require_scopes(authenticator, principal, scopes, visitors=self.visitors)
                 admission, workspace_id = infrastructure.admission, principal.workspace_id
                 state = request.scope["state"]
                 state[RELEASES].append(admission.enter_caller(workspace_id))
@@ -200,7 +223,9 @@ def guarded_route(required: Scope | None, schemes: tuple[str, ...]) -> type[Stri
                 state[SENDING] = partial(admission.enter_sending, self.path, workspace_id)
                 state[PLACE]()()  # no body is read for which there is no place now
                 if request.method == "POST" and "idempotency-key" in request.headers:
-                    return await answer_once(request, infrastructure.idempotency, principal, handle)
+                    keeps_body = principal.retention != "zero" and not self.shows_secret
+                    store = infrastructure.idempotency
+                    return await answer_once(request, store, principal, handle, keeps_body)
                 return await handle(request)
 
             return authenticate_and_handle
@@ -230,21 +255,33 @@ class OperatorRoute(StrictRoute):
 def make_router(
     tag: str,
     *,
-    scope: Scope | None = None,
+    scope: Scope | Literal["any"] | None = None,
+    visitors: bool = False,
+    shows_secret: bool = False,
     public: bool = False,
     schemes: tuple[str, ...] = BEARER,
     route_class: type[StrictRoute] | None = None,
 ) -> APIRouter:
-    """A router; a key needs `scope`, `public` routes need no key, a `route_class` decides itself.
+    """A router, which states what its routes want: a key with `scope` ("any" for every key), none
+    for `public` routes, or what a `route_class` decides itself.
+
+    Browser tokens with the scope are admitted only with `visitors`. Routes that answer with a
+    credential are in a router with `shows_secret`: no Idempotency-Key brings it back.
 
     Order of checks: path and method, authentication, rate, scope, media type, size, syntax, fields.
     """
+    if [scope is not None, public, route_class is not None].count(True) != 1:
+        raise TypeError(f"{tag}: a router states a scope, `public` or a route class")
+    if route_class is None:
+        guarded = guarded_route(None if scope == "any" else scope, schemes)
+        guarded.visitors, guarded.shows_secret = visitors, shows_secret
+        route_class = StrictRoute if public else guarded
     errors: dict[int | str, dict[str, Any]] = {
         status: {"model": ErrorBody, "description": text}
         for status, text in (_PUBLIC_ERRORS if public else _ERRORS).items()
     }
     return APIRouter(
-        route_class=route_class or (StrictRoute if public else guarded_route(scope, schemes)),
+        route_class=route_class,
         redirect_slashes=False,
         tags=[tag],
         responses=errors,

@@ -149,12 +149,13 @@ def _fault(message: str, code: int, context_id: str | None = None) -> ClientFaul
     return ClientFault(message, messages.failure(message, code, context_id))
 
 
-router = make_router("Inworld's dialect", scope="tts", schemes=BEARER_OR_BASIC)
+TAG = "Inworld's dialect"
+router = make_router(TAG, scope="tts", visitors=True, schemes=BEARER_OR_BASIC)
+lists = make_router(TAG, scope="tts", schemes=BEARER_OR_BASIC)
+routers = (router, lists)
 routes = socket_routes(
     "/tts/v1/voice:streamBidirectional",
-    SocketRoute(
-        "tts", InworldConversation, lambda *_: ("tts",), schemes=BEARER_OR_BASIC, greets=False
-    ),
+    SocketRoute("tts", InworldConversation, ("tts",), True, schemes=BEARER_OR_BASIC, greets=False),
 )
 
 
@@ -205,7 +206,7 @@ class InworldVoices(BaseModel):
     voices: list[InworldVoice]
 
 
-@router.get("/tts/v1/voices", summary="List the available voices", response_model=InworldVoices)
+@lists.get("/tts/v1/voices", summary="List the available voices", response_model=InworldVoices)
 async def list_voices(
     principal: PrincipalDep, voices: VoicesDep, filter: str | None = None
 ) -> InworldVoices:

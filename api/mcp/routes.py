@@ -22,7 +22,7 @@ from api.http.routing import InfrastructureDep, PrincipalDep, make_router
 from api.http.streaming import while_connected
 from api.http.turns import turn_of
 
-router = make_router("MCP")
+router = make_router("MCP", scope="any")
 
 SESSION = "mcp-session-id"
 REQUEST_CANCELLED = -32800

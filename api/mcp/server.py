@@ -94,7 +94,7 @@ async def _speak(request: Request, asked: SpeakArguments) -> wire.CallToolResult
 async def _transcribe(request: Request, asked: TranscribeArguments) -> wire.CallToolResult:
     payer = request.state.principal.workspace_id, request.state.operation
     speech, marks = services_of(request).speech, asked.redaction("mark")
-    known = await speech.speakers.known(payer[0], asked.known_speakers)
+    known = await speech.speakers.named(request.state.principal, asked.known_speakers)
     await speech.transcription.check_credit(*payer)
     async with temporary_directory_in_thread(UPLOAD_FOLDERS) as folder:
         path = folder / "0"
@@ -183,7 +183,7 @@ async def _call_tool(context: Context, params: wire.CallToolRequestParams) -> wi
         raise MCPError(wire.INVALID_PARAMS, f"the tools are {', '.join(TOOLS)}")
     try:
         authenticator = services_of(request).platform.accounts.authenticator
-        require_scopes(authenticator, request.state.principal, (tool.scope,))
+        require_scopes(authenticator, request.state.principal, (tool.scope,), visitors=False)
         arguments = validated(tool.arguments, params.arguments or {})
         # A task of its own: the SDK cancels again and again, also what only cleans up.
         return await while_connected(request.receive, tool.run(request, arguments))

@@ -31,8 +31,8 @@ from pipelines.errors import InvalidRequest, NotFound
 
 public = make_router("accounts", public=True)
 account = make_router("accounts", scope="keys")
-keys = make_router("keys", scope="keys")
-tokens = make_router("keys")
+keys = make_router("keys", scope="keys", shows_secret=True)
+tokens = make_router("keys", scope="any", shows_secret=True)
 routers = (public, account, keys, tokens)
 
 
@@ -358,10 +358,12 @@ class BrowserToken(Shown):
 async def create_token(
     body: NewBrowserToken, principal: PrincipalDep, platform: PlatformDep
 ) -> BrowserToken:
-    """A credential for a page or an app, so that no key stands in it: wherever a key goes, for
-    these scopes, until it expires or the key or token that made it ends. It makes no credentials.
+    """A credential for visitors of a page or an app, in place of a key. It speaks, transcribes and
+    completes chats that are not saved, as its scopes allow, until it expires or the key or token
+    that made it ends. It reads and changes nothing that the workspace keeps, so `voices` opens
+    nothing.
     """
-    require_scopes(platform.accounts.authenticator, principal, tuple(body.scopes))
+    require_scopes(platform.accounts.authenticator, principal, tuple(body.scopes), visitors=False)
     scopes = sorted(set(body.scopes))
     lifetime = timedelta(seconds=body.expires_in)
     new = await platform.client_secrets.create(principal, scopes, None, lifetime)

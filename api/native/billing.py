@@ -17,7 +17,7 @@ from pipelines.billing.billing import to_usd
 from pipelines.billing.subscriptions import BillingCycle
 from pipelines.errors import NotFound, PlanChangeRefused
 
-plans = make_router("billing")
+plans = make_router("billing", scope="any")
 router = make_router("billing", scope="billing")
 confirmations = make_router("billing", public=True)
 routers = (plans, router, confirmations)
@@ -152,12 +152,13 @@ async def subscribe(body: Subscribe, principal: PrincipalDep, platform: Platform
 async def confirm_plan(
     body: PlanConfirmation, request: Request, platform: PlatformDep
 ) -> CurrentPlanBody:
-    """Signed as webhooks are, with `PLAN_WEBHOOK_SECRET`. A repeated request has no effect."""
+    """Signed as webhooks are, with `PLAN_WEBHOOK_SECRET`. A message has effect once: sent again, it
+    is answered with the plan as it is."""
     if platform.payments is None:
         raise NotFound("no payment system changes plans here")
-    platform.payments.check(request.headers, await request.body())
+    message_id = platform.payments.check(request.headers, await request.body())
     changed = await platform.subscriptions.subscribe(
-        int(body.workspace), "payments", body.plan_id, body.billing_cycle
+        int(body.workspace), "payments", body.plan_id, body.billing_cycle, message_id
     )
     return CurrentPlanBody.model_validate(changed)
 

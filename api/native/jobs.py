@@ -28,7 +28,7 @@ from pipelines.tts.dictionaries import DictionaryRef
 from pipelines.tts.reading import SpeechRequest
 
 # Without a scope, a key sees the types of jobs whose scope it has.
-routers = router, stt, tts = [make_router("jobs", scope=scope) for scope in (None, "stt", "tts")]
+routers = router, stt, tts = [make_router("jobs", scope=scope) for scope in ("any", "stt", "tts")]
 
 CONFIG = load_yaml(JobsConfig, "jobs")
 LEAST_MS = 1000  # of a recording, whose length is not known yet
@@ -119,7 +119,7 @@ async def transcribe_long(
             speech.check_url(fields.url)
         asked = await speech.transcription.pipeline.resolve(fields.to_request())
         known, limits = fields.known_speakers, (CONFIG.most_hours * 3600, CONFIG.window_s)
-        await speech.speakers.known(principal.workspace_id, known)  # that they are there
+        await speech.speakers.named(principal, known)  # that they are there
         task = transcription_jobs.TranscriptionTask(asked, fields.url, *limits, known)
         name = fields.name or (upload.filename[:200] if upload else "") or "recording"
         await check()

@@ -8,7 +8,7 @@ from api.http.routing import InfrastructureDep, make_router
 from models.base import ModelKind
 from pipelines.ports import ListedModel, ModelStatus
 
-router = make_router("models")
+router = make_router("models", scope="any", visitors=True)
 
 
 class Model(BaseModel):

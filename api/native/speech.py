@@ -21,7 +21,9 @@ from pipelines.text.spoken_length import LETTERS_PER_S, spoken_length
 from pipelines.tts.reading import ScriptTurn, SpeechRequest
 from pipelines.tts.shaping import SpokenChunk, TimedWord, timings_json
 
-router = make_router("text to speech", scope="tts")
+router = make_router("text to speech", scope="tts", visitors=True)
+explanations = make_router("text to speech", scope="tts")
+routers = (router, explanations)
 
 LINE_S = 0.1  # least audio of a line, except the first and the last
 TEXT_CHARACTERS = 5000
@@ -302,7 +304,7 @@ class Explanation(BaseModel):
     estimated_seconds: float
 
 
-@router.post("/tts/explain", summary="Show what would be spoken, free of charge")
+@explanations.post("/tts/explain", summary="Show what would be spoken, free of charge")
 async def explain(body: ExplainBody, principal: PrincipalDep, speech: SpeechDep) -> Explanation:
     pipeline = speech.synthesis.pipeline
     plan = await pipeline.plan(body.to_request(principal.workspace_id))

@@ -21,7 +21,9 @@ from pipelines.stt.formatting import TranscriptStyle, separator_of
 from pipelines.stt.subtitles import to_srt, to_vtt
 from pipelines.text.redaction import Entity, Redaction, timed_entities
 
-router = make_router("speech to text", scope="stt")
+router = make_router("speech to text", scope="stt", visitors=True)
+watermarks = make_router("speech to text", scope="stt")
+routers = (router, watermarks)
 
 LIMITS = UploadLimits(max_fields=200)  # each key term is a field
 LISTS = frozenset({"keyterms", "redact", "known_speakers"})
@@ -149,7 +151,7 @@ async def transcribe(
         audio = received.file("audio")
         fields = validated(TranscriptionFields, received.with_lists(LISTS))
         form = fields.response_format
-        known = await speech.speakers.known(principal.workspace_id, fields.known_speakers)
+        known = await speech.speakers.named(principal, fields.known_speakers)
         asked = replace(fields.to_request(words=form in ("srt", "vtt")), known=known)
         to_answer = partial(answer, form, fields.timestamps, marks=fields.redaction("mark"))
         work = speech.transcription.transcribe(
@@ -243,7 +245,7 @@ class Verification(Shown):
     stretches: list[MarkedStretch] = Field(validation_alias="segments")
 
 
-@router.post(
+@watermarks.post(
     "/audio/verify",
     summary="Detect the watermark in a recording",
     openapi_extra=form_schema("audio"),

@@ -5,7 +5,7 @@ from api.http.routing import SpeechDep, make_router
 from api.native.models import Model, ModelListing, shown_model
 from api.openai.names import aliases_of, unknown_model
 
-router = make_router("models")
+router = make_router("models", scope="any", visitors=True)
 
 
 @router.get("/openai/v1/models", summary="The models, for OpenAI's clients")

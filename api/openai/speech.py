@@ -24,7 +24,7 @@ from pipelines.audio.encode.formats import open_encoder
 from pipelines.tts.reading import SpeechRequest, parse
 from pipelines.tts.shaping import SpokenChunk
 
-router = make_router("text to speech", scope="tts")
+router = make_router("text to speech", scope="tts", visitors=True)
 
 SpeechFormat = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
 

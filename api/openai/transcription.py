@@ -28,6 +28,7 @@ from api.http.uploads import (
 from api.openai.names import OpenAINames
 from configs.schema.transcription import ProfileName
 from models.stt.base import Segment
+from pipelines.accounts.authentication import Principal
 from pipelines.billing.operation import Operation
 from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio
 from pipelines.stt.diarization import SpeakerVoice
@@ -38,7 +39,7 @@ from pipelines.stt.subtitles import to_srt, to_vtt
 from pipelines.text.language_names import name_language
 from pipelines.voices.speakers import Speakers
 
-router = make_router("speech to text", scope="stt")
+router = make_router("speech to text", scope="stt", visitors=True)
 
 REFERENCES = "known_speaker_references"
 MOST_SPEAKERS = 4
@@ -177,7 +178,7 @@ async def _receive(
         if asked.speakers:
             await check()
             clips = [one.path for one in form.files if plain_name(one.field) == REFERENCES]
-            voices = speech.transcription.pipeline, speech.speakers, principal.workspace_id
+            voices = speech.transcription.pipeline, speech.speakers, principal
             asked = replace(asked, known=await _known(*voices, fields.known_speaker_names, clips))
         work = _transcribe(
             speech.transcription, principal.workspace_id, operation, path, fields, asked
@@ -188,7 +189,7 @@ async def _receive(
 async def _known(
     pipeline: TranscriptionPipeline,
     speakers: Speakers,
-    workspace_id: int,
+    principal: Principal,
     names: list[str],
     clips: list[Path],
 ) -> tuple[SpeakerVoice, ...]:
@@ -199,11 +200,11 @@ async def _known(
         raise ApiError("validation_error", message, param="known_speaker_names")
     if not clips:
         return ()
-    encoder, known = (await speakers.options(workspace_id, False)).encoder, []
+    encoder, known = (await speakers.options(principal, False)).encoder, []
     for name, path in zip(names, clips, strict=True):
         try:
             await to_thread.run_sync(_decode_url, path)
-            known.append(await pipeline.known_speaker(name, path, encoder, workspace_id))
+            known.append(await pipeline.known_speaker(name, path, encoder, principal.workspace_id))
         except (ValueError, InvalidAudio, AudioTooLong, FileTooLarge) as error:
             message = f"{REFERENCES}: {error}"
             raise ApiError("validation_error", message, param=REFERENCES) from None

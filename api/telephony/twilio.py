@@ -198,7 +198,7 @@ routes = socket_routes(
     SocketRoute(
         "agent",
         TwilioConversation,
-        lambda *_: SCOPES["realtime"],
+        SCOPES["realtime"],
         greets=False,
         takes_secrets=True,
         # Twilio drops the query of a stream's URL, and sets no headers.

@@ -33,7 +33,7 @@ class WyomingBridge:
         route = SocketRoute(
             "wyoming",
             lambda session, given: WyomingConversation(session, given, memory),
-            lambda *_: MODEL_SCOPES,
+            MODEL_SCOPES,
             greets=False,
         )
         self._app = Starlette(routes=socket_routes(PATH, route))

@@ -1,6 +1,6 @@
 """Subscriptions of workspaces to plans, with billing cycles."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
 from sqlmodel import Field, Session, SQLModel, select
@@ -8,6 +8,10 @@ from sqlmodel import Field, Session, SQLModel, select
 from db.accounts import Workspace, workspace_reference
 from db.audit import audit
 from db.database import UtcDateTime, utc_now
+from db.idempotency import note_once
+
+CONFIRMATIONS = "/billing/confirmations"
+CONFIRMED_FOR = timedelta(seconds=600)  # a signature is valid 300 s before and after its time
 
 
 class Subscription(SQLModel, table=True):
@@ -39,16 +43,21 @@ def subscribe(
     billing_cycle: str,
     now: datetime,
     actor: str,
-) -> tuple[Workspace, Subscription] | None:
+    message_id: str | None = None,
+) -> tuple[Workspace, Subscription | None] | None:
     """Puts the workspace on `plan`, paid from `now` on; None when there is no such workspace.
 
-    Idempotent for the same plan and cycle.
+    Idempotent for the same plan and cycle. A message with an id changes the plan once.
     """
     # The lock serialises requests of one workspace.
     found = workspace_and_subscription(session, workspace_id, lock=True)
     if found is None:
         return None
     workspace, subscription = found
+    if message_id is not None:
+        until = now + CONFIRMED_FOR
+        if not note_once(session, workspace_id, CONFIRMATIONS, message_id, now, until):
+            return found
     if subscription is None:
         subscription = Subscription(
             id=uuid4(),

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import JSON, BigInteger, Index, LargeBinary, Text, UniqueConstraint, case, func
+from sqlalchemy import JSON, BigInteger, Index, LargeBinary, Text, case, func
 from sqlalchemy import select as select_columns
 from sqlmodel import Field, Session, SQLModel, and_, col, or_, select
 from sqlmodel.sql.expression import SelectOfScalar
@@ -110,14 +110,19 @@ class EnrolledSpeaker(SQLModel, table=True):
 
 
 class VoiceShare(SQLModel, table=True):
-    """The offer of a voice to another workspace, which may use it once it has accepted."""
+    """The offer of a voice to another workspace, which may use it once it has accepted.
+
+    It is for `workspace_id`, or for the workspace that sends its code first. Earlier releases made
+    offers to e-mail addresses, which are not verified: only accepted ones still count.
+    """
 
     __tablename__ = "voice_share"
-    __table_args__ = (UniqueConstraint("voice_id", "email"),)
 
     id: UUID = Field(default_factory=uuid4, primary_key=True)
-    voice_id: UUID = Field(foreign_key="voice.id", ondelete="CASCADE")
-    email: str = Field(max_length=254)  # as offered: the owner cannot see if it has an account
+    voice_id: UUID = Field(foreign_key="voice.id", ondelete="CASCADE", index=True)
+    email: str = Field(default="", max_length=254)  # of an offer by an earlier release
+    code_digest: bytes | None = Field(default=None, sa_type=LargeBinary, index=True, unique=True)
+    expires_at: datetime | None = Field(default=None, sa_type=UtcDateTime)  # of an open offer
     workspace_id: int | None = Field(
         default=None, foreign_key="workspace.id", ondelete="CASCADE", sa_type=BigInteger, index=True
     )
@@ -215,13 +220,18 @@ def recordings_of(session: Session, voice: Voice) -> list[VoiceSample]:
     return list(session.exec(query.order_by(col(Voice.created_at), col(VoiceSample.position))))
 
 
+def is_valid_share() -> Any:
+    """The condition of shares that are no open offers to an e-mail address."""
+    return or_(VoiceShare.email == "", col(VoiceShare.accepted_at).is_not(None))
+
+
 def shares_of(workspace_id: int) -> Any:
     """The query for the shares that it offers or is offered: of each its columns, with the name of
     the voice, its `owner`, and whether that `is_own`."""
     is_own = col(Voice.workspace_id) == workspace_id
     columns: list[Any] = [VoiceShare.metadata.tables["voice_share"], Voice.name]
     columns += [col(Voice.workspace_id).label("owner_id"), col(Workspace.name).label("owner")]
-    mine = or_(VoiceShare.workspace_id == workspace_id, is_own)
+    mine = or_(and_(VoiceShare.workspace_id == workspace_id, is_valid_share()), is_own)
     query: Any = select_columns(*columns, is_own.label("is_own"))
     query = query.where(Voice.id == VoiceShare.voice_id, Workspace.id == Voice.workspace_id, mine)
     return query.order_by(col(VoiceShare.created_at).desc(), col(VoiceShare.id))

@@ -75,6 +75,7 @@ class Principal:
     expires_at: datetime | None = None  # of the key; None for a key without an end, and for a token
     session_id: UUID | None = None  # of a token
     secret: bytes | None = None  # digest of a client secret; all else is that of its maker
+    is_visitor: bool = False  # a browser token: it opens only what admits visitors
     maker: "bytes | TokenClaims | None" = None  # of the secret: the digest of a key, or a token
 
     @property
@@ -261,9 +262,11 @@ class Authenticator:
         if is_api_key(credential):
             digest = key_digest(credential, self._secrets.api_key_pepper)
             return await self._principal_of(digest, lookup)
-        if is_api_key(credential, SECRET_PREFIX) or is_api_key(credential, BROWSER_PREFIX):
+        is_visitor = is_api_key(credential, BROWSER_PREFIX)
+        if is_visitor or is_api_key(credential, SECRET_PREFIX):
             digest = key_digest(credential, self._secrets.api_key_pepper)
-            return await self._load_secret(digest, lookup)
+            principal = await self._load_secret(digest, lookup)
+            return replace(principal, is_visitor=is_visitor)
         if credential.count(".") == 2 and len(credential) <= MAX_CREDENTIAL_LENGTH:
             claims = read_token(credential, self._secrets.token_keys)
             if claims is not None:

@@ -61,11 +61,9 @@ class ClientSecrets:
         or, without one, a browser token.
 
         It lasts no longer than the key that makes it. Raises InvalidRequest for a configuration of
-        over MAX_CONFIGURATION_BYTES, TooManyClientSecrets, Unauthorized for a browser token or when
-        the workspace or login session is gone, or DatabaseUnavailable.
+        over MAX_CONFIGURATION_BYTES, TooManyClientSecrets, Unauthorized when the workspace or login
+        session is gone, or DatabaseUnavailable.
         """
-        if principal.secret is not None:
-            raise Unauthorized("a browser token makes no credentials; send an API key")
         data = json.dumps(configuration, ensure_ascii=False).encode()
         if len(data) > MAX_CONFIGURATION_BYTES:
             raise InvalidRequest(f"session: is larger than {MAX_CONFIGURATION_BYTES} bytes of JSON")

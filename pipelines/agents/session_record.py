@@ -25,7 +25,7 @@ class SessionRecord:
         self._history = history
         self._events = events
         self._workspace_id = principal.workspace_id
-        self._may_save = principal.retention != "zero"
+        self._may_save = principal.retention != "zero" and not principal.is_visitor
         self._chat_id: UUID | None = None  # when it is to be saved
         self._session_id = ""
         self._model = ""

@@ -44,15 +44,27 @@ class Subscriptions:
     now: Callable[[], datetime] = utc_now
 
     async def subscribe(
-        self, workspace_id: int, actor: str, plan_id: str, billing_cycle: BillingCycle
+        self,
+        workspace_id: int,
+        actor: str,
+        plan_id: str,
+        billing_cycle: BillingCycle,
+        message_id: str | None = None,
     ) -> CurrentPlan:
-        """The new limits apply at once in this process, in others within seconds.
+        """The new limits apply at once in this process, in others within seconds. What a message
+        with an id asks for is done once.
 
         Raises PlanNotFound, NotFound or DatabaseUnavailable.
         """
         plan = self._find(plan_id)
         made = await self.database.run(
-            subscriptions.subscribe, workspace_id, plan.id, billing_cycle, self.now(), actor
+            subscriptions.subscribe,
+            workspace_id,
+            plan.id,
+            billing_cycle,
+            self.now(),
+            actor,
+            message_id,
         )
         self.authenticator.forget_workspace(workspace_id)
         return self._current(made)

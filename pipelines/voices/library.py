@@ -7,10 +7,12 @@ it.
 """
 
 import asyncio
+import hashlib
 import os
+import secrets
 from base64 import b64encode
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -18,10 +20,10 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat
 from sqlmodel import Session, col, delete, select, update
 
-from db.accounts import find_workspace, lock_workspace
+from db.accounts import Workspace, lock_workspace
 from db.audit import SERVICE, audit
 from db.database import change_rows, page_of, utc_now
-from db.voices.voices import Voice, VoiceShare, shares_of, voice_of
+from db.voices.voices import Voice, VoiceShare, is_valid_share, shares_of, voice_of
 from models.base import Accent
 from models.errors import WeightsCorrupt
 from models.tts.voice_pack import MOST_BYTES, pack_digest
@@ -39,7 +41,8 @@ from pipelines.voices.voice_object import VoiceGenderGiven, voice_event
 NO_VOICE = "file: it is no voice that this version of the service has exported"
 MARK, SALT_BYTES, ABOUT = b"antiphon voice 1\n", 16, "exported voice "
 MAX_BYTES = 3 << 20
-ORIGIN = {"id", "created_at", "exported_at"}
+CODE_LIFETIME = timedelta(days=7)
+ORIGIN = {"id", "created_at", "exported_at", "consent_claimed"}
 
 Text = Annotated[str, Field(max_length=2000)]
 Short = Annotated[str, Field(max_length=40)]
@@ -63,9 +66,10 @@ class VoiceFile(BaseModel):
     similarity: FiniteFloat
     consent: Text | None
     consent_sentence: Text | None
-    consent_by: Short | None
+    consent_by: Annotated[str, Field(pattern=r"^(user|key):[0-9]{1,20}$")] | None
     consent_address: Annotated[str, Field(max_length=64)] | None
     consent_at: AwareDatetime | None
+    consent_claimed: bool = False  # by an earlier file, which its passphrase could forge
     pack: bytes = Field(max_length=MOST_BYTES)
     report: VoiceReport | None
 
@@ -99,68 +103,84 @@ class VoiceLibrary:
             raise NotFound("there is no preview: one is kept while the voice is being made")
         return await self._custom.files.read(voice.workspace_id, voice.preview_file)
 
-    async def offer(self, principal: Principal, voice_id: str, email: str) -> Any:
-        """Offers a ready voice whose speaker allows it; a row of `shares_of`, the same if again.
-
-        Who has no account yet is asked by an offer after the sign-up. It does not show whether the
-        address has an account. Raises VoiceNotReady or InvalidRequest.
-        """
+    async def offer(
+        self, principal: Principal, voice_id: str, workspace_id: int | None
+    ) -> tuple[Any, str | None]:
+        """Offers a ready voice whose speaker allows it: to a workspace, or without one to the first
+        that sends the code. Returns a row of `shares_of`, the same for the same workspace, and the
+        code, which is not stored. Raises VoiceNotReady, InvalidRequest or NotFound."""
         voice = await self._custom.ready(principal, voice_id)
-        if voice.consent_at is None:
-            raise InvalidRequest("the voice has no consent of its speaker on record, so no sharing")
+        if voice.consent_at is None or is_consent_claimed(voice):
+            raise InvalidRequest("this service has no consent of the speaker on record: no sharing")
+        if workspace_id == voice.workspace_id:
+            raise InvalidRequest("workspace_id: this workspace has the voice already")
+        code = f"shr_{secrets.token_urlsafe(24)}" if workspace_id is None else None
 
         def offer(session: Session) -> Any:
             if voice_of(session, voice.workspace_id, voice.id, lock=True) is None:
                 raise VoiceNotFound(NOT_FOUND)
-            same = (VoiceShare.voice_id == voice.id, VoiceShare.email == email)
-            share = session.exec(select(VoiceShare).where(*same)).first()
-            if share is None:
-                share = VoiceShare(voice_id=voice.id, email=email)
-                details = {"share": str(share.id), "speaker_allows_sharing": True}
-                what = ("voice.shared", principal.actor, str(voice.id), details)
-                audit(session, voice.workspace_id, *what)
-            if share.workspace_id is None and (other := find_workspace(session, email)):
-                share.workspace_id = other.id
-            session.add(share)
+            rows = shares_of(voice.workspace_id).where(VoiceShare.voice_id == voice.id)
+            if workspace_id is not None:
+                if session.get(Workspace, workspace_id) is None:
+                    raise NotFound("workspace_id: no workspace has that id")
+                same = rows.where(VoiceShare.workspace_id == workspace_id, is_valid_share())
+                if (share := session.execute(same).first()) is not None:
+                    return share
+            made = VoiceShare(voice_id=voice.id, workspace_id=workspace_id)
+            if code is not None:
+                made.code_digest, made.expires_at = code_digest(code), utc_now() + CODE_LIFETIME
+            session.add(made)
             session.flush()
-            return session.execute(shares_of(voice.workspace_id).where(*same)).one()
+            actor, details = (
+                principal.actor,
+                {"share": str(made.id), "speaker_allows_sharing": True},
+            )
+            audit(session, voice.workspace_id, "voice.shared", actor, str(voice.id), details)
+            return session.execute(rows.where(VoiceShare.id == made.id)).one()
 
-        return await self._custom.database.run(offer)
+        return await self._custom.database.run(offer), code
 
     async def shares(self, principal: Principal, page: int, limit: int) -> tuple[list[Any], int]:
         """One page of the rows of `shares_of`, newest first, and their number."""
         query = shares_of(principal.workspace_id)
         return await self._custom.database.read(page_of, query, page, limit)
 
+    async def redeem(self, principal: Principal, code: str) -> Any:
+        """Accepts what is offered by a code, once; the row of `shares_of`. Raises NotFound, also
+        for a code that has been used or has expired, or InvalidRequest."""
+
+        def accept(session: Session) -> Any:
+            is_it = col(VoiceShare.code_digest) == code_digest(code)
+            is_open = col(VoiceShare.expires_at) > utc_now()
+            taken = update(VoiceShare).values(workspace_id=principal.workspace_id, code_digest=None)
+            share = session.exec(select(VoiceShare).where(is_it, is_open)).first()
+            if share is None or not change_rows(session, taken.where(is_it)):
+                raise NotFound("code: no offer of a voice has it, or it has been used or expired")
+            if voice_of(session, principal.workspace_id, share.voice_id) is not None:
+                raise InvalidRequest("code: this workspace has the voice already")
+            return _change(session, principal, share.id, accept=True)
+
+        return self._changed(await self._custom.database.run(accept))
+
     async def change_share(self, principal: Principal, share_id: str, *, accept: bool) -> Any:
         """Accepts what is offered, or ends a share by either side, everywhere within 5 s; the row
         of `shares_of`. Raises NotFound."""
-        this, mine = parse_id(share_id), principal.workspace_id
 
         def change(session: Session) -> Any:
-            query = shares_of(mine).where(VoiceShare.id == this)
-            found = session.execute(query).first()
-            if found is None or (accept and found.workspace_id != mine):
-                raise NotFound("no voice is shared under that id; GET /voice-shares lists them")
-            accepted = update(VoiceShare).values(accepted_at=found.accepted_at or utc_now())
-            statement = accepted if accept else delete(VoiceShare)
-            change_rows(session, statement.where(col(VoiceShare.id) == this))
-            action = "voice.share_accepted" if accept else "voice.share_ended"
-            for workspace_id in sorted({found.owner_id, found.workspace_id or found.owner_id}):
-                actor = principal.actor if workspace_id == mine else SERVICE
-                what = (actor, str(found.voice_id), {"share": str(this)})
-                audit(session, workspace_id, action, *what)
-            return session.execute(query).first() or found
+            return _change(session, principal, parse_id(share_id), accept=accept)
 
-        changed = await self._custom.database.run(change)
-        self._custom.ready_voices.forget(changed.voice_id, None)
-        return changed
+        return self._changed(await self._custom.database.run(change))
+
+    def _changed(self, share: Any) -> Any:
+        self._custom.ready_voices.forget(share.voice_id, None)
+        return share
 
     async def save(self, principal: Principal, voice_id: str, passphrase: str | None) -> bytes:
         """The file of a ready voice, without its recordings; only the workspace itself opens one
         without a passphrase. Raises VoiceNotReady or StorageUnavailable."""
         voice = await self._custom.ready(principal, voice_id)
         parts = voice.model_dump() | {"exported_at": utc_now(), "report": None}
+        parts["consent_claimed"] = is_consent_claimed(voice)
         parts["pack"] = await self._custom.files.read(voice.workspace_id, voice.pack_file or "")
         if voice.report_file is not None:
             report = await self._custom.files.read(voice.workspace_id, voice.report_file)
@@ -189,8 +209,12 @@ class VoiceLibrary:
             raise InvalidRequest(NO_VOICE) from None
         if custom.consent.needed != "off" and file.consent_at is None:
             raise InvalidRequest("file: it has no consent of the speaker, which is required here")
-        if custom.consent.needed == "spoken" and passphrase:  # who knows it can make such a file
-            raise InvalidRequest("passphrase: this service has to have heard the consent itself")
+        if passphrase:  # who knows it can make such a file
+            file.consent_claimed = True
+        if custom.consent.needed == "spoken":
+            field = "passphrase" if passphrase else "file"
+            if file.consent_claimed or file.consent_sentence is None:
+                raise InvalidRequest(f"{field}: this service has to have heard the consent itself")
         voice_id, parts = new_id(operation), [file.pack]
         if file.report is not None:
             parts.append(file.report.model_dump_json().encode())
@@ -211,7 +235,9 @@ class VoiceLibrary:
             session.add(voice)
             session.flush()
             custom.billing.add_events(session, workspace_id, (voice_event("voice.ready", voice),))
-            audit(session, workspace_id, "voice.imported", principal.actor, str(voice_id))
+            details = {"consent": file.consent_at is not None, "claimed": file.consent_claimed}
+            actor = principal.actor
+            audit(session, workspace_id, "voice.imported", actor, str(voice_id), details)
             return voice
 
         return await custom.database.run(add)
@@ -243,3 +269,37 @@ class VoiceLibrary:
             return self._encryption, f"{ABOUT}{salt.hex()} of {workspace_id}"
         key = Scrypt(salt, length=32, n=2**15, r=8, p=3).derive(passphrase.encode())
         return Encryption([b64encode(key).decode()]), ABOUT + salt.hex()
+
+
+def is_consent_claimed(voice: Voice) -> bool:
+    """Whether only the file of an imported voice says that the speaker agreed. Imports by earlier
+    releases, which did not record it, count as such."""
+    return voice.imported is not None and bool(voice.imported.get("consent_claimed", True))
+
+
+def code_digest(code: str) -> bytes:
+    """What is stored of the code of a share. A fast hash suffices: codes are random."""
+    return hashlib.sha256(code.encode()).digest()
+
+
+def _change(session: Session, principal: Principal, share_id: UUID | None, *, accept: bool) -> Any:
+    """Accepts or ends a share; the row of `shares_of`. Raises NotFound."""
+    mine = principal.workspace_id
+    query = shares_of(mine).where(VoiceShare.id == share_id)
+    found = session.execute(query).first()
+    if found is None or (accept and found.workspace_id != mine):
+        raise NotFound("no voice is shared under that id; GET /voice-shares lists them")
+    statement: Any = delete(VoiceShare).where(col(VoiceShare.id) == share_id)
+    if accept:
+        statement = update(VoiceShare).where(col(VoiceShare.id) == share_id)
+        statement = statement.values(accepted_at=found.accepted_at or utc_now(), expires_at=None)
+        # A workspace has one share of a voice, so that its end is the end.
+        others = delete(VoiceShare).where(col(VoiceShare.voice_id) == found.voice_id)
+        others = others.where(col(VoiceShare.workspace_id) == mine)
+        change_rows(session, others.where(col(VoiceShare.id) != share_id))
+    change_rows(session, statement)
+    action = "voice.share_accepted" if accept else "voice.share_ended"
+    for workspace_id in sorted({found.owner_id, found.workspace_id or found.owner_id}):
+        actor = principal.actor if workspace_id == mine else SERVICE
+        audit(session, workspace_id, action, actor, str(found.voice_id), {"share": str(share_id)})
+    return session.execute(query).first() or found

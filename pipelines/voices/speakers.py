@@ -21,7 +21,13 @@ from models.speaker.base import Embedding
 from pipelines.accounts.authentication import UNAUTHORIZED, Principal
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
-from pipelines.errors import InvalidAudio, InvalidRequest, NotFound, Unauthorized
+from pipelines.errors import (
+    InsufficientScope,
+    InvalidAudio,
+    InvalidRequest,
+    NotFound,
+    Unauthorized,
+)
 from pipelines.storage.encryption import Encryption
 from pipelines.stt import diarization
 from pipelines.stt.diarization import SpeakerVoice
@@ -92,10 +98,21 @@ class Speakers:
             chosen = {one: chosen[one] for one in wanted}
         return tuple(self._voice(row) for row in chosen.values())
 
-    async def options(self, workspace_id: int, wanted: bool | list[str]) -> SpeakerOptions:
-        """For a session that labels speakers. Raises NotFound or EngineError."""
-        encoder = await asyncio.to_thread(self._checker.encoder)
-        return SpeakerOptions(encoder, await self.known(workspace_id, wanted))
+    async def named(
+        self, principal: Principal, wanted: bool | list[str], granted: bool | list[str] = False
+    ) -> tuple[SpeakerVoice, ...]:
+        """As `known`, for who asks. Raises InsufficientScope for a browser token or client secret,
+        which would identify people, unless its maker `granted` just that."""
+        if wanted and wanted != granted and principal.secret is not None:
+            raise InsufficientScope("known_speakers: an API key alone names the enrolled")
+        return await self.known(principal.workspace_id, wanted)
+
+    async def options(
+        self, principal: Principal, wanted: bool | list[str], granted: bool | list[str] = False
+    ) -> SpeakerOptions:
+        """For a session that labels speakers. Raises EngineError, or as `named`."""
+        speakers = await self.named(principal, wanted, granted)
+        return SpeakerOptions(await asyncio.to_thread(self._checker.encoder), speakers)
 
     def _voice(self, row: EnrolledSpeaker) -> SpeakerVoice:
         data = self._encryption.decrypt(row.embedding, embedding_about(row.id))

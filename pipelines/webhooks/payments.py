@@ -1,5 +1,6 @@
 """The operator's payment system: signed requests to change plans, and its signed confirmations."""
 
+import hashlib
 import json
 import logging
 from collections.abc import Mapping
@@ -52,10 +53,13 @@ class PaymentSystem:
             raise PaymentsUnavailable
         return _checkout_url(content)
 
-    def check(self, headers: Mapping[str, str], body: bytes) -> None:
-        """Raises Unauthorized unless the payment system signed `body` within some minutes."""
-        if not is_signed(headers, body, self._keys, int(utc_now().timestamp())):
+    def check(self, headers: Mapping[str, str], body: bytes) -> str:
+        """The id of a message, the same if it is sent again. Raises Unauthorized unless the payment
+        system signed it within some minutes."""
+        name = headers.get("webhook-id", "")
+        if not name or not is_signed(headers, body, self._keys, int(utc_now().timestamp())):
             raise Unauthorized("the signature is missing, wrong or too old")
+        return hashlib.sha256(f"{name}.".encode() + body).hexdigest()
 
 
 def _checkout_url(content: bytes) -> str | None:

@@ -5,6 +5,7 @@ import multiprocessing
 import shutil
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 import sqlalchemy as sa
@@ -12,13 +13,15 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
+from sqlmodel import Session, col, select
 
 from db.billing import ledger
 from db.billing.ledger_check import check_days
 from db.chats import CHAT_BYTES, MESSAGE_BYTES
-from db.database import make_engine, metadata
+from db.database import make_engine, metadata, utc_now
 from db.migrate import MIGRATIONS, new_migration, upgrade
 from db.service import service_id
+from db.voices.voices import VoiceShare
 from tests.db.billing.ledger_work import transact
 from tests.patience import PATIENCE_S
 
@@ -126,6 +129,38 @@ def test_migration_0012_counts_the_bytes_of_existing_chats(database_url: str) ->
     with engine.connect() as connection:
         stored = connection.scalar(sa.text("SELECT stored_bytes FROM chat"))
     assert stored == CHAT_BYTES + 2 * MESSAGE_BYTES + len("hellohi")
+    engine.dispose()
+
+
+def test_migration_0022_ends_open_offers_by_e_mail_alone(database_url: str) -> None:
+    upgrade(database_url)
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    config.attributes["url"] = database_url
+    engine = make_engine(database_url)
+    voice = {"id": UUID(int=1), "workspace_id": 2, "name": "", "name_key": "", "language": "en"}
+    voice |= {"gender": "neutral", "operation": "", "estimated_completion": utc_now()}
+    users, workspaces = metadata.tables["users"], metadata.tables["workspace"]
+    with engine.begin() as connection:
+        connection.execute(users.insert().values(id=1, email="a", password_hash=""))
+        connection.execute(workspaces.insert().values(id=2, owner_id=1, name="", plan="free"))
+        connection.execute(metadata.tables["voice"].insert().values(**voice))
+    command.downgrade(config, "0021")
+    shares = metadata.tables["voice_share"]
+    with engine.begin() as connection:
+        for number, accepted_at in enumerate((None, utc_now())):
+            row = {
+                "id": UUID(int=number),
+                "voice_id": UUID(int=1),
+                "email": f"{number}@example.com",
+            }
+            row |= {"created_at": utc_now(), "accepted_at": accepted_at}
+            connection.execute(shares.insert().values(**row))
+    upgrade(database_url)
+    with Session(engine) as session:
+        kept = session.exec(select(VoiceShare).order_by(col(VoiceShare.email))).all()
+    assert [share.expires_at is not None for share in kept] == [True, False]
+    assert kept[0].expires_at is not None and kept[0].expires_at <= utc_now()
     engine.dispose()
 
 

@@ -22,7 +22,7 @@ from pipelines.correction.pipeline import CorrectedCompletion
 from pipelines.correction.request import CorrectionRequest
 from pipelines.text.redaction import find_entities
 
-router = make_router("chat", scope="chat")
+router = make_router("chat", scope="chat", visitors=True)
 
 DONE = b"data: [DONE]\n\n"
 

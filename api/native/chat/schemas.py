@@ -347,6 +347,8 @@ class AnswerFields(RequestModel):
 class ChatCompletionBody(AnswerFields, CorrectionFields, RedactFields):
     """A chat (`messages`), or a text to correct (`text`)."""
 
+    of_visitors = {"save_chat": False, "chat_id": None}
+
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None

@@ -5,18 +5,22 @@ from typing import Annotated, Literal
 
 from anyio import to_thread
 from fastapi import Query, Request
-from pydantic import Field
+from pydantic import BeforeValidator, Field, computed_field, model_validator
 from starlette.responses import Response
 
 from api.http.bodies import Done, Id, Page, PageQuery, RequestModel, Shown
 from api.http.routing import OperationDep, PlatformDep, PrincipalDep, VoicesDep, make_router
 from api.http.uploads import BINARY, UploadLimits, form_schema, receive_form, validated
-from api.native.accounts import Email
 from api.native.voices.custom import VoiceName
+from db.database import utc_now
 from pipelines.voices.library import MAX_BYTES
 from pipelines.voices.voice_object import CustomVoice, custom_voice
 
 router = make_router("voices", scope="voices")
+shares = make_router("voices", scope="voices", shows_secret=True)
+routers = (router, shares)
+
+WorkspaceId = Annotated[str, Field(pattern="^[1-9][0-9]{0,15}$")]
 
 
 class ChangedVoice(RequestModel):
@@ -43,10 +47,23 @@ async def read_preview(voice_id: str, principal: PrincipalDep, voices: VoicesDep
 
 
 class NewShare(RequestModel):
-    email: Email = Field(description="Of the owner of the other workspace.")
+    workspace_id: WorkspaceId | None = Field(
+        default=None, description="Of the other workspace, where its owner has told it."
+    )
+    by_code: bool = Field(default=False, description="Else a code, for its owner to send.")
     speaker_allows_sharing: Literal[True] = Field(
         description="That the speaker's consent, which is on record, allows it. It is audited."
     )
+
+    @model_validator(mode="after")
+    def _has_one_receiver(self) -> "NewShare":
+        if (self.workspace_id is not None) == self.by_code:
+            raise ValueError("workspace_id: send it, or by_code: true; e-mails are not verified")
+        return self
+
+
+class ShareCode(RequestModel):
+    code: Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class ShownShare(Shown):
@@ -57,18 +74,48 @@ class ShownShare(Shown):
     name: str
     owner: str = Field(description="The name of the workspace that has the voice.")
     is_own: bool = Field(description="Whether that is this workspace.")
-    email: str
+    workspace_id: Id | None = Field(description="That uses the voice, or is offered it.")
+    email: Annotated[str | None, BeforeValidator(lambda email: email or None)] = Field(
+        description="To which an earlier release offered it; such an offer has expired."
+    )
     created_at: datetime
+    expires_at: datetime | None = Field(description="Of a code that was not used yet.")
     accepted_at: datetime | None
 
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def status(self) -> Literal["open", "accepted", "expired"]:
+        if self.accepted_at is not None:
+            return "accepted"
+        has_ended = self.expires_at is not None and self.expires_at <= utc_now()
+        return "expired" if has_ended or self.email else "open"
 
-@router.post("/voices/{voice_id}/shares", status_code=201, summary="Offer a voice")
+
+class OfferedShare(ShownShare):
+    """An offer; one by code has the code, which is shown this once."""
+
+    code: str | None = None
+
+
+@shares.post("/voices/{voice_id}/shares", status_code=201, summary="Offer a voice")
 async def share_voice(
     voice_id: str, body: NewShare, principal: PrincipalDep, voices: VoicesDep, platform: PlatformDep
-) -> ShownShare:
-    """To another workspace, which can speak with it once it has accepted, and no more than that."""
+) -> OfferedShare:
+    """Another workspace can speak with the voice once it has accepted, and no more than that. The
+    offer is for the workspace with that id, or for the first that sends the code within 7 days."""
     await platform.request_limits.count_change(principal)
-    return ShownShare.model_validate(await voices.library.offer(principal, voice_id, body.email))
+    workspace_id = None if body.workspace_id is None else int(body.workspace_id)
+    share, code = await voices.library.offer(principal, voice_id, workspace_id)
+    return OfferedShare(**dict(ShownShare.model_validate(share)), code=code)
+
+
+@router.post("/voice-shares", summary="Accept a voice by its code")
+async def redeem_code(
+    body: ShareCode, principal: PrincipalDep, voices: VoicesDep, platform: PlatformDep
+) -> ShownShare:
+    """A code is for one workspace; it is 404 once it has been used or has expired."""
+    await platform.request_limits.count_change(principal)
+    return ShownShare.model_validate(await voices.library.redeem(principal, body.code))
 
 
 @router.get("/voice-shares", summary="Voices that the workspace offers or is offered")

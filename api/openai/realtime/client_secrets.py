@@ -15,7 +15,7 @@ from api.openai.realtime.session_object import RealtimeSession, merged, new_sess
 from api.sockets.kernel.session import SecretSession
 from pipelines.accounts.authentication import Scope
 
-router = make_router("voice agents")
+router = make_router("voice agents", scope="any", shows_secret=True)
 
 SessionKind: TypeAlias = Literal["realtime", "transcription"]
 VOICE_FIELD = "session.audio.output.voice"
@@ -68,7 +68,7 @@ async def create_client_secret(
     When the key or token that made it ends, the secret and its live sessions end within 5 s.
     """
     kind = kind_of({}, body.session)
-    require_scopes(platform.accounts.authenticator, principal, SCOPES[kind])
+    require_scopes(platform.accounts.authenticator, principal, SCOPES[kind], visitors=False)
     try:
         session = merged(new_session(kind), body.session)
     except RealtimeFault as fault:

@@ -83,10 +83,12 @@ class InputListener(SocketListener):
     async def configure(self, session: Session) -> None:
         """Listens with the settings of the session to the audio that follows.
 
-        Raises RealtimeFault, NotFound for a speaker, or EngineError.
+        Raises RealtimeFault, NotFound or InsufficientScope for a speaker, or EngineError.
         """
         settings, turns = session.audio.input, self.turns
         wanted, detection = settings.transcription, settings.turn_detection
+        if self._settings is None and wanted is not None:  # before any message of the client
+            self.granted_speakers = wanted.known_speakers or False
         wants_logprobs = "item.input_audio_transcription.logprobs" in (session.include or ())
         before = (self._settings, turns.options.wants_logprobs)
         has_changed = (settings, wants_logprobs) != before

@@ -18,7 +18,9 @@ routes = socket_routes(
     SocketRoute(
         "agent",
         RealtimeConversation,
-        _scopes_of,
+        SCOPES["realtime"],
+        visitors=True,
+        scopes_of=_scopes_of,
         greets=False,
         subprotocol="realtime",
         key_prefix="openai-insecure-api-key.",

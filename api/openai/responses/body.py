@@ -78,6 +78,8 @@ class ReasoningOptions(RequestModel):
 class ResponsesBody(RequestModel):
     """A turn: its input, its options, and the response that it continues."""
 
+    of_visitors = {"store": False, "previous_response_id": None}
+
     model: Annotated[str, Field(max_length=200)] | None = None
     input: ResponseInput
     instructions: str | None = None

@@ -21,7 +21,9 @@ from pipelines.chat.history import TurnName
 from pipelines.chat.pipeline import DEFAULT_MODEL, ChatRequest, Completion
 from pipelines.errors import ChatNotFound
 
-router = make_router("chat", scope="chat")
+router = make_router("chat", scope="chat", visitors=True)
+stored = make_router("chat", scope="chat")
+routers = (router, stored)
 
 
 class DeletedResponse(BaseModel):
@@ -46,6 +48,9 @@ async def respond(
 ) -> Response:
     """A turn of a chat, which is saved unless `store` is false; `previous_response_id` continues
     the chat after that response, also after one that was continued already."""
+    if principal.is_visitor and referenced(body.input):
+        message = "input: a browser token cannot name stored items; send the items themselves"
+        raise ApiError("insufficient_scope", message, param="input")
     saves = body.store is not False and principal.retention != "zero"
     completion, writer = await begin(body, chat, principal.workspace_id, operation, saves=saves)
     if body.stream:
@@ -106,7 +111,7 @@ async def whole(completion: Completion, writer: ResponseWriter) -> dict[str, Any
     return writer.response.model_dump()
 
 
-@router.get("/openai/v1/responses/{response_id}", summary="A stored response")
+@stored.get("/openai/v1/responses/{response_id}", summary="A stored response")
 async def read_response(response_id: str, principal: PrincipalDep, chat: ChatDep) -> ResponseObject:
     """As it ended. The reasoning of a model is not stored."""
     turn = _turn_of(response_id)
@@ -125,7 +130,7 @@ async def read_response(response_id: str, principal: PrincipalDep, chat: ChatDep
     return response
 
 
-@router.delete("/openai/v1/responses/{response_id}", summary="Delete a stored response")
+@stored.delete("/openai/v1/responses/{response_id}", summary="Delete a stored response")
 async def delete_response(
     response_id: str, principal: PrincipalDep, chat: ChatDep
 ) -> DeletedResponse:

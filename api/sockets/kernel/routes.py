@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -36,7 +37,10 @@ class SocketRoute:
 
     service: Service  # in metrics
     open: Callable[[SocketSession, Services], Conversation]
-    scopes_of: Callable[[WebSocket, SecretSession | None], tuple[Scope, ...]]
+    scopes: tuple[Scope, ...]  # that the key needs
+    visitors: bool = False  # whether browser tokens open it
+    scopes_of: Callable[[WebSocket, SecretSession | None], tuple[Scope, ...]] | None = None
+    """Checks the options of a handshake, and names the `scopes` that they need, where not all."""
     schemes: tuple[str, ...] = BEARER  # may hold a key where the query has none
     key_queries: tuple[str, ...] = ("apiKey",)  # parameters, of which one may be the key
     greets: bool = True  # sends the hello messages
@@ -53,12 +57,7 @@ class SocketRoute:
 
 def socket_routes(path: str, route: SocketRoute) -> list[BaseRoute]:
     """The WebSocket at `path`."""
-
-    async def serve(websocket: WebSocket) -> None:
-        websocket.scope["path"] = path  # in logs: without a key
-        tracing.annotate({"http.request.method": "GET", "http.route": path}, name=f"GET {path}")
-        await _serve(websocket, route)
-
+    serve = partial(_serve_at, path=path, route=route)
     routes: list[BaseRoute] = [WebSocketRoute(path, serve)]
     if route.has_get:
         routes.append(Route(path, _ok, methods=["GET"]))
@@ -70,6 +69,12 @@ def socket_routes(path: str, route: SocketRoute) -> list[BaseRoute]:
 def unknown_sockets() -> WebSocketRoute:
     """Answers 404 to every other path; it must be the last route."""
     return WebSocketRoute("/{path:path}", _unknown)
+
+
+async def _serve_at(websocket: WebSocket, path: str, route: SocketRoute) -> None:
+    websocket.scope["path"] = path  # in logs: without a key
+    tracing.annotate({"http.request.method": "GET", "http.route": path}, name=f"GET {path}")
+    await _serve(websocket, route)
 
 
 async def _ok(request: Request) -> Response:
@@ -115,8 +120,10 @@ async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
                 websocket, sockets.authenticator, key, route.schemes, takes_secrets=takes_secrets
             )
             secret_session = await platform.client_secrets.configuration(principal)
-            scopes = route.scopes_of(websocket, secret_session)
-            require_scopes(sockets.authenticator, principal, scopes)
+            scopes = route.scopes
+            if route.scopes_of is not None:
+                scopes = route.scopes_of(websocket, secret_session)
+            require_scopes(sockets.authenticator, principal, scopes, visitors=route.visitors)
             credit = await platform.billing.credit(principal.workspace_id)
             lease = await sockets.admit(principal)
             turn.leave(is_end=True)

@@ -323,4 +323,4 @@ class UtteranceListener(SocketListener):
         )
 
 
-routes = socket_routes("/ws/stt", SocketRoute("stt", SttConversation, lambda *_: ("stt",)))
+routes = socket_routes("/ws/stt", SocketRoute("stt", SttConversation, ("stt",), visitors=True))

@@ -48,6 +48,7 @@ class SocketListener(ABC):
         self._socket = socket
         self._speech = speech
         self._ended = ended
+        self.granted_speakers: bool | list[str] = False  # that a client secret's maker chose
         self._emitting: asyncio.Task[None] | None = None
         self._order = asyncio.Lock()  # events come from several tasks
 
@@ -85,13 +86,18 @@ class SocketListener(ABC):
         """The options of this socket; `languages` are codes as clients write them, `labels` tell
         speakers apart, of whom some may be `known`.
 
-        Raises InvalidRequest for a language, NotFound for a speaker, or EngineError.
+        Raises InvalidRequest for a language, NotFound or InsufficientScope for a speaker, or
+        EngineError.
         """
         pipeline = self._speech.live_transcription
-        workspace_id = self._socket.principal.workspace_id
+        principal = self._socket.principal
         codes = await pipeline.engine_languages(tuple(languages)) if languages else ()
-        speakers = await self._speech.speakers.options(workspace_id, known) if labels else None
-        return replace(options, languages=codes, speakers=speakers, owner=str(workspace_id))
+        speakers = None
+        if labels:
+            granted = self.granted_speakers
+            speakers = await self._speech.speakers.options(principal, known, granted)
+        owner = str(principal.workspace_id)
+        return replace(options, languages=codes, speakers=speakers, owner=owner)
 
     def listen(self, options: SessionOptions) -> None:
         """Listens to the audio that follows."""

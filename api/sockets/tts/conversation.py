@@ -146,4 +146,4 @@ def _format_of(config: AudioConfig) -> tuple[AudioEncoding, int]:
     return encoding, int(rate)
 
 
-routes = socket_routes("/ws/tts", SocketRoute("tts", TtsConversation, lambda *_: ("tts",)))
+routes = socket_routes("/ws/tts", SocketRoute("tts", TtsConversation, ("tts",), visitors=True))

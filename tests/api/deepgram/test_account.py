@@ -59,7 +59,7 @@ async def test_a_granted_token_opens_what_its_key_may_and_makes_no_other(
     spoken = await client.post("/v1/speak", headers=bearer, json={"text": "Hello."})
     assert spoken.status_code == 200, spoken.text
     again = await client.post("/v1/auth/grant", headers=bearer, json={})
-    assert (again.status_code, again.json()["err_code"]) == (401, "INVALID_AUTH")
+    assert (again.status_code, again.json()["error"]) == (403, "insufficient_scope")
     wrongs: list[Any] = [*({"ttl_seconds": one} for one in (0, 7200, "soon")), []]
     for wrong in wrongs:
         refused = await client.post("/v1/auth/grant", headers=with_token(auth), json=wrong)

@@ -51,7 +51,7 @@ def keyed(auth: Headers) -> Headers:
         ("/tts-stream", {"text": "One is here. Two is here."}),
         ("/v1/chat/completions", {**CHAT, "stream": False}),
         ("/v1/chat/completions", {**CHAT, "stream": True}),
-        ("/developer/api", {"name": "made once"}),
+        ("/pronunciations", {"name": "made once", "entries": []}),
     ],
 )
 async def test_a_retry_with_the_same_key_replays_the_answer_without_a_charge(

@@ -94,10 +94,7 @@ BODIES: dict[Operation, dict[str, Any]] = {
     ("PUT", "/pronunciations/{dictionary_id}"): {"name": "n", "entries": []},
     ("PATCH", "/voices/{voice_id}"): {"name": "Ann"},
     ("POST", "/voices/{voice_id}/export"): {},
-    ("POST", "/voices/{voice_id}/shares"): {
-        "email": "third@example.com",
-        "speaker_allows_sharing": True,
-    },
+    ("POST", "/voices/{voice_id}/shares"): {"by_code": True, "speaker_allows_sharing": True},
 }
 OWN = {  # the answers to the workspace that has the object, where they are not 200
     ("POST", "/jobs/speech"): 201,
@@ -216,7 +213,7 @@ async def resources_of(client: httpx.AsyncClient, headers: Headers, services: Se
     delivery = await post(f"/webhooks/{webhook}/test", {})
     voice = await voice_making.create(client, headers, consent="Yes.")
     await voice_making.finish(services)
-    offer = {"email": "nobody@example.com", "speaker_allows_sharing": True}
+    offer = {"by_code": True, "speaker_allows_sharing": True}
     share = await post(f"/voices/{voice['id']}/shares", offer)
     dictionary = await post("/pronunciations", {"name": "mine", "entries": []})
     speaker = await voice_making.enrol(client, headers)

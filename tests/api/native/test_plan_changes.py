@@ -75,14 +75,18 @@ async def subscribe(
 
 
 async def confirm(
-    client: httpx.AsyncClient, asked: Any, secret: str = SECRET, late_s: float = 0
+    client: httpx.AsyncClient,
+    asked: Any,
+    secret: str = SECRET,
+    late_s: float = 0,
+    message: str = "evt_1",
 ) -> httpx.Response:
     """Confirms what was asked for in the data of an event."""
     plan_id, cycle = asked["plan"]["id"], asked["billing_cycle"]
     confirmed = {"workspace": asked["workspace"], "plan_id": plan_id, "billing_cycle": cycle}
     body = json.dumps(confirmed).encode()
     sent_at = int(time.time() - late_s)
-    headers = signature_headers("evt_1", sent_at, body, [signing_key(secret)])
+    headers = signature_headers(message, sent_at, body, [signing_key(secret)])
     headers["Content-Type"] = "application/json"
     return await client.post("/billing/confirmations", content=body, headers=headers)
 
@@ -120,6 +124,48 @@ async def test_a_plan_is_taken_back_by_the_payment_system(
     ended = {**event["data"], "plan": {"id": "free"}, "billing_cycle": "monthly"}
     assert (await confirm(client, ended)).status_code == 200
     assert await plan(client, auth) == "free monthly"
+
+
+async def test_a_signed_confirmation_is_applied_once(
+    client: httpx.AsyncClient, auth: dict[str, str], payments: Payments
+) -> None:
+    """A recorded upgrade, sent again after the downgrade, also with a fresh signature of its id."""
+    await subscribe(client, auth)
+    asked = payments.events[0]["data"]
+    free = {**asked, "plan": {"id": "free"}, "billing_cycle": "monthly"}
+    for change in (asked, free):
+        assert (await confirm(client, change)).status_code == 200
+    for late_s in (0, 200, -200):
+        replayed = await confirm(client, asked, late_s=late_s)
+        assert (replayed.status_code, replayed.json()["plan"]["id"]) == (200, "free")
+    assert await plan(client, auth) == "free monthly"
+    assert (await confirm(client, asked, message="evt_2")).status_code == 200
+    assert await plan(client, auth) == "pro annual"
+
+
+async def test_a_confirmation_that_failed_may_be_sent_again(
+    client: httpx.AsyncClient,
+    auth: dict[str, str],
+    payments: Payments,
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await subscribe(client, auth)
+    asked = payments.events[0]["data"]
+    plans = services.platform.subscriptions.plans
+    with monkeypatch.context() as patched:
+        patched.setitem(plans.__dict__, "plans", plans.plans[:1])
+        assert (await confirm(client, asked)).status_code == 404
+    assert (await confirm(client, asked)).status_code == 200
+    assert await plan(client, auth) == "pro annual"
+
+
+async def test_a_confirmation_without_an_id_is_refused(
+    client: httpx.AsyncClient, auth: dict[str, str], payments: Payments
+) -> None:
+    await subscribe(client, auth)
+    refused = await confirm(client, payments.events[0]["data"], message="")
+    assert refused.status_code == 401
 
 
 async def test_concurrent_confirmations_change_the_plan_once(

@@ -378,7 +378,13 @@ async def test_an_import_needs_the_consent_that_a_voice_needs(
     # Who knows the passphrase may have written the consent into the file.
     refused = await load(client, auth, made, passphrase=PASSPHRASE)
     assert refused.json()["message"].startswith("passphrase: ")
-    assert (await load_sealed(client, auth, services, {})).status_code == 201
+    # Sealed by the service itself, but with a consent that was only attested.
+    refused = await load_sealed(client, auth, services, {})
+    assert refused.json()["message"].startswith("file: this service has to have heard")
+    heard = {"consent_sentence": "I agree."}
+    refused = await load_sealed(client, auth, services, heard | {"consent_claimed": True})
+    assert refused.status_code == 400
+    assert (await load_sealed(client, auth, services, heard)).status_code == 201
 
 
 async def test_an_import_obeys_the_plan_and_is_done_once(

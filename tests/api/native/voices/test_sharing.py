@@ -1,24 +1,36 @@
 """Voices that are shared with another workspace, with the consent of their speakers."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
+from sqlmodel import Session, select, update
 
 from api.services import Services
+from db.database import change_rows, utc_now
+from db.voices.voices import VoiceShare
 from pipelines.tts.voices import REMEMBERED_S
 from tests.api.native.voices.test_custom import audit_actions, synthesize
 from tests.api.native.voices.voice_making import create, finish
 
 Headers = dict[str, str]
-OTHER = "other@example.com"
+
+
+async def workspace_of(client: httpx.AsyncClient, headers: Headers) -> str:
+    return cast(str, (await client.get("/auth/workspace", headers=headers)).json()["id"])
+
+
+async def new_workspace(client: httpx.AsyncClient, email: str) -> Headers:
+    body = {"email": email, "password": "another password"}
+    answer = await client.post("/auth/signup", json=body)
+    return {"Authorization": f"Bearer {answer.json()['token']}"}
 
 
 async def offer(
     client: httpx.AsyncClient, headers: Headers, voice_id: str, **body: Any
 ) -> httpx.Response:
-    body = {"email": OTHER, "speaker_allows_sharing": True, **body}
+    body = {"speaker_allows_sharing": True, **body}
     return await client.post(f"/voices/{voice_id}/shares", headers=headers, json=body)
 
 
@@ -28,7 +40,8 @@ async def shared(
     """The ids of a voice that the other workspace has accepted, and of the share."""
     voice = await create(client, auth, consent="She agreed, to sharing too.")
     await finish(services)
-    share = (await offer(client, auth, voice["id"])).json()["id"]
+    theirs = await workspace_of(client, other_auth)
+    share = (await offer(client, auth, voice["id"], workspace_id=theirs)).json()["id"]
     accepted = await client.post(f"/voice-shares/{share}/accept", headers=other_auth)
     assert accepted.status_code == 200, accepted.text
     return voice["id"], share
@@ -39,11 +52,14 @@ async def test_an_accepted_voice_can_be_spoken_with_and_nothing_else(
 ) -> None:
     voice = await create(client, auth, consent="She agreed, to sharing too.")
     await finish(services)
-    offered = await offer(client, auth, voice["id"], email=" Other@Example.com ")
+    receiver = await workspace_of(client, other_auth)
+    offered = await offer(client, auth, voice["id"], workspace_id=receiver)
     assert offered.status_code == 201, offered.text
     share = offered.json()
-    assert (share["is_own"], share["accepted_at"], share["email"]) == (True, None, OTHER)
-    assert (await offer(client, auth, voice["id"])).json() == share  # again: the same
+    assert share["code"] is None and share["email"] is None
+    assert (share["is_own"], share["workspace_id"], share["status"]) == (True, receiver, "open")
+    assert (await offer(client, auth, voice["id"], workspace_id=receiver)).json() == share
+    del share["code"]
     # Until it is accepted only the offer is seen.
     (seen,) = (await client.get("/voice-shares", headers=other_auth)).json()["data"]
     assert seen == {**share, "is_own": False}
@@ -72,7 +88,7 @@ async def test_an_accepted_voice_can_be_spoken_with_and_nothing_else(
         ("DELETE", "", None),
         ("PATCH", "", {"name": "Mine"}),
         ("POST", "/export", {}),
-        ("POST", "/shares", {"email": "third@example.com", "speaker_allows_sharing": True}),
+        ("POST", "/shares", {"by_code": True, "speaker_allows_sharing": True}),
     ):
         refused = await client.request(method, path + rest, headers=other_auth, json=body)
         assert (refused.status_code, refused.json()["error"]) == (404, "voice_not_found"), rest
@@ -145,43 +161,130 @@ async def test_sharing_needs_a_consent_on_record_that_allows_it(
     client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
 ) -> None:
     voice = await create(client, auth)  # without a consent
-    early = await offer(client, auth, voice["id"])
+    early = await offer(client, auth, voice["id"], by_code=True)
     assert (early.status_code, early.json()["error"]) == (400, "voice_not_ready")
     await finish(services)
-    refused = await offer(client, auth, voice["id"])
+    refused = await offer(client, auth, voice["id"], by_code=True)
     assert (refused.status_code, refused.json()["error"]) == (400, "validation_error")
     assert "no consent" in refused.json()["message"]
     for body in ({"speaker_allows_sharing": False}, {"speaker_allows_sharing": None}):
-        refused = await offer(client, auth, voice["id"], **body)
+        refused = await offer(client, auth, voice["id"], by_code=True, **body)
         assert refused.json()["message"].startswith("speaker_allows_sharing: ")
-    for email in ("", "nobody", "a@b@c", None, "x" * 300 + "@example.com"):
-        refused = await offer(client, auth, voice["id"], email=email)
-        assert (refused.status_code, refused.json()["error"]) == (400, "validation_error")
+    wrong: list[Any] = ["", "nobody", "0", "x" * 300, 7, None]
+    bodies: list[dict[str, Any]] = [{"workspace_id": one} for one in wrong]
+    own = await workspace_of(client, auth)
+    bodies += [{"email": "other@example.com"}, {"by_code": False}, {"workspace_id": own}]
+    bodies += [{"by_code": True, "workspace_id": await workspace_of(client, other_auth)}]
+    for body in bodies:
+        refused = await offer(client, auth, voice["id"], **body)
+        assert (refused.status_code, refused.json()["error"]) == (400, "validation_error"), body
 
 
-async def test_an_offer_does_not_show_whether_an_address_has_an_account(
-    client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
+async def test_an_offer_to_no_workspace_is_not_made(
+    client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     voice = await create(client, auth, consent="Yes.")
     await finish(services)
-    answers = []
-    for email in (OTHER, "nobody@example.com"):
-        answer = await offer(client, auth, voice["id"], email=email)
-        shown = answer.json()
-        answers.append((answer.status_code, {**shown, "id": 0, "email": 0, "created_at": 0}))
-    assert answers[0] == answers[1]
-    entries = (await client.get("/audit", headers=auth)).json()["data"][:2]
-    assert entries[0]["details"].keys() == entries[1]["details"].keys()
-    # Who signs up later with that address has not been asked.
-    late = await client.post(
-        "/auth/signup", json={"email": "nobody@example.com", "password": "another password"}
+    refused = await offer(client, auth, voice["id"], workspace_id="1234567")
+    assert (refused.status_code, refused.json()["error"]) == (404, "not_found")
+    assert (await client.get("/voice-shares", headers=auth)).json()["data"] == []
+
+
+async def code_of(
+    client: httpx.AsyncClient, auth: Headers, services: Services
+) -> tuple[dict[str, Any], str]:
+    """An offer by code, and the code."""
+    voice = await create(client, auth, consent="Yes.")
+    await finish(services)
+    answer = await offer(client, auth, voice["id"], by_code=True)
+    assert answer.status_code == 201, answer.text
+    share = answer.json()
+    return share, share.pop("code")
+
+
+async def redeem(client: httpx.AsyncClient, headers: Headers, code: str) -> httpx.Response:
+    return await client.post("/voice-shares", headers=headers, json={"code": code})
+
+
+async def test_a_code_gives_a_voice_to_one_workspace_once(
+    client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
+) -> None:
+    share, code = await code_of(client, auth, services)
+    assert (share["workspace_id"], share["status"], share["accepted_at"]) == (None, "open", None)
+    assert code not in (await client.get("/voice-shares", headers=auth)).text
+    rows = await services.infrastructure.database.read(
+        lambda session: list(session.exec(select(VoiceShare)))
     )
-    headers = {"Authorization": f"Bearer {late.json()['token']}"}
-    assert (await client.get("/voice-shares", headers=headers)).json()["data"] == []
-    again = await offer(client, auth, voice["id"], email="nobody@example.com")
-    assert again.json() == shown  # the same answer, also now that there is an account
-    (asked,) = (await client.get("/voice-shares", headers=headers)).json()["data"]
-    assert (asked["id"], asked["is_own"]) == (shown["id"], False)
+    assert code.encode() not in repr(rows).encode() and rows[0].code_digest is not None
+    assert (await redeem(client, auth, code)).status_code == 400  # its own
+    accepted = await redeem(client, other_auth, code)
+    assert accepted.status_code == 200, accepted.text
+    shown = accepted.json()
+    assert shown["workspace_id"] == await workspace_of(client, other_auth)
+    assert (shown["status"], shown["is_own"], shown["expires_at"]) == ("accepted", False, None)
+    spoken = await synthesize(client, other_auth, voice_id=share["voice_id"])
+    assert spoken.status_code == 200
+    third = await new_workspace(client, "third@example.com")
+    for headers in (third, other_auth):
+        again = await redeem(client, headers, code)
+        assert (again.status_code, again.json()["error"]) == (404, "not_found")
+    assert (await redeem(client, third, "shr_nonsense")).status_code == 404
+
+
+async def test_two_workspaces_with_one_code_do_not_both_get_the_voice(
+    client: httpx.AsyncClient, auth: Headers, other_auth: Headers, services: Services
+) -> None:
+    share, code = await code_of(client, auth, services)
+    third = await new_workspace(client, "third@example.com")
+    answers = await asyncio.gather(*(redeem(client, one, code) for one in (other_auth, third)))
+    assert sorted(answer.status_code for answer in answers) == [200, 404]
+
+
+async def test_a_code_expires_and_its_owner_sees_that(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    other_auth: Headers,
+    services: Services,
+) -> None:
+    share, code = await code_of(client, auth, services)
+
+    def age(session: Session) -> None:
+        assert change_rows(session, update(VoiceShare).values(expires_at=utc_now())) == 1
+
+    await services.infrastructure.database.run(age)
+    refused = await redeem(client, other_auth, code)
+    assert (refused.status_code, refused.json()["error"]) == (404, "not_found")
+    (listed,) = (await client.get("/voice-shares", headers=auth)).json()["data"]
+    assert (listed["id"], listed["status"]) == (share["id"], "expired")
+
+
+@pytest.mark.parametrize("was_accepted", [False, True])
+async def test_only_accepted_shares_by_e_mail_outlive_the_update(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    other_auth: Headers,
+    services: Services,
+    was_accepted: bool,
+) -> None:
+    """An earlier release bound an offer to the first account with the address."""
+    voice = await create(client, auth, consent="Yes.")
+    row = await finish(services)
+    squatter = await new_workspace(client, "not-yet@example.com")
+    theirs = int(await workspace_of(client, squatter))
+    old = VoiceShare(voice_id=row.id, email="not-yet@example.com", workspace_id=theirs)
+    if was_accepted:
+        old.accepted_at = utc_now()
+    share_id = str(old.id)
+    await services.infrastructure.database.run(lambda session: session.add(old))
+    seen = (await client.get("/voice-shares", headers=squatter)).json()["data"]
+    assert len(seen) == was_accepted
+    accepted = await client.post(f"/voice-shares/{share_id}/accept", headers=squatter)
+    assert accepted.status_code == (200 if was_accepted else 404)
+    spoken = await synthesize(client, squatter, voice_id=voice["id"])
+    assert spoken.status_code == (200 if was_accepted else 404)
+    (mine,) = (await client.get("/voice-shares", headers=auth)).json()["data"]
+    assert mine["status"] == ("accepted" if was_accepted else "expired")
+    assert mine["email"] == "not-yet@example.com"
 
 
 async def test_the_owner_of_a_shared_voice_cannot_take_the_place_of_stock_voices(
