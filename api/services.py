@@ -193,7 +193,7 @@ def build_services(
 
     database = Database(settings.database_url)
     encryption = Encryption(settings.secrets.data_keys)
-    files = Files(settings, database, encryption)
+    files = Files(settings, database, encryption, plans)
     accounts = Accounts(database, settings.secrets, plans, settings.sign_up)
     billing = Billing(database, plans.prices, encryption.encrypt_text, limits)
     webhooks = Webhooks(database, encryption, settings)
@@ -296,7 +296,7 @@ def build_services(
             models=model_list,
             limits=limits,
             admission=AdmissionControl(admission),
-            uploads=BodySpace(admission.uploads_mb * 2**20, "uploads"),
+            uploads=BodySpace(admission.uploads_mb * 2**20, "uploads", files.space.check),
             bodies=BodySpace(admission.json_mb * 2**20, "bodies"),
             sockets=sockets,
         ),

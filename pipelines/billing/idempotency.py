@@ -15,7 +15,13 @@ from db import idempotency as rows
 from db.database import Database, utc_now
 from db.errors import DatabaseError
 from db.idempotency import IdempotentAnswer
-from pipelines.errors import AnswerNotKept, NotFound, RequestRunning
+from pipelines.errors import (
+    AnswerNotKept,
+    NotFound,
+    RequestRunning,
+    StorageLimit,
+    StorageUnavailable,
+)
 from pipelines.limits.limits import SharedLimits
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
@@ -131,18 +137,25 @@ class IdempotencyStore:
         headers: list[list[str]],
         body: TemporaryFile | None,
     ) -> None:
-        """Raises StorageUnavailable or DatabaseUnavailable."""
+        """Keeps no body for which there is no room. Raises DatabaseUnavailable."""
         kept = None
         if body is not None and await self._has_room(row.workspace_id, body.size):
             if body.size <= ROW_BYTES:
                 content = _IN_ROW + b"".join(body.blocks(ROW_BYTES))
             else:
-                file_id = await self._files.put(
-                    row.workspace_id, "answer", "application/octet-stream", body, DAY_S
-                )
-                content = _IN_FILE + file_id.encode()
-            kept = self._encryption.encrypt(content, _about(row))
+                content = await self._stored(row, body)
+            kept = content and self._encryption.encrypt(content, _about(row))
         await self.database.run(rows.finish_answer, row, status, headers, kept)
+
+    async def _stored(self, row: IdempotentAnswer, body: TemporaryFile) -> bytes:
+        """The name of its file; empty where it cannot be stored."""
+        media_type = "application/octet-stream"
+        try:
+            file_id = await self._files.put(row.workspace_id, "answer", media_type, body, DAY_S)
+        except (StorageLimit, StorageUnavailable):
+            logger.warning("answer_not_kept")
+            return b""
+        return _IN_FILE + file_id.encode()
 
     async def _has_room(self, workspace_id: int, size: int) -> bool:
         if size > MAX_KEPT_BYTES:

@@ -19,6 +19,7 @@ from db.database import Database
 from models.llm.base import ChatMessage, Role, TokenUsage
 from pipelines.errors import ChatNotFound, InvalidRequest, PlanRequired
 from pipelines.storage.encryption import Encryption
+from pipelines.storage.room import check_room
 from pipelines.tasks import TtlCache
 
 TITLE_LENGTH = 80
@@ -85,6 +86,8 @@ class ChatHistory:
             if chat.stored_bytes >= most.mb * MB or messages >= most.messages:
                 full = f"the chat is full, with {most.messages} messages or {most.mb} MB"
                 raise InvalidRequest(f"chat_id: {full}; leave it out, or send save_chat false")
+        if saves:
+            check_room(session, self._plans, workspace_id, more=1)
         workspace = session.get(Workspace, workspace_id)
         return self._plans.limits_of(workspace.plan if workspace else "").saved_chats_mb
 
