@@ -78,7 +78,7 @@ async def readyz(
     shows = (problems or differences) and _is_local(request, infrastructure.settings)
     parts: dict[Part, bool] = {
         "limits": infrastructure.limits.degraded,
-        "files": infrastructure.files.degraded,
+        "files": infrastructure.files.degraded or bool(await infrastructure.files.space.low()),
         "models": bool(problems),
         "cluster": bool(differences),
     }
