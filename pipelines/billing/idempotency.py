@@ -144,7 +144,7 @@ class IdempotencyStore:
                 content = _IN_ROW + b"".join(body.blocks(ROW_BYTES))
             else:
                 content = await self._stored(row, body)
-            kept = content and self._encryption.encrypt(content, _about(row))
+            kept = self._encryption.encrypt(content, _about(row)) if content else None
         await self.database.run(rows.finish_answer, row, status, headers, kept)
 
     async def _stored(self, row: IdempotentAnswer, body: TemporaryFile) -> bytes:
