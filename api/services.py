@@ -193,7 +193,7 @@ def build_services(
 
     database = Database(settings.database_url)
     encryption = Encryption(settings.secrets.data_keys)
-    files = Files(settings, database, encryption, plans)
+    files = Files(settings, database, encryption)
     accounts = Accounts(database, settings.secrets, plans, settings.sign_up)
     billing = Billing(database, plans.prices, encryption.encrypt_text, limits)
     webhooks = Webhooks(database, encryption, settings)

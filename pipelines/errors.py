@@ -8,9 +8,7 @@ from models.errors import EngineError
 INTERNAL_MESSAGE = "the service failed; the request id finds the cause in its logs"
 SERVICE_FAULTS = frozenset({"internal_error", "overloaded", "unavailable"})
 """Codes of failures that are not the caller's."""
-
-NO_SPACE = (ENOSPC, EDQUOT)
-"""The errors of a full disk, and of a user's quota of it."""
+NO_SPACE = (ENOSPC, EDQUOT)  # the errors of a full disk
 
 
 class PipelineError(Exception):

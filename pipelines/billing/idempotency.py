@@ -78,7 +78,10 @@ class Claim:
         the work is done already."""
         self._renewing.cancel()
         try:
-            await self._store.keep(self._row, status, headers, body)
+            try:
+                await self._store.keep(self._row, status, headers, body)
+            except (StorageLimit, StorageUnavailable):  # then it is as one too large to be stored
+                await self._store.keep(self._row, status, headers, None)
         except Exception:  # the work is done: an unstored response must not fail it
             logger.exception("answer_not_kept")
 
@@ -137,25 +140,18 @@ class IdempotencyStore:
         headers: list[list[str]],
         body: TemporaryFile | None,
     ) -> None:
-        """Keeps no body for which there is no room. Raises DatabaseUnavailable."""
+        """Raises StorageLimit, StorageUnavailable or DatabaseUnavailable."""
         kept = None
         if body is not None and await self._has_room(row.workspace_id, body.size):
             if body.size <= ROW_BYTES:
                 content = _IN_ROW + b"".join(body.blocks(ROW_BYTES))
             else:
-                content = await self._stored(row, body)
-            kept = self._encryption.encrypt(content, _about(row)) if content else None
+                file_id = await self._files.put(
+                    row.workspace_id, "answer", "application/octet-stream", body, DAY_S
+                )
+                content = _IN_FILE + file_id.encode()
+            kept = self._encryption.encrypt(content, _about(row))
         await self.database.run(rows.finish_answer, row, status, headers, kept)
-
-    async def _stored(self, row: IdempotentAnswer, body: TemporaryFile) -> bytes:
-        """The name of its file; empty where it cannot be stored."""
-        media_type = "application/octet-stream"
-        try:
-            file_id = await self._files.put(row.workspace_id, "answer", media_type, body, DAY_S)
-        except (StorageLimit, StorageUnavailable):
-            logger.warning("answer_not_kept")
-            return b""
-        return _IN_FILE + file_id.encode()
 
     async def _has_room(self, workspace_id: int, size: int) -> bool:
         if size > MAX_KEPT_BYTES:

@@ -45,6 +45,7 @@ FAILURES_IN_A_ROW = 3  # of deletions: then the store is down
 STORE_THREADS = 8  # of its own, so that a store that hangs does not take those of the event loop
 ANSWER_S = 30.0  # for the largest file
 DRAFT = ".new"
+SQLITE = "sqlite:///"
 PROBE = ".probe-"
 MARK = ".store"
 TRY_TIMEOUT_S = 5.0
@@ -62,25 +63,21 @@ class Files:
     """Stores, reads and deletes files. The row is written before the bytes and deleted after them,
     so the sweep finds what a dead process left."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        database: Database,
-        encryption: Encryption,
-        plans: PlansConfig | None = None,
-    ) -> None:
-        """Opens the store of the settings; the plans are by default those of the configuration."""
+    def __init__(self, settings: Settings, database: Database, encryption: Encryption) -> None:
+        """Opens the store of the settings."""
         url = settings.storage_url
         local = "://" not in url or url.startswith("file:")
         self._store, self._root = url_to_fs(url, **({"auto_mkdir": True} if local else {}))
         self._threads = BoundedThreadPool(STORE_THREADS, ANSWER_S, "store")
         self._database = database
         self._encryption = encryption
-        self._plans = plans or load_yaml(PlansConfig, "plans")
-        volumes = {"temporary": Path(tempfile.gettempdir()), "data": settings.data_dir}
+        self._plans = load_yaml(PlansConfig, "plans")
+        folders = {"temporary": Path(tempfile.gettempdir())}
         if local:
-            volumes["files"] = Path(self._root)
-        self.space = FreeSpace(volumes, settings.free_space_mb)
+            folders["files"] = Path(self._root)
+        if settings.database_url.startswith(SQLITE):
+            folders["database"] = Path(settings.database_url.removeprefix(SQLITE)).parent
+        self.space = FreeSpace(folders, settings.free_space_mb)
         self._public_url = settings.public_url
         self._url_key = settings.secrets.url_key.encode()
         self.degraded = False  # the last call to the store failed

@@ -16,8 +16,7 @@ from pipelines.tasks import TtlCache
 from telemetry import metrics
 
 MB, GB = 10**6, 10**9
-LEAST_FREE_BYTES = GB  # by default, or LEAST_FREE_SHARE of the volume if that is more
-LEAST_FREE_SHARE = 0.05
+LEAST_FREE_BYTES, LEAST_FREE_SHARE = GB, 0.05
 MEASURED_FOR_S = 1.0
 
 
@@ -53,7 +52,7 @@ class FreeSpace:
     that the database, which may share a volume with files, can go on."""
 
     def __init__(self, folders: Mapping[str, Path], floor_mb: int | None) -> None:
-        """`folders` are on the volumes, by what they hold; with `floor_mb` None the floor is the
+        """`folders` are on the volumes, by what they hold. With `floor_mb` None the floor is the
         larger of LEAST_FREE_BYTES and LEAST_FREE_SHARE of a volume, and at most half of it."""
         self._folders = folders
         self._floor_mb = floor_mb

@@ -27,8 +27,8 @@ from tests.volumes import filled, small_volume
 DOCUMENT: dict[str, Any] = routed_app().openapi()
 NOTHING = str(UUID(int=7))  # no object has that id
 RECORDING = wav(bytes(2 * 16_000 * 60))  # 1.9 MB
-LINE = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions"}
-LINE |= {"body": {"model": "echo", "messages": [{"role": "user", "content": "Hi."}]}}
+CHAT = {"model": "echo", "messages": [{"role": "user", "content": "Hi."}]}
+LINE = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": CHAT}
 FILES = {
     "document": b"A sentence of a book. " * 2000,
     "/openai/v1/files": json.dumps(LINE).encode(),

@@ -210,9 +210,9 @@ def test_requests_in_progress_are_limited_by_network(services: Services) -> None
     config = services.platform.request_limits.admission.model_copy(
         update={"requests": 200, "requests_per_address": 10}
     )
-    for enter, alone, together in (
-        (lambda control: control.enter_caller, 10, {4: 40, 16: 50, 40: 100}),
-        (lambda control: control.enter_unknown, 25, {4: 50, 16: 50, 40: 1000}),
+    for name, alone, together in (
+        ("enter_caller", 10, {4: 40, 16: 50, 40: 100}),
+        ("enter_unknown", 25, {4: 50, 16: 50, 40: 1000}),
     ):
         for addresses, times in NETWORKS:
             control = AdmissionControl(config)
@@ -220,7 +220,7 @@ def test_requests_in_progress_are_limited_by_network(services: Services) -> None
             for address in addresses:
                 for _ in range(alone + 1):
                     try:
-                        taken.append(enter(control)(network_of(address)))
+                        taken.append(getattr(control, name)(network_of(address)))
                     except ApiError as error:
                         assert error.code in ("concurrency_limit", "overloaded")
             assert len(taken) == together[times]

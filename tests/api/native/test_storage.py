@@ -45,8 +45,8 @@ async def use_of(client: httpx.AsyncClient, auth: Headers) -> tuple[int, int]:
 
 async def begin(client: httpx.AsyncClient, auth: Headers, parts: int = 5) -> str:
     """The id of a job that waits for parts."""
-    asked = {"data": {"parts": str(parts)}, "files": {"nothing": (None, "")}}
-    answer = await client.post("/jobs/transcriptions", headers=auth, **asked)
+    fields: dict[str, Any] = {"parts": (None, str(parts))}
+    answer = await client.post("/jobs/transcriptions", headers=auth, files=fields)
     assert answer.status_code == 201, answer.text
     identity: str = answer.json()["id"]
     return identity
@@ -246,7 +246,12 @@ async def test_below_the_floor_of_free_space_every_route_that_stores_is_503(
 
 def add_files(session: Session, workspace_id: int, size: int) -> None:
     """Adds a row of that size, without bytes."""
-    row = {"id": f"file_{size}", "workspace_id": workspace_id, "kind": "part", "size": size}
+    row: dict[str, Any] = {
+        "id": f"file_{size}",
+        "workspace_id": workspace_id,
+        "kind": "part",
+        "size": size,
+    }
     session.add(StoredFile(**row, media_type=""))
 
 
