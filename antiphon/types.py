@@ -239,6 +239,11 @@ class SpokenUtterance(TypedDict):
     text: str
 
 
+class Storage(TypedDict):
+    used: int
+    limit: int
+
+
 class SynthesisBody(TypedDict):
     voice_id: NotRequired[str | None]
     voice: NotRequired[str | None]
@@ -303,6 +308,7 @@ class Usage(TypedDict):
     usage: list[UsageItem]
     total_cost: float
     credit_balance: float
+    storage: Storage
 
 
 class UsageBody(TypedDict):

@@ -296,7 +296,7 @@ def build_services(
             models=model_list,
             limits=limits,
             admission=AdmissionControl(admission),
-            uploads=BodySpace(admission.uploads_mb * 2**20, "uploads"),
+            uploads=BodySpace(admission.uploads_mb * 2**20, "uploads", files.space.check),
             bodies=BodySpace(admission.json_mb * 2**20, "bodies"),
             sockets=sockets,
         ),

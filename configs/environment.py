@@ -98,6 +98,14 @@ def factor(name: str) -> float:
     return number
 
 
+def megabytes(name: str) -> int | None:
+    """A whole number; None when the variable is not set."""
+    text = os.environ.get(name) or None
+    if text is not None and not (text.isascii() and text.isdecimal()):
+        raise SettingsError(f"{name} is {text!r}, and has to be a whole number of megabytes")
+    return None if text is None else int(text)
+
+
 def token(name: str, least: int = 1) -> str | None:
     """A token that fits in a header; None when the variable is not set, an error when empty, or
     shorter than `least`."""

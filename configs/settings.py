@@ -93,6 +93,7 @@ class Settings:
     public_url: str  # base URL of this service for clients, without a slash at the end
     webhooks: WebhookSettings
     trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For is trusted
+    free_space_mb: int | None = None  # of each volume, below which nothing is stored; None: by size
     storage_shared: bool = False  # a folder of `storage_url` is the same on every machine
     require_consent: ConsentNeeded = "off"  # for a custom voice
     watermark: WatermarkOf = "off"
@@ -161,6 +162,7 @@ def load_settings(*, new: bool = True) -> Settings:
         trusted_proxies=_peer_networks(environment.networks("TRUSTED_PROXIES")),
         storage_url=environment.storage_url("STORAGE_URL", data_dir / "files"),
         storage_shared=environment.choice("STORAGE_SHARED", ("off", "on"), "off") == "on",
+        free_space_mb=environment.megabytes("FREE_SPACE_MB"),
         public_url=environment.public_url(
             "PUBLIC_URL", environment.address_on_this_machine(host, port)
         ),

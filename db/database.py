@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import secrets
+import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -286,6 +287,8 @@ def _checkpoint(engine: Engine) -> None:
     connection = engine.raw_connection()  # outside a transaction
     try:
         connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except sqlite3.OperationalError as error:  # of a full disk
+        raise DatabaseUnavailable("the database does not answer") from error
     finally:
         connection.close()
 

@@ -3,11 +3,11 @@
 from collections.abc import Collection
 from datetime import datetime
 
-from sqlalchemy import BigInteger, and_, delete, or_, update
+from sqlalchemy import BigInteger, and_, delete, except_, func, or_, union, update
 from sqlmodel import Field, Session, SQLModel, col, select
 
 from db.accounts import lock_workspace
-from db.database import UtcDateTime, change_rows, utc_now
+from db.database import UtcDateTime, change_rows, given_key, utc_now
 
 
 class StoredFile(SQLModel, table=True):
@@ -22,6 +22,32 @@ class StoredFile(SQLModel, table=True):
     size: int = Field(sa_type=BigInteger)  # bytes
     expires_at: datetime | None = Field(default=None, sa_type=UtcDateTime, index=True)
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
+
+
+class StoredBytes(SQLModel, table=True):
+    """The sum of the sizes of a workspace's files, which triggers of `stored_file` keep."""
+
+    __tablename__ = "stored_bytes"
+
+    workspace_id: int = Field(sa_column=given_key())
+    bytes: int = Field(sa_type=BigInteger)
+
+
+def stored_bytes(session: Session, workspace_id: int) -> int:
+    """The bytes of the workspace's files, also of expired ones until they are deleted."""
+    kept = session.get(StoredBytes, workspace_id, populate_existing=True)
+    return 0 if kept is None else kept.bytes
+
+
+def wrong_stored_bytes(session: Session) -> list[int]:
+    """The workspaces whose sum is not that of their files."""
+    size = func.sum(StoredFile.size)
+    files = select(StoredFile.workspace_id, size).group_by(col(StoredFile.workspace_id))
+    sums = select(StoredBytes.workspace_id, StoredBytes.bytes)
+    differences = union(
+        *(select(except_(*pair).subquery()) for pair in ((files, sums), (sums, files)))
+    )
+    return sorted({workspace_id for workspace_id, _ in session.execute(differences)})
 
 
 def keep_file(

@@ -34,6 +34,7 @@ from db.billing import ledger
 from db.billing.ledger_check import accounts_after, check_days
 from db.database import Database, utc_now
 from db.errors import DatabaseError
+from db.files import wrong_stored_bytes
 from db.migrate import upgrade
 from deployments.agreement import open_database
 from deployments.backup import back_up, restore
@@ -220,6 +221,8 @@ async def _first_key(database: Database, settings: Settings) -> str:
 
 async def _reconcile(database: Database, _: Settings) -> str:
     wrong = [str(account) for account in await database.read(ledger.discrepancies)]
+    for workspace_id in await database.read(wrong_stored_bytes):
+        wrong.append(f"workspace {workspace_id}: the stored bytes are not the sum of its files")
     last = 0
     while found := await database.read(accounts_after, last, ACCOUNTS_AT_ONCE):
         for last in found:

@@ -1,11 +1,14 @@
 """The errors that pipelines raise for a request. `api` maps `code` to an HTTP status."""
 
+from errno import EDQUOT, ENOSPC
+
 from db.errors import DatabaseError
 from models.errors import EngineError
 
 INTERNAL_MESSAGE = "the service failed; the request id finds the cause in its logs"
 SERVICE_FAULTS = frozenset({"internal_error", "overloaded", "unavailable"})
 """Codes of failures that are not the caller's."""
+NO_SPACE = (ENOSPC, EDQUOT)  # the errors of a full disk
 
 
 class PipelineError(Exception):
@@ -31,6 +34,10 @@ class VoiceNotReady(PipelineError, code="voice_not_ready"):
 
 class PlanRequired(PipelineError, code="plan_required"):
     """The workspace's plan does not allow that; the message names what it allows."""
+
+
+class StorageLimit(PipelineError, code="storage_limit"):
+    """The workspace keeps as many bytes as its plan allows."""
 
 
 class ModelNotFound(PipelineError, code="model_not_found"):
@@ -152,4 +159,6 @@ def public_error(error: Exception) -> tuple[str, str]:
     if isinstance(error, EngineError | PipelineError | DatabaseError):
         if error.code != "internal_error":
             return error.code, str(error)
+    if isinstance(error, OSError) and error.errno in NO_SPACE:
+        return StorageUnavailable.code, "a disk of the service is full; try again later"
     return "internal_error", INTERNAL_MESSAGE

@@ -111,9 +111,10 @@ def test_the_table_of_plans_has_the_numbers_of_the_configuration() -> None:
     for plan in load_yaml(PlansConfig, "plans").plans:
         found = re.search(rf"^\| `{plan.id}` \| (.+) \|$", TEXTS["docs/platform.md"], re.MULTILINE)
         assert found, plan.id
-        *numbers, size = found[1].replace(",", "").split(" | ")
-        amount, unit = size.split()
+        *numbers, chats, storage = found[1].replace(",", "").split(" | ")
+        amount, unit = chats.split()
         shown = [*map(float, numbers), float(amount) * {"MB": 1, "GB": 1000}[unit]]
+        shown.append(float(storage.removesuffix(" GB")))
         assert shown == [plan.price, *plan.limits.model_dump().values()]
 
 

@@ -5,6 +5,9 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from starlette.requests import HTTPConnection
 
+WIDER = ((56, 4), (48, 16))
+"""Lengths of IPv6 prefixes, and how many times the allowance of an address each has."""
+
 
 def peer_address(connection: HTTPConnection) -> IPv4Address | IPv6Address | None:
     """The client's address; None for a Unix socket, or a test's name."""
@@ -35,6 +38,27 @@ def network_of(host: str) -> str:
     if address is None or isinstance(address, IPv4Address):
         return str(address or host)
     return str(ip_network((int(address), 64), strict=False))
+
+
+@lru_cache(4096)
+def networks_of(address: str) -> tuple[tuple[str, int], ...]:
+    """The address, as `network_of` gives it, and the networks around it, the widest last; for each
+    how many times the allowance of an address it has.
+
+    Providers give one customer an IPv6 /56 or /48 for nothing, which has 256 or 65,536 addresses.
+    An IPv4 address has no wider network: the others of its /24 are other customers.
+    """
+    wider: list[tuple[str, int]] = []
+    parsed = parse_address(address.partition("/")[0])
+    if isinstance(parsed, IPv6Address):
+        for prefix, times in WIDER:
+            wider.append((str(ip_network((int(parsed), prefix), strict=False)), times))
+    return ((address, 1), *wider)
+
+
+def widest_network(address: str) -> str:
+    """The widest network that one customer may have, for queues that serve customers in turn."""
+    return networks_of(address)[-1][0]
 
 
 @lru_cache(1024)

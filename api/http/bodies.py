@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from itertools import accumulate
 from typing import Annotated, Any, ClassVar, Generic, Literal, NoReturn, TypeVar, get_args
@@ -66,9 +66,16 @@ class BodySpace:
     those with less, so that two do not keep a third out: in all there may be 1.5 `most_bytes`.
     """
 
-    def __init__(self, most_bytes: int, kind: Literal["uploads", "bodies"]) -> None:
+    def __init__(
+        self,
+        most_bytes: int,
+        kind: Literal["uploads", "bodies"],
+        check: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`check` is awaited before the first byte, and raises where nothing may be kept."""
         self._most_bytes = most_bytes
         self._kind = kind
+        self._check = check
         self._taken: Counter[int] = Counter()  # by workspace
 
     @asynccontextmanager
@@ -76,6 +83,8 @@ class BodySpace:
         """Yields a function that takes bytes until the end of the block, or raises
         ApiError(overloaded)."""
         mine = 0
+        if self._check is not None:
+            await self._check()
 
         def take(size: int) -> None:
             nonlocal mine

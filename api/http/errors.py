@@ -27,8 +27,8 @@ _CODES = {
     "audio_too_long invalid_audio voice_not_ready context_length_exceeded email_taken invalid_url "
     "idempotency_mismatch",
     401: "unauthorized",
-    403: "insufficient_credit plan_required insufficient_scope sign_up_closed invalid_invite "
-    "plan_change_refused",
+    403: "insufficient_credit plan_required storage_limit insufficient_scope sign_up_closed "
+    "invalid_invite plan_change_refused",
     404: "not_found voice_not_found model_not_found chat_not_found plan_not_found",
     405: "method_not_allowed",
     408: "request_timeout",

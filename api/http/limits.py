@@ -6,18 +6,19 @@ millisecond is backpressure that a client can act on; a queue would only make ev
 
 import hashlib
 import hmac
-import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import takewhile
 from typing import Any, TypeVar
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection, Request
 
-from api.http.addresses import block_of, client_address, parse_address
+from api.http.addresses import block_of, client_address, networks_of, parse_address
+from api.http.attempts import Attempts, by_network, count_attempt, counted, refusal
 from api.http.errors import ApiError
 from api.http.turns import OVERLOADED, Turns, turn_of
 from configs import environment
@@ -25,7 +26,7 @@ from configs.schema.platform import AdmissionConfig, PlansConfig
 from pipelines.accounts.authentication import Authenticator, Principal
 from pipelines.errors import TooManyUnknownKeys, Unauthorized
 from pipelines.fair_queuing import CONTENDED_S, RecentOwners
-from pipelines.limits.limits import HOUR_S, WINDOW_S, Hit, RateWindow, SharedLimits, Windows
+from pipelines.limits.limits import HOUR_S, Hit, RateWindow, SharedLimits, Windows
 from telemetry import metrics
 
 K = TypeVar("K")
@@ -53,15 +54,6 @@ _FULL = {
     ),
     "keyless": ("overloaded", OVERLOADED),
 }
-ATTEMPTS_PER_FAILURE = 10  # attempts of an address, of which each looks up its account
-ATTEMPTS = {
-    "sign_up": "too many sign-ups from this address",
-    "login": "too many failed logins from this address",
-    "account": "too many failed logins of this account from addresses that it does not know",
-    "key": "too many unknown API keys from this address",
-    "webhook": "too many tests and redeliveries of webhooks of this workspace",
-    "change": "too many changes of this workspace",
-}
 
 
 class AdmissionControl:
@@ -78,6 +70,7 @@ class AdmissionControl:
         self._per_address = config.requests_per_address
         self._most_of_one = max(1, config.requests // 2)
         self._most_unknown = max(1, config.requests // 8)
+        self._most_of_network = max(1, config.requests // 4)
         self._callers: dict[Hashable, int] = {}  # requests in progress
         self.turns = Turns(config.requests)
         self._kinds = {REQUEST: _Limit(config.requests, config.requests, config.burst_s, clock())}
@@ -125,7 +118,7 @@ class AdmissionControl:
             most = max(1, min(self._most_of_one, self._kinds[REQUEST].free))
             return self._enter_caller(caller, most, "workspace")
         with ExitStack() as stack:
-            stack.callback(self._enter_caller(caller, self._per_address, "address"))
+            stack.callback(self._enter_address("", caller, self._per_address))
             stack.callback(self._enter_caller(None, self._most_of_one, "keyless"))
             return stack.pop_all().close
 
@@ -134,11 +127,20 @@ class AdmissionControl:
 
         Else delayed refusals of one address would take all places. The loopback may be a proxy.
         """
-        parsed = parse_address(address)
-        if parsed is None or parsed.is_loopback:
+        parsed = parse_address(address.partition("/")[0])  # of ::1 the network is that of ::
+        if parsed is None or parsed.is_loopback or parsed.is_unspecified:
             return lambda: None
         with ExitStack() as stack:
-            stack.callback(self._enter_caller((UNKNOWN, address), self._most_unknown, "address"))
+            stack.callback(self._enter_address(UNKNOWN, address, self._most_unknown))
+            return stack.pop_all().close
+
+    def _enter_address(self, kind: str, address: str, most: int) -> Callable[[], None]:
+        """Counts the address and the networks around it, of which none gets over a quarter of all
+        requests, unless an address alone does."""
+        with ExitStack() as stack:
+            for network, times in networks_of(address):
+                allowed = max(most, min(most * times, self._most_of_network))
+                stack.callback(self._enter_caller((kind, network), allowed, "address"))
             return stack.pop_all().close
 
     def _enter_caller(self, caller: Hashable, most: int, kind: str) -> Callable[[], None]:
@@ -260,11 +262,12 @@ class RequestLimits:
         evade the limit.
         """
         limit = self.admission.unknown_keys_per_minute
-        hit = Hit(f"unknown-key:{client_address(connection)}", limit)
-        window = self.unknown_keys.hit(hit)
+        networks = networks_of(client_address(connection))
+        hits = [Hit(f"unknown-key:{network}", limit * times) for network, times in networks]
+        counted = list(takewhile(lambda hit: self.unknown_keys.hit(hit).allowed, hits))
         is_unknown = False
         try:
-            yield not window.allowed
+            yield len(counted) < len(hits)
         except TooManyUnknownKeys:
             metrics.attempts_refused.labels("key").inc()
             raise
@@ -272,7 +275,7 @@ class RequestLimits:
             is_unknown = True
             raise
         finally:
-            if window.allowed and not is_unknown:
+            for hit in () if is_unknown else counted:
                 self.unknown_keys.hit(replace(hit, cost=-1))
 
     async def count_request(self, request: Request, principal: Principal) -> None:
@@ -292,22 +295,25 @@ class RequestLimits:
         Raises ApiError(rate_limited).
         """
         address = client_address(request)
-        per_minute, per_hour = self.admission.sign_ups_per_minute, self.admission.sign_ups_per_hour
-        await self._count_attempt(_Attempts("sign_up", f"sign-up:{address}", per_minute))
-        await self._count_attempt(_Attempts("sign_up", f"sign-up-hour:{address}", per_hour, HOUR_S))
+        limits = self.admission
+        for attempts in (
+            *by_network("sign_up", "sign-up", address, limits.sign_ups_per_minute),
+            *by_network("sign_up", "sign-up-hour", address, limits.sign_ups_per_hour, HOUR_S),
+        ):
+            await count_attempt(self.limits, attempts)
         turn_of(request).leave()
 
     async def count_webhook_send(self, principal: Principal) -> None:
         """To be called before a message is sent on request. Raises ApiError(rate_limited)."""
         limit = self.admission.webhook_sends_per_minute
         key = f"webhook-sends:{principal.workspace_id}"
-        await self._count_attempt(_Attempts("webhook", key, limit))
+        await count_attempt(self.limits, Attempts("webhook", key, limit))
 
     async def count_change(self, principal: Principal) -> None:
         """To be called before a change whose entry the audit log keeps. Raises
         ApiError(rate_limited)."""
         limit, key = self.admission.changes_per_hour, f"changes:{principal.workspace_id}"
-        await self._count_attempt(_Attempts("change", key, limit, HOUR_S))
+        await count_attempt(self.limits, Attempts("change", key, limit, HOUR_S))
 
     @asynccontextmanager
     async def counted_login(
@@ -318,75 +324,50 @@ class RequestLimits:
         The block is not within the request's turn.
 
         Failures count for the address and for the account, so that neither one address can try
-        many accounts nor many addresses one. An address that the account knows has a limit of its
-        own instead: the failures of others do not lock the owner out. At an unknown address they do
-        so only as far as they come from the same block of addresses: when those of an account are
-        used up, each block still has a few.
+        many accounts nor many addresses one. The addresses that the account knows have limits of
+        their own instead: the failures of others do not lock the owner out. At an unknown address
+        they do so only as far as they come from the same block of addresses: when those of an
+        account are used up, each block still has a few.
         """
         address = client_address(request)
         account = hashlib.sha256(email.encode()).hexdigest()[:32]  # Redis learns no address
         limit = self.admission.failed_logins_per_minute
-        every = _Attempts("login", f"login-any:{address}", limit * ATTEMPTS_PER_FAILURE)
-        async with self._counted(every):
+        async with counted(self.limits, *self._hourly_failures(address)):
             if await is_known():
-                failures = [_Attempts("login", f"login:{address}:{account}", limit)]
+                failures = [
+                    Attempts("login", f"login:{address}:{account}", limit),
+                    self._hourly_of_owner(account),
+                ]
             else:
                 per_account = self.admission.failed_logins_per_account_and_hour
                 per_block = self.admission.failed_logins_per_block_and_hour
                 of_block = f"login-account:{account}:{block_of(address)}"
-                then = _Attempts("account", of_block, per_block, HOUR_S)
+                then = Attempts("account", of_block, per_block, HOUR_S)
                 failures = [
-                    _Attempts("login", f"login:{address}", limit),
-                    _Attempts("account", f"login-account:{account}", per_account, HOUR_S, then),
+                    *by_network("login", "login", address, limit),
+                    Attempts("account", f"login-account:{account}", per_account, HOUR_S, then),
                 ]
-            async with self._counted(*failures):
+            async with counted(self.limits, *failures):
                 turn_of(request).leave()
                 yield
 
     @asynccontextmanager
     async def counted_password(self, request: Request, principal: Principal) -> AsyncIterator[None]:
         """The same around a change of password, which only sessions of the user can fail."""
-        limit = self.admission.failed_logins_per_minute
-        async with self._counted(_Attempts("login", f"password:{principal.user_id}", limit)):
+        user, limit = f"password:{principal.user_id}", self.admission.failed_logins_per_minute
+        of_user = (Attempts("login", user, limit), self._hourly_of_owner(user))
+        async with counted(self.limits, *self._hourly_failures(client_address(request)), *of_user):
             turn_of(request).leave()
             yield
 
-    @asynccontextmanager
-    async def _counted(self, *attempts: "_Attempts") -> AsyncIterator[None]:
-        """Counts before the password is hashed, and uncounts unless it was wrong or the attempt
-        refused: concurrent attempts do not evade the limit."""
-        counted = [await self._count_attempt(one) for one in attempts]
-        failure: Exception | None = None
-        try:
-            yield
-        except Exception as error:  # any; only some judge the password
-            failure = error
-        if not isinstance(failure, Unauthorized | ApiError):
-            for one in counted:
-                await self.limits.hit(one.key, one.limit, one.window_s, cost=-1)
-        if failure is not None:
-            raise failure
+    def _hourly_failures(self, address: str) -> list[Attempts]:
+        per_hour = self.admission.failed_logins_per_hour
+        return by_network("login", "login-hour", address, per_hour, HOUR_S)
 
-    async def _count_attempt(self, attempts: "_Attempts") -> "_Attempts":
-        """Returns the attempts that it counted."""
-        window = await self.limits.hit(attempts.key, attempts.limit, attempts.window_s)
-        if not window.allowed:
-            if attempts.then is not None:
-                return await self._count_attempt(attempts.then)
-            metrics.attempts_refused.labels(attempts.kind).inc()
-            raise _refusal(window, ATTEMPTS[attempts.kind])
-        return attempts
-
-
-@dataclass(frozen=True, slots=True)
-class _Attempts:
-    """A window of attempts that have a limit of their own."""
-
-    kind: str  # a key of ATTEMPTS
-    key: str
-    limit: int
-    window_s: int = WINDOW_S
-    then: "_Attempts | None" = None  # that are counted when these are used up
+    def _hourly_of_owner(self, account: str) -> Attempts:
+        """The failures of an account where its owner has been: at known addresses, or logged in."""
+        limit = self.admission.failed_logins_per_known_account_and_hour
+        return Attempts("account", f"login-known:{account}", limit, HOUR_S)
 
 
 def _decrement(counts: dict[K, int], key: K) -> None:
@@ -428,9 +409,4 @@ def add_rate_headers(headers: MutableHeaders, state: dict[str, Any]) -> None:
 def require_request(window: RateWindow) -> None:
     """Raises ApiError(rate_limited) for one that the plan does not allow."""
     if not window.allowed:
-        raise _refusal(window, f"the plan allows {window.limit} requests a minute")
-
-
-def _refusal(window: RateWindow, message: str) -> ApiError:
-    retry_after_s = max(1, math.ceil(window.left_s))
-    return ApiError("rate_limited", message, headers={"Retry-After": str(retry_after_s)})
+        raise refusal(window, f"the plan allows {window.limit} requests a minute")

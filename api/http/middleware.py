@@ -15,7 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.http.addresses import client_address
+from api.http.addresses import client_address, widest_network
 from api.http.bodies import SLOW_CLIENTS
 from api.http.errors import ApiError, error_response, to_api_error
 from api.http.ignored_fields import HEADER, shown_ignored
@@ -64,7 +64,7 @@ class RequestFrame:
 
     async def _serve_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         turns = self._admission.turns
-        turn = Turn(turns, client_address(HTTPConnection(scope)))
+        turn = Turn(turns, widest_network(client_address(HTTPConnection(scope))))
         scope.setdefault("state", {})[TURN] = turn
         with turns.working():
             try:
@@ -110,7 +110,7 @@ class RequestFrame:
             await send(message)
 
         address = client_address(Request(scope))
-        turn = state[TURN] = Turn(self._admission.turns, address)
+        turn = state[TURN] = Turn(self._admission.turns, widest_network(address))
         releases: list[Callable[[], None]] = [turn.leave]
         state[RELEASES], state[SLOW_CLIENTS] = releases, self._admission.slow_clients
         try:

@@ -11,7 +11,7 @@ from fastapi import Query
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, Strict
 from starlette.requests import Request
 
-from api.http.addresses import client_address
+from api.http.addresses import client_address, widest_network
 from api.http.bodies import (
     NOT_BLANK,
     WHOLE,
@@ -121,7 +121,8 @@ async def log_in(body: LogIn, request: Request, platform: PlatformDep) -> Sessio
 
 
 def _origin(request: Request) -> Origin:
-    return Origin(client_address(request), request.headers.get("user-agent", ""))
+    address, user_agent = client_address(request), request.headers.get("user-agent", "")
+    return Origin(address=address, user_agent=user_agent, network=widest_network(address))
 
 
 class ChangePassword(RequestModel):
@@ -149,7 +150,8 @@ async def change_password(
     """Takes a token of sign-up or login, and ends all other tokens of the user within 5 seconds."""
     await platform.request_limits.count_change(principal)
     async with platform.request_limits.counted_password(request, principal):
-        await platform.accounts.change_password(principal, body.current_password, body.new_password)
+        current, network = body.current_password, _origin(request).network
+        await platform.accounts.change_password(principal, current, body.new_password, network)
     return Done(message="the password is changed, and all other sessions have ended")
 
 

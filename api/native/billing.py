@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from api.http.bodies import Id, RequestModel, Shown
 from api.http.errors import ApiError
-from api.http.routing import PlatformDep, PrincipalDep, make_router
+from api.http.routing import InfrastructureDep, PlatformDep, PrincipalDep, make_router
 from db.billing.ledger import DayOfUsage
 from db.database import utc_now
 from pipelines.billing.billing import to_usd
@@ -95,10 +95,16 @@ class UsageItem(BaseModel):
     cost: float  # USD
 
 
+class Storage(BaseModel):
+    used: int = Field(description="Bytes of files, voices, jobs and saved chats.")
+    limit: int = Field(description="Bytes that the plan allows.")
+
+
 class Usage(BaseModel):
     usage: list[UsageItem]
     total_cost: float  # USD
     credit_balance: float  # USD that can be spent now
+    storage: Storage  # now, whatever the days
 
 
 @plans.get("/plans", summary="List the plans")
@@ -167,6 +173,7 @@ async def confirm_plan(
 async def list_usage(
     principal: PrincipalDep,
     platform: PlatformDep,
+    infrastructure: InfrastructureDep,
     first: Annotated[
         Day | None, Query(alias="from", description="First day, in UTC; 30 days back by default")
     ] = None,
@@ -187,10 +194,12 @@ async def list_usage(
         raise ApiError("validation_error", message, param="from")
     days = await platform.billing.usage(principal.workspace_id, first, last, by_key=by == "key")
     credit = await platform.billing.credit(principal.workspace_id)
+    used, limit = await infrastructure.files.use_and_limit(principal.workspace_id)
     return Usage(
         usage=[_usage_item(day) for day in days],
         total_cost=to_usd(sum(day.cost for day in days)),
         credit_balance=to_usd(credit),
+        storage=Storage(used=used, limit=limit),
     )
 
 

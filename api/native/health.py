@@ -33,8 +33,9 @@ class Readiness(BaseModel):
     degraded: list[Part] = Field(
         default_factory=list,
         description="What is not as configured: `limits` are applied per server, `files` are not "
-        "stored, one of `models` could not be replaced by that of the last deployment, processes "
-        "of the `cluster` run other code or prices, or would have data of their own",
+        "stored, or a disk is nearly full, one of `models` could not be replaced by that of the "
+        "last deployment, processes of the `cluster` run other code or prices, or would have data "
+        "of their own",
     )
     models: dict[str, str] | None = Field(
         default=None,
@@ -78,7 +79,7 @@ async def readyz(
     shows = (problems or differences) and _is_local(request, infrastructure.settings)
     parts: dict[Part, bool] = {
         "limits": infrastructure.limits.degraded,
-        "files": infrastructure.files.degraded,
+        "files": infrastructure.files.degraded or bool(await infrastructure.files.space.low()),
         "models": bool(problems),
         "cluster": bool(differences),
     }

@@ -15,6 +15,7 @@ class PlanLimits(StrictModel):
     custom_voices: int = Field(ge=0)
     jobs: int = Field(default=1, ge=0)  # unfinished ones
     saved_chats_mb: int = Field(ge=1)  # of 10^6 bytes, as stored
+    storage_gb: int = Field(ge=1)  # of 10^9 bytes, of files and saved chats
 
 
 class ChatBounds(StrictModel):
@@ -90,7 +91,9 @@ class AdmissionConfig(StrictModel):
     sign_ups_per_minute: PositiveInt
     sign_ups_per_hour: PositiveInt
     failed_logins_per_minute: PositiveInt
+    failed_logins_per_hour: PositiveInt = 300
     failed_logins_per_account_and_hour: PositiveInt
+    failed_logins_per_known_account_and_hour: PositiveInt = 100
     failed_logins_per_block_and_hour: PositiveInt = 3
     unknown_keys_per_minute: PositiveInt = 30
     requests_per_address: PositiveInt = 100  # in progress, of routes that need no key
@@ -123,6 +126,7 @@ class RetentionConfig(StrictModel):
     event_days: int = Field(ge=4)  # bodies of events; deliveries are attempted for four days
     failed_voice_days: int = Field(default=30, ge=1)  # since the failure
     job_days: int = Field(default=30, ge=1)  # since a job ended
+    upload_days: int = Field(default=1, ge=1)  # since one began whose recording is incomplete
     revoked_key_days: int = Field(default=90, ge=1)  # in which its use is audited
     session_days: int = Field(default=30, ge=1)  # since a login's session ended
     delivery_days: int  # events and their deliveries; at least `event_days`

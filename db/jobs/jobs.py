@@ -7,7 +7,7 @@ from collections.abc import Collection
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import BigInteger, Index, Text, func, tuple_
+from sqlalchemy import BigInteger, Index, Text, and_, func, or_, tuple_
 from sqlmodel import Field, Session, SQLModel, col, select
 
 from db.accounts import workspace_reference
@@ -139,10 +139,13 @@ def delete_job(session: Session, job: Job) -> None:
     session.delete(job)
 
 
-def delete_old_jobs(session: Session, ended_before: datetime) -> int:
-    """Deletes jobs that ended, or began to be uploaded, before then; returns how many."""
+def delete_old_jobs(session: Session, ended_before: datetime, begun_before: datetime) -> int:
+    """Deletes jobs that ended before the first time, and those whose recording has been incomplete
+    since the second; returns how many. A file without a batch counts as one that has ended."""
     ended = func.coalesce(Job.finished_at, Job.created_at) < ended_before
-    old = session.exec(select(Job).where(ended, Job.status != "processing").limit(AT_ONCE)).all()
+    is_upload = and_(col(Job.status) == "uploading", col(Job.kind) != BATCH)
+    is_old = or_(ended, and_(is_upload, col(Job.created_at) < begun_before))
+    old = session.exec(select(Job).where(is_old, Job.status != "processing").limit(AT_ONCE)).all()
     for job in old:
         delete_job(session, job)
     return len(old)

@@ -134,7 +134,8 @@ def usage(
         key = (one["key_id"] or "none", names.get(one["key_id"], "")) * by_key
         rows.append((*what, str(one["requests"]), f"{one['cost']:.6f}", *key))
     total = f"{found['total_cost']:.6f} USD; {found['credit_balance']:.6f} USD of credit are left"
-    service.show(found, table(rows), total)
+    used, limit = (found["storage"][name] / 1e9 for name in ("used", "limit"))
+    service.show(found, table(rows), total, f"{used:.3f} of {limit:g} GB of storage are in use")
 
 
 def key_names(service: ServiceClient) -> dict[str, str]:

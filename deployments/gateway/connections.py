@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from api.http.addresses import network_of, parse_address
+from api.http.addresses import network_of, networks_of, parse_address
 from api.http.errors import CLOSE, ApiError, error_response
 from api.http.middleware import DISCARD_PAUSE_S, LINGER_S
 from api.http.turns import Turns
@@ -124,9 +124,11 @@ class HttpConnection(HttpToolsProtocol):
         beyond = len(self.connections) - served
         self._address = self._limits.address_of(self.client[0] if self.client else "")
         if self._address is not None:
-            self._limits.by_address[self._address] += 1
             most = min(self._limits.config.connections_per_address, served // 2)
-            beyond = max(beyond, self._limits.by_address[self._address] - most)
+            for network, times in networks_of(self._address):
+                self._limits.by_address[network] += 1
+                allowed = min(most * times, served // 2)
+                beyond = max(beyond, self._limits.by_address[network] - allowed)
             answered = min(answered, most)
         if beyond > 0:
             metrics.overload_refusals.labels("connection").inc()
@@ -346,10 +348,10 @@ class HttpConnection(HttpToolsProtocol):
 
     def _leave_address(self) -> None:
         address, self._address = self._address, None
-        if address is not None:
-            self._limits.by_address[address] -= 1
-            if not self._limits.by_address[address]:
-                del self._limits.by_address[address]
+        for network, _ in networks_of(address) if address is not None else ():
+            self._limits.by_address[network] -= 1
+            if not self._limits.by_address[network]:
+                del self._limits.by_address[network]
 
     def _stop_head_timer(self) -> None:
         if self._head_timer is not None:

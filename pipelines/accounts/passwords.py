@@ -13,7 +13,8 @@ from argon2 import PasswordHasher, Type
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from configs.settings import BRAND
-from pipelines.errors import InvalidRequest, Overloaded
+from pipelines.errors import InvalidRequest
+from pipelines.fair_queuing import FairSlots
 
 T = TypeVar("T")
 
@@ -28,20 +29,26 @@ NICENESS = 15
 
 class Passwords:
     """argon2id at the minimum that OWASP recommends, in one thread that rests as long as it works:
-    it does not block the event loop, and takes half of a core at most."""
+    it does not block the event loop, and takes half of a core at most.
+
+    Networks of clients get it in turn, and the one with the most requests in a full queue is
+    refused with Overloaded, so that none keeps the others out. An operator's command has none.
+    """
 
     def __init__(self) -> None:
         self._hasher = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1, type=Type.ID)
         priority = (os.PRIO_PROCESS, 0, NICENESS)  # of this thread: Linux has one for each
         self._thread = ThreadPoolExecutor(1, "passwords", os.setpriority, priority)
-        self._waiting = 0
+        self._slots = FairSlots(1, QUEUE_LENGTH, "too many sign-ups and logins at once")
         self._rested_at = 0.0  # of time.monotonic()
 
-    async def hash(self, password: str) -> str:
+    async def hash(self, password: str, *, network: str = "") -> str:
         """Raises Overloaded."""
-        return await self._in_thread(lambda: self._hasher.hash(_normal(password)))
+        return await self._in_thread(lambda: self._hasher.hash(_normal(password)), network)
 
-    async def hash_new(self, password: str, *known: str, field: str = "password") -> str:
+    async def hash_new(
+        self, password: str, *known: str, field: str = "password", network: str = ""
+    ) -> str:
         """As `hash`. Raises InvalidRequest for one of the MIN_GUESSES passwords that are guessed
         first, also those made of `known` words about the user (NIST SP 800-63B, 3.1.1.2)."""
 
@@ -55,14 +62,14 @@ class Passwords:
                 raise InvalidRequest(f"{field}: is too easy to guess. {why}")
             return self._hasher.hash(_normal(password))
 
-        return await self._in_thread(checked)
+        return await self._in_thread(checked, network)
 
-    async def verify(self, stored: str | None, password: str) -> bool:
+    async def verify(self, stored: str | None, password: str, *, network: str = "") -> bool:
         """Takes as long for an account that does not exist (`stored` is None).
 
         Raises Overloaded.
         """
-        return await self._in_thread(lambda: self._matches(stored, password))
+        return await self._in_thread(lambda: self._matches(stored, password), network)
 
     def needs_rehash(self, stored: str) -> bool:
         """Whether the hash has other parameters than the current ones."""
@@ -79,16 +86,10 @@ class Passwords:
             return False
         return matches and stored is not None
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        if self._waiting >= QUEUE_LENGTH + 1:
-            raise Overloaded("too many sign-ups and logins at once; try again in a second")
-        self._waiting += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(
-                self._thread, self._rested, work
-            )
-        finally:
-            self._waiting -= 1
+    async def _in_thread(self, work: Callable[[], T], network: str) -> T:
+        loop = asyncio.get_running_loop()
+        async with self._slots.slot(network):
+            return await loop.run_in_executor(self._thread, self._rested, work)
 
     def _rested(self, work: Callable[[], T]) -> T:
         time.sleep(max(0.0, self._rested_at - time.monotonic()))

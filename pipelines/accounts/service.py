@@ -54,6 +54,7 @@ class Origin:
 
     address: str = ""
     user_agent: str = ""
+    network: str = ""  # the widest that one customer may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,9 @@ class Accounts:
         if self._policy == "invite" and not invite:
             raise InvalidInvite
         # Hashed first, so that a taken address costs the same time as a free one.
-        password_hash = await self._passwords.hash_new(password, email, name, company)
+        password_hash = await self._passwords.hash_new(
+            password, email, name, company, network=origin.network
+        )
         user = User(email=email, password_hash=password_hash, name=name, company=company)
         workspace, login = self._workspace(user), new_session(user.id, origin)
         credit = self._plans.signup_credit
@@ -126,12 +129,13 @@ class Accounts:
         """Raises Unauthorized, Overloaded or DatabaseUnavailable."""
         found = await self._database.read(accounts.find_user, User.email == email)
         stored = found[0].password_hash if found else None
-        if not await self._passwords.verify(stored, password) or found is None:
+        network = origin.network
+        if not await self._passwords.verify(stored, password, network=network) or found is None:
             raise Unauthorized("the e-mail address or the password is wrong")
         user, workspace = found
         fresh, login = user.password_hash, new_session(user.id, origin)
         if self._passwords.needs_rehash(fresh):
-            fresh = await self._passwords.hash(password)
+            fresh = await self._passwords.hash(password, network=network)
         await self._database.run(_begin_session, login, user.password_hash, fresh)
         return self._signed_in(user, workspace, login)
 
@@ -139,16 +143,20 @@ class Accounts:
         """Whether a kept session of the account came from there. Raises DatabaseUnavailable."""
         return await self._database.read(sessions.knows_address, email, address)
 
-    async def change_password(self, principal: Principal, current: str, new: str) -> None:
+    async def change_password(
+        self, principal: Principal, current: str, new: str, network: str = ""
+    ) -> None:
         """Ends all other tokens of the user. Raises WrongPassword, InsufficientScope for an API
         key, Unauthorized for a deleted user, Overloaded or DatabaseUnavailable."""
         _require_token(principal, "change the password")
         user = await self._database.get(User, principal.user_id)
         if user is None:
             raise Unauthorized(UNAUTHORIZED)
-        if not await self._passwords.verify(user.password_hash, current):
+        if not await self._passwords.verify(user.password_hash, current, network=network):
             raise WrongPassword("current_password: is not the password of this account")
-        changed = await self._passwords.hash_new(new, user.email, user.name, field="new_password")
+        changed = await self._passwords.hash_new(
+            new, user.email, user.name, field="new_password", network=network
+        )
         by = (principal.workspace_id, principal.actor)
         stored, kept = user.password_hash, principal.session_id
         await self._database.run(_set_password, user.id, by, changed, verified=stored, kept=kept)

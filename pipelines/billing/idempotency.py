@@ -15,7 +15,13 @@ from db import idempotency as rows
 from db.database import Database, utc_now
 from db.errors import DatabaseError
 from db.idempotency import IdempotentAnswer
-from pipelines.errors import AnswerNotKept, NotFound, RequestRunning
+from pipelines.errors import (
+    AnswerNotKept,
+    NotFound,
+    RequestRunning,
+    StorageLimit,
+    StorageUnavailable,
+)
 from pipelines.limits.limits import SharedLimits
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
@@ -72,7 +78,10 @@ class Claim:
         the work is done already."""
         self._renewing.cancel()
         try:
-            await self._store.keep(self._row, status, headers, body)
+            try:
+                await self._store.keep(self._row, status, headers, body)
+            except (StorageLimit, StorageUnavailable):  # then it is as one too large to be stored
+                await self._store.keep(self._row, status, headers, None)
         except Exception:  # the work is done: an unstored response must not fail it
             logger.exception("answer_not_kept")
 
@@ -131,7 +140,7 @@ class IdempotencyStore:
         headers: list[list[str]],
         body: TemporaryFile | None,
     ) -> None:
-        """Raises StorageUnavailable or DatabaseUnavailable."""
+        """Raises StorageLimit, StorageUnavailable or DatabaseUnavailable."""
         kept = None
         if body is not None and await self._has_room(row.workspace_id, body.size):
             if body.size <= ROW_BYTES:

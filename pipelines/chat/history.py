@@ -20,6 +20,7 @@ from models.llm.base import ChatMessage, Role, TokenUsage
 from models.llm.tool_calls import readable_arguments
 from pipelines.errors import ChatNotFound, InvalidRequest, PlanRequired
 from pipelines.storage.encryption import Encryption
+from pipelines.storage.room import check_room
 from pipelines.tasks import TtlCache
 
 TITLE_LENGTH = 80
@@ -86,6 +87,8 @@ class ChatHistory:
             if chat.stored_bytes >= most.mb * MB or messages >= most.messages:
                 full = f"the chat is full, with {most.messages} messages or {most.mb} MB"
                 raise InvalidRequest(f"chat_id: {full}; leave it out, or send save_chat false")
+        if saves:
+            check_room(session, self._plans, workspace_id, more=1)
         workspace = session.get(Workspace, workspace_id)
         return self._plans.limits_of(workspace.plan if workspace else "").saved_chats_mb
 

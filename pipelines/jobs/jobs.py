@@ -38,6 +38,7 @@ from pipelines.errors import (
 from pipelines.jobs.leases import HOLD, LeasedQueue
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Content, Files, keep_files
+from pipelines.storage.room import check_room
 from telemetry import metrics
 
 SERVICES: dict[str, Service] = {"transcription": "stt", "speech": "tts", BATCH: "chat"}
@@ -329,9 +330,9 @@ class Jobs(LeasedQueue[Job]):
         code, reason = public_error(error)
         await self._change(claimed, lambda session, row: self._fail(session, row, code, reason))
 
-    async def delete_old(self, ended_before: datetime) -> int:
-        """Deletes jobs that ended long ago, in batches; returns how many."""
-        return await self._database.run(jobs.delete_old_jobs, ended_before)
+    async def delete_old(self, ended_before: datetime, begun_before: datetime) -> int:
+        """Deletes jobs that ended long ago, and incomplete uploads, some; returns how many."""
+        return await self._database.run(jobs.delete_old_jobs, ended_before, begun_before)
 
     def _fail(self, session: Session, row: Job, error: str, reason: str) -> None:
         row.error, row.reason = error, reason
@@ -394,6 +395,7 @@ class Jobs(LeasedQueue[Job]):
         most = self._plans.limits_of(workspace.plan if workspace else "").jobs
         if workspace is not None and workspace.retention == "zero":
             raise InvalidRequest("a workspace with zero retention has no jobs: they store audio")
+        check_room(session, self._plans, workspace_id, more=1)
         if jobs.count_unfinished(session, workspace_id) >= most:
             raise PlanRequired(
                 f"the plan allows {most} unfinished jobs; wait for one, or delete it"

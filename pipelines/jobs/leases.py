@@ -147,7 +147,7 @@ class LeasedQueue(ABC, Generic[W]):
         """
         if not await self.renew(claimed):
             return False  # its workspace may be deleted, and then files cannot be stored
-        stored = await self._store(claimed.workspace_id, parts, media_type)
+        stored = await self._store(claimed.workspace_id, parts, media_type, is_result=True)
 
         def keep(session: Session, row: W) -> None:
             keep_files(session, claimed.workspace_id, stored.values())
@@ -164,14 +164,18 @@ class LeasedQueue(ABC, Generic[W]):
         workspace_id: int,
         parts: Mapping[str, Content | None],
         media_type: str = "application/octet-stream",
+        *,
+        is_result: bool = False,
     ) -> dict[str, str]:
-        """Stores `parts` by kind, until UNPUBLISHED_S; their ids."""
+        """Stores `parts` by kind, until UNPUBLISHED_S; their ids. Those of a fetched recording are
+        never results."""
         stored: dict[str, str] = {}
         for kind, data in parts.items():
             if data is not None:
                 of_kind = "application/json" if kind == "report" else media_type
+                counts_only = is_result and kind != "part"
                 stored[kind] = await self._files.put(
-                    workspace_id, kind, of_kind, data, UNPUBLISHED_S
+                    workspace_id, kind, of_kind, data, UNPUBLISHED_S, is_result=counts_only
                 )
         return stored
 

@@ -107,7 +107,8 @@ class Housekeeper:
             failed_end = now - timedelta(days=keep.failed_voice_days)
             chores["failed_voices"] = partial(self._voices.delete_failed, failed_end)
         if self._jobs is not None:
-            chores["jobs"] = partial(self._jobs.delete_old, now - timedelta(days=keep.job_days))
+            days = timedelta(days=keep.job_days), timedelta(days=keep.upload_days)
+            chores["jobs"] = partial(self._jobs.delete_old, now - days[0], now - days[1])
         return chores
 
     async def _repeat(self, name: str, chore: Chore) -> int:

@@ -7,6 +7,7 @@ import hmac
 import logging
 import math
 import secrets
+import tempfile
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -17,11 +18,15 @@ from typing import ParamSpec, TypeAlias, TypeVar
 from fsspec.core import url_to_fs
 from sqlmodel import Session
 
+from configs.load import load_yaml
+from configs.schema.platform import PlansConfig
 from configs.settings import Settings
 from db.database import BoundedThreadPool, Database, utc_now
+from db.errors import DatabaseError
 from db.files import StoredFile, delete_file, expire_these_files, expired_files, keep_file
 from pipelines.errors import NotFound, StorageUnavailable
 from pipelines.storage.encryption import OVERHEAD_BYTES, DecryptionError, Encryption
+from pipelines.storage.room import FreeSpace, check_room, use_and_limit
 from pipelines.temporary_files import TemporaryFile
 from telemetry import metrics
 
@@ -40,6 +45,7 @@ FAILURES_IN_A_ROW = 3  # of deletions: then the store is down
 STORE_THREADS = 8  # of its own, so that a store that hangs does not take those of the event loop
 ANSWER_S = 30.0  # for the largest file
 DRAFT = ".new"
+SQLITE = "sqlite:///"
 PROBE = ".probe-"
 MARK = ".store"
 TRY_TIMEOUT_S = 5.0
@@ -65,6 +71,13 @@ class Files:
         self._threads = BoundedThreadPool(STORE_THREADS, ANSWER_S, "store")
         self._database = database
         self._encryption = encryption
+        self._plans = load_yaml(PlansConfig, "plans")
+        folders = {"temporary": Path(tempfile.gettempdir())}
+        if local:
+            folders["files"] = Path(self._root)
+        if settings.database_url.startswith(SQLITE):
+            folders["database"] = Path(settings.database_url.removeprefix(SQLITE)).parent
+        self.space = FreeSpace(folders, settings.free_space_mb)
         self._public_url = settings.public_url
         self._url_key = settings.secrets.url_key.encode()
         self.degraded = False  # the last call to the store failed
@@ -87,11 +100,15 @@ class Files:
         media_type: str,
         data: Content,
         lasts_s: float | None,
+        *,
+        is_result: bool = False,
     ) -> str:
         """The id of the stored file; with `lasts_s` None it is kept until it is deleted.
 
-        Raises StorageUnavailable or DatabaseUnavailable.
+        `is_result` is of work that was begun within the plan: it counts, but is never refused.
+        Raises StorageLimit, StorageUnavailable or DatabaseUnavailable.
         """
+        await self.space.check()
         now = utc_now()
         if isinstance(data, TemporaryFile):
             size = data.size
@@ -106,8 +123,13 @@ class Files:
             expires_at=now + UNFINISHED,
             created_at=now,
         )
-        await self._database.run(Session.add, file)
-        await self._in_thread(self._write, file, data)
+        await self._database.run(self._add, file, is_result)
+        try:
+            await self._in_thread(self._write, file, data)
+        except StorageUnavailable:
+            with suppress(StorageUnavailable, DatabaseError):  # else housekeeping deletes it
+                await self._delete(file)
+            raise
         until = None if lasts_s is None else now + timedelta(seconds=lasts_s)
         if not await self._database.run(keep_file, workspace_id, file.id, until):
             # The workspace was erased while the bytes were written.
@@ -115,6 +137,16 @@ class Files:
             raise StorageUnavailable("the workspace of the file is gone")
         metrics.stored_bytes.labels(kind).inc(size)
         return file.id
+
+    async def use_and_limit(self, workspace_id: int) -> tuple[int, int]:
+        """The bytes that the workspace keeps, and those that its plan allows."""
+        return await self._database.read(use_and_limit, self._plans, workspace_id)
+
+    def _add(self, session: Session, file: StoredFile, is_result: bool) -> None:
+        session.add(file)
+        session.flush()
+        if not is_result:
+            check_room(session, self._plans, file.workspace_id)
 
     def url(self, file_id: str, workspace_id: int, lasts_s: float, place: str = "files") -> str:
         """A signed URL, which needs no key, until it expires or the file is deleted.
@@ -280,6 +312,10 @@ class Files:
                     file.write(piece)
         except FileNotFoundError as error:  # the bucket or folder is missing
             raise OSError(f"{self._root} is not there") from error
+        except OSError:  # a part of it would fill a full disk further
+            with suppress(OSError):
+                self._remove_path(path)
+            raise
 
     def _try_out(self, path: str) -> None:
         self._pipe(path, [PROBE.encode()])
@@ -342,6 +378,7 @@ async def watch_storage(
             logger.info("file_store_works")
         await asyncio.sleep(again_s)
         while not files.degraded:
+            await files.space.low()  # for its metrics
             await asyncio.sleep(again_s)
 
 

@@ -14,7 +14,7 @@ from db.webhooks import NewEvent
 from pipelines.audio.encode.encoder import CODECS, EncodedAudio, FileWriter, OutputFormat
 from pipelines.billing.billing import Billing, Charge
 from pipelines.billing.operation import Operation
-from pipelines.errors import FileTooLarge, StorageUnavailable
+from pipelines.errors import FileTooLarge, StorageLimit, StorageUnavailable
 from pipelines.storage.files import Files
 from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan
 from pipelines.tts.reading import SpeechRequest
@@ -239,7 +239,7 @@ class PaidSpeech:
             file_id = await self.files.put(
                 workspace_id, "speech", media_type, file.file, URL_LASTS_S
             )
-        except (StorageUnavailable, DatabaseError):
+        except (StorageLimit, StorageUnavailable, DatabaseError):
             logger.warning("speech_not_kept", exc_info=True)
             return None
         return self.files.url(file_id, workspace_id, URL_LASTS_S)

@@ -54,6 +54,7 @@ def local_settings(folder: Path, operator_token: str | None = None) -> Settings:
         storage_url=f"file://{folder / 'files'}",
         public_url="http://test",
         webhooks=WebhookSettings(),
+        free_space_mb=1,  # tests store little, on any machine
         operator_token=operator_token,
     )
 

@@ -18,8 +18,11 @@ from db import database as db_module
 from db.accounts import ApiKey, User, Workspace
 from db.database import Database, Transaction
 from db.errors import DatabaseUnavailable
+from db.files import StoredFile
+from tests.migrated import migrate
 from tests.patience import PATIENCE_S
 from tests.stopwatch import stopwatch
+from tests.volumes import filled, small_volume
 
 
 async def add_account(database: Database, email: str = "a@b.co") -> tuple[User, Workspace]:
@@ -274,3 +277,25 @@ async def test_moments_are_those_of_the_servers_clock_however_wrong_that_of_the_
     else:
         assert off_s == pytest.approx(0, abs=10)
         assert "clock_differs" in caplog.text
+
+
+async def test_a_log_of_writes_that_does_not_fit_the_disk_is_kept(tmp_path: Path) -> None:
+    def add(session: Session, prefix: str) -> None:
+        for number in range(3000):
+            row = {"id": f"{prefix}{number}", "workspace_id": 1, "kind": "part", "size": 1}
+            session.add(StoredFile.model_validate({**row, "media_type": "x" * 200}))
+
+    with small_volume(tmp_path / "volume", 8) as volume:
+        url = f"sqlite:///{volume / 'test.db'}"
+        migrate(url)
+        database = Database(url)
+        with filled(volume, 3_000_000):
+            await database.run(add, "a")
+            (volume / "rest").mkdir()
+            with filled(volume / "rest"):
+                with pytest.raises(DatabaseUnavailable):  # the log is larger than the free space
+                    await database.forget_deleted()
+        await database.forget_deleted()
+        ids = text("SELECT count(*) FROM stored_file")
+        assert await database.read(lambda session: session.connection().scalar(ids)) == 3000
+        database.close()

@@ -218,11 +218,13 @@ def test_reconcile_finds_balances_and_daily_sums_that_were_changed_by_hand(
     assert "every balance" in output_of(capsys, "reconcile")
     execute("UPDATE account SET balance = 9000000")
     execute("UPDATE ledger_day SET held = 1, units = 7")
+    execute("INSERT INTO stored_bytes (workspace_id, bytes) VALUES (7, 1)")
     with pytest.raises(SystemExit) as ended:
         main(["reconcile"])
     lines = str(ended.value).splitlines()
     assert sum("entries=5000000" in line for line in lines) == 2
     assert sum("is not the sum of its entries" in line for line in lines) == 2
+    assert "workspace 7: the stored bytes are not the sum of its files" in lines
 
 
 def test_check_audit_finds_a_changed_entry(capsys: pytest.CaptureFixture[str]) -> None:

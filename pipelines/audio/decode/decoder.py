@@ -23,7 +23,14 @@ from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
 from pipelines.audio.decode.sandbox import Measure
 from pipelines.audio.id3 import id3_length
-from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio, Overloaded, PipelineError
+from pipelines.errors import (
+    AudioTooLong,
+    FileTooLarge,
+    InvalidAudio,
+    Overloaded,
+    PipelineError,
+    StorageUnavailable,
+)
 from pipelines.fair_queuing import FairSlots, Owner
 from telemetry import metrics
 
@@ -326,8 +333,9 @@ def _map(pcm: BinaryIO) -> Pcm:
 
 
 def _duration_s(answer: bytes, max_s: float) -> float:
-    """Raises InvalidAudio, AudioTooLong or FileTooLarge, also for what no honest child answers."""
-    refusals = {"AudioTooLong": AudioTooLong, "FileTooLarge": FileTooLarge}
+    """Raises what the child names, and InvalidAudio for what no honest child answers."""
+    known = (AudioTooLong, FileTooLarge, StorageUnavailable)
+    refusals: dict[str, type[PipelineError]] = {error.__name__: error for error in known}
     try:
         content = json.loads(answer)
         if "error" in content:

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from models.audio import Pcm, StreamResampler, float_to_pcm16
 from pipelines.audio.decode import sandbox
-from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio, PipelineError
+from pipelines.errors import NO_SPACE, AudioTooLong, FileTooLarge, InvalidAudio, PipelineError
 
 MAX_MEMORY_BYTES = 320 * 2**20  # of address space, beside the 200 MiB of the libraries
 USUAL_S = 600.0  # of audio, for which the next two are
@@ -414,6 +414,10 @@ def _decode_in_child(job: dict[str, Any], reply: int, source: int, target: int, 
             pcm.flush()
         except PipelineError as error:
             answer = {"error": type(error).__name__, "message": str(error)}
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            answer = {"error": "StorageUnavailable", "message": "there is no room for samples"}
         except MemoryError:
             answer = {"error": "InvalidAudio", "message": "the file takes too much memory"}
         os.write(reply, json.dumps(answer).encode())

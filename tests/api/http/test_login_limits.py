@@ -139,7 +139,7 @@ async def test_login_attempts_of_an_address_are_limited_before_their_accounts_ar
         return await knows_address(email, address)
 
     monkeypatch.setattr(accounts, "knows_address", count)
-    async with clients_at(services, "192.0.2.1", failed_logins_per_minute=1) as (attacker,):
+    async with clients_at(services, "192.0.2.1", failed_logins_per_hour=10) as (attacker,):
         for number in range(15):
             body = {"email": f"{number}@example.com", "password": "wrong password"}
             await attacker.post("/auth/login", json=body)

@@ -116,7 +116,12 @@ async def test_usage_of_other_days_and_workspaces_is_not_shown(
     held = await services.platform.billing.hold(caller.workspace_id, "tts", 5, Operation())
     await held.capture(5)
     elsewhere = await client.get("/billing/usage", headers=other_auth)
-    assert elsewhere.json() == {"usage": [], "total_cost": 0.0, "credit_balance": 5.0}
+    assert elsewhere.json() == {
+        "usage": [],
+        "total_cost": 0.0,
+        "credit_balance": 5.0,
+        "storage": {"used": 0, "limit": 10**9},
+    }
     before = {"from": "2026-01-01", "to": "2026-01-31"}
     assert (await client.get("/billing/usage", params=before, headers=auth)).json()["usage"] == []
     today = f"{utc_now():%Y-%m-%d}"

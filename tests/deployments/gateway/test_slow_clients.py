@@ -1,6 +1,7 @@
 """Readers that stall, senders that trickle, and many connections of one address."""
 
 import asyncio
+import itertools
 import socket
 from collections.abc import Callable
 
@@ -190,6 +191,25 @@ async def test_connections_of_one_address_are_limited_and_counted_down(
         with await connected(listener.port) as client:
             await asyncio.to_thread(client.sendall, GET % b"early")
             assert (await asyncio.to_thread(client.recv, 4096)).startswith(b"HTTP/1.1 200")
+
+
+async def test_connections_of_an_ipv6_network_are_limited_and_counted_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    numbers = itertools.count()
+    of_56 = lambda _, host: f"2001:db8:7:{next(numbers):x}::/64"  # noqa: E731
+    monkeypatch.setattr(ClientLimits, "address_of", of_56)
+    config = admission().model_copy(update={"connections_per_address": 1})
+    async with serving(small_app(), config) as listener:
+        by_address = listener._http.keywords["limits"].by_address
+        kept = [await connected(listener.port) for _ in range(4)]
+        await eventually(lambda: by_address["2001:db8:7::/56"] == 4)
+        with await connected(listener.port) as refused:
+            await asyncio.to_thread(refused.sendall, GET % b"early")
+            assert (await closes(refused)).startswith(b"HTTP/1.1 503")
+        for client in kept:
+            client.close()
+        await eventually(lambda: not by_address)
 
 
 async def test_connections_of_the_loopback_and_of_proxies_are_not_limited_by_address() -> None:

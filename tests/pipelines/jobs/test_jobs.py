@@ -162,9 +162,11 @@ async def test_holds_of_unfinished_jobs_are_extended_and_old_jobs_deleted(
     await database.run(soon)
     assert await jobs.keep_holds() == 1 and await jobs.keep_holds() == 0
     later = utc_now() + timedelta(minutes=1)
-    assert await jobs.delete_old(later) == 1  # that waits for parts
+    long_ago = utc_now() - timedelta(days=1)
+    assert await jobs.delete_old(long_ago, long_ago) == 0
+    assert await jobs.delete_old(long_ago, later) == 1  # that waits for parts
     await jobs.complete(claimed)
-    assert await jobs.delete_old(utc_now() - timedelta(minutes=1)) == 0
-    assert await jobs.delete_old(later) == 1 and await count(database, Job) == 0
+    assert await jobs.delete_old(long_ago, later) == 0
+    assert await jobs.delete_old(later, later) == 1 and await count(database, Job) == 0
     await jobs._files.delete_expired()
     assert await count(database, StoredFile) == 0 and waiting.parts == 2

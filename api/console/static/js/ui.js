@@ -157,7 +157,7 @@ function helpFor(error) {
   if (error.code === "insufficient_credit" || error.code === "insufficient_quota") {
     return h("a", { href: "#/account/overview" }, t("error.credit_help"));
   }
-  if (error.code === "plan_required") return h("a", { href: "#/account/overview" }, t("error.plan_help"));
+  if (["plan_required", "storage_limit"].includes(error.code)) return h("a", { href: "#/account/overview" }, t("error.plan_help"));
   if (error.code === "insufficient_scope") return h("p", t("error.scope_help"));
   return null;
 }

@@ -9,6 +9,7 @@ const KINDS = ["tts", "stt", "chat", "voice"];
 const DAY_MS = 86_400_000;
 const COLOURS = KINDS.map((kind) => `kind-${kind}`);
 const kindName = (kind) => (KINDS.includes(kind) ? t(`usage.kind.${kind}`) : kind);
+const gigabytes = (bytes, digits = 0) => `${number(bytes / 1e9, digits)} GB`;
 const date = (time) => new Date(time).toISOString().slice(0, 10);
 
 function usageCard() {
@@ -21,6 +22,8 @@ function usageCard() {
   const requests = h("strong", "–");
   const left = h("strong", { id: "requests-left" }, "–");
   const leftText = h("span");
+  const storage = h("strong", { id: "storage" }, "–");
+  const storageText = h("span");
   const drawing = h("div.stack");
   let shown = [];
 
@@ -40,6 +43,8 @@ function usageCard() {
     const nameOf = (of) => (isByKey ? names.get(of) || (of ? t("usage.deleted_key", { id: of }) : t("usage.no_key")) : kindName(of));
     noteCredit(usage.credit_balance);
     shown = usage.usage;
+    storage.textContent = gigabytes(usage.storage.used, 3);
+    storageText.textContent = t("usage.storage", { limit: gigabytes(usage.storage.limit) });
     spent.textContent = usd(usage.total_cost, 5);
     spentText.textContent = t("usage.spent", { n: days });
     requests.textContent = number(shown.reduce((sum, one) => sum + one.requests, 0));
@@ -83,7 +88,8 @@ function usageCard() {
   const made = card(t("usage.title"),
     h("div.figures",
       h("p.figure", credit, h("span", t("usage.credit"))), h("p.figure", spent, spentText),
-      h("p.figure", requests, h("span", t("usage.requests"))), h("p.figure", left, leftText)),
+      h("p.figure", requests, h("span", t("usage.requests"))), h("p.figure", left, leftText),
+      h("p.figure", storage, storageText)),
     h("div.row", h("div.row.start", field(t("usage.period"), period), field(t("usage.by"), group)), h("div.actions",
       button(t("usage.export"), csv, { icon: "download", kind: "small" }),
       button(t("action.refresh"), act(place, load), { icon: "refresh", kind: "small", id: "refresh-usage" }))),

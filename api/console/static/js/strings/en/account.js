@@ -13,6 +13,7 @@ export default {
   "usage.spent": "Spent in {n} days",
   "usage.requests": "Requests",
   "usage.left": "Requests left this minute, of {limit}",
+  "usage.storage": "Stored, of {limit}",
   "usage.period": "Period",
   "usage.period.7": "7 days",
   "usage.period.30": "30 days",

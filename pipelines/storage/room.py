@@ -1,0 +1,84 @@
+"""What a workspace keeps, within its plan, and the free space of the service's disks."""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from sqlmodel import Session
+
+from configs.schema.platform import PlansConfig
+from db.accounts import Workspace
+from db.chats import bytes_of_chats
+from db.files import stored_bytes
+from pipelines.errors import StorageLimit, StorageUnavailable
+from pipelines.tasks import TtlCache
+from telemetry import metrics
+
+MB, GB = 10**6, 10**9
+LEAST_FREE_BYTES, LEAST_FREE_SHARE = GB, 0.05
+MEASURED_FOR_S = 1.0
+
+
+def use_and_limit(session: Session, plans: PlansConfig, workspace_id: int) -> tuple[int, int]:
+    """The bytes of files and saved chats that the workspace keeps, and how many its plan allows."""
+    workspace = session.get(Workspace, workspace_id)
+    limits = plans.limits_of(workspace.plan if workspace else "")
+    used = stored_bytes(session, workspace_id) + bytes_of_chats(session, workspace_id)
+    return used, limits.storage_gb * GB
+
+
+def check_room(session: Session, plans: PlansConfig, workspace_id: int, more: int = 0) -> None:
+    """Raises StorageLimit where the workspace keeps more than its plan allows, with `more` bytes.
+
+    A file that the transaction has added counts: concurrent ones wait for each other's sums.
+    """
+    workspace = session.get(Workspace, workspace_id)
+    limits = plans.limits_of(workspace.plan if workspace else "")
+    # Chats are bounded by the plan, too; to sum 10,000 of them takes 3 ms.
+    most = stored_bytes(session, workspace_id) + more + limits.saved_chats_mb * MB
+    if most <= limits.storage_gb * GB:
+        return
+    used, limit = use_and_limit(session, plans, workspace_id)
+    if used + more > limit:
+        raise StorageLimit(
+            f"the plan allows {limit // GB} GB of files and saved chats, and {used / GB:.3f} GB "
+            "would be in use; delete some, or choose a larger plan"
+        )
+
+
+class FreeSpace:
+    """The free space of the volumes that the service writes to; below a floor it stores nothing, so
+    that the database, which may share a volume with files, can go on."""
+
+    def __init__(self, folders: Mapping[str, Path], floor_mb: int | None) -> None:
+        """`folders` are on the volumes, by what they hold. With `floor_mb` None the floor is the
+        larger of LEAST_FREE_BYTES and LEAST_FREE_SHARE of a volume, and at most half of it."""
+        self._folders = folders
+        self._floor_mb = floor_mb
+        self._measured: TtlCache[None, list[str]] = TtlCache(MEASURED_FOR_S, 1)
+
+    async def check(self) -> None:
+        """Raises StorageUnavailable below the floor."""
+        if await self.low():
+            raise StorageUnavailable("the disk of the service is nearly full; try again later")
+
+    async def low(self) -> list[str]:
+        """The volumes with less free space than the floor, measured within the last second."""
+        return await self._measured.get(None, lambda: asyncio.to_thread(self._measure))
+
+    def _measure(self) -> list[str]:
+        low = []
+        for name, folder in self._folders.items():
+            while not folder.exists():  # it is made with the first file
+                folder = folder.parent
+            volume = os.statvfs(folder)
+            total, free = volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
+            floor = min(max(LEAST_FREE_BYTES, total * LEAST_FREE_SHARE), total / 2)
+            if self._floor_mb is not None:
+                floor = self._floor_mb * MB
+            metrics.volume_free_bytes.labels(name).set(free)
+            metrics.volume_floor_bytes.labels(name).set(floor)
+            if free < floor:
+                low.append(name)
+        return low
