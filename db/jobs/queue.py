@@ -109,8 +109,9 @@ def claim_fetch(session: Session, lease: str, now: datetime, work: JobsConfig) -
     first = session.exec(waiting.order_by(running, col(Job.created_at)).limit(1)).one_or_none()
     if first is None:
         return None
-    lock_workspace(session, first.workspace_id, shared=True)
-    query = select(Job).where(Job.id == first.id, free(Job, now, "fetching"))
+    job_id, workspace_id = first
+    lock_workspace(session, workspace_id, shared=True)
+    query = select(Job).where(Job.id == job_id, free(Job, now, "fetching"))
     row = session.exec(query.with_for_update(skip_locked=True)).one_or_none()
     if row is not None:
         _take(session, row, lease, now, work)
@@ -205,9 +206,9 @@ def extend_holds(session: Session, of: type[W], until: datetime, ending_before: 
 
 def release_lines(session: Session, batch: Job) -> None:
     """Releases the holds of lines that no process answers any more."""
-    mine = (CreditHold.workspace_id == batch.workspace_id,)
+    mine = col(CreditHold.workspace_id) == batch.workspace_id
     lines = col(CreditHold.operation).startswith(f"{batch.operation}-")
-    release_named(session, sa.select(col(CreditHold.operation)).where(*mine, lines))
+    release_named(session, sa.select(col(CreditHold.operation)).where(mine, lines))
 
 
 def unfinished_operations(session: Session, workspace_id: int) -> list[str]:

@@ -49,8 +49,8 @@ Work = Callable[[UUID, str], Coroutine[Any, Any, int]]
 
 
 def run(work: Work) -> None:
-    """Exits with the status, without waiting for threads that compute: 0, or 1 or WAITS when another
-    attempt should follow."""
+    """Exits with the status, without waiting for threads that compute: 0, or 1 or WAITS when
+    another attempt should follow."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("id", type=UUID)
     parser.add_argument("lease")

@@ -68,9 +68,11 @@ class Watch:
     """Claims voices and starts jobs, and renews their leases while Ray has them: the process of a
     job, which computes on idle cores only, may get none for minutes.
 
-    A thread of that process with a normal priority is not enough: it waits for the interpreter's
-    lock, which a thread without a core holds. MEASURED The rows are the source of truth: if this process dies, that of the job renews the lease as it can, and if
-    both do, it lapses and the voice can be claimed again.
+    A thread of that process with a normal priority would wait for the interpreter's lock, which a
+    thread without a core may hold: beside four busy loops on two cores, renewals due every 2 s came
+    up to 14.5 s apart, and from another process up to 2.4 s. The rows are the source of truth: if
+    this process dies, that of the job renews the lease as it can, and if both do, it lapses and the
+    voice can be claimed again.
     """
 
     _queue: LeasedQueue[Any]

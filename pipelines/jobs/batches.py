@@ -10,7 +10,6 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -87,12 +86,15 @@ async def do_batch(
             return await jobs.end_batch(job, "expired")
         answering = [answered(number, line) for number, line in enumerate(block, done)]
         results = await asyncio.gather(*answering, return_exceptions=True)
-        kept = list(takewhile(lambda result: not isinstance(result, BaseException), results))
-        answers = [line for line, is_answer in kept if is_answer]
-        failures = [line for line, is_answer in kept if not is_answer]
-        if kept:
+        answers, failures = list[bytes](), list[bytes]()
+        for result in results:
+            if isinstance(result, BaseException):
+                break
+            line, is_answer = result
+            (answers if is_answer else failures).append(line)
+        if answers or failures:
             await jobs.keep_lines(job, done, answers, failures)
-            done += len(kept)
+            done += len(answers) + len(failures)
         for result in results:
             if isinstance(result, BaseException):
                 raise result

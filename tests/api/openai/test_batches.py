@@ -158,7 +158,7 @@ async def test_a_batch_resumes_after_a_kill_and_charges_no_line_twice(
     half = await api.batches.retrieve(made.id)
     assert (half.status, counts(half)) == ("in_progress", (20, 8, 0))
     assert len(await books.entries()) == 2 * 16
-    await services.speech.jobs.give_back(claimed, failed=True)
+    await services.speech.jobs.give_back(claimed, died=True)
     await do_next(services)
     done = await api.batches.retrieve(made.id)
     assert (done.status, counts(done)) == ("completed", (20, 20, 0))

@@ -189,7 +189,7 @@ async def test_the_attempt_after_a_failed_trial_has_the_checkpoint(backend: Voic
     claimed = await claim(backend)
     with pytest.raises(ValueError, match="broken"):
         await attempt(backend, claimed, Gate(at=5, error=ValueError("broken"))).run()
-    await backend.queue.give_back(claimed, failed=True)
+    await backend.queue.give_back(claimed, died=True)
     again = await claim(backend)
     assert again.attempt == 2 and again.checkpoint_file is not None
 

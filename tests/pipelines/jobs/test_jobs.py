@@ -20,7 +20,8 @@ from pipelines.accounts.authentication import ALL_SCOPES, Principal
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
 from pipelines.errors import InvalidAudio
-from pipelines.jobs.jobs import Jobs, LeaseLost
+from pipelines.jobs.jobs import Jobs
+from pipelines.jobs.queue import LeaseLost
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from tests.api.local_server import local_settings
@@ -118,7 +119,7 @@ async def test_a_job_whose_attempts_make_no_progress_fails_and_its_hold_is_relea
             await jobs.hold(claimed, 1000)
             await jobs.keep(claimed, "result", 1, b"some", 1.0, 500, 0.5)  # progress
         assert await jobs.fail_hopeless() == 0
-        await jobs.give_back(claimed, failed=True)
+        await jobs.give_back(claimed, died=True)
     assert await jobs.claim() is None
     assert await jobs.fail_hopeless() == 1
     assert claimed is not None
@@ -139,7 +140,7 @@ async def test_a_recording_that_is_fetched_again_and_again_uses_up_the_attempts(
         await jobs.drop_parts(claimed)
         for number in (1, 2):
             await jobs.keep(claimed, "part", number, b"some")
-        await jobs.give_back(claimed, failed=True)
+        await jobs.give_back(claimed, died=True)
     assert (await jobs.get(principal, claimed_id))[1] == [1, 2]
     assert await jobs.claim() is None and await jobs.fail_hopeless() == 1
     await jobs._files.delete_expired()
