@@ -20,6 +20,7 @@ from pipelines.accounts.authentication import ALL_SCOPES, Principal
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
 from pipelines.errors import InvalidAudio
+from pipelines.jobs.fetching import Fetches
 from pipelines.jobs.jobs import Jobs
 from pipelines.jobs.queue import LeaseLost
 from pipelines.storage.encryption import Encryption
@@ -49,8 +50,12 @@ async def owner(database: Database, name: str = "a") -> Principal:
 async def add(jobs: Jobs, principal: Principal, tmp_path: Path) -> Job:
     upload = tmp_path / uuid4().hex
     upload.write_bytes(b"audio")
-    await jobs._database.run(_enlarge, principal.workspace_id)
+    await raise_plan(jobs, principal)
     return await jobs.create(principal, Operation(), "transcription", "n", b"{}", upload)
+
+
+async def raise_plan(jobs: Jobs, principal: Principal) -> None:
+    await jobs._database.run(_enlarge, principal.workspace_id)
 
 
 def _enlarge(session: Session, workspace_id: int) -> None:
@@ -132,17 +137,18 @@ async def test_a_recording_that_is_fetched_again_and_again_uses_up_the_attempts(
     database: Database, jobs: Jobs, tmp_path: Path
 ) -> None:
     principal = await owner(database)
-    await add(jobs, principal, tmp_path)
+    fetches = Fetches(database, jobs._files, jobs._billing, CONFIG, PLANS)
+    await raise_plan(jobs, principal)
+    made = await jobs.create(principal, Operation(), "transcription", "n", b"{}", is_fetched=True)
     for _ in range(CONFIG.most_attempts):
-        claimed = await jobs.claim()
-        assert claimed is not None
-        claimed_id = claimed.id
-        await jobs.drop_parts(claimed)
+        claimed = await fetches.claim()
+        assert claimed is not None and await jobs.claim() is None
+        await fetches.drop_parts(claimed)
         for number in (1, 2):
-            await jobs.keep(claimed, "part", number, b"some")
-        await jobs.give_back(claimed, died=True)
-    assert (await jobs.get(principal, claimed_id))[1] == [1, 2]
-    assert await jobs.claim() is None and await jobs.fail_hopeless() == 1
+            await fetches.keep(claimed, "part", number, b"some")
+        await fetches.give_back(claimed, died=True)
+    assert (await jobs.get(principal, made.id))[1] == [1, 2]
+    assert await fetches.claim() is None and await jobs.fail_hopeless() == 1
     await jobs._files.delete_expired()
     assert await count(database, StoredFile) == 0
 
