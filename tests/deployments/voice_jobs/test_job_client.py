@@ -9,7 +9,6 @@ import pytest
 from ray.job_submission import JobStatus
 
 from db.voices.voices import Voice
-from deployments.voice_jobs import job_client
 from deployments.voice_jobs.job_client import WAITS, VoiceJob, VoiceJobClient
 from tests.db.voices.test_voices import new_voice
 
@@ -86,7 +85,7 @@ async def test_the_end_of_an_attempt_is_read_from_the_job(
 async def test_a_job_on_a_machine_that_is_gone_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray goes on to list it as running."""
     nodes = [{"NodeID": "here", "Alive": True}, {"NodeID": "there", "Alive": False}]
-    monkeypatch.setattr(job_client.ray, "nodes", lambda: nodes)
+    monkeypatch.setattr("ray.nodes", lambda: nodes)
     client = FakeClient()
     jobs = jobs_of("ours", client)
     job = await jobs.submit(claimed())
