@@ -77,7 +77,8 @@ class SpeechServices:
     speakers: Speakers
     jobs: Jobs
     check_url: Callable[[str], None]  # that what is there may be fetched
-    fetch: Callable[[str, Path, int], Coroutine[Any, Any, None]]  # to a file of so many bytes
+    # To a file of so many bytes; the last is called with the size of each piece.
+    fetch: Callable[[str, Path, int, Callable[[int], None]], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True)

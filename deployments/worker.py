@@ -37,6 +37,7 @@ class Worker:
         from deployments.agreement import open_database
         from deployments.voice_jobs.job_client import MODELS_APP, VoiceJobClient, places
         from deployments.voice_jobs.watch import Watch
+        from pipelines.jobs.fetching import Fetcher, Fetches
         from pipelines.jobs.jobs import Jobs
         from pipelines.maintenance.housekeeping import Housekeeper
         from pipelines.storage.encryption import Encryption
@@ -65,11 +66,14 @@ class Worker:
         voice_work = load_yaml(CustomVoicesConfig, "custom_voices").work
         job_queue = Jobs.of(settings, self._database, encryption)
         long_jobs = VoiceJobClient(service, self.long_job, cluster, variables, "long-")
+        job_work = load_yaml(JobsConfig, "jobs")
         gauges = (metrics.jobs_unfinished, metrics.job_still_seconds)
         self._watches = (
             Watch(queue, jobs, voice_work),
-            Watch(job_queue, long_jobs, load_yaml(JobsConfig, "jobs"), *gauges),
+            Watch(job_queue, long_jobs, job_work, *gauges, "job"),
         )
+        fetches = Fetches.of(settings, self._database, encryption)
+        fetcher = Fetcher(fetches, self._sender, job_work)
         housekeeper = Housekeeper(
             self._database,
             Files(settings, self._database, encryption),
@@ -81,6 +85,7 @@ class Worker:
             "deliver": self._dispatcher.run(),
             "watch_voices": self._watches[0].run(),
             "watch_jobs": self._watches[1].run(),
+            "fetch": fetcher.run(),
             "keep_clean": keep_clean(housekeeper),
         }
         if (reports := cluster_reports(args.models_app)) is not None:

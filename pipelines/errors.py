@@ -2,8 +2,8 @@
 
 from errno import EDQUOT, ENOSPC
 
-from db.errors import DatabaseError
-from models.errors import EngineError
+from db.errors import DatabaseError, DatabaseUnavailable
+from models.errors import EngineError, EngineLost, EngineOverloaded
 
 INTERNAL_MESSAGE = "the service failed; the request id finds the cause in its logs"
 SERVICE_FAULTS = frozenset({"internal_error", "overloaded", "unavailable"})
@@ -152,6 +152,10 @@ class AnswerNotKept(PipelineError, code="idempotency_conflict"):
     """The request has succeeded before, and its response was not stored."""
 
     message = "this Idempotency-Key was used before, and the answer was not kept"
+
+
+MAY_PASS = (DatabaseUnavailable, StorageUnavailable, Overloaded, EngineLost, EngineOverloaded)
+"""Failures of what another process does, after which another try may succeed."""
 
 
 def public_error(error: Exception) -> tuple[str, str]:

@@ -189,7 +189,13 @@ async def wait_within(event: asyncio.Event, timeout_s: float | None) -> None:
             await event.wait()
 
 
-async def retry(call: Callable[[], Awaitable[T]], errors: Errors, *, within_s: float) -> T:
+async def retry(
+    call: Callable[[], Awaitable[T]],
+    errors: Errors,
+    *,
+    within_s: float,
+    longest_pause_s: float = LONGEST_PAUSE_S,
+) -> T:
     """Calls until it succeeds, with exponential backoff; exceptions other than `errors` end it at
     once. Raises the last error when the next pause would end later than `within_s`."""
     until, pause_s = time.monotonic() + within_s, FIRST_PAUSE_S
@@ -201,16 +207,20 @@ async def retry(call: Callable[[], Awaitable[T]], errors: Errors, *, within_s: f
                 raise
             logger.warning("call_retried", extra={"reason": str(error)})
         await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        pause_s = min(2 * pause_s, longest_pause_s)
 
 
-async def keep_lease(renew: Callable[[], Awaitable[bool]], every_s: float, errors: Errors) -> None:
+async def keep_lease(
+    renew: Callable[[], Awaitable[bool]], every_s: float, errors: Errors, *, at_once: bool = False
+) -> None:
     """Renews a lease until it is cancelled, or `renew` returns False: another process has it.
 
     On `errors` it continues, since the holder has the lease until another process takes it.
     """
+    pause_s = 0.0 if at_once else every_s
     while True:
-        await asyncio.sleep(every_s)
+        await asyncio.sleep(pause_s)
+        pause_s = every_s
         try:
             if not await renew():
                 return
@@ -225,13 +235,14 @@ async def while_leased(
     errors: Errors,
     grace_s: float,
 ) -> T | None:
-    """The result of `work` under a lease that is renewed as in `keep_lease`.
+    """The result of `work` under a lease that is renewed as in `keep_lease`, at once and often.
 
     None when the lease is lost: the work is then cancelled after `grace_s`, in which it can end if
     that loss is its own success.
     """
     tasks = TaskSet()
-    lease, working = tasks.start(keep_lease(renew, every_s, errors)), tasks.start(work)
+    lease = tasks.start(keep_lease(renew, every_s, errors, at_once=True))
+    working = tasks.start(work)
     try:
         await asyncio.wait((lease, working), return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait((working,), timeout=grace_s)

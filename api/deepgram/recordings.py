@@ -17,7 +17,6 @@ from api.deepgram import options
 from api.dialects.requests import fetched
 from api.http.bodies import parse_json, read_json
 from api.http.errors import ApiError
-from api.http.limits import take_place
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import while_connected
 from api.http.uploads import BINARY, receive_file, validated
@@ -236,7 +235,6 @@ async def transcribe_recording(
             raise ApiError("validation_error", "the body must be an object with a url")
         url = validated(RecordingUrl, body).url
         await check()
-        take_place(request)
         async with fetched(request, speech, url) as path:
             return await while_connected(request.receive, work(path))
     if media_type == "multipart/form-data":

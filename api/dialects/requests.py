@@ -14,8 +14,9 @@ from starlette.routing import BaseRoute
 from starlette.websockets import WebSocket
 
 from api.http.errors import ApiError, to_api_error
+from api.http.limits import step_aside, take_place
 from api.http.streaming import while_connected
-from api.http.uploads import MAX_FILE_BYTES, UPLOAD_FOLDERS, validated
+from api.http.uploads import MAX_FILE_BYTES, UPLOAD_FOLDERS, upload_space, validated
 from api.services import PlatformServices, Services, SpeechServices
 from api.sockets.kernel.conversation import Conversation, checked, fault_message, parse_event
 from api.sockets.kernel.routes import SocketRoute, socket_routes
@@ -117,14 +118,21 @@ def dialect_socket(
 
 
 @asynccontextmanager
-async def fetched(request: Request, speech: SpeechServices, url: str) -> AsyncIterator[Path]:
-    """The recording there, until the block ends; the work stops if the client disconnects.
+async def fetched(
+    request: Request, speech: SpeechServices, url: str, *, watches: bool = True
+) -> AsyncIterator[Path]:
+    """The recording there, until the block ends; the request has no place before it is here.
 
-    Raises as `SpeechServices.fetch`, or ClientDisconnect.
+    The work stops if the client disconnects, if it `watches` that. Raises as
+    `SpeechServices.fetch`, ApiError(overloaded) or ClientDisconnect.
     """
-    async with temporary_directory_in_thread(UPLOAD_FOLDERS) as folder:
+    space = upload_space(request)
+    async with space as take, temporary_directory_in_thread(UPLOAD_FOLDERS) as folder:
+        step_aside(request)
         path = folder / "0"
-        await while_connected(request.receive, speech.fetch(url, path, MAX_FILE_BYTES))
+        fetching = speech.fetch(url, path, MAX_FILE_BYTES, take)
+        await (while_connected(request.receive, fetching) if watches else fetching)
+        take_place(request)
         yield path
 
 

@@ -35,6 +35,7 @@ K = TypeVar("K")
 UNKNOWN = "unknown"  # key in the scope's state: ends the count of a request without a known key
 RELEASES = "release_admission"  # the calls that end its places in admission control
 PLACE = "place"  # the call that takes its place at a route, when its body is complete
+ENTER = "entered_place"  # that call, once its place is taken
 TAKEN = "taken_place"  # the call that gives that place back
 SENDING = "sending"  # the call that counts it as one whose whole answer is only sent
 RATE_WINDOW = "rate_window"
@@ -387,6 +388,16 @@ def take_place(request: Request) -> None:
     if (enter := state.pop(PLACE, None)) is not None:
         state[TAKEN] = enter()
         state[RELEASES].append(state[TAKEN])
+        state[ENTER] = enter
+
+
+def step_aside(request: Request) -> None:
+    """Gives the place at the route back while another server is waited for, which may be slow by
+    intent; `take_place` takes it again."""
+    state = request.scope.get("state", {})
+    if (leave := state.pop(TAKEN, None)) is not None:
+        leave()
+        state[PLACE] = state[ENTER]
 
 
 def leave_place(state: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import logging
 import re
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -223,8 +223,10 @@ async def _receiving(
     if before_large is not None and declared > LARGE_BODY_BYTES:
         await before_large()
         before_large = None
-    space = getattr(request.state, UPLOAD_SPACE, partial(BodySpace(sys.maxsize, "uploads").of, 0))
-    async with space() as take, temporary_directory_in_thread(UPLOAD_FOLDERS) as folder:
+    async with (
+        upload_space(request) as take,
+        temporary_directory_in_thread(UPLOAD_FOLDERS) as folder,
+    ):
 
         async def chunks() -> AsyncGenerator[bytes, None]:
             received, check = 0, before_large
@@ -239,6 +241,14 @@ async def _receiving(
                 yield chunk
 
         yield folder, chunks()
+
+
+def upload_space(request: Request) -> AbstractAsyncContextManager[Callable[[int], None]]:
+    """As `BodySpace.of` for the files of the request."""
+    unbounded = partial(BodySpace(sys.maxsize, "uploads").of, 0)
+    space: Callable[[], AbstractAsyncContextManager[Callable[[int], None]]]
+    space = getattr(request.state, UPLOAD_SPACE, unbounded)
+    return space()
 
 
 def plain_name(name: str) -> str:

@@ -4,6 +4,7 @@ import json
 import logging
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,11 +19,12 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, Field, model_validator
 from starlette import types
 
+from api.dialects.requests import fetched
 from api.http.bodies import RequestModel
 from api.http.errors import ApiError, to_api_error
 from api.http.routing import require_scopes, services_of
 from api.http.streaming import while_connected
-from api.http.uploads import MAX_FILE_BYTES, UPLOAD_FOLDERS, validated
+from api.http.uploads import UPLOAD_FOLDERS, validated
 from api.native.speech import Ratio, SpokenText
 from api.native.transcription import RecordingFields, transcription_result
 from configs.settings import BRAND
@@ -96,11 +98,14 @@ async def _transcribe(request: Request, asked: TranscribeArguments) -> wire.Call
     speech, marks = services_of(request).speech, asked.redaction("mark")
     known = await speech.speakers.named(request.state.principal, asked.known_speakers)
     await speech.transcription.check_credit(*payer)
-    async with temporary_directory_in_thread(UPLOAD_FOLDERS) as folder:
-        path = folder / "0"
+    async with AsyncExitStack() as stack:
         if asked.url is not None:
-            await speech.fetch(asked.url, path, MAX_FILE_BYTES)
+            path = await stack.enter_async_context(
+                fetched(request, speech, asked.url, watches=False)
+            )
         else:
+            folder = temporary_directory_in_thread(UPLOAD_FOLDERS)
+            path = await stack.enter_async_context(folder) / "0"
             text = (asked.audio or "").partition("base64,")
             try:
                 data = await to_thread.run_sync(

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from anyio import to_thread
 from fastapi import Path, Query, Request
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 from starlette.responses import Response
 
 from api.http.bodies import Done, Id, OneLine, Page, PageQuery, Shown, Switch, rounded
@@ -31,6 +31,7 @@ from pipelines.tts.reading import SpeechRequest
 routers = router, stt, tts = [make_router("jobs", scope=scope) for scope in ("any", "stt", "tts")]
 
 CONFIG = load_yaml(JobsConfig, "jobs")
+PROCESSING = {"fetching": "processing", "cancelling": "processing"}  # as both are shown
 LEAST_MS = 1000  # of a recording, whose length is not known yet
 UPLOAD = replace(LIMITS, max_file_bytes=CONFIG.upload_mb << 20)
 PART = UploadLimits(max_file_bytes=CONFIG.part_mb << 20)
@@ -47,7 +48,10 @@ class ShownJob(Shown):
     id: Id
     type: Literal["transcription", "speech", "batch"] = Field(validation_alias="kind")
     name: str = Field(description="Of the file, or the title of the text.")
-    status: Literal["uploading", "processing", "completed", "failed", "cancelled", "expired"]
+    status: Annotated[
+        Literal["uploading", "processing", "completed", "failed", "cancelled", "expired"],
+        BeforeValidator(lambda status: PROCESSING.get(status, status)),
+    ]
     progress: Annotated[float, rounded(3)] = Field(description="0 to 1.")
     duration: Annotated[float, rounded(3)] = Field(
         validation_alias="seconds", description="Of the audio that is done, in seconds."
@@ -126,7 +130,14 @@ async def transcribe_long(
         options = transcription_jobs.TASK.dump_json(task)
         path = upload.path if upload else None
         made = await speech.jobs.create(
-            principal, operation, "transcription", name, options, path, fields.parts or 0
+            principal,
+            operation,
+            "transcription",
+            name,
+            options,
+            path,
+            fields.parts or 0,
+            is_fetched=bool(fields.url),
         )
     return ShownJob.model_validate(made)
 

@@ -10,7 +10,6 @@ import asyncio
 import resource
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,7 +36,6 @@ from models.weights.store import WeightStore
 from pipelines.audio.encode.encoder import FileWriter
 from pipelines.audio.segments import find_speech_segments
 from pipelines.jobs.runner import JobRunner
-from pipelines.webhooks.sender import Sender
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 
@@ -99,11 +97,11 @@ async def do_job(
         jobs = services.speech.jobs
         claimed = await jobs.claim()
         assert claimed is not None
-        async with aclosing(Sender(settings.webhooks)) as sender, services.speech.decoder:
+        async with services.speech.decoder:
             config = load_yaml(JobsConfig, "jobs")
             known = services.speech.speakers.known
             synthesis, answer = services.speech.synthesis, partial(answer_line, services.chat)
-            runner = JobRunner(jobs, config, pipeline, synthesis, sender, known, answer)
+            runner = JobRunner(jobs, config, pipeline, synthesis, known, answer)
             with Taken() as took:
                 running = asyncio.create_task(runner.run(claimed))
                 while not running.done():

@@ -11,7 +11,8 @@ class WorkConfig(StrictModel):
     at_once: int = Field(ge=1)  # that are worked on at the same time
     lease_s: float = Field(gt=0)  # after which another process may take over
     most_attempts: int = Field(ge=1)
-    give_up_after_hours: float = Field(gt=0)  # of waiting in which no other was finished
+    give_up_after_hours: float = Field(gt=0)  # without progress, or while no other was finished
+    turn_s: float = Field(gt=0)  # after which it gives way to others that wait
 
 
 class JobsConfig(WorkConfig):
@@ -29,4 +30,5 @@ class JobsConfig(WorkConfig):
     batch_lines: int = Field(ge=1)
     batch_block: int = Field(ge=1)  # lines, answered and kept at once
     batch_hours: float = Field(gt=0)  # after which a batch ends with what is done
-    batch_turn_s: float = Field(gt=0)  # after which others go first
+    fetches_at_once: int = Field(ge=1)  # recordings fetched from addresses, by one worker
+    fetches_of_workspace: int = Field(ge=1)

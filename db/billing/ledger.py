@@ -9,12 +9,13 @@ inserted last.
 """
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
+from itertools import chain
 from typing import Any, Literal, cast
 
-from sqlalchemy import bindparam, delete, func, insert, literal, null, select, update
+from sqlalchemy import Select, bindparam, delete, func, insert, literal, null, select, update
 from sqlalchemy.sql import TableClause
 from sqlmodel import Session, SQLModel
 
@@ -31,7 +32,8 @@ def _table(model: type[SQLModel]) -> Any:
 _ACCOUNT, _HOLD = _table(Account), _table(CreditHold)
 _ENTRY, _DAY = _table(LedgerEntry), _table(LedgerDay)
 EXPIRED_AT_ONCE = 500
-ATTEMPTS = 16  # of one idempotent request, each with an operation of its own
+ATTEMPTS = 16  # of one idempotent request that are read at once, each with its own operation
+MOST_ATTEMPTS = 1024  # the line of a batch is tried again until a model is up
 
 # The statements of every request are built once.
 _RESERVE = (
@@ -179,25 +181,23 @@ def hold_idempotently(
     The hold of an attempt that died is released first. None when the credit is too little, or
     after too many attempts.
     """
-    names = _attempts(name)
-    # First, since this waits for a concurrent capture of an attempt, whose entry is then found.
-    release_named(session, names)
-    kinds = _kinds(session, workspace_id, names)
-    for operation, done in kinds.items():
+    attempts = list(_attempts(session, workspace_id, name, releases=True))
+    for operation, done in chain.from_iterable(kinds.items() for kinds, _ in attempts):
         if "capture" in done and "refund" not in done:
             return IdempotentHold(operation, is_paid=True)
-    if len(kinds) >= ATTEMPTS:
+    _, following = attempts[-1]
+    if following is None or not hold(
+        session, workspace_id, following, service, amount, expires_at, key_id
+    ):
         return None
-    operation = names[len(kinds)]
-    if not hold(session, workspace_id, operation, service, amount, expires_at, key_id):
-        return None
-    return IdempotentHold(operation, is_paid=False)
+    return IdempotentHold(following, is_paid=False)
 
 
 def has_paid(session: Transaction, workspace_id: int, name: str) -> bool:
     """Whether an attempt of the request `name` was captured, or has a hold that another attempt
     releases first."""
-    found = _kinds(session, workspace_id, _attempts(name)).values()
+    attempts = _attempts(session, workspace_id, name)
+    found = chain.from_iterable(kinds.values() for kinds, _ in attempts)
     return any(done == {"hold"} or "capture" in done and "refund" not in done for done in found)
 
 
@@ -312,7 +312,7 @@ def release_expired(session: Transaction, now: datetime) -> int:
     return _release_holds(session, expired, "expire")
 
 
-def release_named(session: Transaction, operations: Collection[str]) -> int:
+def release_named(session: Transaction, operations: Collection[str] | Select[str]) -> int:
     """Releases the holds of these operations; returns how many."""
     return _release_holds(session, operations, "release")
 
@@ -404,22 +404,23 @@ def lock_account(session: Transaction, workspace_id: int) -> bool:
     return session.connection().execute(query).scalar() is not None
 
 
-def _attempts(name: str) -> list[str]:
-    """The operations of the attempts of an idempotent request."""
-    return [f"{name}.{number}" for number in range(1, ATTEMPTS + 1)]
-
-
-def _kinds(
-    session: Transaction, workspace_id: int, operations: Collection[str]
-) -> dict[str, set[str]]:
-    """The kinds of the entries of each operation that has some."""
-    query = select(_ENTRY.c.operation, _ENTRY.c.kind).where(
-        _ENTRY.c.workspace_id == workspace_id, _ENTRY.c.operation.in_(operations)
-    )
-    kinds: dict[str, set[str]] = defaultdict(set)
-    for operation, kind in session.connection().execute(query):
-        kinds[operation].add(kind)
-    return kinds
+def _attempts(
+    session: Transaction, workspace_id: int, name: str, *, releases: bool = False
+) -> Iterator[tuple[dict[str, set[str]], str | None]]:
+    """The kinds of the entries of the attempts of an idempotent request, some at a time, and the
+    operation of the next attempt, if it is among these."""
+    query = select(_ENTRY.c.operation, _ENTRY.c.kind)
+    for first in range(1, MOST_ATTEMPTS, ATTEMPTS):
+        names = [f"{name}.{number}" for number in range(first, first + ATTEMPTS)]
+        if releases:  # first: it waits for a concurrent capture, whose entry is then found
+            release_named(session, names)
+        mine = (_ENTRY.c.workspace_id == workspace_id, _ENTRY.c.operation.in_(names))
+        kinds = defaultdict[str, set[str]](set)
+        for operation, kind in session.connection().execute(query.where(*mine)):
+            kinds[operation].add(kind)
+        yield kinds, next((free for free in names if free not in kinds), None)
+        if len(kinds) < ATTEMPTS:
+            return
 
 
 def _entries(session: Transaction, workspace_id: int, operation: str) -> dict[str, Any]:

@@ -14,7 +14,10 @@ from db.accounts import workspace_reference
 from db.database import UtcDateTime, page_of, utc_now
 from db.files import StoredFile, expire_these_files
 
-UNFINISHED = ("uploading", "processing")
+IN_WORK = ("fetching", "processing", "cancelling")
+"""The states in which a process may have the lease."""
+
+UNFINISHED = ("uploading", *IN_WORK)
 BATCH = "batch"
 AT_ONCE = 100  # that are deleted
 
@@ -32,7 +35,8 @@ class Job(SQLModel, table=True):
     kind: str = Field(max_length=16)  # transcription, speech or BATCH
     name: str  # of its file, or its title
     parts: int = 1  # of its recording; of a batch its lines
-    # Or uploading, completed, failed; of a batch also cancelled or expired.
+    # Or uploading, fetching (from its address), completed, failed; of a batch also cancelling (its
+    # last lines are answered), cancelled or expired.
     status: str = Field(default="processing", max_length=16)
     progress: float = 0.0  # 0 to 1
     estimated_completion: datetime | None = Field(default=None, sa_type=UtcDateTime)
@@ -51,7 +55,8 @@ class Job(SQLModel, table=True):
     operation: str = Field(max_length=64)  # name of its hold in the ledger
     lease: str | None = Field(default=None, max_length=40)
     lease_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
-    attempt: int = 0  # attempts since the last progress
+    attempt: int = 0  # attempts since the last progress that died, with one that runs
+    tried_since: datetime | None = Field(default=None, sa_type=UtcDateTime)  # without progress
 
 
 class JobFile(SQLModel, table=True):
@@ -145,7 +150,8 @@ def delete_old_jobs(session: Session, ended_before: datetime, begun_before: date
     ended = func.coalesce(Job.finished_at, Job.created_at) < ended_before
     is_upload = and_(col(Job.status) == "uploading", col(Job.kind) != BATCH)
     is_old = or_(ended, and_(is_upload, col(Job.created_at) < begun_before))
-    old = session.exec(select(Job).where(is_old, Job.status != "processing").limit(AT_ONCE)).all()
+    is_idle = col(Job.status).not_in(IN_WORK)
+    old = session.exec(select(Job).where(is_old, is_idle).limit(AT_ONCE)).all()
     for job in old:
         delete_job(session, job)
     return len(old)

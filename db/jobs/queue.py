@@ -13,18 +13,18 @@ import sqlalchemy as sa
 from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, func, select, update
 
-from configs.schema.jobs import WorkConfig
+from configs.schema.jobs import JobsConfig, WorkConfig
 from db.accounts import Workspace, lock_workspace
+from db.billing.ledger import release_named
 from db.billing.tables import CreditHold
 from db.database import change_rows, is_free
-from db.jobs.jobs import BATCH, Job
+from db.jobs.jobs import IN_WORK, Job
 from db.voices.voices import Voice
 
 W = TypeVar("W", Voice, Job)
 
-Waiting: TypeAlias = sa.Row[UUID, int, float, datetime, int, datetime | None, bool]
-"""Id, workspace, progress, creation time, attempts so far, the workspace's last turn, and whether
-it waits for its turn again after each attempt."""
+Waiting: TypeAlias = sa.Row[UUID, int, float, datetime, datetime | None]
+"""Id, workspace, progress, creation time, and the workspace's last turn."""
 
 NEVER = datetime.min.replace(tzinfo=UTC)
 AT_ONCE = 100
@@ -32,48 +32,46 @@ NO_ATTEMPT_LEFT = "internal_error"  # error code of work whose attempts all fail
 _TURNS = {Voice: Workspace.voice_turn_at, Job: Workspace.job_turn_at}
 
 
-def free(of: type[W], now: datetime) -> sa.ColumnElement[bool]:
-    """Unfinished rows without a valid lease."""
-    return sa.and_(col(of.status) == "processing", is_free(of.lease_until, now))
+def free(of: type[W], now: datetime, *states: str) -> sa.ColumnElement[bool]:
+    """Rows of those states, by default "processing", without a valid lease."""
+    return sa.and_(col(of.status).in_(states or ("processing",)), is_free(of.lease_until, now))
 
 
-def _can_be_claimed(of: type[W], now: datetime, work: WorkConfig) -> sa.ColumnElement[bool]:
-    return sa.and_(free(of, now), col(of.attempt) < work.most_attempts)
+def _can_be_claimed(
+    of: type[W], now: datetime, work: WorkConfig, status: str = "processing"
+) -> sa.ColumnElement[bool]:
+    left = sa.or_(col(of.attempt) < work.most_attempts, col(of.lease).is_not(None))
+    return sa.and_(free(of, now, status), left)
 
 
 def in_turn(session: Session, of: type[W], now: datetime, work: WorkConfig) -> Iterator[Waiting]:
     """What can be claimed, in the order of the queue.
 
-    First those with earlier attempts, but for batches, which give way to others; then, repeatedly,
-    the oldest of the workspace whose last one was begun longest ago.
+    Repeatedly, of the workspace whose last one was begun longest ago, what waits longest since it
+    was created or gave way.
     """
+    since = func.coalesce(col(of.lease_until), col(of.created_at))
     query: Any = (
         sa.select(
             col(of.id),
             col(of.workspace_id),
             col(of.progress),
             col(of.created_at),
-            col(of.attempt),
             col(_TURNS[of]).label("turn_at"),
-            (col(Job.kind) == BATCH if of is Job else sa.false()).label("gives_way"),
         )
         .join(Workspace, col(Workspace.id) == of.workspace_id)
         .where(_can_be_claimed(of, now, work))
-        .order_by(col(of.created_at).desc(), col(of.id).desc())
+        .order_by(since.desc(), col(of.id).desc())
     )
     waiting: defaultdict[int, list[Waiting]] = defaultdict(list)  # the oldest last
-    begun: list[Waiting] = []
     session.flush()
-    for one in session.connection().execute(query):
-        is_begun = not one.gives_way and (one.progress > 0 or one.attempt > 0)
-        (begun if is_begun else waiting[one.workspace_id]).append(one)
-    places = {one.workspace_id: place for place, one in enumerate(reversed(begun), start=1)}
+    for row in session.connection().execute(query):
+        waiting[row.workspace_id].append(row)
 
-    def turn(rows: list[Waiting]) -> tuple[int, datetime, datetime, int]:
-        first, place = rows[-1], places.get(rows[-1].workspace_id, 0)
-        return place, first.turn_at or NEVER, first.created_at, first.workspace_id
+    def turn(rows: list[Waiting]) -> tuple[datetime, datetime, int]:
+        first = rows[-1]
+        return first.turn_at or NEVER, first.created_at, first.workspace_id
 
-    yield from reversed(begun)
     # After its turn a workspace is behind all others, so each round has the same order.
     for rows in zip_longest(*map(reversed, sorted(waiting.values(), key=turn))):
         yield from filter(None, rows)
@@ -87,14 +85,45 @@ def claim(session: Session, of: type[W], lease: str, now: datetime, work: WorkCo
         row = session.exec(query.with_for_update(skip_locked=True)).one_or_none()
         if row is None:
             continue  # another process has claimed it
-        row.lease, row.lease_until = lease, now + timedelta(seconds=work.lease_s)
-        row.attempt += 1
-        session.add(row)
+        _take(session, row, lease, now, work)
         taken = update(Workspace).where(col(Workspace.id) == row.workspace_id)
         # The workspace is behind the others from here on.
         change_rows(session, taken.values({_TURNS[of]: now}))
         return row
     return None
+
+
+def claim_fetch(session: Session, lease: str, now: datetime, work: JobsConfig) -> Job | None:
+    """Claims the next recording to fetch, of a workspace that fetches fewest; None when there is
+    none, or each workspace that waits fetches as many as it may."""
+    others = aliased(Job)
+    running = (
+        select(func.count())
+        .where(others.workspace_id == Job.workspace_id, others.status == "fetching")
+        .where(col(others.lease_until) > now)
+        .scalar_subquery()
+    )
+    waiting = select(Job.id, Job.workspace_id).where(
+        _can_be_claimed(Job, now, work, "fetching"), running < work.fetches_of_workspace
+    )
+    first = session.exec(waiting.order_by(running, col(Job.created_at)).limit(1)).one_or_none()
+    if first is None:
+        return None
+    job_id, workspace_id = first
+    lock_workspace(session, workspace_id, shared=True)
+    query = select(Job).where(Job.id == job_id, free(Job, now, "fetching"))
+    row = session.exec(query.with_for_update(skip_locked=True)).one_or_none()
+    if row is not None:
+        _take(session, row, lease, now, work)
+    return row
+
+
+def _take(session: Session, row: Voice | Job, lease: str, now: datetime, work: WorkConfig) -> None:
+    """Sets the lease. An attempt whose lease lapsed was not seen to die, and is not counted."""
+    row.attempt += row.lease is None
+    row.lease, row.lease_until = lease, now + timedelta(seconds=work.lease_s)
+    row.tried_since = row.tried_since or now
+    session.add(row)
 
 
 def held_leases(session: Session, of: type[W], now: datetime) -> set[tuple[UUID, str]]:
@@ -113,7 +142,7 @@ def row_under(
     session: Session, of: type[W], row_id: UUID, lease: str, unexpired_at: datetime | None
 ) -> W | None:
     """The row, if it is claimed under that lease and the lease is valid at `unexpired_at`."""
-    query = select(of).where(of.id == row_id, of.lease == lease, of.status == "processing")
+    query = select(of).where(of.id == row_id, of.lease == lease, col(of.status).in_(IN_WORK))
     if unexpired_at is not None:
         query = query.where(col(of.lease_until) > unexpired_at)
     return session.exec(query).one_or_none()
@@ -125,13 +154,14 @@ def leased_row(session: Session, claimed: W) -> W | None:
     lock_workspace(session, claimed.workspace_id, shared=True)
     of = type(claimed)
     query = select(of).where(of.id == claimed.id, of.lease == claimed.lease)
-    return session.exec(query.where(of.status == "processing").with_for_update()).one_or_none()
+    return session.exec(query.where(col(of.status).in_(IN_WORK)).with_for_update()).one_or_none()
 
 
 def hopeless_rows(
     session: Session, of: type[W], now: datetime, work: WorkConfig
 ) -> list[tuple[int, UUID]]:
-    """Workspaces and ids of rows without a lease that have no attempts left or waited too long.
+    """Workspaces and ids of rows without a lease that have no attempts left, made no progress for
+    too long, or waited too long; of a batch that was cancelled also without.
 
     One has waited too long only if no other was finished meanwhile, however long the queue is.
     """
@@ -156,7 +186,9 @@ def _is_hopeless(of: type[W], now: datetime, work: WorkConfig) -> sa.ColumnEleme
         sa.or_(col(other.error).is_(None), col(other.error) != NO_ATTEMPT_LEFT),
     )
     waited = sa.and_(col(of.created_at) < before, ~makes_progress)
-    return sa.and_(free(of, now), sa.or_(waited, col(of.attempt) >= work.most_attempts))
+    died = sa.and_(col(of.attempt) >= work.most_attempts, col(of.lease).is_(None))
+    stuck = sa.or_(col(of.tried_since) < before, col(of.status) == "cancelling")
+    return sa.and_(free(of, now, *IN_WORK), sa.or_(waited, died, stuck))
 
 
 def extend_holds(session: Session, of: type[W], until: datetime, ending_before: datetime) -> int:
@@ -170,6 +202,13 @@ def extend_holds(session: Session, of: type[W], until: datetime, ending_before: 
     )
     held = update(CreditHold).where(col(CreditHold.operation).in_(ending))
     return change_rows(session, held.values(expires_at=until))
+
+
+def release_lines(session: Session, batch: Job) -> None:
+    """Releases the holds of lines that no process answers any more."""
+    mine = col(CreditHold.workspace_id) == batch.workspace_id
+    lines = col(CreditHold.operation).startswith(f"{batch.operation}-")
+    release_named(session, sa.select(col(CreditHold.operation)).where(mine, lines))
 
 
 def unfinished_operations(session: Session, workspace_id: int) -> list[str]:

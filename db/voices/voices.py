@@ -71,7 +71,8 @@ class Voice(SQLModel, table=True):
     operation: str = Field(max_length=64)  # name of its hold in the ledger
     lease: str | None = Field(default=None, max_length=40)
     lease_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
-    attempt: int = 0  # attempts so far
+    attempt: int = 0  # attempts that died, with one that runs
+    tried_since: datetime | None = Field(default=None, sa_type=UtcDateTime)  # without progress
     checkpoint_file: str | None = Field(default=None, max_length=40)
     preview_file: str | None = Field(default=None, max_length=40)
     preview_at: datetime | None = Field(default=None, sa_type=UtcDateTime)

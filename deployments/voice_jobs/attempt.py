@@ -31,7 +31,7 @@ UNAVAILABLE_S = 600.0  # how long calls are retried
 PRIOR_WEIGHT = 0.1  # of the estimate from the configuration, as a share of a voice
 STALL_S = 3600.0  # timeout of one step of trials; longer than on a busy service
 
-AttemptResult = Literal["ready", "failed", "gone"]
+AttemptResult = Literal["ready", "failed", "gone", "gave_way"]
 """gone: the voice was deleted, or claimed by another attempt."""
 
 
@@ -81,6 +81,7 @@ class FitAttempt:
     _progress: float | None = None  # None: not known yet
     _state: tuple[bytes, Preview | None] | None = None  # the newest that is not stored yet
     _stored_at: float = float("-inf")  # so that the first checkpoint is stored at once
+    _began: float = 0.0  # its turn
 
     def __post_init__(self) -> None:
         self._forecast = Forecast(self.work.seconds_per_voice, 0.0)
@@ -114,7 +115,11 @@ class FitAttempt:
                 raise  # the recordings were decoded at their upload
             return await self._finish(FailedFit(error.code, str(error)))
         run_trials = self.workers(fit.target)
+        self._began = time.monotonic()
         while trials := await self._in_thread(lambda: fit.next_trials()):
+            is_kept = self._stored_at >= self._began and self._state is None
+            if is_kept and await self.queue.give_way(self.claimed, self._began):
+                return "gave_way"
             began = time.monotonic()
             async with asyncio.timeout(STALL_S):
                 outcomes = await run_trials(trials)
@@ -140,7 +145,9 @@ class FitAttempt:
 
     async def _store_checkpoint(self) -> bool:
         """Stores a checkpoint if one is due; False when the lease is lost."""
-        if not self._state or time.monotonic() < self._stored_at + CHECKPOINT_S:
+        now = time.monotonic()
+        is_due = now >= min(self._stored_at + CHECKPOINT_S, self._began + self.work.turn_s)
+        if not self._state or not is_due:
             return True
         try:
             kept = await self.queue.keep_checkpoint(self.claimed, *self._state)

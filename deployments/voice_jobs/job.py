@@ -1,7 +1,9 @@
 """The Ray job that builds a voice: python -m deployments.voice_jobs.job VOICE LEASE CLUSTER
 
-The voice is claimed under LEASE, which this process renews from its start. The exit status is 0
-when the voice needs no further attempt; otherwise another attempt follows.
+The voice is claimed under LEASE, which this process renews from its start, and the watch of the
+worker where this one gets no core for long. The exit status is 0 when the voice needs no further
+attempt; otherwise another follows. It is WAITS when this one failed because something did not
+answer, which does not count.
 """
 
 import argparse
@@ -27,9 +29,10 @@ from deployments.agreement import open_database
 from deployments.gateway.handles import ModelDirectory
 from deployments.voice_jobs.attempt import FitAttempt, RunTrials
 from deployments.voice_jobs.evaluators import Evaluators, evaluators_for, lower_priority
-from deployments.voice_jobs.job_client import MODELS_APP
+from deployments.voice_jobs.job_client import MODELS_APP, WAITS
 from deployments.voice_jobs.makers import Maker, maker_for
 from models.errors import EngineLost
+from pipelines.errors import MAY_PASS
 from pipelines.storage.encryption import Encryption
 from pipelines.tasks import retry
 from pipelines.voices.queue import VoiceQueue
@@ -46,21 +49,23 @@ Work = Callable[[UUID, str], Coroutine[Any, Any, int]]
 
 
 def run(work: Work) -> None:
-    """Exits with the status, without waiting for threads that compute: 0, or 1 when another attempt
-    should follow."""
+    """Exits with the status, without waiting for threads that compute: 0, or 1 or WAITS when
+    another attempt should follow."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("id", type=UUID)
     parser.add_argument("lease")
     parser.add_argument("cluster", help="address of the cluster's GCS")
     arguments = parser.parse_args()
     setup_logs()
-    # Not "auto" or the RAY_ADDRESS of the job: both may be another cluster on this machine.
-    ray.init(arguments.cluster, log_to_driver=False, logging_level=logging.WARNING)
+    status = WAITS
     try:
-        status = asyncio.run(work(arguments.id, arguments.lease))
-    except Exception:  # whatever the error, another attempt follows
-        logger.exception("attempt_failed", extra={"id": str(arguments.id)})
+        # Not "auto" or the RAY_ADDRESS of the job: both may be another cluster on this machine.
+        ray.init(arguments.cluster, log_to_driver=False, logging_level=logging.WARNING)
         status = 1
+        status = asyncio.run(work(arguments.id, arguments.lease))
+    except Exception as error:  # whatever the error, another attempt follows
+        status = WAITS if isinstance(error, (*MAY_PASS, TimeoutError)) else status
+        logger.exception("attempt_failed", extra={"id": str(arguments.id), "exit_status": status})
     ray.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shlex
+import signal
 import sys
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
+import ray
 from sqlalchemy.engine import make_url
 
 from configs.settings import PROJECT_DIR, Settings, own_catalogue
@@ -24,7 +26,14 @@ PREFIX = "clone-"
 MODELS_APP = "ANTIPHON_MODELS_APP"  # environment variable of a job: the application of models
 NICENESS = 10  # of the job itself, as of model replicas; its workers have lower priority
 
-JobState = Literal["starting", "running", "ended"]
+JobState = Literal["starting", "running"]
+
+Ending = Literal["finished", "died", "stopped", "waits", "lost"]
+"""How an attempt ended: its program finished, or died by itself; it was stopped; it waits for what
+does not answer; or Ray lost it, such as with its machine. Only those that died are counted."""
+
+WAITS = 75  # the exit status of a program that waits: EX_TEMPFAIL of sysexits.h
+STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # before the program handles the signal
 
 
 def unsent(tree: Path) -> list[str]:
@@ -69,6 +78,16 @@ class VoiceJob:
     lease: str
 
 
+def ending_of(info: Any) -> Ending:
+    """How a job of Ray's ended, by its `JobDetails`."""
+    code: int | None = info.driver_exit_code
+    if info.status == "STOPPED" or code in STOPPED:
+        return "stopped"
+    if code is None:
+        return "lost"  # the machine, or Ray's process that watched the program
+    return "finished" if code == 0 else "waits" if code == WAITS else "died"
+
+
 @dataclass(eq=False, repr=False)
 class VoiceJobClient:
     """The jobs of one service. Blocks in threads; every method raises JobsUnavailable."""
@@ -100,7 +119,7 @@ class VoiceJobClient:
         return job
 
     async def known(self) -> list[tuple[VoiceJob, bool]]:
-        """The service's jobs in Ray's list, of any process, and whether they have ended."""
+        """The service's jobs in Ray's list, of any process, and whether each has ended."""
         found = []
         for one in await self._call("list_jobs"):
             metadata = one.metadata or {}  # other jobs have none, or another service
@@ -110,12 +129,24 @@ class VoiceJobClient:
                 found.append((job, one.status.is_terminal()))
         return found
 
-    async def state(self, job: VoiceJob) -> JobState:
-        """The state in Ray's list, which may be running for a job that died with its machine."""
-        status = await self._call("get_job_status", job.id)
-        if status.is_terminal():
-            return "ended"
-        return "starting" if status == "PENDING" else "running"
+    async def state(self, job: VoiceJob) -> JobState | Ending:
+        """The state, or how the job ended."""
+        info = await self._call("get_job_info", job.id)
+        if info.status.is_terminal():
+            return ending_of(info)
+        if info.status == "PENDING":
+            return "starting"
+        # Ray's list may say so for ever of a job that died with its machine.
+        node = info.driver_node_id
+        return "running" if node is None or node in await self._nodes() else "lost"
+
+    async def _nodes(self) -> set[str]:
+        """Ids of the machines of the cluster that are up."""
+        try:
+            nodes = await asyncio.to_thread(ray.nodes)
+        except Exception as error:  # RaySystemError, or RPC errors of the GCS
+            raise JobsUnavailable(f"nodes: {error}") from error
+        return {node["NodeID"] for node in nodes if node["Alive"]}
 
     async def stop(self, job: VoiceJob) -> None:
         """Sends SIGTERM; Ray kills it 3 s later."""

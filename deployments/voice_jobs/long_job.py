@@ -8,7 +8,6 @@ shared with them. The exit status is that of `deployments.voice_jobs.job`.
 
 import asyncio
 import os
-from contextlib import aclosing
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -31,7 +30,6 @@ from models.base import ModelInfo
 from models.memory import give_back
 from pipelines.jobs.runner import JobRunner
 from pipelines.tasks import TaskSet
-from pipelines.webhooks.sender import Sender
 
 # A job is never idle, when replicas release memory. Measured on ten hours of audio: 1.20 GB on
 # average in the fourth and 1.24 GB in the tenth; without it 1.28 GB in the fifth.
@@ -68,12 +66,12 @@ async def work(job_id: UUID, lease: str) -> int:
     jobs, stt = speech.jobs, speech.transcription.pipeline
     if (claimed := await jobs.claimed(job_id, lease)) is None:
         return 0
-    async with aclosing(Sender(settings.webhooks)) as sender, speech.decoder:
+    async with speech.decoder:
         background = TaskSet()
         background.start(_give_back_often())
         config = load_yaml(JobsConfig, "jobs")
         known, answer = speech.speakers.known, partial(answer_line, chat)
-        runner = JobRunner(jobs, config, stt, speech.synthesis, sender, known, answer)
+        runner = JobRunner(jobs, config, stt, speech.synthesis, known, answer)
         return await until_stopped(job_id, runner.run(claimed), partial(jobs.give_back, claimed))
 
 

@@ -5,13 +5,15 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from prometheus_client import Gauge
 
 from configs.schema.jobs import WorkConfig
+from db.database import utc_now
 from db.errors import DatabaseUnavailable
-from deployments.voice_jobs.job_client import JobState, JobsUnavailable, VoiceJob, VoiceJobClient
+from deployments.voice_jobs.job_client import JobsUnavailable, VoiceJob, VoiceJobClient
 from pipelines.jobs.leases import LeasedQueue
 from telemetry import metrics
 
@@ -24,6 +26,8 @@ START_S = 300.0  # timeout of a job's start, on a cluster without free resources
 GRACE_S = 5.0  # for a job to end by itself
 PAUSE_S = 10.0  # after Ray refused a job
 QUICK_ATTEMPTS = 2
+COUNTED = ("died", "finished")  # finished: its program ended well, but not its work
+HANGS_S = 2 * 3600.0  # without progress, after which the job is stopped and begun again
 STALLED_S = 240.0  # without progress: the job hangs, or the cluster has no free resources
 
 
@@ -35,8 +39,8 @@ class StallMonitor:
         self._progress: dict[VoiceJob, tuple[float, float]] = {}  # progress, and since when
         self._logged: set[VoiceJob] = set()
 
-    def observe(self, job: VoiceJob, progress: float, state: JobState) -> None:
-        """Logs once after STALLED_S without progress."""
+    def observe(self, job: VoiceJob, progress: float, state: str) -> float:
+        """Returns the seconds without progress; logs once after STALLED_S."""
         now = self._clock()
         last, since = self._progress.setdefault(job, (progress, now))
         if progress > last:
@@ -47,6 +51,7 @@ class StallMonitor:
             # starting: Ray has no process for it. running: its workers may lack resources.
             details = {"job": job.id, "state": state, "progress": round(progress, 3)}
             logger.warning("job_stands_still", extra=details)
+        return now - self._progress[job][1]
 
     def forget(self, job: VoiceJob) -> None:
         self._progress.pop(job, None)
@@ -60,10 +65,14 @@ class StallMonitor:
 
 @dataclass(eq=False, repr=False)
 class Watch:
-    """Claims voices and starts jobs, which renew the leases from then on.
+    """Claims voices and starts jobs, and renews their leases while Ray has them: the process of a
+    job, which computes on idle cores only, may get none for minutes.
 
-    The rows are the source of truth: if a process dies, the lease expires and the voice can be
-    claimed again. Watching makes this faster, and stops useless jobs.
+    A thread of that process with a normal priority would wait for the interpreter's lock, which a
+    thread without a core may hold: beside four busy loops on two cores, renewals due every 2 s came
+    up to 14.5 s apart, and from another process up to 2.4 s. The rows are the source of truth: if
+    this process dies, that of the job renews the lease as it can, and if both do, it lapses and the
+    voice can be claimed again.
     """
 
     _queue: LeasedQueue[Any]
@@ -71,6 +80,7 @@ class Watch:
     _work: WorkConfig
     _unfinished: Gauge = metrics.voices_unfinished
     _still: Gauge = metrics.voice_still_seconds
+    _kind: str = "voice"  # label of the metric of attempts
     _following: dict[VoiceJob, asyncio.Task[None]] = field(default_factory=dict)
     _stalls: StallMonitor = field(default_factory=StallMonitor)
     _refused_since: float | None = None  # since when Ray refuses jobs
@@ -155,44 +165,58 @@ class Watch:
             await asyncio.sleep(FOLLOW_S)
             is_held = True
             try:
-                claimed = await self._queue.claimed(job.voice_id, job.lease, unexpired=True)
-                is_held = claimed is not None
+                claimed = await self._queue.claimed(job.voice_id, job.lease)
+                is_held = claimed is not None and claimed.lease_until > utc_now()
                 state = await self._jobs.state(job)
-                if state == "ended":
-                    await self._release_lost(job)
+                if state not in ("starting", "running"):
+                    await self._end_attempt(job, state)
                     return
                 if claimed is None:
                     await self._end(job)
                     return
-                self._stalls.observe(job, claimed.progress, state)
-                if state == "starting":
-                    if time.monotonic() > give_up_at:
-                        await self._end(job)
-                        await self._queue.give_back(claimed)
-                        return
-                    await self._queue.renew(claimed)
+                still_s = self._stalls.observe(job, claimed.progress, state)
+                gives_up = state == "starting" and time.monotonic() > give_up_at
+                if gives_up or still_s > HANGS_S:
+                    await self._end(job)
+                    await self._end_attempt(job, "hung" if still_s > HANGS_S else "lost")
+                    return
+                await self._renew(claimed)
             except (DatabaseUnavailable, JobsUnavailable) as error:
                 logger.warning("job_not_seen", extra={"job": job.id, "reason": str(error)})
                 if not is_held:  # a running job notices it by itself
                     return
 
-    async def _release_lost(self, job: VoiceJob) -> None:
-        """Makes the voice available again if the job did not finish it.
+    async def _renew(self, claimed: Any) -> None:
+        """Renews the lease unless the process has done so lately."""
+        renew_at = claimed.lease_until - timedelta(seconds=self._work.lease_s / 2)
+        if utc_now() > renew_at:
+            await self._queue.renew(claimed)
 
-        The first QUICK_ATTEMPTS times at once, later when the lease expires, so that an outage of a
-        minute does not use up all attempts.
+    async def _end_attempt(self, job: VoiceJob, ending: str) -> None:
+        """Makes the voice available again if the job did not finish it, or fails it after the last
+        attempt that died.
+
+        At once after a stop and the first QUICK_ATTEMPTS, else after a pause, so that an outage of
+        a minute does not use up all attempts.
         """
         claimed = await self._queue.claimed(job.voice_id, job.lease)
-        if claimed is not None:
-            logger.warning("attempt_lost", extra={"job": job.id, "attempt": claimed.attempt})
-            metrics.voice_attempts_lost.inc()
-            if claimed.attempt <= QUICK_ATTEMPTS:
-                await self._queue.give_back(claimed, failed=True)
+        if claimed is None:
+            return
+        died = ending in COUNTED
+        details = {"job": job.id, "attempt": claimed.attempt, "ending": ending, "counted": died}
+        logger.warning("attempt_lost", extra=details)
+        metrics.attempts_lost.labels(self._kind, ending).inc()
+        is_last = died and claimed.attempt >= self._work.most_attempts
+        is_quick = claimed.attempt <= QUICK_ATTEMPTS if died else ending == "stopped"
+        pause_s = None if is_quick or is_last else self._work.lease_s
+        await self._queue.give_back(claimed, died=died, pause_s=pause_s)
+        if is_last:
+            await self._queue.fail_hopeless()
 
     async def _end(self, job: VoiceJob) -> None:
         """Stops a job that lost its lease, unless it ends by itself within GRACE_S."""
         deadline = time.monotonic() + GRACE_S
-        while await self._jobs.state(job) != "ended":
+        while await self._jobs.state(job) in ("starting", "running"):
             if time.monotonic() > deadline:
                 logger.warning("job_stopped", extra={"job": job.id})
                 await self._jobs.stop(job)

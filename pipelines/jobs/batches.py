@@ -19,13 +19,15 @@ from configs.schema.jobs import JobsConfig
 from db.database import utc_now
 from db.jobs.jobs import Job
 from pipelines.billing.operation import Operation
-from pipelines.jobs.jobs import Jobs
+from pipelines.jobs.leases import PATIENCE_S
+from pipelines.jobs.queue import JobQueue
+from pipelines.tasks import retry
 
 AnswerLine: TypeAlias = Callable[
     [str, bytes, int, Operation], Coroutine[Any, Any, tuple[bytes, bool]]
 ]
 """Of an endpoint, a line, its workspace and what pays: the line of the result, and whether it is
-one of an answer. Raises failures of the service that may end."""
+one of an answer. Raises failures of the service that may pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class BatchTask:
 
 TASK = TypeAdapter(BatchTask)
 BLOCK_BYTES = 1 << 20
+LONGEST_PAUSE_S = 60.0  # between tries of a line, each of which may write to the ledger
 
 
 def count_lines(path: Path, most: int) -> int:
@@ -57,36 +60,44 @@ def read_lines(path: Path) -> list[bytes]:
 
 
 async def do_batch(
-    jobs: Jobs, job: Job, task: BatchTask, path: Path, answer: AnswerLine, config: JobsConfig
+    jobs: JobQueue, job: Job, task: BatchTask, path: Path, answer: AnswerLine, config: JobsConfig
 ) -> None:
     """Answers the lines of `path` from the first that is not kept yet, some at once.
 
-    After its turn it gives the job back, if another waits. Raises LeaseLost, or as `answer`.
+    Lines that are answered are kept, also when the batch is cancelled meanwhile, or another line
+    is not answered. Raises LeaseLost, or as `answer` for a line that failed for PATIENCE_S.
     """
-    lines, began, done = await asyncio.to_thread(read_lines, path), time.monotonic(), job.units
+    lines = await asyncio.to_thread(read_lines, path)
+    began = time.monotonic()
+    done = job.units
     ends = job.created_at + timedelta(hours=config.batch_hours)
+
+    async def answered(number: int, line: bytes) -> tuple[bytes, bool]:
+        def tried() -> Coroutine[Any, Any, tuple[bytes, bool]]:
+            payer = Operation(job.key_id or None, f"{job.operation}-{number}")
+            return answer(task.endpoint, line, job.workspace_id, payer)
+
+        return await retry(tried, Exception, within_s=PATIENCE_S, longest_pause_s=LONGEST_PAUSE_S)
+
     while block := lines[done : done + config.batch_block]:
+        if await jobs.is_cancelled(job):
+            return await jobs.end_batch(job, "cancelled")
         if utc_now() >= ends:
-            await jobs.expire(job)
+            return await jobs.end_batch(job, "expired")
+        answering = [answered(number, line) for number, line in enumerate(block, done)]
+        results = await asyncio.gather(*answering, return_exceptions=True)
+        answers, failures = list[bytes](), list[bytes]()
+        for result in results:
+            if isinstance(result, BaseException):
+                break
+            line, is_answer = result
+            (answers if is_answer else failures).append(line)
+        if answers or failures:
+            await jobs.keep_lines(job, done, answers, failures)
+            done += len(answers) + len(failures)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        if done < len(lines) and await jobs.give_way(job, began):
             return
-        if time.monotonic() - began > config.batch_turn_s and await jobs.count_free():
-            await jobs.give_back(job)
-            return
-        payers = [
-            Operation(job.key_id or None, f"{job.operation}-{number}")
-            for number in range(done, done + len(block))
-        ]
-        try:
-            async with asyncio.TaskGroup() as group:
-                answering = [
-                    group.create_task(answer(task.endpoint, line, job.workspace_id, payer))
-                    for line, payer in zip(block, payers, strict=True)
-                ]
-        except ExceptionGroup as errors:  # the first says why the attempt ends
-            raise errors.exceptions[0] from None
-        made = [one.result() for one in answering]
-        answers = [line for line, is_answer in made if is_answer]
-        failures = [line for line, is_answer in made if not is_answer]
-        await jobs.keep_lines(job, done, answers, failures)
-        done += len(block)
     await jobs.complete(job)

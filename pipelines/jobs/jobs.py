@@ -4,11 +4,11 @@ A workspace creates, reads and deletes them; the process that has the lease of o
 part, and what is kept of a part is neither done nor charged again.
 """
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 from sqlmodel import Session
@@ -18,47 +18,33 @@ from configs.schema.jobs import JobsConfig
 from configs.schema.platform import PlansConfig
 from configs.settings import Settings
 from db.accounts import Workspace, lock_workspace
-from db.audit import SERVICE, audit
-from db.billing import ledger
+from db.audit import audit
 from db.database import Database, utc_now
 from db.files import expire_these_files
 from db.jobs import jobs
-from db.jobs.jobs import BATCH, UNFINISHED, Job, JobFile
-from db.webhooks import EventKind, NewEvent
+from db.jobs.jobs import BATCH, IN_WORK, UNFINISHED, Job, JobFile
 from pipelines.accounts.authentication import Principal
-from pipelines.billing.billing import Billing, Service
+from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
 from pipelines.errors import (
-    InsufficientCredit,
     InvalidRequest,
     NotFound,
     PlanRequired,
-    public_error,
 )
-from pipelines.jobs.leases import HOLD, LeasedQueue
+from pipelines.jobs.queue import SERVICES, JobQueue
 from pipelines.storage.encryption import Encryption
-from pipelines.storage.files import Content, Files, keep_files
+from pipelines.storage.files import Files, keep_files
 from pipelines.storage.room import check_room
-from telemetry import metrics
 
-SERVICES: dict[str, Service] = {"transcription": "stt", "speech": "tts", BATCH: "chat"}
 URL_LASTS_S = 24 * 3600.0
 _ONCE = uuid5(NAMESPACE_URL, "urn:antiphon:job-asked-for-once")
 
 
-class LeaseLost(Exception):
-    """The job was deleted, or another process does it."""
-
-
 @dataclass(eq=False, repr=False)
-class Jobs(LeasedQueue[Job]):
-    """Every method raises DatabaseUnavailable, those with a claimed job LeaseLost."""
+class Jobs(JobQueue):
+    """The jobs of workspaces. Every method raises DatabaseUnavailable."""
 
-    _work: JobsConfig
     _plans: PlansConfig
-
-    of_table = Job
-    given_up = "the job could not be done, and may be tried again; it costs no more than is kept"
 
     @classmethod
     def of(cls, settings: Settings, database: Database, encryption: Encryption) -> Self:
@@ -87,8 +73,10 @@ class Jobs(LeasedQueue[Job]):
         options: bytes,
         upload: Path | None = None,
         parts: int = 0,
+        *,
+        is_fetched: bool = False,
     ) -> Job:
-        """Queues a job; with `parts` it waits for those of its recording.
+        """Queues a job; with `parts` it waits for those of its recording, or until it `is_fetched`.
 
         A request with an Idempotency-Key that runs again gets the job that it created before.
         Raises PlanRequired, InvalidRequest or StorageUnavailable.
@@ -100,7 +88,7 @@ class Jobs(LeasedQueue[Job]):
             kind=kind,
             name=name,
             parts=parts,
-            status="uploading" if parts else "processing",
+            status="uploading" if parts else "fetching" if is_fetched else "processing",
             key_id=principal.key_id or 0,
             operation="",
         )
@@ -175,11 +163,15 @@ class Jobs(LeasedQueue[Job]):
         return await self._change_own(principal, job_id, begin)
 
     async def cancel(self, principal: Principal, job_id: UUID) -> Job:
-        """Ends a batch with what is done, unless it has ended. Raises NotFound."""
+        """Ends a batch with what is done, once its process has kept the lines that it answers now,
+        unless it has ended. Raises NotFound."""
 
         def cancel(session: Session, job: Job) -> None:
             if (job.kind, job.status) == (BATCH, "processing"):
-                self._end(session, job, "cancelled")
+                if job.lease_until and job.lease and job.lease_until > utc_now():
+                    job.status = "cancelling"
+                else:
+                    self._end(session, job, "cancelled")
 
         return await self._change_own(principal, job_id, cancel)
 
@@ -188,7 +180,7 @@ class Jobs(LeasedQueue[Job]):
         NotFound or InvalidRequest."""
 
         def drop(session: Session, job: Job) -> None:
-            if job.status == "processing":
+            if job.status in IN_WORK:
                 raise InvalidRequest("the batch of the file has not ended; cancel it first")
             if job.status == "uploading":
                 jobs.delete_job(session, job)
@@ -234,161 +226,9 @@ class Jobs(LeasedQueue[Job]):
         await self._delete_expired()
         await self._database.forget_deleted()
 
-    # For the process that does the job.
-
-    async def files(self, claimed: Job, kind: str) -> list[JobFile]:
-        """Those of a kind in their order."""
-        return await self._database.read(jobs.files_of, claimed.id, kind)
-
-    async def read(self, job: Job, file: JobFile) -> bytes:
-        """Raises NotFound when it was deleted, or StorageUnavailable."""
-        return await self._files.read(job.workspace_id, file.file_id)
-
-    async def drop_parts(self, claimed: Job) -> None:
-        """Of an attempt that has not fetched all of them."""
-        await self._change(claimed, lambda session, row: jobs.drop_files(session, row.id, "part"))
-
-    async def joined(self, job: Job, kind: str) -> AsyncGenerator[bytes, None]:
-        """The files of a kind, such as the parts of a recording, joined, in pieces."""
-        for part in await self.files(job, kind):
-            file = await self._files.find(job.workspace_id, part.file_id)
-            async for piece in self._files.pieces(file, 0, file.size):
-                yield piece
-
-    async def hold(self, claimed: Job, units: int) -> None:
-        """Holds the price of the whole work, once. Raises InsufficientCredit."""
-        service = SERVICES[claimed.kind]
-        cost, until = self._billing.cost(service, units), utc_now() + HOLD
-
-        def hold(session: Session, row: Job) -> None:
-            wish = (row.workspace_id, row.operation, service, cost, until, row.key_id)
-            if row.held is None and not ledger.hold(session, *wish):
-                raise InsufficientCredit("the job costs more than the credit of the workspace")
-            row.held = row.held or units
-
-        _require(await self._change(claimed, hold))
-
-    async def keep(
-        self,
-        claimed: Job,
-        kind: str,
-        number: int,
-        data: Content,
-        seconds: float = 0.0,
-        units: int = 0,
-        progress: float = 0.0,
-    ) -> None:
-        """Stores a part of the recording or the result, with what it costs: no attempt does it
-        again."""
-
-        def keep(session: Session, row: Job, stored: dict[str, str]) -> None:
-            self._keep(session, row, stored, number, seconds)
-            row.seconds += seconds
-            row.units = min(row.units + units, row.held or 0)
-            self._advance(claimed, row, progress)
-
-        _require(await self._with_files(claimed, {kind: data}, keep))
-        metrics.job_audio_seconds.labels(claimed.kind).inc(seconds)
-
-    async def keep_lines(
-        self, claimed: Job, number: int, answers: Sequence[bytes], failures: Sequence[bytes]
-    ) -> None:
-        """Stores lines of the two results of a batch; `number` is that of the first line."""
-        count = {"result": len(answers), "failed": len(failures)}
-        parts = {"result": b"".join(answers) or None, "failed": b"".join(failures) or None}
-
-        def keep(session: Session, row: Job, stored: dict[str, str]) -> None:
-            for kind, file_id in stored.items():
-                self._keep(session, row, {kind: file_id}, number, count[kind])
-            row.units += len(answers) + len(failures)
-            self._advance(claimed, row, row.units / row.parts)
-
-        _require(await self._with_files(claimed, parts, keep))
-
-    async def expire(self, claimed: Job) -> None:
-        """Ends a batch with what is done."""
-        await self._change(claimed, lambda session, row: self._end(session, row, "expired"))
-
-    async def complete(
-        self, claimed: Job, speech: Path | None = None, media_type: str = ""
-    ) -> None:
-        """Completes the job, and charges for it; `speech` has all results of a text."""
-
-        def complete(session: Session, row: Job, stored: dict[str, str]) -> None:
-            if stored:
-                jobs.drop_files(session, row.id, "result")
-            self._keep(session, row, stored)
-            row.progress = 1.0
-            self._end(session, row, "completed")
-
-        _require(await self._with_files(claimed, {"speech": speech}, complete, media_type))
-        await self._delete_expired()
-
-    async def fail(self, claimed: Job, error: Exception) -> None:
-        """Fails the job, unless it is gone, with what its owner may know of the error; nothing is
-        charged."""
-        code, reason = public_error(error)
-        await self._change(claimed, lambda session, row: self._fail(session, row, code, reason))
-
     async def delete_old(self, ended_before: datetime, begun_before: datetime) -> int:
         """Deletes jobs that ended long ago, and incomplete uploads, some; returns how many."""
         return await self._database.run(jobs.delete_old_jobs, ended_before, begun_before)
-
-    def _fail(self, session: Session, row: Job, error: str, reason: str) -> None:
-        row.error, row.reason = error, reason
-        self._end(session, row, "failed")
-
-    def _end(self, session: Session, row: Job, status: str) -> None:
-        """Ends the job, and drops its input."""
-        self._settle(session, row, charges=status == "completed")
-        row.status, row.finished_at = status, utc_now()
-        row.lease = row.lease_until = row.estimated_completion = None
-        useless = ("result",) if (row.kind, status) == ("speech", "failed") else ()
-        if row.kind != BATCH:  # which is shown with its options
-            useless = (*useless, "options")
-        jobs.drop_files(session, row.id, "part", *useless)
-        session.add(row)
-        session.flush()
-        kind: EventKind = "job.completed" if status == "completed" else "job.failed"
-        shown: dict[str, Any] = {"id": str(row.id), "type": row.kind, "name": row.name}
-        shown |= {"status": status, "duration": round(row.seconds, 3)}
-        event = NewEvent(kind, {**shown, "error": row.error, "message": row.reason})
-        self._billing.add_events(session, row.workspace_id, (event,))
-        metrics.jobs_ended.labels(row.kind, status).inc()
-        audit(session, row.workspace_id, kind, SERVICE, str(row.id))
-
-    def _advance(self, claimed: Job, row: Job, progress: float) -> None:
-        """Notes the progress of an attempt, from which the time of the end is estimated."""
-        assert claimed.lease_until, "a claimed job has a lease"
-        took = utc_now() - claimed.lease_until + timedelta(seconds=self._work.lease_s)
-        left = took * ((1.0 - progress) / max(progress - claimed.progress, 0.001))
-        if progress > row.progress:
-            row.progress, row.attempt = progress, 1
-        row.estimated_completion = utc_now() + left if progress else None
-
-    def _settle(self, session: Session, row: Job, *, charges: bool) -> None:
-        """Charges for what is done, or releases the hold."""
-        service = SERVICES[row.kind]
-        if row.held is not None and charges:
-            cost = self._billing.cost(service, row.units)
-            work = (row.workspace_id, row.operation, service, cost, row.units)
-            metrics.charged_micro_usd.labels(service).inc(ledger.capture(session, *work).charged)
-        elif row.held is not None and row.status in UNFINISHED:
-            ledger.release(session, row.workspace_id, row.operation, service)
-
-    def _keep(
-        self,
-        session: Session,
-        job: Job,
-        stored: dict[str, str],
-        number: int = 1,
-        seconds: float = 0.0,
-    ) -> None:
-        """Makes stored files, which are kept, those of the job, in place of others of their
-        number."""
-        for kind, file_id in stored.items():
-            new = JobFile(job_id=job.id, kind=kind, number=number, file_id=file_id, seconds=seconds)
-            jobs.keep_job_file(session, new)
 
     def _check_plan(self, session: Session, workspace_id: int) -> None:
         workspace = session.get(Workspace, workspace_id)
@@ -443,8 +283,3 @@ def _own(session: Session, principal: Principal, job_id: UUID, *, lock: bool = F
 def _check_waits(job: Job, number: int) -> None:
     if job.kind == BATCH or job.status != "uploading" or number > job.parts:
         raise InvalidRequest("number: the job does not wait for that part")
-
-
-def _require(done: bool) -> None:
-    if not done:
-        raise LeaseLost

@@ -8,6 +8,7 @@ Every method raises DatabaseUnavailable, and those that use files StorageUnavail
 
 import logging
 import secrets
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 HOLD = timedelta(days=7)  # of the price; extended until the work is finished
 HOLD_LEFT = timedelta(days=6)  # a hold with less left is extended
+PATIENCE_S = 600.0  # in which work waits for what may pass, such as a model that is down
 UNPUBLISHED_S = 3600.0  # until files expire that no row refers to yet
 
 
@@ -79,24 +81,44 @@ class LeasedQueue(ABC, Generic[W]):
 
         def renew(_: Session, row: W) -> None:
             row.lease_until = utc_now() + timedelta(seconds=self._work.lease_s)
-            if progress is not None:
-                row.progress = min(1.0, max(row.progress, progress))
+            if progress is not None and progress > row.progress:
+                row.progress, row.tried_since = min(1.0, progress), None
             if remaining_s is not None:
                 row.estimated_completion = utc_now() + timedelta(seconds=remaining_s)
 
         return await self._change(claimed, renew)
 
-    async def give_back(self, claimed: W, *, failed: bool = False) -> None:
-        """Releases the lease of an unfinished row, so that it can be claimed at once.
+    async def give_back(
+        self, claimed: W, *, died: bool = False, pause_s: float | None = None
+    ) -> None:
+        """Releases the lease of an unfinished row, so that it can be claimed after a pause.
 
-        Counts as an attempt only if it `failed`.
+        Counts as an attempt only if that `died` by itself. Without a pause it keeps its place in
+        the queue.
         """
 
         def release(_: Session, row: W) -> None:
-            row.lease = row.lease_until = None
-            row.attempt -= 0 if failed else 1
+            row.lease = None
+            row.lease_until = None if pause_s is None else utc_now() + timedelta(seconds=pause_s)
+            row.attempt -= not died
 
         await self._change(claimed, release)
+
+    async def give_way(self, claimed: W, since: float) -> bool:
+        """Whether others go first now: the turn, which began at `since`, is over, and some wait.
+
+        To be asked after each progress, so that there is some in every turn.
+        """
+        if time.monotonic() < since + self._work.turn_s or not await self.count_free():
+            return False
+
+        def release(_: Session, row: W) -> None:
+            row.lease, row.lease_until = None, utc_now()  # behind those of its workspace
+            row.attempt, row.tried_since = 0, None
+
+        await self._change(claimed, release)
+        logger.info("gave_way", extra={"id": str(claimed.id)})
+        return True
 
     async def fail_hopeless(self) -> int:
         """Fails what has no attempts left; returns how many."""

@@ -12,30 +12,27 @@ from db.errors import DatabaseUnavailable
 from db.jobs.jobs import BATCH, Job
 from pipelines.errors import SERVICE_FAULTS, public_error
 from pipelines.jobs import batches, speech, transcription
-from pipelines.jobs.jobs import Jobs, LeaseLost
+from pipelines.jobs.queue import JobQueue, LeaseLost
 from pipelines.stt.diarization import SpeakerVoice
 from pipelines.stt.file import TranscriptionPipeline
-from pipelines.tasks import retry, while_leased
+from pipelines.tasks import while_leased
 from pipelines.temporary_directories import RECORDINGS, temporary_directory_in_thread
 from pipelines.tts.paid import PaidSynthesis
-from pipelines.webhooks.sender import FetchFailed, Sender
 
 logger = logging.getLogger(__name__)
 
 RENEW_S = 2.0  # also the delay until a deletion is noticed
 GRACE_S = 5.0  # for an attempt that has just ended its job
-FETCH_WITHIN_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class JobRunner:
     """Does jobs with the models of a process."""
 
-    jobs: Jobs
+    jobs: JobQueue
     config: JobsConfig
     stt: TranscriptionPipeline
     synthesis: PaidSynthesis
-    sender: Sender
     known_speakers: Callable[[int, bool | list[str]], Awaitable[tuple[SpeakerVoice, ...]]]
     answer_line: batches.AnswerLine
 
@@ -71,9 +68,8 @@ class JobRunner:
     async def _transcribe(
         self, claimed: Job, task: transcription.TranscriptionTask, folder: Path
     ) -> None:
-        if task.url and claimed.held is None:
-            fetch = partial(self._fetch, claimed, task.url, folder / "part")
-            await retry(fetch, FetchFailed, within_s=FETCH_WITHIN_S)
+        if task.url and not await self.jobs.files(claimed, "part"):
+            return await self.jobs.fetch(claimed)  # made by a release that fetched it here
         known = await self.known_speakers(claimed.workspace_id, task.known_speakers)
         task = replace(task, request=replace(task.request, known=known))
         path = folder / "recording"
@@ -85,18 +81,3 @@ class JobRunner:
         with path.open("wb") as file:
             async for piece in self.jobs.joined(claimed, "part"):
                 await asyncio.to_thread(file.write, piece)
-
-    async def _fetch(self, claimed: Job, url: str, path: Path) -> None:
-        """Stores what is at the address in parts. Raises InvalidUrl or FileTooLarge."""
-        number, most = 1, self.config.part_mb << 20
-        await self.jobs.drop_parts(claimed)
-        with path.open("wb") as part:
-            async for piece in self.sender.fetch(url, self.config.most_parts * most):
-                if part.tell() + len(piece) > most:
-                    await self.jobs.keep(claimed, "part", number, path)
-                    number += 1
-                    part.seek(0)
-                    part.truncate()
-                await asyncio.to_thread(part.write, piece)
-                part.flush()
-        await self.jobs.keep(claimed, "part", number, path)

@@ -7,12 +7,14 @@ https://id3.org/id3v2-chapters-1.0); the packets of the blocks are copied, not e
 import asyncio
 import io
 import re
+import time
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -22,9 +24,11 @@ from pydantic import TypeAdapter
 
 from db.jobs.jobs import Job
 from pipelines.audio.encode.encoder import TAGS, FileWriter, OutputFormat
-from pipelines.errors import FileTooLarge, NothingToSpeak
+from pipelines.errors import MAY_PASS, FileTooLarge, NothingToSpeak
 from pipelines.jobs.documents import Book
-from pipelines.jobs.jobs import Jobs
+from pipelines.jobs.leases import PATIENCE_S
+from pipelines.jobs.queue import JobQueue
+from pipelines.tasks import retry
 from pipelines.text.spoken_length import most_spoken
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.reading import SpeechRequest, is_ssml
@@ -71,7 +75,7 @@ TASK = TypeAdapter(SpeechTask)
 
 
 async def speak(
-    jobs: Jobs, job: Job, task: SpeechTask, path: Path, synthesis: PaidSynthesis
+    jobs: JobQueue, job: Job, task: SpeechTask, path: Path, synthesis: PaidSynthesis
 ) -> None:
     """Speaks from the first block that is not kept yet, to the file `path`.
 
@@ -80,16 +84,14 @@ async def speak(
     blocks, count = [*task.blocks()], synthesis.billing.speech_characters
     await jobs.hold(job, sum(count(len(text), most_spoken(text)) for _, text in blocks))
     kept = await jobs.files(job, "result")
+    began = time.monotonic()
     for number, (_, text) in enumerate(blocks[len(kept) :], start=len(kept) + 1):
-        data, seconds, units = b"", 0.0, 0
-        writer = FileWriter(cast(OutputFormat, _CODECS[task.output_format]))
-        with suppress(NothingToSpeak):  # such as a line of asterisks
-            plan = await synthesis.pipeline.plan(replace(task.request, text=text))
-            await synthesis.pipeline.speak(plan, writer.add)
-            data = (await asyncio.to_thread(writer.finish)).data
-            seconds, units = await asyncio.to_thread(_seconds_of, data), synthesis.characters(plan)
+        call = partial(_spoken, task, text, synthesis)
+        data, seconds, units = await retry(call, MAY_PASS, within_s=PATIENCE_S)
         progress = number / (len(blocks) + 1)
         await jobs.keep(job, "result", number, data, seconds, units, progress)
+        if number < len(blocks) and await jobs.give_way(job, began):
+            return
     kept = await jobs.files(job, "result")
     lengths = Counter[int]()
     for (chapter, _), one in zip(blocks, kept, strict=True):
@@ -100,6 +102,20 @@ async def speak(
             if one.seconds:
                 await asyncio.to_thread(file.send, await jobs.read(job, one))
     await jobs.complete(job, path, MEDIA_TYPES[task.output_format])
+
+
+async def _spoken(
+    task: SpeechTask, text: str, synthesis: PaidSynthesis
+) -> tuple[bytes, float, int]:
+    """The speech of a block, its seconds and the characters that it costs."""
+    writer = FileWriter(cast(OutputFormat, _CODECS[task.output_format]))
+    try:
+        plan = await synthesis.pipeline.plan(replace(task.request, text=text))
+        await synthesis.pipeline.speak(plan, writer.add)
+    except NothingToSpeak:  # such as a line of asterisks
+        return b"", 0.0, 0
+    data = (await asyncio.to_thread(writer.finish)).data
+    return data, await asyncio.to_thread(_seconds_of, data), synthesis.characters(plan)
 
 
 def _book(path: Path, task: SpeechTask, lengths: Mapping[int, int]) -> Generator[None, bytes, None]:

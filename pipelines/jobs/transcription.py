@@ -2,8 +2,10 @@
 
 import asyncio
 import mmap
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
@@ -14,10 +16,13 @@ from pydantic import ConfigDict, TypeAdapter
 from db.jobs.jobs import Job
 from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
-from pipelines.jobs.jobs import Jobs
+from pipelines.errors import MAY_PASS
+from pipelines.jobs.leases import PATIENCE_S
+from pipelines.jobs.queue import JobQueue
 from pipelines.stt.diarization import SpeakerLabels, SpeakerVoice
 from pipelines.stt.file import FileRequest, FileTranscript, TranscriptionPipeline, confidence_of
 from pipelines.stt.formatting import separator_of
+from pipelines.tasks import retry
 
 CUT_S = 30  # at the end of a window, in which it is cut where it is quietest
 QUIET_S = 0.3
@@ -64,7 +69,7 @@ def joined(kept: Sequence[bytes]) -> FileTranscript:
 
 
 async def transcribe(
-    jobs: Jobs, job: Job, task: TranscriptionTask, path: Path, pipeline: TranscriptionPipeline
+    jobs: JobQueue, job: Job, task: TranscriptionTask, path: Path, pipeline: TranscriptionPipeline
 ) -> None:
     """Transcribes the recording `path` from the first window that is not kept yet.
 
@@ -80,6 +85,7 @@ async def transcribe(
     voices = [SpeakerVoice(np.array(total), seconds, label) for label, total, seconds in before]
     speakers = SpeakerLabels(task.request.known, heard=voices)
     request, number, at = whole.request, len(kept), round(done_s * STT_SAMPLE_RATE)
+    began = time.monotonic()
     while at < len(whole.pcm):
         if request.language is None and language:
             request = await pipeline.resolve(replace(request, language=language))
@@ -90,7 +96,8 @@ async def transcribe(
         window = replace(
             whole, request=request, pcm=pcm, second=second, duration_s=seconds, speakers=speakers
         )
-        heard = await pipeline.transcribe(window)
+        call = partial(pipeline.transcribe, window)
+        heard = await retry(call, MAY_PASS, within_s=PATIENCE_S)
         language = language or (heard.language if heard.segments else "")
         turns = heard.utterances
         result = replace(
@@ -105,6 +112,8 @@ async def transcribe(
         data, progress = _WINDOW.dump_json((result, known)), end / len(whole.pcm)
         done = seconds, _ms(window.transcribed_s), progress
         await jobs.keep(job, "result", number, data, *done)
+        if at < len(whole.pcm) and await jobs.give_way(job, began):
+            return
     await jobs.complete(job)
 
 

@@ -1,7 +1,7 @@
 """Webhooks of a workspace: registration, changes, and the state of their deliveries."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
@@ -76,13 +76,19 @@ class Webhooks:
         """Raises InvalidUrl for an address that the service does not dial."""
         check_url(url, self._own_hosts, self._allowed)
 
-    async def fetch(self, url: str, path: Path, most_bytes: int) -> None:
-        """Writes what is at the address to a file. Raises InvalidUrl or FileTooLarge."""
+    async def fetch(
+        self, url: str, path: Path, most_bytes: int, take: Callable[[int], None]
+    ) -> None:
+        """Writes what is at the address to a file, and calls `take` with the size of each piece.
+
+        Raises InvalidUrl, FileTooLarge, or what `take` raises.
+        """
         self.check(url)
         try:
             async with asyncio.timeout(FETCH_S), aclosing(Sender(self._settings)) as sender:
                 with path.open("wb") as file:
                     async for piece in sender.fetch(url, most_bytes):
+                        take(len(piece))
                         await asyncio.to_thread(file.write, piece)
         except TimeoutError:
             raise FetchFailed(f"url: cannot be fetched in {FETCH_S:g} seconds") from None

@@ -6,13 +6,14 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from ipaddress import ip_address
 from types import SimpleNamespace
+from typing import TypeVar
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -25,6 +26,8 @@ from pipelines.webhooks.targets import may_dial
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 TOTAL_S = 15.0
 CONNECT_S = 5.0
 MAX_ANSWER_BYTES = 16 << 10  # read and discarded, so that a receiver can finish its response
@@ -33,6 +36,8 @@ RESOLVING_AT_ONCE = 256
 TEMPORARY = (408, 425, 429)  # statuses under 500 after which another try may succeed
 LASTING = ("dns", "tls", "refused_address")  # errors after which none will
 FETCH_S, FETCH_READ_S, FETCH_BYTES = 6 * 3600.0, 60.0, 1 << 18  # of a file that is fetched
+FETCH_GRACE_S = 30.0  # of waiting for it, and one second more for each
+FETCH_BYTES_PER_S = 125_000.0  # that have arrived, as of uploads
 KEEP_ALIVE_S = 1.0  # servers close idle connections after 2 s or more
 # A receiver that restarts closes idle connections at any time: a message that finds one closed
 # takes the next.
@@ -165,20 +170,24 @@ class Sender:
     async def fetch(self, url: str, most_bytes: int) -> AsyncGenerator[bytes, None]:
         """The bytes at the address, in pieces.
 
-        Raises FetchFailed, InvalidUrl where another try would fail too, or FileTooLarge.
+        Raises FetchFailed, InvalidUrl where another try would fail too, such as for a server that
+        trickles, or FileTooLarge.
         """
         wait = aiohttp.ClientTimeout(  # `connect` with finding the address
             total=FETCH_S, connect=2 * CONNECT_S, sock_connect=CONNECT_S, sock_read=FETCH_READ_S
         )
         left = most_bytes
+        patience = _Patience()
         try:
-            async with self._session.get(url, allow_redirects=False, timeout=wait) as answer:
+            asked = self._session.get(url, allow_redirects=False, timeout=wait)
+            async with await patience.wait(asked) as answer:
                 if answer.status != 200:
                     again = answer.status >= 500 or answer.status in TEMPORARY
                     kind = FetchFailed if again else InvalidUrl
                     raise kind(f"url: the answer has the status {answer.status}")
-                async for piece in answer.content.iter_chunked(FETCH_BYTES):
+                while piece := await patience.wait(answer.content.read(FETCH_BYTES)):
                     left -= len(piece)
+                    patience.left_s += len(piece) / FETCH_BYTES_PER_S
                     if left < 0:
                         raise FileTooLarge(f"url: the file is larger than {most_bytes >> 20} MB")
                     yield piece
@@ -193,6 +202,27 @@ class Sender:
         if not may_dial(ip_address(address[0]), self._allowed):
             raise AddressRefused
         return socket.socket(family, kind, protocol)
+
+
+class _Patience:
+    """The time that the server of a file may let us wait."""
+
+    def __init__(self) -> None:
+        self.left_s = FETCH_GRACE_S
+
+    async def wait(self, call: Awaitable[T]) -> T:
+        """Raises InvalidUrl when it takes longer."""
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(self.left_s) as limit:
+                return await call
+        except TimeoutError:
+            if limit.expired():
+                pace = FETCH_BYTES_PER_S / 1000
+                raise InvalidUrl(f"url: the file comes slower than {pace:g} kB a second") from None
+            raise
+        finally:
+            self.left_s -= time.monotonic() - began
 
 
 def _reuse_noted() -> aiohttp.TraceConfig:

@@ -17,6 +17,7 @@ from api.openai.responses.body import ResponsesBody
 from api.openai.responses.routes import begin, whole
 from api.services import ChatServices
 from pipelines.billing.operation import Operation
+from pipelines.errors import Overloaded
 
 MAX_CUSTOM_ID = 200  # characters
 
@@ -57,7 +58,7 @@ async def answer_line(
 ) -> tuple[bytes, bool]:
     """The line of the result, and whether it is one of an answer: a wrong request is a failed line.
 
-    Nothing is saved. Raises failures of the service that may end.
+    Nothing is saved. Raises failures of the service that may pass.
     """
     custom_id, status = None, 200
     try:
@@ -76,6 +77,8 @@ async def answer_line(
         shown = to_api_error(error)
         if shown.status == 503:
             raise
+        if shown.status == 429:  # of a server that the model is asked of
+            raise Overloaded(shown.message) from error
         status, body = shown.status, openai_error(shown)
     request_id = f"batch_req_{operation.name}"
     response = {"status_code": status, "request_id": request_id, "body": body}

@@ -81,7 +81,9 @@ class ShownBatch(BaseModel):
     errors: BatchErrors | None
     input_file_id: str
     completion_window: Literal["24h"] = "24h"
-    status: Literal["validating", "in_progress", "completed", "failed", "cancelled", "expired"]
+    status: Literal[
+        "validating", "in_progress", "completed", "failed", "cancelling", "cancelled", "expired"
+    ]
     output_file_id: str | None
     error_file_id: str | None
     created_at: int
@@ -219,7 +221,8 @@ async def read_batch(batch_id: str, principal: PrincipalDep, speech: SpeechDep) 
 
 @router.post("/openai/v1/batches/{batch_id}/cancel", summary="End a batch, for OpenAI's clients")
 async def cancel_batch(batch_id: str, principal: PrincipalDep, speech: SpeechDep) -> ShownBatch:
-    """What is answered is charged, and kept."""
+    """What is answered is charged, and kept: a batch is `cancelling` until the lines that are
+    answered now are done."""
     job, *_ = await _batch(speech.jobs, principal, batch_id)
     await speech.jobs.cancel(principal, job.id)
     return _shown(*await _batch(speech.jobs, principal, batch_id))

@@ -1,5 +1,6 @@
 """Batches and their files, with the official client of OpenAI, done in this process."""
 
+import asyncio
 import json
 from datetime import timedelta
 from typing import Any
@@ -11,11 +12,12 @@ from openai import AsyncOpenAI
 from openai.types import Batch
 from sqlmodel import Session, select
 
+from api.http.errors import ApiError
 from api.services import Services
 from db.database import utc_now
 from db.jobs.jobs import Job
 from models.errors import EngineLost
-from pipelines.jobs import runner
+from pipelines.jobs import batches, runner
 from tests.api.money import Books
 from tests.api.native.jobs import doing
 from tests.api.native.jobs.doing import claim, do, do_next
@@ -158,7 +160,7 @@ async def test_a_batch_resumes_after_a_kill_and_charges_no_line_twice(
     half = await api.batches.retrieve(made.id)
     assert (half.status, counts(half)) == ("in_progress", (20, 8, 0))
     assert len(await books.entries()) == 2 * 16
-    await services.speech.jobs.give_back(claimed, failed=True)
+    await services.speech.jobs.give_back(claimed, died=True)
     await do_next(services)
     done = await api.batches.retrieve(made.id)
     assert (done.status, counts(done)) == ("completed", (20, 20, 0))
@@ -189,6 +191,104 @@ async def test_a_batch_that_is_cancelled_keeps_what_is_done(
     assert await services.speech.jobs.claim() is None
 
 
+async def test_lines_that_are_answered_when_a_batch_is_cancelled_are_kept(
+    api: AsyncOpenAI, services: Services, books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await send(api, *(line(number) for number in range(20)))
+    monkeypatch.setattr(runner, "RENEW_S", 0.01)
+    monkeypatch.setattr(runner, "GRACE_S", 0.01)
+    hold, holds = services.platform.billing.hold, 0
+
+    async def cancels(*arguments: Any, **others: Any) -> Any:
+        nonlocal holds
+        holds += 1
+        if holds == 12:  # in the second block
+            cancelling = await api.batches.cancel(made.id)
+            assert cancelling.status == "cancelling" and cancelling.output_file_id is None
+            await asyncio.sleep(0.2)  # longer than the runner waits for lost work
+        return await hold(*arguments, **others)
+
+    monkeypatch.setattr(services.platform.billing, "hold", cancels)
+    await do_next(services)
+    done = await api.batches.retrieve(made.id)
+    assert (done.status, counts(done)) == ("cancelled", (20, 16, 0))
+    assert len(await content(api, done.output_file_id)) == 16
+    assert (await books.charged("chat"))[0] == 16 * 4
+
+
+async def test_a_batch_whose_process_dies_while_it_is_cancelled_ends_as_cancelled(
+    api: AsyncOpenAI, services: Services
+) -> None:
+    made = await send(api, line(1))
+    claimed = await claim(services)
+    assert (await api.batches.cancel(made.id)).status == "cancelling"
+    await services.speech.jobs.give_back(claimed, died=True)
+    assert await services.speech.jobs.claim() is None
+    assert await services.speech.jobs.fail_hopeless() == 1
+    assert (await api.batches.retrieve(made.id)).status == "cancelled"
+
+
+@pytest.mark.parametrize("error", [EngineLost("down"), ApiError("rate_limited", "too many")])
+async def test_a_line_is_tried_again_while_the_model_is_down(
+    error: Exception,
+    api: AsyncOpenAI,
+    services: Services,
+    books: Books,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batches, "LONGEST_PAUSE_S", 0.01)
+    made = await send(api, *(line(number) for number in range(3)))
+    start, tries = services.chat.completions.start, 0
+
+    async def fails_often(request: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        completion = await start(request)
+        if tries <= 60:  # more often than an idempotent request may be tried by its client
+            await completion.discard()
+            raise error
+        return completion
+
+    monkeypatch.setattr(services.chat.completions, "start", fails_often)
+    await do_next(services)
+    done = await api.batches.retrieve(made.id)
+    assert (done.status, counts(done)) == ("completed", (3, 3, 0))
+    assert (await books.charged("chat"))[0] == 3 * 4
+
+
+async def test_lines_before_one_that_cannot_be_answered_are_kept_and_no_hold_stays(
+    api: AsyncOpenAI, services: Services, books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process of the first attempt dies with its lines, and the batch is failed later."""
+    monkeypatch.setattr(batches, "PATIENCE_S", 0.0)
+    made = await send(api, *(line(number, f"{number}") for number in range(6)))
+    start = services.chat.completions.start
+
+    async def one_fails(request: Any) -> Any:
+        if request.generation.messages[-1].content == "4":
+            await services.platform.billing.hold(
+                request.workspace_id, "chat", 100, request.operation
+            )
+            raise EngineLost("killed")
+        return await start(request)
+
+    monkeypatch.setattr(services.chat.completions, "start", one_fails)
+    claimed = await claim(services)
+    with pytest.raises(EngineLost):
+        await do(services, claimed)
+    assert counts(await api.batches.retrieve(made.id)) == (6, 4, 0)
+    assert (await books.kinds()).count("hold") == 1 + (await books.kinds()).count("capture")
+
+    def of_old(session: Session) -> None:
+        job = session.exec(select(Job)).one()
+        job.tried_since = job.lease_until = utc_now() - timedelta(days=9)
+
+    await services.infrastructure.database.run(of_old)
+    assert await services.speech.jobs.fail_hopeless() == 1
+    assert (await api.batches.retrieve(made.id)).status == "failed"
+    await books.charged("chat")  # which checks that no hold is open
+
+
 async def test_a_batch_ends_with_what_is_done_after_its_day(
     api: AsyncOpenAI, services: Services
 ) -> None:
@@ -215,10 +315,11 @@ async def test_a_batch_gives_way_to_another_workspace_after_its_turn(
     made = await send(api, *(line(number) for number in range(20)))
     claimed = await claim(services)
     theirs = await send(client_of(client, other_auth), line(1))
-    short = doing.CONFIG.model_copy(update={"batch_turn_s": 0.0})
-    monkeypatch.setattr(doing, "CONFIG", short)
+    short = doing.CONFIG.model_copy(update={"turn_s": 0.0})
+    monkeypatch.setattr(services.speech.jobs, "_work", short)
     await do(services, claimed)
-    assert (await api.batches.retrieve(made.id)).status == "validating"
+    waiting = await api.batches.retrieve(made.id)
+    assert (waiting.status, counts(waiting)) == ("in_progress", (20, 8, 0))
     assert (await claim(services)).id.hex == theirs.id.removeprefix("batch_")
 
 

@@ -89,8 +89,11 @@ async def test_an_attempt_beyond_the_credit_holds_nothing(account: Database) -> 
     assert await credit(account) == CREDIT
 
 
-async def test_attempts_beyond_the_maximum_number_are_refused(account: Database) -> None:
-    for _ in range(ATTEMPTS):
+async def test_attempts_beyond_the_maximum_number_are_refused(
+    account: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "MOST_ATTEMPTS", 2 * ATTEMPTS)
+    for _ in range(2 * ATTEMPTS):
         held = await hold(account)
         assert held is not None
         await account.run(ledger.release, WORKSPACE, held.operation, "tts")

@@ -184,12 +184,30 @@ async def test_a_stopped_attempt_is_resumed_at_its_checkpoint_and_not_counted(
     )
 
 
+async def test_voices_of_two_workspaces_take_turns_at_their_checkpoints(
+    backend: VoiceBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = CONFIG.work.model_copy(update={"turn_s": 0.0})
+    monkeypatch.setattr(backend.queue, "_work", work)
+    first = await backend.add()
+    await backend.open_workspace()
+    second = await backend.add()
+    claims, results = [], []
+    while await backend.queue.count_free():
+        claimed = await claim(backend)
+        claims.append(claimed.id)
+        results.append(await attempt(backend, claimed).run())
+        assert claimed.attempt == 1
+    assert claims[:6] == [first.id, second.id] * 3 and set(claims[6:]) == {first.id, second.id}
+    assert results.count("ready") == 2 and set(results) == {"ready", "gave_way"}
+
+
 async def test_the_attempt_after_a_failed_trial_has_the_checkpoint(backend: VoiceBackend) -> None:
     await backend.add()
     claimed = await claim(backend)
     with pytest.raises(ValueError, match="broken"):
         await attempt(backend, claimed, Gate(at=5, error=ValueError("broken"))).run()
-    await backend.queue.give_back(claimed, failed=True)
+    await backend.queue.give_back(claimed, died=True)
     again = await claim(backend)
     assert again.attempt == 2 and again.checkpoint_file is not None
 

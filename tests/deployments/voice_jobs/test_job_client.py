@@ -1,11 +1,15 @@
 """VoiceJobClient on a cluster shared with other services, over a fake of Ray's job client."""
 
+import signal
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import uuid4
 
+import pytest
+from ray.job_submission import JobStatus
+
 from db.voices.voices import Voice
-from deployments.voice_jobs.job_client import VoiceJob, VoiceJobClient
+from deployments.voice_jobs.job_client import WAITS, VoiceJob, VoiceJobClient
 from tests.db.voices.test_voices import new_voice
 
 
@@ -14,6 +18,7 @@ class FakeClient:
 
     def __init__(self) -> None:
         self.jobs: list[SimpleNamespace] = []
+        self.info = SimpleNamespace()
 
     def submit_job(self, *, submission_id: str, metadata: dict[str, str], **_: Any) -> None:
         self.add(submission_id, metadata)
@@ -21,6 +26,9 @@ class FakeClient:
     def add(self, name: str | None, metadata: dict[str, str] | None) -> None:
         status = SimpleNamespace(is_terminal=lambda: False)
         self.jobs.append(SimpleNamespace(submission_id=name, metadata=metadata, status=status))
+
+    def get_job_info(self, _: str) -> SimpleNamespace:
+        return self.info
 
     def list_jobs(self) -> list[SimpleNamespace]:
         return self.jobs
@@ -47,3 +55,42 @@ async def test_two_services_on_one_cluster_list_only_their_own_jobs() -> None:
     assert await others.known() == [(theirs, False)]
     assert await jobs_of("ours", client).known() == [(job, False)]  # after a restart
     assert isinstance(job, VoiceJob) and job.id != theirs.id
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "ending"),
+    [
+        ("SUCCEEDED", 0, "finished"),
+        ("FAILED", 1, "died"),
+        ("FAILED", -signal.SIGKILL, "died"),  # such as by the kernel, for want of memory
+        ("FAILED", -signal.SIGSEGV, "died"),
+        ("FAILED", WAITS, "waits"),
+        ("FAILED", -signal.SIGTERM, "stopped"),  # before its program handled the signal
+        ("STOPPED", None, "stopped"),
+        ("FAILED", None, "lost"),  # with Ray's process that watched it, or never begun
+    ],
+)
+async def test_the_end_of_an_attempt_is_read_from_the_job(
+    status: str, code: int | None, ending: str
+) -> None:
+    client = FakeClient()
+    jobs = jobs_of("ours", client)
+    job = await jobs.submit(claimed())
+    client.info = SimpleNamespace(
+        status=JobStatus(status), driver_exit_code=code, driver_node_id="here"
+    )
+    assert await jobs.state(job) == ending
+
+
+async def test_a_job_on_a_machine_that_is_gone_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray goes on to list it as running."""
+    nodes = [{"NodeID": "here", "Alive": True}, {"NodeID": "there", "Alive": False}]
+    monkeypatch.setattr("ray.nodes", lambda: nodes)
+    client = FakeClient()
+    jobs = jobs_of("ours", client)
+    job = await jobs.submit(claimed())
+    for node, state in (("here", "running"), ("there", "lost"), (None, "running")):
+        client.info = SimpleNamespace(status=JobStatus.RUNNING, driver_node_id=node)
+        assert await jobs.state(job) == state
+    client.info = SimpleNamespace(status=JobStatus.PENDING, driver_node_id=None)
+    assert await jobs.state(job) == "starting"

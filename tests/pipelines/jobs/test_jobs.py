@@ -20,7 +20,9 @@ from pipelines.accounts.authentication import ALL_SCOPES, Principal
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
 from pipelines.errors import InvalidAudio
-from pipelines.jobs.jobs import Jobs, LeaseLost
+from pipelines.jobs.fetching import Fetches
+from pipelines.jobs.jobs import Jobs
+from pipelines.jobs.queue import LeaseLost
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from tests.api.local_server import local_settings
@@ -48,8 +50,12 @@ async def owner(database: Database, name: str = "a") -> Principal:
 async def add(jobs: Jobs, principal: Principal, tmp_path: Path) -> Job:
     upload = tmp_path / uuid4().hex
     upload.write_bytes(b"audio")
-    await jobs._database.run(_enlarge, principal.workspace_id)
+    await raise_plan(jobs, principal)
     return await jobs.create(principal, Operation(), "transcription", "n", b"{}", upload)
+
+
+async def raise_plan(jobs: Jobs, principal: Principal) -> None:
+    await jobs._database.run(_enlarge, principal.workspace_id)
 
 
 def _enlarge(session: Session, workspace_id: int) -> None:
@@ -118,7 +124,7 @@ async def test_a_job_whose_attempts_make_no_progress_fails_and_its_hold_is_relea
             await jobs.hold(claimed, 1000)
             await jobs.keep(claimed, "result", 1, b"some", 1.0, 500, 0.5)  # progress
         assert await jobs.fail_hopeless() == 0
-        await jobs.give_back(claimed, failed=True)
+        await jobs.give_back(claimed, died=True)
     assert await jobs.claim() is None
     assert await jobs.fail_hopeless() == 1
     assert claimed is not None
@@ -131,17 +137,18 @@ async def test_a_recording_that_is_fetched_again_and_again_uses_up_the_attempts(
     database: Database, jobs: Jobs, tmp_path: Path
 ) -> None:
     principal = await owner(database)
-    await add(jobs, principal, tmp_path)
+    fetches = Fetches(database, jobs._files, jobs._billing, CONFIG, PLANS)
+    await raise_plan(jobs, principal)
+    made = await jobs.create(principal, Operation(), "transcription", "n", b"{}", is_fetched=True)
     for _ in range(CONFIG.most_attempts):
-        claimed = await jobs.claim()
-        assert claimed is not None
-        claimed_id = claimed.id
-        await jobs.drop_parts(claimed)
+        claimed = await fetches.claim()
+        assert claimed is not None and await jobs.claim() is None
+        await fetches.drop_parts(claimed)
         for number in (1, 2):
-            await jobs.keep(claimed, "part", number, b"some")
-        await jobs.give_back(claimed, failed=True)
-    assert (await jobs.get(principal, claimed_id))[1] == [1, 2]
-    assert await jobs.claim() is None and await jobs.fail_hopeless() == 1
+            await fetches.keep(claimed, "part", number, b"some")
+        await fetches.give_back(claimed, died=True)
+    assert (await jobs.get(principal, made.id))[1] == [1, 2]
+    assert await fetches.claim() is None and await jobs.fail_hopeless() == 1
     await jobs._files.delete_expired()
     assert await count(database, StoredFile) == 0
 

@@ -11,7 +11,9 @@ from api.services import Services
 from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
 from db.jobs.jobs import Job
+from pipelines.jobs.fetching import Fetcher, Fetches
 from pipelines.jobs.runner import JobRunner
+from pipelines.storage.encryption import Encryption
 from pipelines.webhooks.sender import Sender
 from tests.hostile.audio_files import wav
 
@@ -53,11 +55,21 @@ async def claim(services: Services) -> Job:
 async def do(services: Services, claimed: Job) -> None:
     """Does a claimed job."""
     speech, answer = services.speech, partial(answer_line, services.chat)
-    async with aclosing(Sender(services.infrastructure.settings.webhooks)) as sender:
-        stt = speech.transcription.pipeline
-        known = speech.speakers.known
-        doing = speech.jobs, CONFIG, stt, speech.synthesis, sender, known, answer
-        await JobRunner(*doing).run(claimed)
+    stt = speech.transcription.pipeline
+    doing = speech.jobs, CONFIG, stt, speech.synthesis, speech.speakers.known, answer
+    await JobRunner(*doing).run(claimed)
+
+
+async def fetch_next(services: Services) -> None:
+    """Fetches the recording of the next job that waits for it, as a worker does."""
+    infrastructure = services.infrastructure
+    settings = infrastructure.settings
+    encryption = Encryption(settings.secrets.data_keys)
+    fetches = Fetches.of(settings, infrastructure.database, encryption)
+    claimed = await fetches.claim()
+    assert claimed is not None
+    async with aclosing(Sender(settings.webhooks)) as sender:
+        await Fetcher(fetches, sender, CONFIG).fetch(claimed)
 
 
 async def do_next(services: Services) -> None:

@@ -1,0 +1,127 @@
+"""Recordings at an address, fetched before their jobs are queued: a slow server holds up no job."""
+
+import asyncio
+import logging
+import secrets
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from configs.schema.jobs import JobsConfig
+from db.database import utc_now
+from db.errors import DatabaseUnavailable
+from db.jobs import jobs
+from db.jobs.jobs import Job
+from db.jobs.queue import claim_fetch
+from pipelines.errors import MAY_PASS, SERVICE_FAULTS, public_error
+from pipelines.jobs.jobs import Jobs
+from pipelines.jobs.queue import LeaseLost
+from pipelines.jobs.transcription import TASK
+from pipelines.tasks import TaskSet, retry, while_leased
+from pipelines.temporary_directories import RECORDINGS, temporary_directory_in_thread
+from pipelines.webhooks.sender import FetchFailed, Sender
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 2.0  # polling interval
+RENEW_S = 5.0
+GRACE_S = 5.0  # for a fetch that has just queued its job
+AGAIN_S = 120.0  # how long an address that fails is tried
+
+
+class Fetches(Jobs):
+    """The jobs whose recordings are fetched. A claimed one is not queued yet."""
+
+    async def claim(self) -> Job | None:
+        """The next recording to fetch, under a new lease; None when none waits for its turn."""
+        return await self._database.run(claim_fetch, secrets.token_hex(16), utc_now(), self._work)
+
+    async def drop_parts(self, claimed: Job) -> None:
+        """Deletes the parts of an attempt that has not fetched all of them."""
+        await self._change(claimed, lambda session, row: jobs.drop_files(session, row.id, "part"))
+
+    async def queue(self, claimed: Job) -> None:
+        """Queues the job of a recording that is here."""
+
+        def queue(_: object, row: Job) -> None:
+            row.status, row.attempt = "processing", 0
+            row.lease = row.lease_until = row.tried_since = None
+
+        await self._change(claimed, queue)
+
+
+@dataclass(eq=False, repr=False)
+class Fetcher:
+    """Fetches some recordings at a time, a few of one workspace, in parts."""
+
+    _jobs: Fetches
+    _sender: Sender
+    _config: JobsConfig
+    _tasks: TaskSet = field(default_factory=TaskSet)
+
+    async def run(self) -> None:
+        """Never returns. A fetch that is cancelled is begun again by another worker."""
+        try:
+            while True:
+                try:
+                    await self._start_waiting()
+                except DatabaseUnavailable as error:
+                    logger.warning("fetches_unavailable", extra={"reason": str(error)})
+                await asyncio.sleep(LOOK_S)
+        finally:
+            await self._tasks.close()
+
+    async def _start_waiting(self) -> None:
+        while len(self._tasks) < self._config.fetches_at_once:
+            if (claimed := await self._jobs.claim()) is None:
+                return
+            self._tasks.start(self.fetch(claimed))
+
+    async def fetch(self, claimed: Job) -> None:
+        """Queues the job of the recording, or fails it; on a failure of the service, or when it is
+        cancelled, another attempt follows."""
+        renew = partial(self._jobs.renew, claimed)
+        try:
+            await while_leased(self._fetch(claimed), renew, RENEW_S, DatabaseUnavailable, GRACE_S)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._jobs.give_back(claimed))
+            raise
+        except LeaseLost:
+            logger.info("job_gone", extra={"job": str(claimed.id)})
+        except Exception as error:  # of any layer
+            logger.warning("not_fetched", extra={"job": str(claimed.id), "reason": str(error)})
+            await self._end(claimed, error)
+
+    async def _end(self, claimed: Job, error: Exception) -> None:
+        try:
+            if public_error(error)[0] in SERVICE_FAULTS:
+                died = not isinstance(error, MAY_PASS)
+                await self._jobs.give_back(claimed, died=died, pause_s=self._config.lease_s)
+            else:
+                await self._jobs.fail(claimed, error)
+        except MAY_PASS as failure:  # the lease will lapse
+            logger.warning("fetch_not_ended", extra={"reason": str(failure)})
+
+    async def _fetch(self, claimed: Job) -> None:
+        if not (options := await self._jobs.files(claimed, "options")):
+            raise LeaseLost
+        task = TASK.validate_json(await self._jobs.read(claimed, options[0]))
+        async with temporary_directory_in_thread(RECORDINGS) as folder:
+            call = partial(self._store, claimed, task.url, folder / "part")
+            await retry(call, FetchFailed, within_s=AGAIN_S)
+        await self._jobs.queue(claimed)
+
+    async def _store(self, claimed: Job, url: str, path: Path) -> None:
+        """Stores what is at the address in parts. Raises InvalidUrl or FileTooLarge."""
+        number, most = 1, self._config.part_mb << 20
+        await self._jobs.drop_parts(claimed)
+        with path.open("wb") as part:
+            async for piece in self._sender.fetch(url, self._config.most_parts * most):
+                if part.tell() + len(piece) > most:
+                    await self._jobs.keep(claimed, "part", number, path)
+                    number += 1
+                    part.seek(0)
+                    part.truncate()
+                await asyncio.to_thread(part.write, piece)
+                part.flush()
+        await self._jobs.keep(claimed, "part", number, path)

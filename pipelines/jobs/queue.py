@@ -1,0 +1,230 @@
+"""The queue of jobs, for the processes that do them: their files, what is done, and their ends.
+
+What is kept of a part is neither done nor charged again.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sqlmodel import Session
+
+from configs.schema.jobs import JobsConfig
+from db.audit import SERVICE, audit
+from db.billing import ledger
+from db.database import utc_now
+from db.jobs import jobs
+from db.jobs.jobs import BATCH, UNFINISHED, Job, JobFile
+from db.jobs.queue import release_lines
+from db.webhooks import EventKind, NewEvent
+from pipelines.billing.billing import Service
+from pipelines.errors import MAY_PASS, InsufficientCredit, public_error
+from pipelines.jobs.leases import HOLD, PATIENCE_S, LeasedQueue
+from pipelines.storage.files import Content
+from pipelines.tasks import retry
+from telemetry import metrics
+
+SERVICES: dict[str, Service] = {"transcription": "stt", "speech": "tts", BATCH: "chat"}
+
+
+class LeaseLost(Exception):
+    """The job was deleted, or another process does it."""
+
+
+@dataclass(eq=False, repr=False)
+class JobQueue(LeasedQueue[Job]):
+    """Every method raises DatabaseUnavailable, those with a claimed job LeaseLost."""
+
+    _work: JobsConfig
+
+    of_table = Job
+    given_up = "the job could not be done, and may be tried again; it costs no more than is kept"
+
+    async def files(self, claimed: Job, kind: str) -> list[JobFile]:
+        """Those of a kind in their order."""
+        return await self._database.read(jobs.files_of, claimed.id, kind)
+
+    async def read(self, job: Job, file: JobFile) -> bytes:
+        """Raises NotFound when it was deleted, or StorageUnavailable."""
+        return await self._files.read(job.workspace_id, file.file_id)
+
+    async def joined(self, job: Job, kind: str) -> AsyncGenerator[bytes, None]:
+        """The files of a kind, such as the parts of a recording, joined, in pieces."""
+        for part in await self.files(job, kind):
+            file = await self._files.find(job.workspace_id, part.file_id)
+            async for piece in self._files.pieces(file, 0, file.size):
+                yield piece
+
+    async def hold(self, claimed: Job, units: int) -> None:
+        """Holds the price of the whole work, once. Raises InsufficientCredit."""
+        service = SERVICES[claimed.kind]
+        cost, until = self._billing.cost(service, units), utc_now() + HOLD
+
+        def hold(session: Session, row: Job) -> None:
+            if row.held is None and not ledger.hold(
+                session, row.workspace_id, row.operation, service, cost, until, row.key_id
+            ):
+                raise InsufficientCredit("the job costs more than the credit of the workspace")
+            row.held = row.held or units
+
+        _require(await self._change(claimed, hold))
+
+    async def keep(
+        self,
+        claimed: Job,
+        kind: str,
+        number: int,
+        data: Content,
+        seconds: float = 0.0,
+        units: int = 0,
+        progress: float = 0.0,
+    ) -> None:
+        """Stores a part of the recording or the result, with what it costs: no attempt does it
+        again."""
+
+        def keep(session: Session, row: Job, stored: dict[str, str]) -> None:
+            is_again = session.get(JobFile, (row.id, kind, number)) is not None
+            self._keep(session, row, stored, number, seconds)
+            if is_again:  # the answer of the database was lost
+                return
+            row.seconds += seconds
+            row.units = min(row.units + units, row.held or 0)
+            self._advance(claimed, row, progress)
+
+        await self._store_result(claimed, {kind: data}, keep)
+        metrics.job_audio_seconds.labels(claimed.kind).inc(seconds)
+
+    async def keep_lines(
+        self, claimed: Job, number: int, answers: Sequence[bytes], failures: Sequence[bytes]
+    ) -> None:
+        """Stores lines of the two results of a batch; `number` is that of the first line."""
+        count = {"result": len(answers), "failed": len(failures)}
+        parts = {"result": b"".join(answers) or None, "failed": b"".join(failures) or None}
+
+        def keep(session: Session, row: Job, stored: dict[str, str]) -> None:
+            for kind, file_id in stored.items():
+                self._keep(session, row, {kind: file_id}, number, count[kind])
+            row.units = number + len(answers) + len(failures)
+            self._advance(claimed, row, row.units / row.parts)
+
+        await self._store_result(claimed, parts, keep)
+
+    async def fetch(self, claimed: Job) -> None:
+        """Has the recording fetched, and the job queued again afterwards."""
+
+        def fetch(_: object, row: Job) -> None:
+            row.status = "fetching"
+            row.lease = row.lease_until = None
+
+        await self._change(claimed, fetch)
+
+    async def is_cancelled(self, claimed: Job) -> bool:
+        """Whether the owner of a batch wants no more lines."""
+        assert claimed.lease, "what is claimed has one"
+        row = await self.claimed(claimed.id, claimed.lease)
+        _require(row is not None)
+        return row is not None and row.status == "cancelling"
+
+    async def end_batch(self, claimed: Job, status: str) -> None:
+        """Ends a batch with what is done, as "cancelled" or "expired"."""
+        await self._change(claimed, lambda session, row: self._end(session, row, status))
+
+    async def complete(
+        self, claimed: Job, speech: Path | None = None, media_type: str = ""
+    ) -> None:
+        """Completes the job, and charges for it; `speech` has all results of a text."""
+
+        def complete(session: Session, row: Job, stored: dict[str, str]) -> None:
+            if stored:
+                jobs.drop_files(session, row.id, "result")
+            self._keep(session, row, stored)
+            row.progress = 1.0
+            self._end(session, row, "completed")
+
+        await self._store_result(claimed, {"speech": speech}, complete, media_type)
+        await self._delete_expired()
+
+    async def fail(self, claimed: Job, error: Exception) -> None:
+        """Fails the job, unless it is gone, with what its owner may know of the error; nothing is
+        charged."""
+        code, reason = public_error(error)
+        await self._change(claimed, lambda session, row: self._fail(session, row, code, reason))
+
+    async def _store_result(
+        self,
+        claimed: Job,
+        parts: Mapping[str, Content | None],
+        change: Callable[[Session, Job, dict[str, str]], None],
+        media_type: str = "application/octet-stream",
+    ) -> None:
+        """As `_with_files`, once the database and the store answer. Raises LeaseLost."""
+        call = partial(self._with_files, claimed, parts, change, media_type)
+        _require(await retry(call, MAY_PASS, within_s=PATIENCE_S))
+
+    def _fail(self, session: Session, row: Job, error: str, reason: str) -> None:
+        if row.status == "cancelling":
+            return self._end(session, row, "cancelled")
+        row.error, row.reason = error, reason
+        self._end(session, row, "failed")
+
+    def _end(self, session: Session, row: Job, status: str) -> None:
+        """Ends the job, and drops its input."""
+        self._settle(session, row, charges=status == "completed")
+        row.status, row.finished_at = status, utc_now()
+        row.lease = row.lease_until = row.estimated_completion = None
+        useless = ("result",) if (row.kind, status) == ("speech", "failed") else ()
+        if row.kind != BATCH:  # which is shown with its options
+            useless = (*useless, "options")
+        jobs.drop_files(session, row.id, "part", *useless)
+        session.add(row)
+        session.flush()
+        kind: EventKind = "job.completed" if status == "completed" else "job.failed"
+        shown: dict[str, Any] = {"id": str(row.id), "type": row.kind, "name": row.name}
+        shown |= {"status": status, "duration": round(row.seconds, 3)}
+        event = NewEvent(kind, {**shown, "error": row.error, "message": row.reason})
+        self._billing.add_events(session, row.workspace_id, (event,))
+        metrics.jobs_ended.labels(row.kind, status).inc()
+        audit(session, row.workspace_id, kind, SERVICE, str(row.id))
+
+    def _advance(self, claimed: Job, row: Job, progress: float) -> None:
+        """Notes the progress of an attempt, from which the time of the end is estimated."""
+        assert claimed.lease_until, "a claimed job has a lease"
+        took = utc_now() - claimed.lease_until + timedelta(seconds=self._work.lease_s)
+        left = took * ((1.0 - progress) / max(progress - claimed.progress, 0.001))
+        if progress > row.progress:
+            row.progress, row.attempt, row.tried_since = progress, 1, None
+        row.estimated_completion = utc_now() + left if progress else None
+
+    def _settle(self, session: Session, row: Job, *, charges: bool) -> None:
+        """Charges for what is done, or releases the hold."""
+        service = SERVICES[row.kind]
+        if row.held is not None and charges:
+            cost = self._billing.cost(service, row.units)
+            work = (row.workspace_id, row.operation, service, cost, row.units)
+            metrics.charged_micro_usd.labels(service).inc(ledger.capture(session, *work).charged)
+        elif row.held is not None and row.status in UNFINISHED:
+            ledger.release(session, row.workspace_id, row.operation, service)
+        if row.kind == BATCH:
+            release_lines(session, row)
+
+    def _keep(
+        self,
+        session: Session,
+        job: Job,
+        stored: dict[str, str],
+        number: int = 1,
+        seconds: float = 0.0,
+    ) -> None:
+        """Makes stored files, which are kept, those of the job, in place of others of their
+        number."""
+        for kind, file_id in stored.items():
+            new = JobFile(job_id=job.id, kind=kind, number=number, file_id=file_id, seconds=seconds)
+            jobs.keep_job_file(session, new)
+
+
+def _require(done: bool) -> None:
+    if not done:
+        raise LeaseLost
