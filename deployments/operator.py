@@ -26,7 +26,7 @@ from typing import Any
 from email_validator import validate_email
 from sqlalchemy.exc import SQLAlchemyError
 
-from configs.environment import program_name
+from configs.environment import database_url, program_name
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from configs.settings import Settings, load_settings
@@ -46,6 +46,7 @@ from pipelines.billing.administration import ACTOR, MAX_REFERENCE, change_credit
 from pipelines.billing.billing import MICRO_USD
 from pipelines.billing.subscriptions import MONTHS, Subscriptions
 from pipelines.errors import PipelineError
+from pipelines.maintenance.database_move import move_database
 from pipelines.maintenance.key_rotation import Rotation
 from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.storage.files import Files, storage_problem
@@ -149,6 +150,11 @@ async def _run(options: argparse.Namespace) -> str:
     if options.command == "accept-secrets":
         (await open_database(settings, accept=True)).close()
         return "the secrets and the store of this environment are the database's from now on"
+    if options.command == "move-database":
+        await _check_secrets(settings)
+        target = database_url("NEW_DATABASE_URL", "")
+        moved = await asyncio.to_thread(move_database, settings.database_url, target)
+        return f"{moved}: start the service with DATABASE_URL={redact(target)}"
     if options.command != "backup":  # which copies the database as it is
         upgrade(settings.database_url)
     database = Database(settings.database_url)
