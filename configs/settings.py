@@ -187,15 +187,12 @@ def load_settings(*, new: bool = True, new_secrets: bool | None = None) -> Setti
 
 
 def _wyoming() -> WyomingSettings | None:
-    address, key = environment.wyoming_address(), environment.token("WYOMING_KEY")
+    environment.token("WYOMING_KEY")  # a malformed one is refused in any case
+    address = environment.wyoming_address()
     announces = environment.choice("WYOMING_ZEROCONF", ("off", "on"), "off") == "on"
     if address is None:
         return None
-    if key is None:
-        raise SettingsError(
-            "WYOMING_PORT needs WYOMING_KEY, the API key that pays for all connections: the "
-            "protocol has no authentication of its own"
-        )
+    key = environment.wyoming_key()
     if announces and environment.is_loopback(address[0]):
         raise SettingsError("WYOMING_ZEROCONF=on needs a WYOMING_HOST that others can reach")
     return WyomingSettings(*address, key, announces)
