@@ -61,7 +61,7 @@ async def measure() -> bool:
     async with own_redis() as server:
         async with slow_proxy(server.url, 0.2) as slow_url:
             p99s.append(await report("200 ms late", slow_url))
-        wrong = server.url.replace("redis://", "redis://:wrong@")
+        wrong = f"redis://:wrong@{server.url.rpartition('@')[2]}"
         p99s.append(await report("wrong password", wrong))
     p99s.append(await report("never there", f"redis://127.0.0.1:{servers.free_port()}/0"))
     return max(p99s) <= TARGET_MS

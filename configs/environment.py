@@ -66,6 +66,16 @@ def wyoming_address() -> tuple[str, int] | None:
     return host("WYOMING_HOST"), port("WYOMING_PORT", 0)
 
 
+def wyoming_key() -> str:
+    """WYOMING_KEY, without which WYOMING_PORT is refused."""
+    if (key := token("WYOMING_KEY")) is None:
+        raise SettingsError(
+            "WYOMING_PORT needs WYOMING_KEY, the API key that pays for all connections: the "
+            "protocol has no authentication of its own"
+        )
+    return key
+
+
 def networks(name: str) -> tuple[IPv4Network | IPv6Network, ...]:
     """Networks or addresses, separated by commas."""
     texts = filter(None, map(str.strip, os.environ.get(name, "").split(",")))
@@ -256,6 +266,7 @@ def check_ports(host: str, number: int) -> None:
     if (gcs := cluster_address()) is not None:  # Ray's GCS listens on all interfaces
         addresses.append((f"CLUSTER_ADDRESS has port {gcs[1]}", "0.0.0.0", gcs[1]))
     if (wyoming := wyoming_address()) is not None:
+        wyoming_key()
         what = f"WYOMING_HOST and WYOMING_PORT are {wyoming[0]!r} and {wyoming[1]}"
         addresses.append((what, *wyoming))
     dashboard = port("RAY_DASHBOARD_PORT", DASHBOARD_PORT)

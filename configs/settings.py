@@ -138,13 +138,16 @@ def watermark_of() -> WatermarkOf:
     return environment.choice("WATERMARK", get_args(WatermarkOf), "off")
 
 
-def load_settings(*, new: bool = True) -> Settings:
+def load_settings(*, new: bool = True, new_secrets: bool | None = None) -> Settings:
     """Reads the environment; creates the data folder and, on the first start, its secrets.
 
-    Unless `new`, the database in the data folder must exist if no other is configured. Raises
-    SettingsError, which names the variable.
+    Unless `new`, the database in the data folder must exist if no other is configured. Secrets are
+    created only for a `new` database, or if `new_secrets` says so. Raises SettingsError, which
+    names the variable.
     """
     data_dir = _data_dir(new=new)
+    if new_secrets is None:
+        new_secrets = new and not _has_database(data_dir)
     host = environment.host("HOST")
     port = environment.port("PORT", 8000)
     is_local = environment.is_loopback(host)
@@ -157,7 +160,7 @@ def load_settings(*, new: bool = True) -> Settings:
         data_dir=data_dir,
         database_url=environment.database_url("DATABASE_URL", f"sqlite:///{data_dir / DATABASE}"),
         weights_dir=weights_dir(),
-        secrets=_load_secrets(data_dir / "secrets.json"),
+        secrets=_load_secrets(data_dir / "secrets.json", create=new_secrets),
         redis_url=environment.redis_url("REDIS_URL"),
         trusted_proxies=_peer_networks(environment.networks("TRUSTED_PROXIES")),
         storage_url=environment.storage_url("STORAGE_URL", data_dir / "files"),
@@ -186,15 +189,12 @@ def load_settings(*, new: bool = True) -> Settings:
 
 
 def _wyoming() -> WyomingSettings | None:
-    address, key = environment.wyoming_address(), environment.token("WYOMING_KEY")
+    environment.token("WYOMING_KEY")  # a malformed one is refused in any case
+    address = environment.wyoming_address()
     announces = environment.choice("WYOMING_ZEROCONF", ("off", "on"), "off") == "on"
     if address is None:
         return None
-    if key is None:
-        raise SettingsError(
-            "WYOMING_PORT needs WYOMING_KEY, the API key that pays for all connections: the "
-            "protocol has no authentication of its own"
-        )
+    key = environment.wyoming_key()
     if announces and environment.is_loopback(address[0]):
         raise SettingsError("WYOMING_ZEROCONF=on needs a WYOMING_HOST that others can reach")
     return WyomingSettings(*address, key, announces)
@@ -224,7 +224,7 @@ def _data_path() -> Path:
 
 def _data_dir(*, new: bool) -> Path:
     path = _data_path()
-    if not new and not os.environ.get("DATABASE_URL") and not (path / DATABASE).exists():
+    if not new and not os.environ.get("DATABASE_URL") and not _has_database(path):
         raise SettingsError(
             f"ANTIPHON_DATA: there is no database in {str(path)!r}; give the variables of "
             "the service"
@@ -238,6 +238,11 @@ def _data_dir(*, new: bool) -> Path:
     return path
 
 
+def _has_database(data_dir: Path) -> bool:
+    """Whether the settings use a database in the data folder, which exists."""
+    return not os.environ.get("DATABASE_URL") and (data_dir / DATABASE).exists()
+
+
 def _peer_networks(networks: tuple[IPv4Network | IPv6Network, ...]) -> tuple[str, ...]:
     """Proxies' addresses as the gateway sees them: an IPv6 socket has IPv4 addresses mapped."""
     mapped = [
@@ -248,8 +253,9 @@ def _peer_networks(networks: tuple[IPv4Network | IPv6Network, ...]) -> tuple[str
     return (*map(str, networks), *mapped)
 
 
-def _load_secrets(path: Path) -> Secrets:
-    """The secrets, each from its variable, or from a file that only its owner may read."""
+def _load_secrets(path: Path, *, create: bool) -> Secrets:
+    """The secrets, each from its variable, or from a file that only its owner may read, and to
+    which missing ones are added only if `create`."""
     values = {
         name: os.environ[variable]
         for name, variable in VARIABLES_OF_SECRETS.items()
@@ -257,10 +263,16 @@ def _load_secrets(path: Path) -> Secrets:
     }
     if len(values) < len(VARIABLES_OF_SECRETS):
         try:
-            stored = _read_or_create(path)
+            stored = _stored_secrets(path, create=create)
         except OSError as error:
             message = f"ANTIPHON_DATA: cannot keep secrets in {str(path)!r}: {error.strerror}"
             raise SettingsError(message) from None
+        if missing := VARIABLES_OF_SECRETS.keys() - stored.keys() - values.keys():
+            names = ", ".join(sorted(VARIABLES_OF_SECRETS[name] for name in missing))
+            raise SettingsError(
+                f"{names}: neither set nor in {str(path)!r}; give the secrets of the database, or,"
+                " if they are lost, run `python -m deployments.operator accept-secrets`"
+            )
         values = {name: values.get(name) or stored[name] for name in VARIABLES_OF_SECRETS}
     token_keys = tuple(values.pop("token_key").split(","))
     if any(len(key.encode()) < 32 for key in token_keys):
@@ -297,8 +309,9 @@ def _fresh_secrets() -> dict[str, str]:
     return fresh
 
 
-def _read_or_create(path: Path) -> dict[str, str]:
-    """Adds missing secrets; by a file lock, processes that start at once read the same ones."""
+def _stored_secrets(path: Path, *, create: bool) -> dict[str, str]:
+    """The secrets in the file; `create` adds missing ones. By a file lock, processes that start at
+    once read the same ones."""
     with open(path.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         stored: dict[str, str] = {}
@@ -306,7 +319,7 @@ def _read_or_create(path: Path) -> dict[str, str]:
             if path.stat().st_mode & 0o077:
                 raise SettingsError(f"{str(path)!r} may be read by others; run chmod 600 on it")
             stored = _parse(path)
-        complete = _fresh_secrets() | stored
+        complete = _fresh_secrets() | stored if create else stored
         if complete != stored:
             draft = path.with_name(f".{path.name}.new")
             draft.touch(mode=0o600)

@@ -327,10 +327,8 @@ def make_engine(
     target = make_url(url)
     if target.get_backend_name() == "sqlite":
         return _sqlite_engine(target, connections, busy_timeout_ms)
-    if target.drivername in {"postgres", "postgresql"}:
-        target = target.set(drivername="postgresql+psycopg")  # psycopg 3
     engine = create_engine(
-        target,
+        postgres_url(target),
         hide_parameters=True,  # errors are logged; parameters contain texts and password hashes
         pool_size=connections,
         max_overflow=0,
@@ -354,6 +352,19 @@ def make_engine(
             logger.warning("clock_differs", extra={"database_ahead_s": round(seconds, 3)})
 
     return engine
+
+
+def postgres_url(url: URL) -> URL:
+    """The URL with the driver that this project uses, psycopg 3."""
+    return url.set(drivername="postgresql+psycopg")
+
+
+def postgres_parameters(url: URL) -> dict[str, Any]:
+    """The parameters of a connection to `url`, as PostgreSQL's library names them. The text of an
+    SQLAlchemy URL is not always one that the library reads."""
+    target = postgres_url(url)
+    _, parameters = target.get_dialect()().create_connect_args(target)
+    return parameters
 
 
 def _sqlite_engine(url: URL, connections: int, busy_timeout_ms: int) -> Engine:

@@ -28,16 +28,20 @@ def service_id(session: Session) -> str:
 
 
 def unknown_secrets(
-    session: Session, marks: Mapping[str, Sequence[bytes]], *, accept: bool = False
+    session: Session,
+    marks: Mapping[str, Sequence[bytes]],
+    *,
+    accept: bool = False,
+    record: bool = True,
 ) -> list[str]:
     """The names of secrets whose stored digest is not among `marks`; none with `accept`.
 
-    If there are none, the first mark of each name is stored.
+    If there are none, the first mark of each name is stored, unless `record` is false.
     """
     rows = {name: session.get(SecretFingerprint, name, with_for_update=True) for name in marks}
     strange = [name for name, row in rows.items() if row and row.digest not in marks[name]]
     if strange and not accept:
         return strange
-    for name in marks:
+    for name in marks if record else ():
         session.merge(SecretFingerprint(name=name, digest=marks[name][0]))
     return []

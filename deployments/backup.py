@@ -2,48 +2,78 @@
 
 import asyncio
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from tempfile import NamedTemporaryFile, TemporaryDirectory
 
 from fsspec.core import url_to_fs
 from sqlalchemy import inspect
 from sqlalchemy.engine import URL, make_url
+from sqlmodel import col, func, select
 
 from configs.settings import Settings
-from db.database import make_engine
+from db.accounts import ApiKey
+from db.database import make_engine, postgres_parameters
 from deployments.agreement import open_database
+from pipelines.accounts.secret_fingerprints import check_stored_fingerprints
 
 DATABASE, FILES = "database", "files"  # in the folder of a backup
+SESSIONS, KEYS = ("client_secret", "login_session"), "api_key"  # tables
+_SQLITE = b"SQLite format 3"
+_FINGERPRINT = re.compile(
+    r"^(\w+)\t\\\\x([0-9a-f]+)$", re.MULTILINE
+)  # a row as pg_restore lists it
 
 
 def back_up(settings: Settings, folder: Path) -> str:
-    """Into a new folder, while the service runs: the database first, so that each of its files is
-    in the copy. Raises ValueError, OSError, or what the store raises."""
-    folder.mkdir(parents=True, mode=0o700)
-    url = make_url(settings.database_url)
-    if url.get_backend_name() == "sqlite":
-        with (
-            closing(sqlite3.connect(url.database or "")) as source,
-            closing(sqlite3.connect(folder / DATABASE)) as target,
-        ):
-            source.backup(target)
-    else:
-        _run("pg_dump", url, "--format=custom", f"--file={folder / DATABASE}")
-    store, root = url_to_fs(settings.storage_url)
-    if store.exists(root):
-        store.get(root, str(folder / FILES), recursive=True)
-    (folder / FILES).mkdir(exist_ok=True)
+    """Copies the database and then the files into a new folder, while the service runs: each file
+    that the database names is in the copy. A failure leaves no folder.
+
+    Raises ValueError, OSError, or what the store raises.
+    """
+    if folder.exists():
+        raise FileExistsError(f"{folder} exists already; name a new folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as draft:
+        copy = Path(draft, folder.name)
+        copy.mkdir(mode=0o700)
+        url = make_url(settings.database_url)
+        if _is_sqlite(url):
+            existing = f"{Path(url.database or '').absolute().as_uri()}?mode=rw"
+            with (
+                closing(sqlite3.connect(existing, uri=True)) as source,
+                closing(sqlite3.connect(copy / DATABASE)) as target,
+            ):
+                source.backup(target)
+        else:
+            _run("pg_dump", url, "--format=custom", f"--file={copy / DATABASE}")
+        store, root = url_to_fs(settings.storage_url)
+        if store.exists(root):
+            store.get(root, str(copy / FILES), recursive=True)
+        (copy / FILES).mkdir(exist_ok=True)
+        copy.rename(folder)
     return f"the database and the files are in {folder}; keep the secrets elsewhere"
 
 
-def restore(settings: Settings, folder: Path) -> str:
-    """Into an empty database and store. Raises ValueError, also for other secrets than those of the
-    backup, OSError, or what the store raises."""
-    if not (folder / DATABASE).is_file() or not (folder / FILES).is_dir():
+def restore(settings: Settings, folder: Path, *, with_keys: bool = True) -> str:
+    """Restores a backup into an empty database, and a store that is empty or has only files of the
+    backup. The database is put in place last and as a whole, so that a restore that failed can be
+    repeated.
+
+    Login sessions and browser tokens are left out, since they may have been ended after the backup;
+    unless `with_keys`, API keys too. Raises ValueError, also for other secrets than those of the
+    backup, OSError, or what the store raises.
+    """
+    copy, files = folder / DATABASE, folder / FILES
+    if not copy.is_file() or not files.is_dir():
         raise ValueError(f"{folder} is no backup")
+    url = make_url(settings.database_url)
+    check_stored_fingerprints(settings.secrets, _fingerprints(copy, url))
     engine = make_engine(settings.database_url)
     try:
         if inspect(engine).get_table_names():
@@ -51,17 +81,73 @@ def restore(settings: Settings, folder: Path) -> str:
     finally:
         engine.dispose()
     store, root = url_to_fs(settings.storage_url)
-    if store.exists(root) and store.find(root):
-        raise ValueError("STORAGE_URL: there are files already; restore into an empty store")
-    url = make_url(settings.database_url)
-    if url.get_backend_name() == "sqlite":
-        shutil.copy(folder / DATABASE, url.database or "")
-    else:
-        _run("pg_restore", url, "--exit-on-error", str(folder / DATABASE))
+    kept = {str(path.relative_to(files)) for path in files.rglob("*")}
+    present = store.find(root) if store.exists(root) else []
+    if not {path.removeprefix(root).strip("/") for path in present} <= kept:
+        raise ValueError("STORAGE_URL: there are other files already; restore into an empty store")
     store.makedirs(root, exist_ok=True)
-    store.put(f"{folder / FILES}/", f"{root}/", recursive=True)
-    asyncio.run(open_database(settings)).close()  # says which secrets are others
-    return "restored: start the service, and run `reconcile` and `check-audit`"
+    store.put(f"{files}/", f"{root}/", recursive=True)
+    left_out = SESSIONS if with_keys else (*SESSIONS, KEYS)
+    if _is_sqlite(url):
+        _restore_sqlite(copy, Path(url.database or ""), left_out)
+    else:
+        _restore_postgres(copy, url, left_out)
+    return asyncio.run(_admit(settings))
+
+
+def _restore_sqlite(copy: Path, target: Path, left_out: Sequence[str]) -> None:
+    with TemporaryDirectory(prefix=".restore.", dir=target.parent) as folder:
+        draft = Path(folder, target.name)
+        shutil.copy(copy, draft)
+        with closing(sqlite3.connect(draft)) as database, database:
+            names = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            for name in {name for (name,) in names}.intersection(left_out):
+                database.execute(f"DELETE FROM {name}")
+        os.replace(draft, target)
+
+
+def _restore_postgres(copy: Path, url: URL, left_out: Sequence[str]) -> None:
+    rows = re.compile(rf"; .* TABLE DATA \S+ ({'|'.join(left_out)}) ")
+    listed = _run("pg_restore", None, "--list", str(copy)).splitlines(keepends=True)
+    with NamedTemporaryFile("w", encoding="utf-8") as file:
+        file.writelines(line for line in listed if not rows.search(line))
+        file.flush()
+        options = ("--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges")
+        _run("pg_restore", url, *options, f"--use-list={file.name}", str(copy))
+
+
+async def _admit(settings: Settings) -> str:
+    """Migrates the restored database as a start does, and says what its operator has to know."""
+    with closing(await open_database(settings)) as database:
+        valid = select(func.count()).where(col(ApiKey.revoked_at).is_(None))
+        keys = await database.read(lambda session: session.exec(valid).one())
+    return (
+        "restored: start the service, and run `reconcile` and `check-audit`; users have to log in,"
+        f" and {keys} API key(s) are valid, also those that were deleted after the backup"
+    )
+
+
+def _fingerprints(copy: Path, url: URL) -> dict[str, bytes]:
+    """The fingerprints of the secrets in the copy of a database. Raises ValueError for a copy of
+    another kind of database than that of `url`."""
+    with copy.open("rb") as file:
+        is_sqlite = file.read(len(_SQLITE)) == _SQLITE
+    if is_sqlite != _is_sqlite(url):
+        raise ValueError(
+            f"the backup is of {'SQLite' if is_sqlite else 'PostgreSQL'}, and DATABASE_URL is not:"
+            " restore it into a database of that kind, then run `move-database`"
+        )
+    if is_sqlite:
+        with closing(
+            sqlite3.connect(f"{copy.absolute().as_uri()}?immutable=1", uri=True)
+        ) as source:
+            return dict(source.execute("SELECT name, digest FROM secret_mark"))
+    rows = _run("pg_restore", None, "--data-only", "--table=secret_mark", "--file=-", str(copy))
+    return {name: bytes.fromhex(digest) for name, digest in _FINGERPRINT.findall(rows)}
+
+
+def _is_sqlite(url: URL) -> bool:
+    return url.get_backend_name() == "sqlite"
 
 
 def postgres_program(name: str) -> str | None:
@@ -72,17 +158,26 @@ def postgres_program(name: str) -> str | None:
     return str(installed[-1]) if installed else None
 
 
-def _run(program: str, url: URL, *arguments: str) -> None:
-    """A program of PostgreSQL; the password is in its environment, which other users cannot see."""
-    found = postgres_program(program)
-    if found is None:
+def _run(program: str, url: URL | None, *arguments: str) -> str:
+    """The output of a program of PostgreSQL, which connects to `url` as the service does. It reads
+    the connection from a file, and the password from its environment: other users see arguments."""
+    path = postgres_program(program)
+    if path is None:
         raise ValueError(f"{program} is not installed: apt-get install postgresql-client")
-    shown = url.set(drivername="postgresql", password=None).render_as_string()
-    done = subprocess.run(
-        [found, f"--dbname={shown}", *arguments],
-        env={**os.environ, **({"PGPASSWORD": url.password} if url.password else {})},
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode:
-        raise ValueError(f"{program}: {done.stderr.strip()}")
+    with TemporaryDirectory() as folder:
+        environment, connection = dict(os.environ), []
+        if url is not None:
+            parameters = postgres_parameters(url)
+            if (password := parameters.pop("password", None)) is not None:
+                environment["PGPASSWORD"] = password
+            service = Path(folder, "service")
+            lines = [f"{name}={value}" for name, value in parameters.items()]
+            service.write_text("\n".join(["[antiphon]", *lines, ""]), encoding="utf-8")
+            environment["PGSERVICEFILE"] = str(service)
+            connection = ["--dbname=service=antiphon"]
+        ended = subprocess.run(
+            [path, *connection, *arguments], env=environment, capture_output=True, text=True
+        )
+    if ended.returncode:
+        raise ValueError(f"{program}: {ended.stderr.strip()}")
+    return ended.stdout

@@ -44,6 +44,7 @@ def deploy(file: Path, *, only_check: bool = False, dashboard: str | None = None
             raise ValueError("\n".join(problems))
     dashboard = dashboard or cluster.dashboard()
     running = cluster.applications(dashboard)
+    try_again(running, config, (ask(f"{local_url(settings)}/readyz") or (0, {}))[1])
     changes, swapped = differences(running, config)
     replaces = any(".user_config" not in path for path in changed_options(running, config))
     if problem := memory_problem(config, loads(running, config)):
@@ -58,6 +59,22 @@ def deploy(file: Path, *, only_check: bool = False, dashboard: str | None = None
         time.sleep(REPORTED_S)
     check_swaps(settings, OUTLIVES_S if replaces else 0.0)
     return f"{file} is deployed"
+
+
+def try_again(running: dict[str, Any], config: Config, readiness: dict[str, Any]) -> None:
+    """Counts up the attempt of each model that was refused, by the `readiness` of the gateway, and
+    is still wanted: Serve reconfigures a replica only after a change."""
+    before = {
+        entry["name"]: dict(entry.get("user_config") or {})
+        for application in running.values()
+        for entry in entries(application.get("deployed_app_config") or {})
+    }
+    for name, (_, entry) in models_of(config).items():
+        deployed, wanted = before.get(name, {}), dict(entry.get("user_config") or {})
+        attempt = deployed.pop("attempt", 0)
+        wanted.pop("attempt", None)
+        attempt += wanted == deployed and name in (readiness.get("models") or ())
+        entry["user_config"] = {**wanted, "attempt": attempt} if attempt else wanted
 
 
 def wait(dashboard: str, names: set[str]) -> None:

@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--num-cpus", type=int, help="CPU cores for Ray; all by default")
     options = parser.parse_args()
     try:
-        settings = load_settings()
+        settings = load_settings(new_secrets=False)
         if found := own_stores(settings):
             raise SettingsError(f"This machine would have data of its own: {'; '.join(found)}")
         cluster.prepare_environment(settings, joins=True)

@@ -43,6 +43,7 @@ class ModelIndex(RequestCounter):
     def __init__(self, args: ModelsArgs, *deployments: DeploymentHandle[Any]) -> None:
         keep_replica_on_loopback()
         setup_logs()
+        metrics.declare()
         super().__init__()
         self._args = args
         self._deployments = deployments  # makes them part of this application's graph

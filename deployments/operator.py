@@ -14,7 +14,9 @@ A running service applies a new plan within 5 seconds.
 import argparse
 import asyncio
 import logging
+import sqlite3
 import sys
+from contextlib import closing
 from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
 from getpass import getpass
@@ -24,7 +26,7 @@ from typing import Any
 from email_validator import validate_email
 from sqlalchemy.exc import SQLAlchemyError
 
-from configs.environment import program_name
+from configs.environment import database_url, program_name
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from configs.settings import Settings, load_settings
@@ -39,11 +41,13 @@ from db.migrate import upgrade
 from deployments.agreement import open_database
 from deployments.backup import back_up, restore
 from pipelines.accounts.authentication import Authenticator
+from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
 from pipelines.accounts.service import Accounts
 from pipelines.billing.administration import ACTOR, MAX_REFERENCE, change_credit, customers
 from pipelines.billing.billing import MICRO_USD
 from pipelines.billing.subscriptions import MONTHS, Subscriptions
 from pipelines.errors import PipelineError
+from pipelines.maintenance.database_move import move_database
 from pipelines.maintenance.key_rotation import Rotation
 from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.storage.files import Files, storage_problem
@@ -60,6 +64,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     try:
         if options.command == "deploy":
+            asyncio.run(_check_secrets(load_settings(new=False)))
             from deployments.deploy import deploy  # with the registry of engines, and Ray
 
             say(deploy(options.file, only_check=options.check, dashboard=options.dashboard))
@@ -69,6 +74,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(str(error))
     except SQLAlchemyError as error:  # its own message is the whole statement
         sys.exit(f"the database refused: {getattr(error, 'orig', None) or type(error).__name__}")
+    except sqlite3.Error as error:
+        sys.exit(f"the database refused: {error}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -110,6 +117,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     for name in ("backup", "restore"):
         made[name].add_argument("folder", type=Path)
+    made["restore"].add_argument(
+        "--without-keys", action="store_true", help="leave out API keys, as after a leak"
+    )
     return parser
 
 
@@ -130,18 +140,32 @@ def _reference(text: str) -> str:
 
 
 async def _run(options: argparse.Namespace) -> str:
-    settings = load_settings(new=options.command in ("restore", "first-key"))
-    if options.command in ("backup", "restore"):
-        work = back_up if options.command == "backup" else restore
-        return await asyncio.to_thread(work, settings, options.folder)
+    settings = load_settings(
+        new=options.command in ("restore", "first-key"),
+        new_secrets={"restore": False, "accept-secrets": True}.get(options.command),
+    )
+    if options.command == "restore":
+        return await asyncio.to_thread(
+            restore, settings, options.folder, with_keys=not options.without_keys
+        )
     if options.command == "accept-secrets":
         (await open_database(settings, accept=True)).close()
         return "the secrets and the store of this environment are the database's from now on"
-    upgrade(settings.database_url)
+    if options.command == "move-database":
+        await _check_secrets(settings)
+        target = database_url("NEW_DATABASE_URL", "")
+        moved = await asyncio.to_thread(move_database, settings.database_url, target)
+        return f"{moved}: start the service with DATABASE_URL={redact(target)}"
+    if options.command != "backup":  # which copies the database as it is
+        upgrade(settings.database_url)
     database = Database(settings.database_url)
     try:
+        is_first = options.command == "first-key"
+        await check_secret_fingerprints(database, settings.secrets, record=is_first)
         if command := _COMMANDS.get(options.command):
             return await command(database, settings)
+        if options.command == "backup":
+            return await asyncio.to_thread(back_up, settings, options.folder)
         if options.command == "invite":
             return await _invite(database, settings, options)
         found = await database.read(find_workspace, options.email, options.workspace)
@@ -163,6 +187,11 @@ async def _run(options: argparse.Namespace) -> str:
         )
     finally:
         database.close()
+
+
+async def _check_secrets(settings: Settings) -> None:
+    with closing(Database(settings.database_url)) as database:
+        await check_secret_fingerprints(database, settings.secrets, record=False)
 
 
 def _accounts(database: Database, settings: Settings) -> Accounts:
@@ -269,6 +298,8 @@ async def _rotate_keys(database: Database, settings: Settings) -> str:
         done = await Rotation(database, encryption, files).run()
     except DecryptionError as error:
         raise ValueError(f"stopped: {error}") from None
+    # From now on a start with the first key alone is not one with another key.
+    await check_secret_fingerprints(database, settings.secrets)
     return (
         f"{done.chats} chat(s), {done.webhooks} webhook(s), {done.dictionaries} dictionar(ies), "
         f"{done.speakers} speaker(s), "

@@ -50,6 +50,7 @@ class Worker:
 
         keep_replica_on_loopback()
         setup_logs()
+        metrics.declare("worker")
         start_tracing()
         settings = load_settings()
         self._database = await open_database(settings, in_cluster=True)

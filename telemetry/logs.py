@@ -102,13 +102,17 @@ def redact_logs() -> None:
 
 
 def setup_logs(level: int = logging.INFO) -> None:
-    """Redacts every record of this process, and writes the root logger's as JSON to stderr."""
+    """Redacts every record of this process, and writes the root logger's as JSON to stderr; in a
+    replica also to the file that Ray's dashboard shows of it, as Serve's own are."""
     redact_logs()
     root = logging.getLogger()
     root.setLevel(level)
     if not any(isinstance(handler.formatter, JsonFormatter) for handler in root.handlers):
         # Not sys.stderr: Serve replaces it by a stream that buffers a thousand lines and loses
         # them when the process is killed.
-        handler = logging.StreamHandler(sys.__stderr__)
-        handler.setFormatter(JsonFormatter())
-        root.addHandler(handler)
+        of_replica = (
+            getattr(one, "target", None) for one in logging.getLogger("ray.serve").handlers
+        )
+        for handler in (logging.StreamHandler(sys.__stderr__), *filter(None, of_replica)):
+            handler.setFormatter(JsonFormatter())
+            root.addHandler(handler)

@@ -4,6 +4,7 @@ Each process has its own counts. `GET /metrics` shows those of all processes, an
 `deployment` and `replica` to each series, so no metric may have a label of that name.
 """
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +45,28 @@ _KINDS: dict[str, type[Counter | Gauge | Histogram]] = {
 
 def _metric(attribute: str, entry: dict[str, Any], bins: dict[str, Any]) -> Any:
     (kind,) = _KINDS.keys() & entry.keys()
-    options: dict[str, Any] = {"labelnames": entry.get("labels", ()), "registry": REGISTRY}
+    options: dict[str, Any] = {"labelnames": tuple(entry.get("labels", ())), "registry": REGISTRY}
     if kind == "histogram":
         edges = entry.get("bins", "latency")
         options["buckets"] = bins.get(edges) if isinstance(edges, str) else edges
     return _KINDS[kind](f"antiphon_{entry.get('name', attribute)}", entry[kind], **options)
+
+
+SHOWN_EMPTY: set[str] = set()
+"""The names of histograms that a report has before their first sample."""
+
+
+def declare(*kinds: str) -> None:
+    """Shows, from the start of a process of these kinds, the series that are known then: `rate()`
+    sees no increase in the first sample of a new one."""
+    for kind in ("every", *kinds):
+        for part in _FILE["processes"][kind]:
+            for name in [part] if isinstance(part, str) else part:
+                metric, labels = globals()[name], _FILE["metrics"][name].get("labels")
+                SHOWN_EMPTY.add(metric._name)
+                if isinstance(labels, dict):
+                    for values in product(*labels.values()):
+                        metric.labels(*values)
 
 
 def __getattr__(name: str) -> Any:

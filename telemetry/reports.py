@@ -15,7 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
-from telemetry.metrics import REGISTRY
+from telemetry.metrics import REGISTRY, SHOWN_EMPTY
 
 REPORT_AGE = "antiphon_report_age_seconds"
 MEDIA_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -48,7 +48,8 @@ class OwnReports:
     _sequence: Iterator[int] = field(default_factory=itertools.count)
 
     def take(self) -> Report:
-        """All metrics of this process, without empty histograms. Takes milliseconds.
+        """All metrics of this process, without empty histograms that it did not declare. Takes
+        milliseconds.
 
         Each series gets the labels `deployment` and `replica`.
         """
@@ -116,6 +117,6 @@ def _family(block: str) -> tuple[str, tuple[str, str]]:
 
 def _has_samples(family: Metric) -> bool:
     """False for an unused metric: processes use few of them, and a histogram has 15 lines."""
-    if family.type != "histogram":
+    if family.type != "histogram" or family.name in SHOWN_EMPTY:
         return bool(family.samples)
     return any(sample.value for sample in family.samples)

@@ -29,6 +29,7 @@ settings.load_profile("untimed")
 
 # Settings that the environment of this machine may have for a service on it.
 SETTINGS = {"HOST", "PORT", "PUBLIC_URL", "TRUSTED_PROXIES", "DATABASE_URL", "REDIS_URL"}
+SETTINGS |= {"NEW_DATABASE_URL"}
 SETTINGS |= {"CORS_ORIGINS", "STORAGE_URL", "REQUIRE_CONSENT", "WATERMARK", "METRICS_TOKEN"}
 SETTINGS |= {"OPERATOR_TOKEN", "SIGN_UP", "PLAN_CHANGES", "PLAN_WEBHOOK_URL", "PLAN_WEBHOOK_SECRET"}
 PREFIXES = ("ANTIPHON_", "RAY_", "WEBHOOK_", "WYOMING_")

@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 from sqlalchemy import URL, make_url
 
-from db.database import Database
+from db.database import Database, postgres_parameters
 from db.migrate import upgrade
 
 
@@ -49,8 +49,7 @@ def copy_newest(database: URL) -> None:
 
 def connected(database: URL) -> psycopg.Connection:
     """A connection outside of transactions."""
-    url = database.set(drivername="postgresql").render_as_string(hide_password=False)
-    return psycopg.connect(url, autocommit=True)
+    return psycopg.connect(**postgres_parameters(database), autocommit=True)
 
 
 @contextmanager

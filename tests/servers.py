@@ -1,4 +1,5 @@
-"""PostgreSQL, Redis and S3 servers for one test run, with temporary data and free ports."""
+"""PostgreSQL, Redis and S3 servers for one test run, with temporary data, free ports and passwords
+that a URL has to encode."""
 
 import os
 import pwd
@@ -13,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -22,6 +24,7 @@ from deployments.backup import postgres_program
 from tests.patience import PATIENCE_S
 from tests.processes import children, stopped
 
+PASSWORD = "of this/run:100%@*é'"
 HOW_TO_INSTALL = "`make test` installs it as root on Debian (tools/servers.sh)"
 
 
@@ -119,7 +122,8 @@ class Server:
 
 @contextmanager
 def postgres(host: str = "127.0.0.1", *, fsync: bool = False) -> Iterator[Server]:
-    """An empty database, which trusts everyone who reaches it. Skips where there is no server.
+    """An empty database with a password, also on the socket in the folder of the server's log.
+    Skips where there is no server.
 
     Without `fsync` a power cut loses it: the data of a test lives as long as the test run.
     """
@@ -135,16 +139,16 @@ def postgres(host: str = "127.0.0.1", *, fsync: bool = False) -> Iterator[Server
                 pytest.skip("PostgreSQL refuses root, and there is no user `postgres`")
             os.chown(folder, account.pw_uid, account.pw_gid)
             options |= {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
-        data, port = f"{folder}/data", free_port()
-        subprocess.run(
-            [initdb, "--auth=trust", "--username=postgres", "--encoding=UTF8", "--no-sync", data],
-            check=True,
-            capture_output=True,
-            **options,
-        )
+        data, port, secret = f"{folder}/data", free_port(), Path(folder, "password")
+        secret.write_text(PASSWORD, encoding="utf-8")
+        secret.chmod(0o644)
+        command = [initdb, "--auth=scram-sha-256", f"--pwfile={secret}", "--username=postgres"]
+        command += ["--encoding=UTF8", "--no-sync", data]
+        subprocess.run(command, check=True, capture_output=True, **options)
         with open(f"{data}/pg_hba.conf", "a") as rules:
-            rules.write("host all all samenet trust\n")
+            rules.write("host all all samenet scram-sha-256\n")
         address = {"host": host, "port": port, "user": "postgres", "dbname": "postgres"}
+        address["password"] = PASSWORD
 
         def is_ready() -> bool:
             try:
@@ -160,7 +164,7 @@ def postgres(host: str = "127.0.0.1", *, fsync: bool = False) -> Iterator[Server
             "fsync": "on" if fsync else "off",
         }
         flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        url = f"postgresql+psycopg://postgres@{host}:{port}/postgres"
+        url = f"postgresql+psycopg://postgres:{quote(PASSWORD, safe='')}@{host}:{port}/postgres"
         # Beside the data and not in it: the folder belongs to the server's user.
         with tempfile.TemporaryDirectory(prefix="antiphon-postgres-log-") as logs:
             command = [server, "-D", data, *flags]
@@ -169,30 +173,23 @@ def postgres(host: str = "127.0.0.1", *, fsync: bool = False) -> Iterator[Server
 
 
 @contextmanager
-def redis(host: str = "127.0.0.1") -> Iterator[Server]:
-    """An empty server. Skips the test where there is no Redis."""
+def redis(host: str = "127.0.0.1", password: str = PASSWORD) -> Iterator[Server]:
+    """An empty server, which lets everyone in only if `password` is empty. Skips the test where
+    there is no Redis."""
     server = shutil.which("redis-server") or shutil.which("valkey-server")
     if server is None:
         pytest.skip(f"no Redis server on this machine; {HOW_TO_INSTALL}")
     port = free_port()
 
     def is_ready() -> bool:
-        return _answers(host, port, b"PING\r\n", b"+PONG")
+        login = f'AUTH "{password}"\r\n'.encode() if password else b""
+        return _answers(host, port, login + b"PING\r\n", b"+OK\r\n+PONG" if login else b"+PONG")
 
     with tempfile.TemporaryDirectory(prefix="antiphon-redis-") as folder:
-        command = [
-            server,
-            "--bind",
-            host,
-            "--protected-mode",
-            "no",
-            "--port",
-            str(port),
-            "--dir",
-            folder,
-        ]
-        command += ["--save", "", "--appendonly", "no"]
-        url = f"redis://{host}:{port}/0"
+        command = [server, "--bind", host, "--port", str(port), "--dir", folder]
+        command += ["--save", "", "--appendonly", "no", "--requirepass", password]
+        command += [] if password else ["--protected-mode", "no"]
+        url = f"redis://:{quote(password, safe='')}@{host}:{port}/0"
         with Server(url, command, is_ready, Path(folder, "log")).running() as made:
             yield made
 

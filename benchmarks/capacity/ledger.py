@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from multiprocessing.synchronize import Barrier
 
 import uvloop
+from psycopg.conninfo import make_conninfo
 from sqlalchemy import make_url
 from sqlmodel import func, select
 
@@ -27,7 +28,7 @@ from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from db.billing import ledger
 from db.billing.tables import LedgerEntry
-from db.database import Database
+from db.database import Database, postgres_parameters
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
 from tests.migrated import migrate
@@ -147,14 +148,13 @@ def pgbench(server: Server, workspaces: int, seconds: float) -> Figures | None:
     """The statements alone, sent by a program in C."""
     if shutil.which("pgbench") is None:
         return None
-    address = make_url(server.url)
+    address = make_conninfo(**postgres_parameters(make_url(server.url)))
     with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
         script.write(SCRIPT)
         script.flush()
         command = ["pgbench", "-n", "-M", "prepared", "-f", script.name]
         command += ["-c", str(PROCESSES * WRITERS_EACH), "-j", "2", "-T", f"{seconds:.0f}"]
-        command += ["-D", f"workspaces={workspaces}", "-h", address.host or ""]
-        command += ["-p", str(address.port), "-U", address.username or "", address.database or ""]
+        command += ["-D", f"workspaces={workspaces}", address]
         cpu = CpuTimes(postgres=server.process_id)
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         time.sleep(seconds * SAMPLED)

@@ -6,6 +6,9 @@ from pydantic import Field
 
 from configs.schema.base import StrictModel
 
+Build = Annotated[str, Field(coerce_numbers_to_str=True)]
+"""Change it to restart all deployments after an edit of the code: a text, or a number."""
+
 
 class CanaryConfig(StrictModel):
     """A new model that each replica loads beside the other, for a share of the requests."""
@@ -19,6 +22,7 @@ class ModelUserConfig(StrictModel):
 
     model: str  # path under configs/ without .yaml, such as "tts/kokoro", or any path with it
     canary: CanaryConfig | None = None  # once it is `model`, it takes all traffic without a load
+    attempt: int = 0  # counted by `operator deploy`, so that a refused model is tried again
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -31,14 +35,14 @@ class ModelsArgs(StrictModel):
     tts: tuple[str, ...] = ()
     stt: tuple[str, ...] = ()
     chat: tuple[str, ...] = ()
-    build: str = ""  # change it to restart all deployments after an edit of the code
+    build: Build = ""
 
 
 class WorkerArgs(StrictModel):
     """`args` of the application `worker`."""
 
     models_app: str = "models"  # the application that collects its metrics
-    build: str = ""
+    build: Build = ""
 
 
 class GatewayArgs(WorkerArgs):

@@ -28,6 +28,7 @@ from db import database
 from deployments.main import readyz
 from models.weights.fetch import missing
 from models.weights.store import WeightStore
+from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files, storage_problem
 from telemetry.logs import redact
@@ -111,6 +112,10 @@ async def check_database(settings: Settings) -> str:
         began = time.monotonic()
         await opened.read(lambda session: session.connection().exec_driver_sql("SELECT 1"))
         took_ms = (time.monotonic() - began) * 1000
+        try:
+            await check_secret_fingerprints(opened, settings.secrets, record=False)
+        except SettingsError as error:
+            raise Problem(str(error)) from None
     ahead_s = (database.utc_now() - datetime.now(UTC)).total_seconds()
     if abs(ahead_s) > CLOCK_S:
         raise Problem(f"its clock is {ahead_s:.1f} s ahead of this machine's: run an NTP client")

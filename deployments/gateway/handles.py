@@ -336,6 +336,10 @@ class ModelDirectory:
                 one.learn(deployed.infos.get(name))
                 is_up = one.info is not None and one.state() != "lost"
                 metrics.models_ready.labels(name).set(is_up)
+                metrics.calls.labels(name, "ok")  # exists before it is counted
+                metrics.call_first_seconds.labels(name)
+                if one.info is not None and ports is self.chat_models:
+                    metrics.chat_fallbacks.labels(one.info.id)
 
     def _update(self, ports: dict[str, H], names: tuple[str, ...], port: type[H]) -> None:
         for name in set(ports) - set(names):

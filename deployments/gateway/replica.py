@@ -44,10 +44,12 @@ class Gateway:
         from deployments.gateway.services import gateway_limits, gateway_services
         from pipelines.storage.files import watch_storage
         from pipelines.temporary_directories import delete_leftover_directories
+        from telemetry import metrics
         from telemetry.logs import setup_logs
         from telemetry.tracing import start_tracing
 
         setup_logs()
+        metrics.declare("gateway")
         start_tracing()
         settings = load_settings()
         # `make run` has done it, but not `serve run` or a rolling update.

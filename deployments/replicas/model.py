@@ -52,6 +52,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         EngineError."""
         keep_replica_on_loopback()
         setup_logs()
+        metrics.declare(kind.name)
         tracing.start_tracing()
         # Measured under overload: with lower priority of model replicas, the gateway on the same
         # cores refuses in 77 instead of 132 ms (p99), and as many requests are served.
@@ -103,6 +104,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
             metrics.model_swap_failed.clear()
             metrics.model_swap_failed.labels(model).set(0)
             metrics.model_swap_failed.labels(tried).set(bool(problem))
+            metrics.engine_requests.labels(self._current()[1].id, "ok")  # exists before it counts
             if self._reports is not None:
                 self._report_problem(problem)
                 self._reports.model = self._current()[1]

@@ -5,6 +5,7 @@ It could verify no API key or token of the other processes, and read none of the
 """
 
 import hmac
+from collections.abc import Mapping
 
 from sqlalchemy.exc import IntegrityError
 
@@ -17,11 +18,17 @@ STORE = "STORAGE_URL"  # its name among the fingerprints
 
 
 async def check_secret_fingerprints(
-    database: Database, secrets: Secrets, store: str | None = None, *, accept: bool = False
+    database: Database,
+    secrets: Secrets,
+    store: str | None = None,
+    *,
+    accept: bool = False,
+    record: bool = True,
 ) -> None:
     """The first process stores a fingerprint of each secret; `accept` replaces them.
 
-    `store` is the mark of the store of files, None when it does not answer.
+    Each later one stores those of the first keys of its lists, unless `record` is false. `store` is
+    the mark of the store of files, None when it does not answer.
 
     Raises SettingsError, which names the variables, or DatabaseUnavailable.
     """
@@ -29,9 +36,20 @@ async def check_secret_fingerprints(
     if store is not None:
         marks[STORE] = [store.encode()]
     try:
-        strange = await database.run(unknown_secrets, marks, accept=accept)
+        strange = await database.run(unknown_secrets, marks, accept=accept, record=record)
     except IntegrityError:  # another process stored its fingerprints first
-        strange = await database.run(unknown_secrets, marks, accept=accept)
+        strange = await database.run(unknown_secrets, marks, accept=accept, record=record)
+    _refuse(strange)
+
+
+def check_stored_fingerprints(secrets: Secrets, stored: Mapping[str, bytes]) -> None:
+    """Compares the secrets with the fingerprints of a backup. Raises SettingsError."""
+    _refuse(
+        [name for name, marks in _marks(secrets).items() if stored.get(name, marks[0]) not in marks]
+    )
+
+
+def _refuse(strange: list[str]) -> None:
     if strange:
         raise SettingsError(
             f"{', '.join(strange)}: not what this database was used with; give every node the same"

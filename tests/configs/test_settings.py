@@ -1,13 +1,15 @@
 """Secrets are generated once and readable by their owner only; invalid settings are errors."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from yarl import URL
 
 from configs.environment import SettingsError, cores
-from configs.settings import load_settings
+from configs.settings import PROJECT_DIR, load_settings
 from pipelines.storage.encryption import Encryption
 from pipelines.webhooks.registration import Webhooks
 from pipelines.webhooks.signing import signing_key
@@ -293,3 +295,15 @@ def test_an_invalid_setting_is_reported_in_one_line_that_begins_with_its_name(
     with pytest.raises(SettingsError, match=f"^{name}") as caught:
         load_settings()
     assert "\n" not in str(caught.value) and "canary" not in str(caught.value)
+
+
+def test_wyoming_without_a_key_is_refused_before_anything_is_installed() -> None:
+    command = [sys.executable, "-S", "-m", "configs.environment"]
+    environment = {"WYOMING_PORT": "10300"}
+    ended = subprocess.run(
+        command, cwd=PROJECT_DIR, env=environment, capture_output=True, text=True
+    )
+    assert ended.returncode == 1
+    assert (
+        ended.stderr.startswith("WYOMING_PORT needs WYOMING_KEY") and ended.stderr.count("\n") == 1
+    )

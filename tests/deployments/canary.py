@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+from psycopg.conninfo import make_conninfo
 from redis import Redis
 from sqlalchemy import make_url
 
+from db.database import postgres_parameters
 from db.webhooks import EVENT_KINDS
 from deployments.backup import postgres_program
 from tests.deployments.gateway.socket_client import listening, speaking
@@ -141,7 +143,7 @@ def dump(url: str) -> bytes:
     """The dump of a PostgreSQL database as text, followed by its bytea values as bytes."""
     program = postgres_program("pg_dump")
     assert program is not None, "it comes with the server"
-    address = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    address = make_conninfo(**postgres_parameters(make_url(url)))
     plain = subprocess.run([program, f"--dbname={address}"], check=True, capture_output=True).stdout
     found = re.findall(rb"\\\\x((?:[0-9a-f]{2})+)", plain)
     assert found, "digests of keys are bytes"

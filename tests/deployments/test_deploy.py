@@ -354,6 +354,35 @@ def test_a_replica_that_cannot_take_its_model_ends_the_command_with_the_reason(
     assert refused(capsys, write(tmp_path, config)) == message
 
 
+def test_a_model_that_was_refused_is_tried_again_by_the_same_deployment(
+    cluster: Cluster, tmp_path: Path, capsys: Printed
+) -> None:
+    cluster.ready = {"status": "degraded", "degraded": ["models"], "models": SWAPPED}
+    config = config_without_weights()
+    file = write(tmp_path, config)
+    for attempt in (1, 2):
+        assert refused(capsys, file).startswith("TTSFast keeps its previous model: ")
+        shown = (
+            f"models.deployments.TTSFast.user_config.attempt: {attempt - 1 or None} -> {attempt}"
+        )
+        assert shown in capsys.readouterr().out
+        wanted = entry(cluster.deployed[-1], "TTSFast")["user_config"]
+        assert wanted == {**entry(config, "TTSFast")["user_config"], "attempt": attempt}
+        assert "attempt" not in entry(cluster.deployed[-1], "Chat")["user_config"]
+    cluster.ready_before = [cluster.ready]
+    cluster.ready = {"status": "ok", "degraded": []}  # its cause was removed
+    main(["deploy", file])
+    main(["deploy", file])
+    assert capsys.readouterr().out.endswith(f"nothing changes\n{file} is deployed\n")
+
+
+def test_a_number_as_the_build_is_one_as_its_text() -> None:
+    config = config_without_weights()
+    for application_ in config["applications"]:
+        application_.setdefault("args", {})["build"] = 2
+    assert application_problems(config) == []
+
+
 def test_a_report_of_a_replica_that_was_replaced_is_not_of_this_deployment(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:

@@ -1,6 +1,7 @@
 """Observability of a cluster: metrics, logs and stored data, without users' secrets."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Iterator
 
@@ -19,10 +20,12 @@ from tests.deployments.conftest import (
     samples,
     total,
     until_ready,
+    worker_app,
 )
 from tests.migrated import migrate
 from tests.patience import PATIENCE_S
 from tests.servers import free_port
+from tests.telemetry.test_monitoring import shown_series
 
 pytestmark = [pytest.mark.ray, pytest.mark.redis, pytest.mark.asyncio(loop_scope="session")]
 
@@ -39,7 +42,8 @@ def site(
     Redis.from_url(redis_url).flushall()
     environment = {"ANTIPHON_DATA": str(data), "PORT": str(port), "HOST": "127.0.0.1"}
     environment["OPERATOR_TOKEN"] = OPERATOR_TOKEN
-    ray_cluster.extra_apps = [gateway_app(environment | {"REDIS_URL": redis_url})]
+    environment["REDIS_URL"] = redis_url
+    ray_cluster.extra_apps = [gateway_app(environment), worker_app(environment)]
     ray_cluster.deploy()
     yield Site(f"http://127.0.0.1:{port}", data, logs_folder(), redis_url, database_url)
     ray_cluster.extra_apps = []
@@ -54,6 +58,19 @@ async def client(site: Site) -> AsyncIterator[httpx.AsyncClient]:
         await until_ready(made)
         await say_everything(made, site)
         yield made
+
+
+async def test_what_the_dashboard_and_the_alerts_show_exists_before_it_happens(site: Site) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    async with httpx.AsyncClient(base_url=site.url) as young:
+        await until_ready(young)
+        while True:  # each process reports some seconds later, on its own
+            exist = {sample.name for sample in await samples(young)}
+            missing = shown_series() - exist - {"antiphon_canary_share"}  # of a canary only
+            if not missing:
+                break
+            assert time.monotonic() < deadline, missing
+            await asyncio.sleep(0.5)
 
 
 async def test_the_metrics_page_has_samples_of_every_process(client: httpx.AsyncClient) -> None:
@@ -130,6 +147,15 @@ async def test_replicas_and_the_gateway_log_the_request_id(
             return
         assert time.monotonic() < deadline, lines
         await asyncio.sleep(0.2)
+
+
+async def test_the_logs_that_rays_dashboard_links_have_the_lines_of_their_replica(
+    client: httpx.AsyncClient, site: Site
+) -> None:
+    for name, event in (("STT", "model_loaded"), ("Gateway", REQUEST_ID)):
+        (file,) = (site.logs / "serve").glob(f"replica_*_{name}_*.log")
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        assert [line for line in lines if event in (line["event"], line.get("request_id"))], name
 
 
 async def test_stores_metrics_and_logs_contain_no_secrets_or_user_content(

@@ -2,22 +2,28 @@
 
 import asyncio
 import io
+from base64 import b64encode
 from pathlib import Path
+from urllib.parse import quote
+from uuid import uuid4
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import make_url, text
 
 from configs.environment import SettingsError
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from configs.settings import load_settings
 from db.database import Database, make_engine
+from db.errors import DatabaseUnavailable
 from deployments.main import prepare_database
-from deployments.operator import main
+from deployments.operator import _parser, main
 from pipelines.accounts.authentication import Authenticator
 from pipelines.accounts.service import Accounts
 from pipelines.errors import Unauthorized
-from tests.migrated import migrate
+from pipelines.maintenance.key_rotation import Rotation
+from tests.migrated import connected, migrate
+from tests.servers import PASSWORD
 
 
 @pytest.fixture(autouse=True)
@@ -301,3 +307,134 @@ def test_a_usage_error_exits_with_status_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
+
+
+def every_command(folder: Path) -> dict[str, list[str]]:
+    """The arguments of each command, which run as they are, but for `accept-secrets`."""
+    given = {
+        "credit": ["1"],
+        "plan": ["pro"],
+        "deploy": ["serve_config.yaml", "--check"],
+        "backup": [str(folder / "copy")],
+        "restore": [str(folder / "backup")],
+    }
+    (commands,) = (
+        action.choices for action in _parser()._actions if isinstance(action.choices, dict)
+    )
+    return {name: given.get(name, []) for name in commands if name != "accept-secrets"}
+
+
+COMMANDS = sorted(every_command(Path()))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_with_wrong_secrets_is_refused(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    output_of(capsys, "backup", str(tmp_path / "backup"))
+    monkeypatch.setenv("ANTIPHON_KEY_PEPPER", "another pepper, of 32 bytes or more")
+    monkeypatch.setenv("NEW_DATABASE_URL", f"sqlite:///{tmp_path / 'new.db'}")
+    if command == "restore":
+        monkeypatch.setenv("DATABASE_URL", f"sqlite:///{tmp_path / 'restored.db'}")
+    before = content_of(tmp_path)
+    with pytest.raises(SystemExit, match="^ANTIPHON_KEY_PEPPER: not what this database") as ended:
+        main([command, *every_command(tmp_path)[command]])
+    assert "\n" not in str(ended.value) and capsys.readouterr().out == ""
+    assert content_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_without_the_secrets_is_refused_and_makes_none(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    output_of(capsys, "backup", str(tmp_path / "backup"))
+    (tmp_path / "secrets.json").unlink()
+    monkeypatch.setenv("NEW_DATABASE_URL", f"sqlite:///{tmp_path / 'new.db'}")
+    if command == "restore":
+        monkeypatch.setenv("DATABASE_URL", f"sqlite:///{tmp_path / 'restored.db'}")
+    before = content_of(tmp_path)
+    with pytest.raises(SystemExit, match="^ANTIPHON_DATA_KEYS, .*: neither set nor in") as ended:
+        main([command, *every_command(tmp_path)[command]])
+    assert "\n" not in str(ended.value) and capsys.readouterr().out == ""
+    assert content_of(tmp_path) == before
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    """The files below a folder, but for SQLite's lock and log."""
+    return {
+        str(path): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix not in (".db-wal", ".db-shm", ".lock")
+    }
+
+
+def test_a_service_does_not_start_with_new_secrets_beside_its_old_database(tmp_path: Path) -> None:
+    (tmp_path / "secrets.json").unlink()
+    with pytest.raises(SettingsError, match="run `python -m deployments.operator accept-secrets`"):
+        load_settings()
+    assert not (tmp_path / "secrets.json").exists()
+    main(["accept-secrets"])
+    asyncio.run(prepare_database(load_settings()))
+
+
+def test_rotation_while_the_service_is_down_needs_no_other_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (old,) = load_settings().secrets.data_keys
+    new = b64encode(b"n" * 32).decode()
+    monkeypatch.setenv("ANTIPHON_DATA_KEYS", f"{new},{old}")
+    for command in ("users", "check-storage", "reconcile"):  # record nothing
+        main([command])
+    monkeypatch.setenv("ANTIPHON_DATA_KEYS", new)
+    with pytest.raises(SettingsError, match="^ANTIPHON_DATA_KEYS: not what this database"):
+        asyncio.run(prepare_database(load_settings()))
+    monkeypatch.setenv("ANTIPHON_DATA_KEYS", f"{new},{old}")
+    main(["rotate-keys"])
+    for keys in (f"{new},{old}", new):
+        monkeypatch.setenv("ANTIPHON_DATA_KEYS", keys)
+        asyncio.run(prepare_database(load_settings()))
+
+
+def test_a_rotation_that_fails_does_not_admit_the_new_key_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (old,) = load_settings().secrets.data_keys
+    new = b64encode(b"n" * 32).decode()
+
+    async def fails(_: Rotation) -> None:
+        raise DatabaseUnavailable("the database does not answer")
+
+    monkeypatch.setattr(Rotation, "run", fails)
+    monkeypatch.setenv("ANTIPHON_DATA_KEYS", f"{new},{old}")
+    with pytest.raises(SystemExit):
+        main(["rotate-keys"])
+    monkeypatch.setenv("ANTIPHON_DATA_KEYS", new)
+    with pytest.raises(SettingsError, match="^ANTIPHON_DATA_KEYS: not what this database"):
+        asyncio.run(prepare_database(load_settings()))
+
+
+@pytest.mark.postgres
+def test_a_new_key_and_a_rotation_work_with_a_server_that_wants_a_password(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = f"operated_{uuid4().hex}"
+    with connected(make_url(postgres_url)) as connection:
+        connection.execute(f"CREATE DATABASE {database}")
+    url = make_url(postgres_url).set(database=database).render_as_string(hide_password=False)
+    monkeypatch.setenv("NEW_DATABASE_URL", url)
+    said = output_of(capsys, "move-database")
+    assert "start the service with DATABASE_URL=" in said and quote(PASSWORD) not in said
+    monkeypatch.setenv("DATABASE_URL", url)
+    assert output_of(capsys, "new-key").startswith("sk_")
+    assert "are encrypted under the first key" in output_of(capsys, "rotate-keys")
+    assert "every balance" in output_of(capsys, "reconcile")
+    monkeypatch.setenv("ANTIPHON_KEY_PEPPER", "another pepper, of 32 bytes or more")
+    for command in ("new-key", "rotate-keys"):
+        with pytest.raises(SystemExit, match="^ANTIPHON_KEY_PEPPER: not what this database"):
+            main([command])

@@ -2,90 +2,293 @@
 the service goes on from it."""
 
 import asyncio
+import shutil
+import sqlite3
 import subprocess
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 from uuid import uuid4
 
 import httpx
 import pytest
 from sqlalchemy.engine import make_url
 
+import deployments.backup as backup_module
 from api.app import create_app
 from configs.environment import SettingsError
 from configs.settings import Settings
 from db.accounts import find_workspace
 from db.billing.ledger import discrepancies
 from deployments.agreement import open_database
-from deployments.backup import back_up, postgres_program, restore
+from deployments.backup import FILES, back_up, restore
 from tests.api.local_server import local_settings, serve_app, serve_services
 from tests.api.local_services import local_services
+from tests.migrated import connected
+from tests.servers import PASSWORD
 
 SAID = "The parrot knows the way to the harbour."
+LOGIN = {"email": "ann@example.com", "password": "a long password"}
 
 
-def emptied(url: str, folder: Path) -> str:
+def empty_beside(url: str, folder: Path) -> str:
     """The URL of a new database on the same server."""
     target = make_url(url)
     if target.get_backend_name() == "sqlite":
-        return f"sqlite:///{folder / 'restored.db'}"
+        return f"sqlite:///{folder / f'{uuid4().hex}.db'}"
     name = f"restored_{uuid4().hex}"
-    plain = str(target.set(drivername="postgresql"))
-    program = postgres_program("createdb") or ""
-    subprocess.run([program, f"--maintenance-db={plain}", name], check=True)
-    return str(target.set(database=name))
+    with connected(target) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return target.set(database=name).render_as_string(hide_password=False)
 
 
-def test_a_restored_service_knows_keys_chats_files_and_credit(
-    database_url: str, tmp_path: Path
-) -> None:
-    before = replace(local_settings(tmp_path), database_url=database_url)
-    asyncio.run(open_database(before)).close()
-    services = local_services(before)
+@dataclass
+class Kept:
+    """A backup, and what it was made of."""
+
+    folder: Path
+    settings: Settings
+    chat: str
+    file: str
+    workspace: int
+    key: dict[str, str]
+    login: dict[str, str]
+    browser: dict[str, str]
+
+    def beside(self, tmp_path: Path) -> Settings:
+        """Settings with an empty database and an empty store."""
+        url = empty_beside(self.settings.database_url, tmp_path)
+        store = f"file://{tmp_path / uuid4().hex}"
+        return replace(self.settings, database_url=url, storage_url=store)
+
+
+@pytest.fixture
+def kept(database_url: str, tmp_path: Path) -> Kept:
+    settings = replace(local_settings(tmp_path), database_url=database_url)
+    asyncio.run(open_database(settings)).close()
+    services = local_services(settings)
     with serve_services(services) as server:
-        headers = {"Authorization": f"Bearer {server.key}"}
+        key = {"Authorization": f"Bearer {server.key}"}
+
+        def post(path: str, body: dict[str, Any]) -> Any:
+            answer = httpx.post(f"{server.url}{path}", json=body, headers=key)
+            assert answer.is_success, answer.text
+            return answer.json()
+
         message = {"role": "user", "content": SAID}
         body = {"messages": [message], "stream": False, "save_chat": True}
-        answer = httpx.post(f"{server.url}/v1/chat/completions", json=body, headers=headers)
-        chat = answer.json()["chat_id"]
-        owner = asyncio.run(services.infrastructure.database.read(find_workspace, None, None))
+        chat = post("/v1/chat/completions", body)["chat_id"]
+        token = post("/auth/signup", {**LOGIN, "name": "Ann"})["token"]
+        browser = post("/auth/tokens", {"scopes": ["tts"]})["token"]
+        database = services.infrastructure.database
+        owner = asyncio.run(database.read(find_workspace, None, None))
         assert owner is not None
         files = services.infrastructure.files
         stored = asyncio.run(files.put(owner.id, "test", "audio/wav", b"some audio", None))
-        back_up(before, tmp_path / "backup")
-    with pytest.raises(FileExistsError):  # never over another backup
-        back_up(before, tmp_path / "backup")
-    with pytest.raises(ValueError, match="there are tables already"):
-        restore(before, tmp_path / "backup")
+        back_up(settings, tmp_path / "backup")
+    credentials = ({"Authorization": f"Bearer {value}"} for value in (token, browser))
+    return Kept(tmp_path / "backup", settings, chat, stored, owner.id, key, *credentials)
 
-    url = emptied(database_url, tmp_path)
-    after = replace(before, database_url=url, storage_url=f"file://{tmp_path / 'copy'}")
+
+@pytest.fixture
+def ask() -> Iterator[Callable[[Settings, str, dict[str, str]], httpx.Response]]:
+    """Asks a service with these settings."""
+
+    def get(settings: Settings, path: str, headers: dict[str, str]) -> httpx.Response:
+        services = local_services(settings)
+        try:
+            with serve_app(create_app(services)) as address:
+                return httpx.get(f"{address}{path}", headers=headers)
+        finally:
+            services.infrastructure.database.close()
+
+    yield get
+
+
+Ask = Callable[[Settings, str, dict[str, str]], httpx.Response]
+
+
+def test_a_restored_service_knows_keys_chats_files_and_credit(
+    kept: Kept, tmp_path: Path, ask: Ask
+) -> None:
+    with pytest.raises(FileExistsError):  # never over another backup
+        back_up(kept.settings, kept.folder)
+    with pytest.raises(ValueError, match="there are tables already"):
+        restore(kept.settings, kept.folder)
     with pytest.raises(ValueError, match="is no backup"):
-        restore(after, tmp_path)
-    with pytest.raises(ValueError, match="there are files already"):
-        restore(replace(after, storage_url=before.storage_url), tmp_path / "backup")
-    assert "restored" in restore(after, tmp_path / "backup")
+        restore(kept.settings, tmp_path)
+    after = kept.beside(tmp_path)
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "file").touch()
+    with pytest.raises(ValueError, match="there are other files already"):
+        restore(replace(after, storage_url=f"file://{foreign}"), kept.folder)
+    assert "1 API key(s) are valid" in restore(after, kept.folder)
     with pytest.raises(SettingsError, match="^STORAGE_URL: not what this database"):
         empty = replace(after, storage_url=f"file://{tmp_path / 'empty'}")
         asyncio.run(open_database(empty))
-    with pytest.raises(SettingsError, match="^ANTIPHON_DATA_KEYS"):
-        asyncio.run(open_database(with_other_data_keys(after)))
     database = asyncio.run(open_database(after))
     assert asyncio.run(database.read(discrepancies)) == []
     database.close()
     services = local_services(after)
     try:
-        found = asyncio.run(services.infrastructure.files.read(owner.id, stored))
-        assert found == b"some audio"
+        content = asyncio.run(services.infrastructure.files.read(kept.workspace, kept.file))
+        assert content == b"some audio"
     finally:
         services.infrastructure.database.close()
-    services = local_services(after)
-    with serve_app(create_app(services)) as address:
-        answer = httpx.get(f"{address}/chats/{chat}", headers=headers)
-        assert answer.status_code == 200 and SAID in answer.text
-    services.infrastructure.database.close()
+    answer = ask(after, f"/chats/{kept.chat}", kept.key)
+    assert answer.status_code == 200 and SAID in answer.text
 
 
-def with_other_data_keys(settings: Settings) -> Settings:
-    keys = ("eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHg=",)
-    return replace(settings, secrets=replace(settings.secrets, data_keys=keys))
+def test_sessions_and_browser_tokens_of_a_backup_end_with_its_restore(
+    kept: Kept, tmp_path: Path, ask: Ask
+) -> None:
+    for credential in (kept.login, kept.browser):
+        assert ask(kept.settings, "/default-voices", credential).status_code != 401
+    after = kept.beside(tmp_path)
+    restore(after, kept.folder)
+    for credential in (kept.login, kept.browser):
+        assert ask(after, "/default-voices", credential).status_code == 401
+    assert ask(after, "/chats", kept.key).status_code == 200
+
+
+def test_restore_leaves_out_the_keys_of_a_backup_on_request(
+    kept: Kept, tmp_path: Path, ask: Ask
+) -> None:
+    after = kept.beside(tmp_path)
+    assert "0 API key(s)" in restore(after, kept.folder, with_keys=False)
+    assert ask(after, "/chats", kept.key).status_code == 401
+
+
+@pytest.mark.parametrize("name", ["token_keys", "api_key_pepper", "url_key", "data_keys"])
+def test_restore_refuses_other_secrets_before_it_changes_anything(
+    kept: Kept, tmp_path: Path, name: str
+) -> None:
+    after = kept.beside(tmp_path)
+    other = {
+        "token_keys": ("o" * 48,),
+        "data_keys": ("eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHg=",),
+    }
+    wrong = replace(after, secrets=replace(after.secrets, **{name: other.get(name, "o" * 48)}))
+    with pytest.raises(SettingsError, match="^ANTIPHON_.*: not what this database"):
+        restore(wrong, kept.folder)
+    assert not Path(after.storage_url.removeprefix("file://")).exists()
+    assert "restored" in restore(after, kept.folder)
+
+
+@pytest.mark.parametrize("at", ["_restore_sqlite", "_restore_postgres", "url_to_fs"])
+def test_a_restore_that_failed_is_repeated(
+    kept: Kept, tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    after = kept.beside(tmp_path)
+    whole = getattr(backup_module, at)
+
+    def fails_at_its_end(*arguments: Any) -> Any:
+        if at == "url_to_fs":
+            store, root = whole(*arguments)
+            monkeypatch.setattr(store, "put", put_one)
+            return store, root
+        raise OSError("no space left on device")
+
+    def put_one(source: str, target: str, **_: object) -> None:
+        (file,) = list(Path(source).glob(".store"))
+        Path(target).mkdir(exist_ok=True)
+        shutil.copy(file, target)
+        raise OSError("no space left on device")
+
+    is_reached = at == "url_to_fs" or at.removeprefix("_restore_") in after.database_url
+    with monkeypatch.context() as patch:
+        patch.setattr(backup_module, at, fails_at_its_end)
+        if is_reached:
+            with pytest.raises(OSError, match="no space left"):
+                restore(after, kept.folder)
+    monkeypatch.undo()
+    assert "restored" in restore(after, kept.folder)
+    assert ask(after, f"/chats/{kept.chat}", kept.key).status_code == 200
+
+
+def test_a_damaged_backup_leaves_the_database_empty(kept: Kept, tmp_path: Path) -> None:
+    after = kept.beside(tmp_path)
+    copy = tmp_path / "backup" / "database"
+    whole = copy.read_bytes()
+    copy.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises((ValueError, sqlite3.DatabaseError)):
+        restore(after, kept.folder)
+    copy.write_bytes(whole)
+    assert "restored" in restore(after, kept.folder)
+
+
+def test_a_backup_of_the_other_kind_of_database_is_refused(kept: Kept, tmp_path: Path) -> None:
+    other = replace(kept.beside(tmp_path), database_url="postgresql://ann@127.0.0.1:1/x")
+    if make_url(kept.settings.database_url).get_backend_name() != "sqlite":
+        other = replace(other, database_url=f"sqlite:///{tmp_path / 'other.db'}")
+    with pytest.raises(ValueError, match="then run `move-database`"):
+        restore(other, kept.folder)
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    "form",
+    [
+        "postgres://{user}@{host}:{port}/{name}",
+        "postgresql://{user}@{host}:{port}/{name}?sslmode=prefer&application_name=a%20b%3Dc",
+        "postgresql://{user}@/{name}?host={folder}&port={port}",
+        "postgresql+psycopg://{user}@/{name}?host={host}:{port}",
+        "postgresql://postgres@{host}:{port}/{name}?password={password}&keepalives_idle=9",
+    ],
+)
+def test_a_backup_connects_by_every_form_of_url_that_the_service_does(
+    postgres_url: str, tmp_path: Path, form: str
+) -> None:
+    server = make_url(postgres_url)
+    with connected(server) as connection:
+        found = connection.execute("SHOW unix_socket_directories").fetchone()
+    assert found is not None
+    password = quote(PASSWORD, safe="")
+    url = form.format(
+        user=f"postgres:{password}",
+        password=password,
+        host=server.host,
+        port=server.port,
+        name=make_url(empty_beside(postgres_url, tmp_path)).database,
+        folder=found[0],
+    )
+    settings = replace(local_settings(tmp_path), database_url=url)
+    asyncio.run(open_database(settings)).close()
+    back_up(settings, tmp_path / "backup")
+    assert (tmp_path / "backup" / "database").read_bytes().startswith(b"PGDMP")
+
+
+def test_no_program_of_postgresql_is_told_the_password_in_its_arguments(
+    kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    run = subprocess.run
+
+    def watched(command: list[str], **options: Any) -> Any:
+        seen.extend(command)
+        return run(command, **options)
+
+    monkeypatch.setattr(backup_module.subprocess, "run", watched)
+    back_up(kept.settings, tmp_path / "again")
+    restore(kept.beside(tmp_path), tmp_path / "again")
+    assert not [part for part in seen if "100" in part]
+
+
+def test_a_backup_that_failed_leaves_nothing_and_is_repeated(
+    kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = set(tmp_path.iterdir())
+    wrong = make_url(kept.settings.database_url).set(database="absent")
+    absent = replace(kept.settings, database_url=wrong.render_as_string(hide_password=False))
+    with pytest.raises((ValueError, sqlite3.Error)):
+        back_up(absent, tmp_path / "again")
+    with monkeypatch.context() as patch:
+        patch.setattr(backup_module, "url_to_fs", lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            back_up(kept.settings, tmp_path / "again")
+    assert set(tmp_path.iterdir()) == before
+    back_up(kept.settings, tmp_path / "again")
+    assert (tmp_path / "again" / FILES).is_dir()

@@ -130,7 +130,7 @@ class Site:
     address: str  # of the clients
     authority: Authority  # whose certificates its webhooks trust
     postgres: servers.Server
-    redis: servers.Server
+    gcs_redis: servers.Server  # for Ray, which shows a password in the arguments of its processes
 
     def start(self, at: int = 0, **options: object) -> str:
         """Starts a cluster on a machine; returns the API key that a first start prints, or ""."""
@@ -218,6 +218,7 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
         ip("link", "set", bridge, "up")
         postgres = stack.enter_context(servers.postgres(f"{net}.254"))
         redis = stack.enter_context(servers.redis(f"{net}.254"))
+        gcs_redis = stack.enter_context(servers.redis(f"{net}.254", password=""))
         files = stack.enter_context(servers.s3(f"{net}.254"))
         authority = Authority.make(folder)
         environment = {
@@ -265,4 +266,4 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
             machine = Machine(name, f"{net}.{at}", own, environment | data)
             stack.callback(machine.die)
             made.append(machine)
-        yield Site(made, config, f"{net}.254", authority, postgres, redis)
+        yield Site(made, config, f"{net}.254", authority, postgres, gcs_redis)

@@ -18,7 +18,7 @@ OF_EACH = ("Gateway", "TTSFast", "STT", "Chat", "Worker")
 @pytest.mark.parametrize("site", [Plan(machines=3)], indirect=True)
 async def test_machines_die_one_after_the_other_and_then_the_first(site: Site) -> None:
     first, second, third = site.machines
-    redis = site.redis.url.removeprefix("redis://").partition("/")[0]
+    redis = site.gcs_redis.url.rpartition("@")[2].partition("/")[0]
     for machine in site.machines:  # the tables of Ray's GCS outlive it there
         machine.environment["RAY_REDIS_ADDRESS"] = redis
     await asyncio.to_thread(site.start)

@@ -3,12 +3,15 @@
 import io
 import json
 import logging
+import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import jwt
 import pytest
 
+from configs.settings import PROJECT_DIR
 from pipelines.accounts.authentication import SECRET_PREFIX, new_api_key
 from telemetry.logs import JsonFormatter, RedactedRecord, redact
 from telemetry.tracing import request_id
@@ -112,3 +115,30 @@ def test_a_traceback_is_readable_where_serve_has_replaced_print(
     written = json.loads(JsonFormatter().format(record))["exception"]
     assert written.splitlines()[0] == "Traceback (most recent call last):"
     assert written.splitlines()[-1] == "ValueError: the cause"
+
+
+def test_a_replica_also_logs_to_the_file_that_rays_dashboard_shows(tmp_path: Path) -> None:
+    """With handlers as Serve makes them in a replica, whose file its own records go to by a
+    buffer."""
+    program = (
+        "import logging, logging.handlers, sys\n"
+        "from telemetry.logs import setup_logs\n"
+        "file = logging.handlers.RotatingFileHandler(sys.argv[1])\n"
+        "buffer = logging.handlers.MemoryHandler(1000, target=file)\n"
+        "logging.getLogger('ray.serve').addHandler(buffer)\n"
+        "logging.getLogger('ray.serve').propagate = False\n"
+        "setup_logs()\n"
+        "setup_logs()\n"
+        "logging.getLogger('a').info('served', extra={'ms': 2, 'password': sys.argv[2]})\n"
+        "logging.getLogger('ray.serve').error('lost password=%s', sys.argv[2])\n"
+    )
+    file = tmp_path / "replica_models_STT.log"
+    command = [sys.executable, "-c", program, str(file), CANARY]
+    ended = subprocess.run(command, cwd=PROJECT_DIR, check=True, capture_output=True, text=True)
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(line["logger"], line["event"]) for line in lines] == [
+        ("a", "served"),
+        ("ray.serve", "lost password=[hidden]"),
+    ]
+    assert lines[0]["ms"] == 2 and CANARY not in file.read_text()
+    assert json.loads(ended.stderr)["event"] == "served"

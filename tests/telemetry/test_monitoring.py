@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.parser import text_string_to_metric_families
 
 from configs.settings import PROJECT_DIR
 from telemetry import metrics
@@ -95,6 +98,39 @@ def test_every_metric_is_on_the_dashboard() -> None:
             continue
         base = re.sub(r"_(bucket|sum|count)$", "", name)
         assert {name, f"{base}_bucket"} & shown, name
+
+
+def shown_series() -> set[str]:
+    """The series of the dashboard and of the alerts."""
+    texts = [query for _, query in queries()] + [str(rule["expr"]) for rule in rules()]
+    return {name for text in texts for name, _ in _SERIES.findall(text)}
+
+
+# Their labels name a route, a model or a deployment, which the process knows once it serves.
+KNOWN_LATER = {
+    *("http_requests", "http_request_duration_seconds", "calls", "call_first_answer_seconds"),
+    *("models_ready", "engine_requests", "model_swap_failed", "model_load_seconds"),
+    *("chat_fallbacks", "canary_share", "decoder_sandbox"),
+}
+
+
+def test_what_the_dashboard_and_the_alerts_show_is_declared_at_the_start() -> None:
+    program = (
+        "import sys\n"
+        "from telemetry import metrics\n"
+        "from telemetry.reports import OwnReports, render\n"
+        "metrics.declare(sys.argv[1])\n"
+        "sys.stdout.write(render([OwnReports().take()]).decode())\n"
+    )
+    exist = set()
+    for kind in ("gateway", "tts", "stt", "chat", "worker"):
+        command = [sys.executable, "-c", program, kind]
+        page = subprocess.run(command, cwd=PROJECT_DIR, check=True, capture_output=True, text=True)
+        families = text_string_to_metric_families(page.stdout)
+        exist |= {sample.name for family in families for sample in family.samples}
+    ends = r"_(total|bucket|sum|count)$"
+    missing = {re.sub(ends, "", name) for name in shown_series() - exist}
+    assert missing == {f"antiphon_{name}" for name in KNOWN_LATER}
 
 
 def test_dashboard_panels_do_not_overlap() -> None:

@@ -28,6 +28,6 @@ async def slow_proxy(url: str, delay_s: float) -> AsyncIterator[str]:
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
     try:
-        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+        yield url.replace(f":{port}/", f":{server.sockets[0].getsockname()[1]}/")
     finally:
         server.close()

@@ -206,7 +206,7 @@ async def test_leases_are_counted_in_the_process_without_redis(server: servers.S
 
 
 async def test_a_wrong_redis_password_falls_back_to_limits_in_the_process(url: str) -> None:
-    wrong = url.replace("redis://", "redis://:wrong@")
+    wrong = f"redis://:wrong@{url.rpartition('@')[2]}"
     async with gateways(wrong) as [limits]:
         answers = [await timed(limits, "w", 5) for _ in range(20)]
     assert sum(window.allowed for _, window in answers) == 5
