@@ -1,0 +1,48 @@
+"""A client that leaves stops the work of its socket, whatever its protocol."""
+
+
+import pytest
+from starlette.routing import WebSocketRoute
+
+from api.app import routed_app
+from tests.api.leaving.conftest import LeavingSite
+from tests.api.leaving.work import SOCKETS
+from tests.api.sockets.client import connect
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+KEY_IN_PATH, UNKNOWN = "/telephony/twilio/{key}", "/{path:path}"
+
+WAYS = [(path, "reset") for path in SOCKETS]
+WAYS += [(path, way) for path in ("/ws/tts", "/ws/stt") for way in ("half", "close")]
+
+
+async def test_every_socket_is_tested() -> None:
+    paths = {one.path for one in routed_app().router.routes if isinstance(one, WebSocketRoute)}
+    assert paths - {KEY_IN_PATH, UNKNOWN} == SOCKETS.keys()
+
+
+@pytest.mark.parametrize(("path", "leave"), dict.fromkeys(WAYS))
+async def test_work_ends_for_a_client_that_leaves_its_socket(
+    site: LeavingSite, path: str, leave: str
+) -> None:
+    await site.forget()
+    url, begin, service = SOCKETS[path]
+    mark = "&" if "?" in url else "?"
+    address = f"ws://{site.server.address}{url}{mark}apiKey={site.server.key}"
+    headers = {"Authorization": f"Bearer {site.server.key}"}
+    url = address.replace("{voice}", site.server.voice_id)
+    async with connect(url, additional_headers=headers, max_queue=None, close_timeout=1) as socket:
+        await begin(socket, site.server.voice_id)
+        await site.until(lambda: site.steps.made > 2)
+        made = site.steps.made
+        if leave == "reset":
+            socket.transport.abort()
+        elif leave == "half":
+            socket.transport.write_eof()
+        else:
+            await socket.close()
+        charged = await site.check_left(made)
+    assert charged > 0 or service == "stt"
+
+
