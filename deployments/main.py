@@ -38,6 +38,7 @@ from pipelines.accounts.service import Accounts
 from telemetry.tracing import start_tracing
 
 READY_TIMEOUT_S = 180
+GATEWAYS_STOP_S = 50.0  # more than `graceful_shutdown_timeout_s` of a gateway
 BETTER_CHAT = "antiphon models pull hf:Qwen/Qwen2.5-1.5B-Instruct-GGUF --include '*q4_k_m.gguf'"
 
 
@@ -244,13 +245,23 @@ def say(line: str) -> None:
 
 
 def stop() -> None:
-    """Drains the gateway and stops the cluster; further interrupts are ignored."""
+    """Drains the gateways and stops the cluster; further interrupts are ignored.
+
+    The gateways end before the models: a model without a running call ends at once, and the next
+    chunk of a stream would find none.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     import ray
     from ray import serve
 
     if ray.is_initialized():
+        until = time.monotonic() + GATEWAYS_STOP_S
+        with suppress(Exception):  # of Ray: its controller has died, or was not started yet
+            for name in (gateways := cluster.gateways(serve.status())):
+                serve.delete(name, _blocking=False)
+            while gateways & serve.status().applications.keys() and time.monotonic() < until:
+                time.sleep(0.2)
         serve.shutdown()
         ray.shutdown()
 

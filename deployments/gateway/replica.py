@@ -99,20 +99,25 @@ class Gateway:
 
     async def __del__(self) -> None:
         """Awaited by Serve when the replica stops: drains it first."""
+        from deployments.gateway.listener import SETTLE_S
         from pipelines.chat.pipeline import wait_for_saves
         from telemetry.tracing import flush
 
         infrastructure = self.services.infrastructure
         drained = drain_sockets(infrastructure.sockets)
         if self._listener is not None:
-            await self._listener.stop(drained)
+            await self._listener.stop(drained, self._directory.stop.set)
         else:
             await drained
+        try:
+            async with asyncio.timeout(SETTLE_S):
+                await wait_for_saves()
+                await self.services.platform.billing.wait_for_settlements()
+        except TimeoutError:
+            logger.error("stop_unsettled")  # the holds expire
         self._background.cancel()
         await infrastructure.limits.close()
         await self.services.speech.decoder.close()
-        await wait_for_saves()
-        await self.services.platform.billing.wait_for_settlements()
         await asyncio.to_thread(infrastructure.database.close)
         await flush()
 
