@@ -165,12 +165,6 @@ def _ask(dashboard_url: str, config: Config | None = None) -> httpx.Response:
     return response
 
 
-def gateways(status: Any) -> set[str]:
-    """The applications whose clients are not handles, in Serve's status."""
-    ingress = {"Gateway", "Wyoming"}
-    return {name for name, one in status.applications.items() if ingress & one.deployments.keys()}
-
-
 def failures(state: dict[str, Any]) -> dict[str, str]:
     """The reasons for which applications, or their deployments (`models/Chat`), do not start."""
     found: dict[str, str] = {}

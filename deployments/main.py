@@ -68,10 +68,9 @@ def main() -> None:
     for warning in doubts(settings):
         say(warning)
     try:
+        interrupt_on_signals()
         dashboard = cluster.start(arguments.num_cpus)
-        # After Ray, which sets its own handler. Background jobs of a shell ignore SIGINT.
-        signal.signal(signal.SIGTERM, _interrupt)
-        signal.signal(signal.SIGINT, _interrupt)
+        interrupt_on_signals()  # again, since Ray sets its own handler
         voice, names = first_voice(config), model_names(config)
         failed: set[str] = set()
         cluster.deploy(dashboard, first_stage(config))
@@ -100,6 +99,12 @@ def main() -> None:
     finally:
         show_key(first_key)  # also after a failed start: the key is shown only once
         stop()
+
+
+def interrupt_on_signals() -> None:
+    """SIGTERM is a KeyboardInterrupt, and so is SIGINT, which background jobs of a shell ignore."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGINT, _interrupt)
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
@@ -258,7 +263,9 @@ def stop() -> None:
     if ray.is_initialized():
         until = time.monotonic() + GATEWAYS_STOP_S
         with suppress(Exception):  # of Ray: its controller has died, or was not started yet
-            for name in (gateways := cluster.gateways(serve.status())):
+            running, ingress = serve.status().applications, {"Gateway", "Wyoming"}
+            gateways = {name for name in running if ingress & running[name].deployments.keys()}
+            for name in gateways:
                 serve.delete(name, _blocking=False)
             while gateways & serve.status().applications.keys() and time.monotonic() < until:
                 time.sleep(0.2)

@@ -6,7 +6,6 @@ It uses private parts of uvicorn: see `deployments.compat`.
 import asyncio
 import resource
 import secrets
-import select
 from collections import Counter
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
@@ -23,6 +22,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from api.http.addresses import network_of, parse_address
+from api.http.departures import LOOK_S, has_left
 from api.http.errors import CLOSE, ApiError, error_response
 from api.http.middleware import DISCARD_PAUSE_S, LINGER_S
 from api.http.turns import Turns
@@ -40,8 +40,6 @@ EXTENSIONS_TOO_LONG = ("validation_error", "chunk extensions and trailers are to
 HEADERS = 100
 URL_BYTES = 8192
 PIPELINED = 16  # requests that wait for the response to the one before
-HANG_UP = getattr(select, "POLLRDHUP", select.POLLHUP)  # the former is Linux's
-HANG_UP_LOOK_S = 0.5  # between looks whether a client has left whose bytes are not read
 
 
 def connection_limits() -> tuple[int, int]:
@@ -368,12 +366,10 @@ class HttpConnection(HttpToolsProtocol):
         self._hang_up_timer = None
         if not self.pipeline or self.transport.is_closing():
             return
-        poll = select.poll()
-        poll.register(self.transport.get_extra_info("socket"), HANG_UP)
-        if poll.poll(0):
+        if has_left(self.transport):
             self._abort()
         else:
-            self._hang_up_timer = self.loop.call_later(HANG_UP_LOOK_S, self._look_for_hang_up)
+            self._hang_up_timer = self.loop.call_later(LOOK_S, self._look_for_hang_up)
 
     def _leave_address(self) -> None:
         address, self._address = self._address, None

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from ipaddress import ip_network
 from typing import Any, Protocol, cast
@@ -51,13 +51,8 @@ class Listener(Protocol):
         """Whether it has started and not ended."""
         ...
 
-    async def stop(
-        self,
-        drain: Awaitable[None] | None = None,
-        end_work: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Stops accepting, awaits `drain`, which ends the sessions, calls `end_work` after DRAIN_S,
-        which makes the requests fail that still run, and closes the rest."""
+    async def stop(self, drain: Awaitable[None] | None = None) -> None:
+        """Stops accepting, awaits `drain`, which ends the sessions, and closes the rest."""
         ...
 
 
@@ -131,19 +126,14 @@ class HttpListener:
     def serving(self) -> bool:
         return self._task is not None and not self._task.done()
 
-    async def stop(
-        self,
-        drain: Awaitable[None] | None = None,
-        end_work: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Stops accepting, awaits `drain`, waits DRAIN_S in all for requests, calls `end_work`,
-        which makes the others fail, and aborts after LAST_S what still runs.
+    async def stop(self, drain: Awaitable[None] | None = None) -> None:
+        """Stops accepting, awaits `drain`, waits DRAIN_S in all for requests, and for LAST_S more
+        in which they may fail, and aborts the rest.
 
         `drain` ends the WebSocket sessions, which the server would otherwise abort at once.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + DRAIN_S
-        ending = loop.call_at(until, end_work)
         if self._server.started:
             close_connections_after_response(self._server)
             late = waiting_connections(self._socket)
@@ -160,7 +150,6 @@ class HttpListener:
         self._server.should_exit = True
         if self._task is not None:
             await self._task
-        ending.cancel()
         # The server does not wait for those that it has cancelled, which charge for what was sent.
         if tasks := self._server.server_state.tasks:
             await asyncio.wait(tuple(tasks), timeout=LAST_S / 2)

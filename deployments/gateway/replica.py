@@ -99,14 +99,15 @@ class Gateway:
 
     async def __del__(self) -> None:
         """Awaited by Serve when the replica stops: drains it first."""
-        from deployments.gateway.listener import SETTLE_S
+        from deployments.gateway.listener import DRAIN_S, SETTLE_S
         from pipelines.chat.pipeline import wait_for_saves
         from telemetry.tracing import flush
 
         infrastructure = self.services.infrastructure
+        asyncio.get_running_loop().call_later(DRAIN_S, self._directory.stop.set)
         drained = drain_sockets(infrastructure.sockets)
         if self._listener is not None:
-            await self._listener.stop(drained, self._directory.stop.set)
+            await self._listener.stop(drained)
         else:
             await drained
         try:

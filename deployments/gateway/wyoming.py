@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -94,11 +94,7 @@ class WyomingListener:
         except OSError as error:
             logger.warning("wyoming_not_announced", extra={"reason": str(error)})
 
-    async def stop(
-        self,
-        drain: Awaitable[None] | None = None,
-        end_work: Callable[[], None] = lambda: None,
-    ) -> None:
+    async def stop(self, drain: Awaitable[None] | None = None) -> None:
         """Stops accepting, and awaits `drain`, which ends the sessions."""
         if self._zeroconf is not None:
             await self._zeroconf.async_unregister_all_services()

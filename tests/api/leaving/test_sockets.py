@@ -6,7 +6,7 @@ from starlette.routing import WebSocketRoute
 
 from api.app import routed_app
 from tests.api.leaving.conftest import LeavingSite
-from tests.api.leaving.work import SOCKETS
+from tests.api.leaving.work import SOCKETS, pcm
 from tests.api.sockets.client import connect
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -46,3 +46,29 @@ async def test_work_ends_for_a_client_that_leaves_its_socket(
     assert charged > 0 or service == "stt"
 
 
+
+
+@pytest.mark.parametrize("leave", ["reset", "half"])
+async def test_a_client_that_leaves_unread_audio_behind_is_noticed(
+    site: LeavingSite, leave: str
+) -> None:
+    await site.forget()
+    site.steps.slowness = 150.0  # a call takes 9 s
+    try:
+        headers = {"Authorization": f"Bearer {site.server.key}"}
+        query = "encoding=linear16&sample_rate=16000"
+        url = f"ws://{site.server.address}/v1/listen?{query}"
+        async with connect(url, additional_headers=headers, close_timeout=1) as socket:
+            for _ in range(24):
+                await socket.send(pcm(4.0) + bytes(32_000))
+            await site.until(lambda: site.steps.made > 0)
+            made = site.steps.made
+            if leave == "reset":
+                socket.transport.abort()
+            else:
+                socket.transport.write_eof()
+            await site.server.until_empty()
+            assert site.steps.made == site.steps.live  # each call is at its first step
+    finally:
+        site.steps.slowness = 1.0
+    await site.check_left(made)
