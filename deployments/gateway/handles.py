@@ -110,9 +110,7 @@ class ModelHandle:
     """The base class of the three ports: the handle, and the description of the model, which
     `ModelDirectory` keeps current."""
 
-    def __init__(
-        self, name: str, handle: DeploymentHandle[Any], stop: Stop | None = None
-    ) -> None:
+    def __init__(self, name: str, handle: DeploymentHandle[Any], stop: Stop | None = None) -> None:
         """`stop` ends its calls."""
         self.name = name
         self.handle = handle

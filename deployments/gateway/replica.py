@@ -152,7 +152,10 @@ async def drain_sockets(sockets: "SocketRegistry") -> None:
     sockets.draining = True  # first, since serve.status may take seconds
     if await service_stops():
         await sockets.drain(
-            sockets.limits.stop_s, close_codes.GOING_AWAY, "the service is stopping"
+            sockets.limits.stop_s,
+            close_codes.GOING_AWAY,
+            "the service is stopping",
+            busy_s=sockets.limits.drain_s,
         )
     else:
         await sockets.drain(

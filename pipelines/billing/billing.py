@@ -144,9 +144,13 @@ class Charge:
     ) -> None:
         if error is not None and not isinstance(error, Exception):
             self.leave()
-        elif error and self.used > 0 and (
-            public_error(error)[0] not in SERVICE_FAULTS
-            or (isinstance(error, EngineStopped) and not self.is_whole)
+        elif (
+            error
+            and self.used > 0
+            and (
+                public_error(error)[0] not in SERVICE_FAULTS
+                or (isinstance(error, EngineStopped) and not self.is_whole)
+            )
         ):
             await self.capture_delivered(self.used)
         elif error and self.made > 0 and public_error(error)[0] not in SERVICE_FAULTS:

@@ -165,7 +165,9 @@ async def test_a_stop_ends_each_request_and_charges_what_was_delivered(
             assert one.status == 503
     chats = [one for one in answers if one.name == "chat"]
     paid = [round(one.left_s / WORD_S) + received(one) for one in chats]
-    paid += [2 * round(one.left_s / WORD_S) for one in answers if one.name == "whole" and not one.failed]
+    paid += [
+        2 * round(one.left_s / WORD_S) for one in answers if one.name == "whole" and not one.failed
+    ]
     assert units["chat"] == sorted(paid)
     assert len(units["tts"]) == 2 and all(units["tts"])
     assert saved == 2 * len(chats)

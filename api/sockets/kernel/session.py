@@ -125,6 +125,10 @@ class SocketSession:
         return Operation(self.principal.key_id)
 
     @property
+    def is_busy(self) -> bool:
+        return self._conversation.is_busy
+
+    @property
     def waiting_bytes(self) -> int:
         """The size of the messages that are queued and not sent yet."""
         return self._outbox.waiting

@@ -105,7 +105,7 @@ class Client:
 
     async def read_some(self) -> bytes:
         async with asyncio.timeout(PATIENCE_S):
-                data = await self.reader.read(200)
+            data = await self.reader.read(200)
         assert data, "the server has closed the connection"
         return data
 

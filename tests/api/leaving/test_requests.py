@@ -83,5 +83,3 @@ async def test_requests_in_a_pipeline_end_with_the_client(site: LeavingSite, pat
 
 def _takes_requests(site: LeavingSite) -> int:
     return site.server.services.infrastructure.admission._kinds["request"]._count
-
-

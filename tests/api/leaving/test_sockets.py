@@ -1,13 +1,17 @@
 """A client that leaves stops the work of its socket, whatever its protocol."""
 
+import asyncio
+from typing import Any
 
 import pytest
 from starlette.routing import WebSocketRoute
 
 from api.app import routed_app
+from deployments.gateway.wyoming import WyomingListener
 from tests.api.leaving.conftest import LeavingSite
-from tests.api.leaving.work import SOCKETS, pcm
+from tests.api.leaving.work import SOCKETS, TEXT, pcm
 from tests.api.sockets.client import connect
+from tests.api.wyoming.conftest import WyomingClient
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -46,8 +50,6 @@ async def test_work_ends_for_a_client_that_leaves_its_socket(
     assert charged > 0 or service == "stt"
 
 
-
-
 @pytest.mark.parametrize("leave", ["reset", "half"])
 async def test_a_client_that_leaves_unread_audio_behind_is_noticed(
     site: LeavingSite, leave: str
@@ -72,3 +74,34 @@ async def test_a_client_that_leaves_unread_audio_behind_is_noticed(
     finally:
         site.steps.slowness = 1.0
     await site.check_left(made)
+
+
+SAID = {"rate": 16_000, "width": 2, "channels": 1}
+WYOMING: dict[str, list[tuple[str, bytes, dict[str, Any]]]] = {
+    "speech": [("synthesize", b"", {"text": TEXT})],
+    "recognition": [
+        ("transcribe", b"", {}),
+        ("audio-start", b"", SAID),
+        *[("audio-chunk", pcm(0.5), SAID)] * 60,
+        ("audio-stop", b"", {}),
+    ],
+    "conversation": [("transcript", b"", {"text": TEXT[:4000]})],
+}
+
+
+@pytest.mark.parametrize("work", WYOMING)
+async def test_work_ends_for_a_client_of_wyoming_that_leaves(site: LeavingSite, work: str) -> None:
+    await site.forget()
+    listener = WyomingListener(site.server.services, "127.0.0.1", 0, site.server.key)
+    await listener.start()
+    try:
+        reader, writer = await asyncio.open_connection(*listener.address)
+        client = WyomingClient(reader, writer, None)
+        for kind, payload, data in WYOMING[work]:
+            await client.send(kind, payload, **data)
+        await site.until(lambda: site.steps.made > 2)
+        made = site.steps.made
+        writer.transport.abort()
+        await site.check_left(made)
+    finally:
+        await listener.stop()
