@@ -38,6 +38,7 @@ from pipelines.accounts.service import Accounts
 from telemetry.tracing import start_tracing
 
 READY_TIMEOUT_S = 180
+GATEWAYS_STOP_S = 50.0  # more than `graceful_shutdown_timeout_s` of a gateway
 BETTER_CHAT = "antiphon models pull hf:Qwen/Qwen2.5-1.5B-Instruct-GGUF --include '*q4_k_m.gguf'"
 
 
@@ -68,10 +69,9 @@ def main() -> None:
     for warning in doubts(settings):
         say(warning)
     try:
+        interrupt_on_signals()
         dashboard = cluster.start(arguments.num_cpus)
-        # After Ray, which sets its own handler. Background jobs of a shell ignore SIGINT.
-        signal.signal(signal.SIGTERM, _interrupt)
-        signal.signal(signal.SIGINT, _interrupt)
+        interrupt_on_signals()  # again, since Ray sets its own handler
         voice, names = first_voice(config), model_names(config)
         failed: set[str] = set()
         cluster.deploy(dashboard, first_stage(config))
@@ -100,6 +100,12 @@ def main() -> None:
     finally:
         show_key(first_key)  # also after a failed start: the key is shown only once
         stop()
+
+
+def interrupt_on_signals() -> None:
+    """SIGTERM is a KeyboardInterrupt, and so is SIGINT, which background jobs of a shell ignore."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGINT, _interrupt)
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
@@ -245,13 +251,25 @@ def say(line: str) -> None:
 
 
 def stop() -> None:
-    """Drains the gateway and stops the cluster; further interrupts are ignored."""
+    """Drains the gateways and stops the cluster; further interrupts are ignored.
+
+    The gateways end before the models: a model without a running call ends at once, and the next
+    chunk of a stream would find none.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     import ray
     from ray import serve
 
     if ray.is_initialized():
+        until = time.monotonic() + GATEWAYS_STOP_S
+        with suppress(Exception):  # of Ray: its controller has died, or was not started yet
+            running, ingress = serve.status().applications, {"Gateway", "Wyoming"}
+            gateways = {name for name in running if ingress & running[name].deployments.keys()}
+            for name in gateways:
+                serve.delete(name, _blocking=False)
+            while gateways & serve.status().applications.keys() and time.monotonic() < until:
+                time.sleep(0.2)
         serve.shutdown()
         ray.shutdown()
 

@@ -28,6 +28,10 @@ class EngineLost(EngineError, code="unavailable", retryable=True):
     """The replica died, or is not running, during the request."""
 
 
+class EngineStopped(EngineLost):
+    """The service stops before the request could end. What was delivered is charged."""
+
+
 class PackMissing(EngineError, code="unavailable", retryable=True):
     """The engine has not cached the voice pack of that digest; retry with the pack's bytes."""
 

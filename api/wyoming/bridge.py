@@ -9,6 +9,7 @@ from contextlib import suppress
 from starlette.applications import Starlette
 from starlette.types import Message, Scope
 
+from api.http.departures import LOOK_S, LOST, has_left
 from api.http.middleware import RequestFrame
 from api.services import Services
 from api.sockets.kernel import close_codes
@@ -73,12 +74,20 @@ class WyomingBridge:
                 refused = json.loads(message["body"])
                 writer.write(wyoming_error(refused["message"], refused["error"]))
 
-        client = writer.get_extra_info("peername")
+        async def look() -> None:
+            while not has_left(writer.transport):
+                await asyncio.sleep(LOOK_S)
+            lost.set()
+
+        client, lost = writer.get_extra_info("peername"), asyncio.Event()
+        scope = {**self._scope, "client": client and client[:2], "state": {LOST: lost}}
+        looking = asyncio.create_task(look(), name="look for hang-up")
         try:
-            await self._app({**self._scope, "client": client and client[:2]}, receive, send)
+            await self._app(scope, receive, send)
         except Exception:  # one connection must not end the others
             logger.exception("wyoming_connection_failed")
         finally:
+            looking.cancel()
             writer.close()
             with suppress(OSError):  # TimeoutError is one
                 async with asyncio.timeout(CLOSING_S):

@@ -15,9 +15,14 @@ from typing import Any
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from api.http.addresses import network_of, networks_of, parse_address
+from api.http.departures import LOOK_S, has_left
 from api.http.errors import CLOSE, ApiError, error_response
 from api.http.middleware import DISCARD_PAUSE_S, LINGER_S
 from api.http.turns import Turns
@@ -99,10 +104,15 @@ class HttpConnection(HttpToolsProtocol):
     A reader is slow if it takes less than `send_bytes_per_s` over `send_timeout_s`, or if the
     responses have waited for it for `send_total_s`. Its connection is aborted, so that the
     application gets a disconnect, which stops its work.
+
+    While requests wait in a pipeline uvicorn reads nothing, so that the end of the connection would
+    not be seen, and it would tell only the last of them.
     """
 
     _head_timer: asyncio.TimerHandle | None = None
     _reader_timer: asyncio.TimerHandle | None = None
+    _hang_up_timer: asyncio.TimerHandle | None = None
+    _running: RequestResponseCycle | None = None  # of the requests in the pipeline
     _has_room = True
     _answered = False  # by `_answer`: whatever the client still sends is discarded
     _discards = False  # and waits until it reads more to discard
@@ -236,6 +246,12 @@ class HttpConnection(HttpToolsProtocol):
         self._stop_head_timer()
         self._in_head, self._overhead = False, 0
         super().on_headers_complete()
+        if self.pipeline and self._hang_up_timer is None:
+            self._look_for_hang_up()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         self._overhead = 0
@@ -280,6 +296,7 @@ class HttpConnection(HttpToolsProtocol):
         self._stop_head_timer()
         self._stop_reader_timer()
         self._leave_address()
+        self._disconnect_application()
         super().connection_lost(exc)
 
     def _bad_head(self, code: str, message: str) -> None:
@@ -341,10 +358,20 @@ class HttpConnection(HttpToolsProtocol):
         """It gets a disconnect, and what it still sends is dropped. uvicorn reports a disconnect
         when the transport has closed; until then a write is an error, with a traceback in the log.
         """
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
+        cycle = self._running
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
             self.flow.resume_writing()
+
+    def _look_for_hang_up(self) -> None:
+        self._hang_up_timer = None
+        if not self.pipeline or self.transport.is_closing():
+            return
+        if has_left(self.transport):
+            self._abort()
+        else:
+            self._hang_up_timer = self.loop.call_later(LOOK_S, self._look_for_hang_up)
 
     def _leave_address(self) -> None:
         address, self._address = self._address, None

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -24,7 +24,14 @@ from deployments.compat import Availability, availability, report_waiting_calls,
 from deployments.gateway.affinity import conversation
 from models.audio import AudioChunk
 from models.base import ModelInfo
-from models.errors import EngineError, EngineLost, EngineOverloaded, PackMissing, UnknownVoice
+from models.errors import (
+    EngineError,
+    EngineLost,
+    EngineOverloaded,
+    EngineStopped,
+    PackMissing,
+    UnknownVoice,
+)
 from models.llm.base import GenerationDelta, GenerationRequest
 from models.stt.base import Transcript, TranscriptionRequest
 from models.tts.base import SynthesisRequest
@@ -40,6 +47,7 @@ COUNTED_S = 0.05  # by then a call is among those that Serve is told of
 UNACCEPTED = "Unexpected error (StatusCode.OK)"  # the beginning of a message of Ray Serve
 
 H = TypeVar("H", bound="ModelHandle")
+T = TypeVar("T")
 
 
 @contextmanager
@@ -71,13 +79,42 @@ def engine_errors(name: str) -> Iterator[None]:
         raise EngineLost(f"{name} did not take the call") from None
 
 
+class Stop:
+    """The end of all calls of a gateway that stops: each fails with EngineStopped, so that its
+    request ends as its protocol has it."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._waits: set[asyncio.Timeout] = set()
+
+    def set(self) -> None:
+        self.is_set = True
+        for wait in self._waits:
+            wait.reschedule(0.0)
+
+    async def wait(self, answer: Awaitable[T]) -> T:
+        """The answer of a replica. Raises EngineStopped."""
+        try:
+            async with asyncio.timeout(0 if self.is_set else None) as limit:
+                self._waits.add(limit)
+                return await answer
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise EngineStopped("the service stops; send the request again in a moment") from None
+        finally:
+            self._waits.discard(limit)
+
+
 class ModelHandle:
     """The base class of the three ports: the handle, and the description of the model, which
     `ModelDirectory` keeps current."""
 
-    def __init__(self, name: str, handle: DeploymentHandle[Any]) -> None:
+    def __init__(self, name: str, handle: DeploymentHandle[Any], stop: Stop | None = None) -> None:
+        """`stop` ends its calls."""
         self.name = name
         self.handle = handle
+        self._stop = stop or Stop()
         self.info: ModelInfo | None = None
         self._swapped_at = -math.inf  # of the monotonic clock; when a replica had another model
         self._waiting = 0  # calls, for a replica
@@ -171,6 +208,8 @@ class ModelHandle:
         except EngineError as error:
             # A missing pack is no failure: the caller retries with the pack.
             outcome = "ok" if isinstance(error, PackMissing) else error.code
+            if isinstance(error, EngineStopped):
+                response.cancel()
             if isinstance(error, UnknownVoice):
                 self.forget()  # the model may have been swapped, with other voices
             raise
@@ -188,8 +227,9 @@ class ModelHandle:
         """Items of a streaming method; closing the generator cancels the work in the replica."""
         called = self._called(method, request, stream=True, session_id=conversation)
         with called as (response, answered):
-            await self._wake(response)
-            async for item in response:
+            await self._stop.wait(self._wake(response))
+            items, end = aiter(response), object()
+            while (item := await self._stop.wait(anext(items, end))) is not end:
                 answered()
                 yield item
 
@@ -202,8 +242,8 @@ class TTSModelHandle(ModelHandle):
 
     async def phonemes(self, request: SynthesisRequest) -> str:
         with self._called("phonemes", request) as (response, _):
-            await self._wake(response)
-            return str(await response)
+            await self._stop.wait(self._wake(response))
+            return str(await self._stop.wait(response))
 
     async def forget_voice(self, digest: str) -> None:
         """Calls every replica, if there are any. Raises EngineLost when not all answer."""
@@ -222,8 +262,8 @@ class STTModelHandle(ModelHandle):
 
     async def transcribe(self, request: TranscriptionRequest) -> Transcript:
         with self._called("transcribe", request) as (response, answered):
-            await self._wake(response)
-            transcript: Transcript = await response
+            await self._stop.wait(self._wake(response))
+            transcript: Transcript = await self._stop.wait(response)
             answered()
             return transcript
 
@@ -302,6 +342,7 @@ class ModelDirectory:
         self.infos: dict[str, ModelInfo] = {}  # by deployment, also of those that are down
         self.problems: dict[str, str] = {}  # by deployment, why it serves its previous model
         self.differences: dict[str, str] = {}  # by process, what the cluster does not agree on
+        self.stop = Stop()
         self._stores_problem = stores_problem
         self.transcriber = AnyTranscriber(self.transcribers)
 
@@ -348,4 +389,4 @@ class ModelDirectory:
         for name in names:
             if name not in ports:
                 handle = serve.get_deployment_handle(name, app_name=self.index.app_name)
-                ports[name] = port(name, handle)
+                ports[name] = port(name, handle, self.stop)

@@ -35,8 +35,11 @@ TCP_USER_TIMEOUT_MS = 20_000
 NOT_SENT_BYTES = 128 << 10
 _TCP_NOTSENT_LOWAT = 25 if sys.platform == "linux" else None  # in `socket` since Python 3.12
 BACKLOG = 2048
-DRAIN_S = 30.0
-LAST_S = 5.0  # for requests that still run after the WebSocket sessions are drained
+# The phases of a stop, which fit into `graceful_shutdown_timeout_s` of the gateway (45 s), and that
+# into the time that `deployments.main` waits for it.
+DRAIN_S = 30.0  # in which requests and sessions may end by themselves
+LAST_S = 4.0  # then, for the error lines of the requests that still run
+SETTLE_S = 6.0  # then, for saves, settlements and traces
 WS_MAX_MESSAGE_BYTES = 1 << 20
 
 
@@ -124,12 +127,13 @@ class HttpListener:
         return self._task is not None and not self._task.done()
 
     async def stop(self, drain: Awaitable[None] | None = None) -> None:
-        """Stops accepting, awaits `drain`, waits at most DRAIN_S for requests, aborts the rest.
+        """Stops accepting, awaits `drain`, waits DRAIN_S in all for requests, and for LAST_S more
+        in which they may fail, and aborts the rest.
 
         `drain` ends the WebSocket sessions, which the server would otherwise abort at once.
         """
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        until = loop.time() + DRAIN_S
         if self._server.started:
             close_connections_after_response(self._server)
             late = waiting_connections(self._socket)
@@ -141,11 +145,14 @@ class HttpListener:
                 )
         if drain is not None:
             await drain
-        left_s = max(LAST_S, DRAIN_S - (loop.time() - began))
+        left_s = max(0.0, until - loop.time()) + LAST_S
         self._server.config.timeout_graceful_shutdown = round(left_s)
         self._server.should_exit = True
         if self._task is not None:
             await self._task
+        # The server does not wait for those that it has cancelled, which charge for what was sent.
+        if tasks := self._server.server_state.tasks:
+            await asyncio.wait(tuple(tasks), timeout=LAST_S / 2)
         self._socket.close()
 
 

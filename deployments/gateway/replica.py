@@ -101,20 +101,26 @@ class Gateway:
 
     async def __del__(self) -> None:
         """Awaited by Serve when the replica stops: drains it first."""
+        from deployments.gateway.listener import DRAIN_S, SETTLE_S
         from pipelines.chat.pipeline import wait_for_saves
         from telemetry.tracing import flush
 
         infrastructure = self.services.infrastructure
+        asyncio.get_running_loop().call_later(DRAIN_S, self._directory.stop.set)
         drained = drain_sockets(infrastructure.sockets)
         if self._listener is not None:
             await self._listener.stop(drained)
         else:
             await drained
+        try:
+            async with asyncio.timeout(SETTLE_S):
+                await wait_for_saves()
+                await self.services.platform.billing.wait_for_settlements()
+        except TimeoutError:
+            logger.error("stop_unsettled")  # the holds expire
         self._background.cancel()
         await infrastructure.limits.close()
         await self.services.speech.decoder.close()
-        await wait_for_saves()
-        await self.services.platform.billing.wait_for_settlements()
         await asyncio.to_thread(infrastructure.database.close)
         await flush()
 
@@ -148,7 +154,10 @@ async def drain_sockets(sockets: "SocketRegistry") -> None:
     sockets.draining = True  # first, since serve.status may take seconds
     if await service_stops():
         await sockets.drain(
-            sockets.limits.stop_s, close_codes.GOING_AWAY, "the service is stopping"
+            sockets.limits.stop_s,
+            close_codes.GOING_AWAY,
+            "the service is stopping",
+            busy_s=sockets.limits.drain_s,
         )
     else:
         await sockets.drain(

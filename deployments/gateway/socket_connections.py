@@ -14,6 +14,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
 
+from api.http.departures import LOOK_S, LOST, has_left
 from api.http.turns import Turns
 from pipelines.errors import Overloaded
 
@@ -43,10 +44,13 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self._parsed_s = 0.0  # since its last turn
         self._waiting: asyncio.Task[None] | None = None  # for a turn
         self.turns: Turns | None = None  # set after the handshake
+        self._look_timer: asyncio.TimerHandle | None = None
+        self._lost = asyncio.Event()
         self.on_lost: Callable[[], None] = lambda: None  # the limit of connections of its address
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.on_lost()
+        self._lost.set()
         if self._waiting is not None:
             self._waiting.cancel()
         super().connection_lost(exc)
@@ -108,6 +112,18 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
                 self._refuse("text that is not UTF-8", CloseCode.INVALID_DATA)
                 return
         super().send_receive_event_to_app()
+        if self._look_timer is None:
+            self._look_timer = self.loop.call_later(LOOK_S, self._look_for_hang_up)
+
+    def _look_for_hang_up(self) -> None:
+        """Nothing is read while the application handles a message."""
+        self._look_timer = None
+        if self.transport.is_closing() or not self.read_paused:
+            return
+        if has_left(self.transport):
+            self.transport.abort()
+        else:
+            self._look_timer = self.loop.call_later(LOOK_S, self._look_for_hang_up)
 
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
@@ -119,9 +135,11 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
 
     def _report_disconnect(self) -> None:
         """Reports it at once; uvicorn does so only after all written data is sent."""
+        self._lost.set()
         self.queue.put_nowait({"type": "websocket.disconnect", "code": CloseCode.ABNORMAL_CLOSURE})
 
     async def run_asgi(self) -> None:
+        self.scope["state"][LOST] = self._lost
         await super().run_asgi()
         if not self.writable.is_set():
             # The client does not read, so closing would never complete.

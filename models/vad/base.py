@@ -1,6 +1,7 @@
 """Voice activity detection (VAD): the probability that a short frame is speech."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -41,12 +42,14 @@ class VADEngine(Engine, ABC):
     def start_stream(self) -> VADStream:
         """Creates the state of one live signal."""
 
-    def probabilities(self, pcm: Pcm) -> Probabilities:
-        """The probabilities of a whole signal; an incomplete last frame is padded with silence."""
+    def batches(self, pcm: Pcm) -> Iterator[Probabilities]:
+        """The probabilities of a whole signal, BATCH_FRAMES at a time: an hour takes 10 s, in which
+        the caller may stop. An incomplete last frame is padded with silence."""
         size, stream = self.capabilities.frame_samples, self.start_stream()
-        batches = range(0, len(pcm), BATCH_FRAMES * size)
-        parts = [
-            stream.accept_many(np.pad(block, (0, -len(block) % size)).reshape(-1, size))
-            for block in (pcm[at : at + BATCH_FRAMES * size] for at in batches)
-        ]
-        return np.concatenate([np.zeros(0, np.float32), *parts])
+        for at in range(0, len(pcm), BATCH_FRAMES * size):
+            block = pcm[at : at + BATCH_FRAMES * size]
+            yield stream.accept_many(np.pad(block, (0, -len(block) % size)).reshape(-1, size))
+
+    def probabilities(self, pcm: Pcm) -> Probabilities:
+        """The probabilities of a whole signal at once."""
+        return np.concatenate([np.zeros(0, np.float32), *self.batches(pcm)])

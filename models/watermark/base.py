@@ -1,6 +1,7 @@
 """Audio watermarking: an inaudible mark in synthetic speech, and its detection."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Protocol
 
 from models.audio import Pcm
@@ -27,7 +28,7 @@ class Watermark(Engine, ABC):
         """Creates a stream at that rate in Hz."""
 
     @abstractmethod
-    def likelihoods(self, pcm: Pcm, sample_rate: int) -> list[tuple[float, float, float]]:
+    def likelihoods(self, pcm: Pcm, sample_rate: int) -> Iterator[tuple[float, float, float]]:
         """(start s, end s, likelihood 0 to 1) of each stretch of some seconds of audible `pcm`.
 
         `pcm` is float32 [n]. Blocking.

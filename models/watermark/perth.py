@@ -7,6 +7,7 @@ to 32 kHz, where they have 2048 samples. In a stream each frame is changed once,
 look-ahead, so that there are no artefacts between pieces.
 """
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -53,17 +54,15 @@ class PerthWatermark(Watermark):
     def stream(self, sample_rate: int) -> "PerthStream":
         return PerthStream(self.encoder, sample_rate)
 
-    def likelihoods(self, pcm: Pcm, sample_rate: int) -> list[tuple[float, float, float]]:
+    def likelihoods(self, pcm: Pcm, sample_rate: int) -> Iterator[tuple[float, float, float]]:
         size = round(HEARD_S * sample_rate)
-        found = []
         for start in range(0, max(1, len(pcm) - size // 2), size):
             # The rest at the end is added to the stretch before it.
             end = len(pcm) if len(pcm) - start < size + size // 2 else start + size
             part = pcm[start:end]
             if len(part) and float(np.sqrt(np.square(part).mean())) > AUDIBLE:
                 heard = self._likelihood(part, sample_rate)
-                found.append((start / sample_rate, end / sample_rate, heard))
-        return found
+                yield start / sample_rate, end / sample_rate, heard
 
     def _likelihood(self, pcm: Pcm, sample_rate: int) -> float:
         frame = _SpectrumFrame(sample_rate)

@@ -1,7 +1,10 @@
 """Watermarks speech by the setting WATERMARK, and detects the watermark in recordings."""
 
-import asyncio
+from collections.abc import Generator
+from contextlib import aclosing
 from dataclasses import dataclass
+
+import numpy as np
 
 from configs.settings import WatermarkOf
 from models.vad.base import VAD_SAMPLE_RATE, VADEngine
@@ -9,6 +12,7 @@ from models.watermark.base import Watermark
 from pipelines.audio.decode.decoder import DecodedAudio
 from pipelines.errors import NotFound
 from pipelines.scheduling import DeadlineScheduler
+from pipelines.tasks import iterate_in_thread
 
 DETECTION_THRESHOLD = 0.5  # likelihood of a watermark; see benchmarks/tts/watermark.py
 SPEECH_PROBABILITY = 0.5  # of a frame
@@ -51,7 +55,7 @@ class Watermarker:
     _vad: VADEngine | None = None  # finds speech for `detect`
 
     def __post_init__(self) -> None:
-        # One thread: a long file takes a core for 20 s, also after its client has disconnected.
+        # One thread: a long file takes a core for 20 s.
         self._threads = DeadlineScheduler(1, "verify")
 
     def choose(self, *, custom_voice: bool) -> Watermark | None:
@@ -65,20 +69,27 @@ class Watermarker:
             raise NotFound("this service does not watermark speech: WATERMARK is off")
 
     async def detect(self, audio: DecodedAudio, owner: str = "") -> WatermarkDetection:
-        """Looks for the mark; owners (tenants) take turns. Not before `check_on`."""
+        """Looks for the mark; owners (tenants) take turns. Not before `check_on`. Cancelling ends
+        the work."""
         assert self._watermark is not None and self._vad is not None
-        found = await asyncio.get_running_loop().run_in_executor(
-            self._threads.executor(owner=owner), _detect, self._watermark, self._vad, audio
+        steps = iterate_in_thread(
+            _detect(self._watermark, self._vad, audio), self._threads.executor(owner=owner)
         )
-        return WatermarkDetection(audio.duration_s, found)
+        async with aclosing(steps):
+            found = [segment async for segment in steps if segment is not None]
+        return WatermarkDetection(audio.duration_s, tuple(found))
 
 
-def _detect(watermark: Watermark, vad: VADEngine, audio: DecodedAudio) -> tuple[MarkedSegment, ...]:
-    """Blocking: 0.03 s for each second."""
-    is_speech = vad.probabilities(audio.pcm) >= SPEECH_PROBABILITY
+def _detect(
+    watermark: Watermark, vad: VADEngine, audio: DecodedAudio
+) -> Generator[MarkedSegment | None, None, None]:
+    """Blocking: 0.03 s for each second; None after a step without a segment."""
+    batches = []
+    for batch in vad.batches(audio.pcm):
+        batches.append(batch)
+        yield None
+    is_speech = np.concatenate([np.zeros(0), *batches]) >= SPEECH_PROBABILITY
     frame_s = vad.capabilities.frame_samples / VAD_SAMPLE_RATE
-    return tuple(
-        MarkedSegment(start_s, end_s, likelihood)
-        for start_s, end_s, likelihood in watermark.likelihoods(audio.pcm, audio.sample_rate)
-        if is_speech[int(start_s / frame_s) : int(end_s / frame_s) + 1].mean() >= MIN_SPEECH_SHARE
-    )
+    for start_s, end_s, likelihood in watermark.likelihoods(audio.pcm, audio.sample_rate):
+        share = is_speech[int(start_s / frame_s) : int(end_s / frame_s) + 1].mean()
+        yield MarkedSegment(start_s, end_s, likelihood) if share >= MIN_SPEECH_SHARE else None

@@ -19,6 +19,7 @@ from db.billing import ledger
 from db.database import Database, Transaction, utc_now
 from db.errors import DatabaseUnavailable
 from db.webhooks import EncryptText, NewEvent, add_event
+from models.errors import EngineStopped
 from pipelines.billing.operation import Operation
 from pipelines.billing.turns import AccountTurns
 from pipelines.errors import SERVICE_FAULTS, InsufficientCredit, public_error
@@ -50,8 +51,8 @@ class Charge:
 
     After the work, `capture` or `capture_delivered` charges for it. A failure of the service in the
     block releases the hold, records the event that `failed` makes of it, and is waited for. What
-    fails by the caller's own act, such as the deletion of the voice that is speaking, is charged
-    for `used`; so is a caller that disconnects (CancelledError, GeneratorExit, `leave`), in the
+    fails by the caller's own act, such as the deletion of the voice that is speaking, or, unless
+    the answer `is_whole`, because the service stops, is charged for `used`; so is a caller that disconnects (CancelledError, GeneratorExit, `leave`), in the
     background. A caller that has received nothing of what was `made` is charged for that once it
     has left so often in an hour. Otherwise the hold is released. A charge is settled once; later
     calls do nothing. Until then its hold is renewed.
@@ -65,6 +66,7 @@ class Charge:
     _failed: FailureEvent | None = None
     used: int = 0  # units that the caller has received so far
     made: int = 0  # units of work so far, for an answer that is sent when it is whole
+    is_whole: bool = False  # the answer, of which nothing is delivered before its end
     is_settled: bool = False  # or it will be, in the background
     _is_paid: bool = False  # an earlier run of the same request was charged
     _may_be_charged: bool = False  # or a capture was not confirmed, and may have happened
@@ -142,7 +144,14 @@ class Charge:
     ) -> None:
         if error is not None and not isinstance(error, Exception):
             self.leave()
-        elif error and self.used > 0 and public_error(error)[0] not in SERVICE_FAULTS:
+        elif (
+            error
+            and self.used > 0
+            and (
+                public_error(error)[0] not in SERVICE_FAULTS
+                or (isinstance(error, EngineStopped) and not self.is_whole)
+            )
+        ):
             await self.capture_delivered(self.used)
         elif error and self.made > 0 and public_error(error)[0] not in SERVICE_FAULTS:
             self.leave()

@@ -110,12 +110,13 @@ class Completion:
         self.marks = request.marks
         self._count(self._first)
 
-    async def deltas(self) -> AsyncGenerator[GenerationDelta, None]:
-        """The pieces; the turn is saved before the last one, so that it can be continued at once.
+    async def deltas(self, *, is_whole: bool = False) -> AsyncGenerator[GenerationDelta, None]:
+        """The pieces, of an answer that is delivered when it `is_whole`, or one by one; the turn is saved before the last one, so that it can be continued at once.
 
         Closing this generator stops the model, saves the answer so far and charges for it. A failed
         answer is not charged. Raises EngineError or DatabaseUnavailable.
         """
+        self._charge.is_whole = is_whole
         try:
             async with self._charge:
                 async for delta in self._all():

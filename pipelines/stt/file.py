@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -50,6 +50,7 @@ from pipelines.stt.heard_language import with_language
 from pipelines.stt.prompts import usable_prompt
 from pipelines.text.language_names import LanguageNames, engine_codes, iso_code, name_language
 from pipelines.text.redaction import Redaction, Redactor
+from pipelines.tasks import iterate_in_thread
 
 CLIP_S = 2.0, 10.05  # of a known speaker: the least, and the most with the padding of encoders
 IN_FLIGHT = 2  # concurrent calls of one file to the engine; other segments wait here
@@ -219,7 +220,11 @@ class TranscriptionPipeline:
         """
         loop, threads = asyncio.get_running_loop(), self._threads.executor(owner=recording.owner)
         request = recording.request
-        decoding = await loop.run_in_executor(threads, self._prepare, recording)
+        decoding: _FileDecoding | None = None
+        async with aclosing(iterate_in_thread(self._prepare(recording), threads)) as steps:
+            async for decoding in steps:
+                pass  # a client that has left stops it here
+        assert decoding is not None
         language = FALLBACK_LANGUAGE
         heard: list[Segment] = []
         growing, redaction, form = None, request.redaction, request.form
@@ -263,12 +268,18 @@ class TranscriptionPipeline:
             utterances=utterances,
         )
 
-    def _prepare(self, recording: DecodedRecording) -> "_FileDecoding":
-        """Filters the signal, and finds its speech; blocking."""
+    def _prepare(
+        self, recording: DecodedRecording
+    ) -> Generator["_FileDecoding | None", None, None]:
+        """Filters the signal, and finds its speech; blocking. The last item is the decoding."""
         pcm, profile = recording.pcm, recording.profile
         if profile.band_pass_hz and len(pcm) > MIN_FILTER_SAMPLES:
             pcm = band_passed(pcm, profile.band_pass_hz)
-        probabilities = self._vad.probabilities(pcm)
+        batches = [np.zeros(0, np.float32)]
+        for batch in self._vad.batches(pcm):
+            batches.append(batch)
+            yield None
+        probabilities = np.concatenate(batches)
         speech = find_speech_segments(
             probabilities,
             self._vad.capabilities.frame_samples,
@@ -281,7 +292,7 @@ class TranscriptionPipeline:
             segment: spans_of(probabilities, self._vad.capabilities.frame_samples, segment)
             for segment in speech
         }
-        return _FileDecoding(self._transcriber, pcm, recording, spans)
+        yield _FileDecoding(self._transcriber, pcm, recording, spans)
 
 
 @dataclass(slots=True)

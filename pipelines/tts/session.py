@@ -403,6 +403,11 @@ class OpenContexts:
         """The oldest one that has nothing to speak."""
         return next((context for context in self._open.values() if context.is_idle), None)
 
+    @property
+    def speak(self) -> bool:
+        """Whether any has something to speak."""
+        return not all(context.is_idle for context in self._open.values())
+
     def open(self, context: SpeakingContext) -> None:
         """The context accepts text from now on, and speaks after `start`."""
         self._open[context.context_id] = context

@@ -11,7 +11,7 @@ from configs.settings import Settings
 from models.registry import CHAT, GRAMMAR_CHECK, STT, TTS, VAD, load_model
 from models.weights.store import WeightStore
 from pipelines.limits.limits import SharedLimits
-from pipelines.ports import ChatModel, TTSModel
+from pipelines.ports import ChatModel, STTModel, TTSModel
 from tests.engines import ECHO, SCRIPTED, TONE
 from tests.kept_decoder import KeptDecoder
 from tests.local_ports import LocalChatModel, LocalSTTModel, LocalTTSModel
@@ -26,16 +26,17 @@ def local_services(
     speakers: Mapping[str, TTSModel] | None = None,
     chat_models: Mapping[str, ChatModel] | None = None,
     limits: SharedLimits | None = None,
+    transcriber: STTModel | None = None,
 ) -> Services:
-    """The tone, scripted and echo engines behind the real pipelines, or other `speakers` and
-    `chat_models`.
+    """The tone, scripted and echo engines behind the real pipelines, or other `speakers`,
+    `chat_models` and `transcriber`.
 
     Without `limits` the process counts by itself.
     """
     weights = _no_weights()
     migrate(settings.database_url)
     encoder = BandsEngine()
-    transcriber = LocalSTTModel(*load_model(STT, SCRIPTED, weights), encoder)
+    transcriber = transcriber or LocalSTTModel(*load_model(STT, SCRIPTED, weights), encoder)
     models = Models(
         speakers={"tone": LocalTTSModel(*load_model(TTS, TONE, weights))}
         if speakers is None

@@ -79,7 +79,7 @@ async def complete(
 
 async def collect(completion: Completion, began: float) -> dict[str, Any]:
     """The whole answer as a ChatCompletion."""
-    async for _ in completion.deltas():
+    async for _ in completion.deltas(is_whole=True):
         pass
     usage, answer = completion.whole_usage, completion.answer
     return {

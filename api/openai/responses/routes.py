@@ -105,7 +105,7 @@ async def begin(
 
 async def whole(completion: Completion, writer: ResponseWriter) -> dict[str, Any]:
     """The response when it has ended. Raises as `Completion.deltas`."""
-    async for delta in completion.deltas():
+    async for delta in completion.deltas(is_whole=True):
         writer.push(delta)
     writer.end(completion.answer.finish_reason, completion.whole_usage)
     return writer.response.model_dump()

@@ -38,6 +38,11 @@ class Conversation(Protocol):
     some seconds (backpressure), never for long. Longer work goes to `SocketSession.spawn`.
     """
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has work that ends by itself, for which a stop of the service waits."""
+        return False
+
     async def opened(self) -> None:
         """After the hello messages, before anything is received. By default nothing is sent: the
         first message is the client's."""

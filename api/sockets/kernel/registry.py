@@ -71,10 +71,18 @@ class SocketRegistry:
             self._recheck.cancel()
             self._recheck = None
 
-    async def drain(self, grace_s: float, code: int, message: str) -> None:
-        """Refuses new sessions; after the grace ends the live ones, and waits for that."""
+    async def drain(self, grace_s: float, code: int, message: str, busy_s: float = 0.0) -> None:
+        """Refuses new sessions; after the grace ends the live ones, those that are busy once they
+        are not, or after `busy_s`, and waits for that."""
         self.draining = True
         await self._until_empty(grace_s)
+        until = asyncio.get_running_loop().time() + busy_s - grace_s
+        while busy := {one for one in self.live if one.is_busy}:
+            for session in self.live - busy:
+                session.end(message, code)
+            if asyncio.get_running_loop().time() >= until:
+                break
+            await asyncio.sleep(0.05)
         for session in list(self.live):
             session.end(message, code)
         await self._until_empty(CLOSING_S)

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from api.http.departures import LOST
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault, Conversation, SessionEnded
 from api.sockets.kernel.queue import BoundedQueue
@@ -124,6 +125,10 @@ class SocketSession:
         return Operation(self.principal.key_id)
 
     @property
+    def is_busy(self) -> bool:
+        return self._conversation.is_busy
+
+    @property
     def waiting_bytes(self) -> int:
         """The size of the messages that are queued and not sent yet."""
         return self._outbox.waiting
@@ -192,6 +197,8 @@ class SocketSession:
             asyncio.create_task(self._send_all(), name="send"),
             asyncio.create_task(self._converse(first), name="receive"),
         ]
+        if (lost := self._websocket.scope["state"].get(LOST)) is not None:
+            loops.append(asyncio.create_task(self._leave_when(lost), name="leave"))
         for task in loops:
             task.add_done_callback(self._loop_done)
         try:
@@ -205,6 +212,12 @@ class SocketSession:
                 await self._conversation.closed()
             except Exception:  # a conversation that cannot close frees its socket
                 logger.exception("conversation_not_closed")
+
+    async def _leave_when(self, lost: asyncio.Event) -> None:
+        """A client that has left is not heard of while a message before that is handled."""
+        await lost.wait()
+        await asyncio.sleep(0)  # a close frame that was read has its own code
+        self.abandon()
 
     async def _converse(self, first: str | None) -> None:
         await self._guarded(self._conversation.opened())

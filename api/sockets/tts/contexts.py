@@ -114,6 +114,10 @@ class ContextsConversation(Conversation):
         self.contexts = OpenContexts(session.spawn, self.on_closed)
         self.flushes: dict[str, AutoFlush] = {}  # of the open contexts
 
+    @property
+    def is_busy(self) -> bool:
+        return self.contexts.speak
+
     def open(
         self, context_id: str, voice: ContextVoice, wire: ContextWire, rules: FlushRules
     ) -> SpeakingContext:

@@ -44,6 +44,10 @@ class TtsConversation(Conversation):
         self._synthesis = services.speech.synthesis
         self._contexts = OpenContexts(session.spawn, self._on_closed)
 
+    @property
+    def is_busy(self) -> bool:
+        return self._contexts.speak
+
     async def receive_text(self, text: str) -> None:
         name, body = parse_message(text)
         try:

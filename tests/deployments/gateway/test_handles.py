@@ -85,6 +85,26 @@ async def test_closing_a_stream_frees_the_replica(directory: ModelDirectory) -> 
     assert await asyncio.wait_for(speak(directory, "still here"), PATIENCE_S) > 0.1
 
 
+async def test_calls_that_are_left_at_once_leave_no_work_behind(
+    directory: ModelDirectory, ray_cluster: TestCluster
+) -> None:
+    """Ray once finished one in a hundred of them."""
+    chat = directory.chat_models["Chat"]
+    request = GenerationRequest((ChatMessage("user", "word " * 1500),))
+
+    async def leave(number: int) -> None:
+        answer = asyncio.ensure_future(anext(chat.generate(request)))
+        await asyncio.sleep(0.002 * (number % 10))
+        answer.cancel()
+        await asyncio.gather(answer, return_exceptions=True)
+
+    for _ in range(3):
+        await asyncio.gather(*map(leave, range(100)))
+    async with asyncio.timeout(PATIENCE_S):
+        while (await chat.handle.load.remote()) > 0:
+            await asyncio.sleep(0.1)
+
+
 async def test_chat_deltas_end_with_usage_and_finish_reason(directory: ModelDirectory) -> None:
     request = GenerationRequest((ChatMessage("user", "one two three"),))
     deltas = [delta async for delta in directory.chat_models["Chat"].generate(request)]

@@ -12,16 +12,18 @@ from deployments.compat import Incompatible, availability
 from deployments.gateway import handles
 from deployments.gateway.handles import (
     ModelHandle,
+    Stop,
     STTModelHandle,
     TTSModelHandle,
 )
 from models.base import ModelInfo
-from models.errors import EngineLost, EngineOverloaded
+from models.errors import EngineLost, EngineOverloaded, EngineStopped
 from models.llm.base import ChatMessage, GenerationRequest
 from models.stt.base import Transcript, TranscriptionRequest
 from tests.patience import PATIENCE_S
 
 INFO = ModelInfo("svc/stt", "stt", "scripted", "x", 0)
+AUDIO = TranscriptionRequest([])  # type: ignore[arg-type]
 CHAT = GenerationRequest((ChatMessage("user", "hi"),))
 
 
@@ -75,6 +77,20 @@ async def test_a_model_without_the_replica_that_it_should_have_is_lost(
         with pytest.raises(EngineLost, match="STT"):
             await model.describe()
     assert not replica.asked
+
+
+async def test_a_stop_ends_the_calls_that_wait_and_those_that_follow(replica: Replica) -> None:
+    stop = Stop()
+    model = STTModelHandle("STT", replica, stop)  # type: ignore[arg-type]
+    replica.state = "asleep"
+    call = asyncio.create_task(model.transcribe(AUDIO))
+    while not replica.asked:
+        await asyncio.sleep(0)
+    stop.set()
+    for waits in (call, asyncio.create_task(model.transcribe(AUDIO))):
+        with pytest.raises(EngineStopped, match="the service stops"):
+            await waits
+    assert replica.cancelled == 2
 
 
 async def test_a_model_is_described_without_a_call_but_when_it_is_new_or_was_swapped(

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import cast
 
@@ -48,10 +49,14 @@ class FakeWatermark(Watermark):
     def stream(self, sample_rate: int) -> Negation:
         return Negation()
 
-    def likelihoods(self, pcm: Pcm, sample_rate: int) -> list[tuple[float, float, float]]:
+    def __init__(self) -> None:
+        self.heard = 0  # stretches
+
+    def likelihoods(self, pcm: Pcm, sample_rate: int) -> Iterator[tuple[float, float, float]]:
         """From, to and likelihood of each 4 s; only the part from 4 s to 8 s looks marked."""
-        ends = range(4, len(pcm) // sample_rate + 1, 4)
-        return [(end - 4.0, float(end), 0.8 if end == 8 else 0.1) for end in ends]
+        for end in range(4, len(pcm) // sample_rate + 1, 4):
+            self.heard += 1
+            yield end - 4.0, float(end), 0.8 if end == 8 else 0.1
 
 
 class FakeDetector:
@@ -59,12 +64,12 @@ class FakeDetector:
 
     capabilities = VADCapabilities(frame_samples=512)
 
-    def probabilities(self, pcm: Pcm) -> Pcm:
+    def batches(self, pcm: Pcm) -> Iterator[Pcm]:
         size = self.capabilities.frame_samples
         frames = -(-len(pcm) // size)
         padded = np.zeros(frames * size, np.float32)
         padded[: len(pcm)] = np.abs(pcm)
-        return np.asarray(padded.reshape(frames, -1).max(axis=1), np.float32)
+        yield np.asarray(padded.reshape(frames, -1).max(axis=1), np.float32)
 
 
 def pipeline(of: WatermarkOf) -> SpeechPipeline:
@@ -146,13 +151,13 @@ class SlowDetector(FakeDetector):
         self.started, self.go = threading.Event(), threading.Event()
         self.running = self.most = 0
 
-    def probabilities(self, pcm: Pcm) -> Pcm:
+    def batches(self, pcm: Pcm) -> Iterator[Pcm]:
         self.running += 1
         self.most = max(self.most, self.running)
         self.started.set()
         assert self.go.wait(PATIENCE_S)
         self.running -= 1
-        return super().probabilities(pcm)
+        yield from super().batches(pcm)
 
 
 async def test_a_cancelled_verification_holds_its_slot_until_its_thread_ends() -> None:
@@ -166,6 +171,18 @@ async def test_a_cancelled_verification_holds_its_slot_until_its_thread_ends() -
     vad.go.set()
     assert len(await asyncio.gather(*others)) == 3
     assert vad.most == 1
+
+
+async def test_a_verification_that_is_left_ends_within_one_step() -> None:
+    vad, watermark = SlowDetector(), FakeWatermark()
+    watermarker = Watermarker("all", watermark, cast(VADEngine, vad))
+    left = asyncio.create_task(watermarker.detect(decoded(*[True] * 100)))
+    assert await asyncio.to_thread(vad.started.wait, PATIENCE_S)
+    left.cancel()
+    await asyncio.gather(left, return_exceptions=True)
+    vad.go.set()
+    await watermarker.detect(decoded(True))  # in the same thread
+    assert watermark.heard == 1
 
 
 async def test_a_tenant_waits_for_one_verification_of_another_at_most() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -41,9 +42,9 @@ class LoudnessVAD(VADEngine):
     def start_stream(self) -> VADStream:
         raise NotImplementedError
 
-    def probabilities(self, pcm: np.ndarray) -> Probabilities:
+    def batches(self, pcm: np.ndarray) -> Iterator[Probabilities]:
         frames = np.pad(pcm, (0, -len(pcm) % 512)).reshape(-1, 512)
-        return np.asarray(np.abs(frames).max(axis=1) > 0.1, np.float32)
+        yield np.asarray(np.abs(frames).max(axis=1) > 0.1, np.float32)
 
 
 class RecordingTranscriber:
@@ -218,10 +219,10 @@ async def test_recordings_of_one_tenant_do_not_delay_that_of_another(
     release = threading.Event()
 
     class SlowForMinutes(LoudnessVAD):
-        def probabilities(self, pcm: np.ndarray) -> Probabilities:
+        def batches(self, pcm: np.ndarray) -> Iterator[Probabilities]:
             if len(pcm) > 16_000 * 2:
                 assert release.wait(PATIENCE_S)
-            return super().probabilities(pcm)
+            yield from super().batches(pcm)
 
     monkeypatch.setattr("pipelines.stt.file.cores", lambda: 2)
     pipeline = TranscriptionPipeline(transcriber, decoder, SlowForMinutes(), load_profiles())

@@ -20,7 +20,7 @@ from db.billing.tables import CreditHold
 from db.database import utc_now
 from db.errors import DatabaseUnavailable
 from models.audio import AudioChunk
-from models.errors import EngineError, EngineOverloaded
+from models.errors import EngineError, EngineOverloaded, EngineStopped
 from models.tts.base import SynthesisRequest
 from pipelines.audio.encode.encoder import FileWriter
 from pipelines.billing import billing
@@ -102,13 +102,20 @@ async def test_a_stream_whose_encoding_fails_is_not_charged(
     ("path", "charged"),
     [("/tts-stream", True), ("/tts-synthesize", False), ("/tts/v1/voice", False)],
 )
-async def test_speech_whose_voice_is_deleted_meanwhile_costs_what_was_sent(
-    path: str, charged: bool, services: Services, auth: Headers, books: Books
+@pytest.mark.parametrize(
+    "end", [VoiceNotFound("the voice was deleted"), EngineStopped("the service stops")]
+)
+async def test_speech_whose_voice_or_service_goes_costs_what_was_sent(
+    path: str,
+    charged: bool,
+    end: VoiceNotFound | EngineStopped,
+    services: Services,
+    auth: Headers,
+    books: Books,
 ) -> None:
-    gone = VoiceNotFound("the voice was deleted")
-    app = app_with(services, FailsAtWord("letters", gone))
+    app = app_with(services, FailsAtWord("letters", end))
     answer = await post(app, path, auth, voiceId=VOICE.voice_id)
-    assert "voice_not_found" in answer.text.splitlines()[-1]
+    assert end.code in answer.text.splitlines()[-1]
     assert await books.kinds() == ["hold", "capture" if charged else "release"]
     units, _ = await books.charged("tts")
     sent = TEXT.index("It carried")

@@ -1,0 +1,272 @@
+"""A long piece of work for every route that admission control counts, and for every socket."""
+
+import json
+from base64 import b64encode
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+from websockets.asyncio.client import ClientConnection
+
+from models.audio import float_to_pcm16
+from tests.api.native.jobs.doing import RATE, recording
+from tests.api.openai.realtime.client import RealtimeClient
+from tests.hostile.audio_files import encode
+
+SENTENCE = "The harbour lay still, and no ship came in sight. "
+TEXT = SENTENCE * 90
+SHORT = SENTENCE * 18  # for routes that take fewer characters
+SECONDS = 240.0  # of the recordings
+SONG = "It was a long day. "
+
+
+@cache
+def speech_file() -> bytes:
+    return recording(SECONDS, every_s=5.0)
+
+
+def compressed() -> bytes:
+    """A recording of which a megabyte lasts long enough."""
+    samples = np.frombuffer(speech_file()[44:], "<i2")[: 150 * RATE].astype(np.float32) / 32_768
+    return encode("mp3", samples, RATE)
+
+
+@dataclass(frozen=True)
+class Work:
+    """A request that keeps an engine busy for hundreds of steps."""
+
+    service: str  # that is charged
+    json: Any = None
+    data: dict[str, str] | None = None
+    file: str | None = None  # the field of the recording
+    content: Callable[[], bytes] | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    is_streamed: bool = False
+
+
+def chat(**fields: Any) -> Work:
+    message = {"role": "user", "content": TEXT[:4000]}
+    streams = bool(fields.get("stream"))
+    body = {"messages": [message], "model": "svc/echo", "max_tokens": 900, **fields}
+    return Work("chat", body, is_streamed=streams)
+
+
+def cartesia(**fields: Any) -> Work:
+    audio = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 16_000}
+    voice = {"mode": "id", "id": "{voice}"}
+    body = {"model_id": "sonic-3", "transcript": TEXT, "voice": voice, "output_format": audio}
+    return Work("tts", body | fields, is_streamed=True)
+
+
+def tool(name: str, **arguments: Any) -> Any:
+    call = {"name": name, "arguments": arguments}
+    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+
+
+MCP = {"Accept": "application/json, text/event-stream"}
+OPENAI_STT = {"model": "whisper-1"}
+
+# The names after `#` tell several kinds of work of one path apart.
+REQUESTS: dict[str, Work] = {
+    "/tts-synthesize": Work("tts", {"text": TEXT}),
+    "/tts-stream": Work("tts", {"text": TEXT}, is_streamed=True),
+    "/tts/explain": Work("tts", {"text": SENTENCE * 60}),
+    "/openai/v1/audio/speech": Work(
+        "tts", {"model": "tts-1", "input": TEXT[:4000], "voice": "alloy"}, is_streamed=True
+    ),
+    "/tts/v1/voice": Work("tts", {"text": SHORT, "voiceId": "{voice}"}),
+    "/tts/v1/voice:stream": Work("tts", {"text": SHORT, "voiceId": "{voice}"}, is_streamed=True),
+    "/v1/speak": Work("tts", {"text": TEXT[:1900]}, is_streamed=True),
+    "/v1/text-to-speech/{voice_id}": Work("tts", {"text": TEXT}, is_streamed=True),
+    "/v1/text-to-speech/{voice_id}/stream": Work("tts", {"text": TEXT}, is_streamed=True),
+    "/v1/text-to-speech/{voice_id}/with-timestamps": Work("tts", {"text": TEXT}),
+    "/v1/text-to-speech/{voice_id}/stream/with-timestamps": Work(
+        "tts", {"text": TEXT}, is_streamed=True
+    ),
+    "/cartesia/tts/bytes": cartesia(),
+    "/cartesia/tts/sse": cartesia(),
+    "/stt": Work("stt", file="audio"),
+    "/stt#speakers": Work("stt", data={"speaker_labels": "true"}, file="audio"),
+    "/openai/v1/audio/transcriptions": Work("stt", data=OPENAI_STT, file="file"),
+    "/openai/v1/audio/transcriptions#stream": Work(
+        "stt", data={**OPENAI_STT, "stream": "true"}, file="file", is_streamed=True
+    ),
+    "/openai/v1/audio/translations": Work("stt", data=OPENAI_STT, file="file"),
+    "/v1/listen": Work("stt", content=speech_file, headers={"Content-Type": "audio/wav"}),
+    "/v1/speech-to-text": Work("stt", data={"model_id": "scribe_v1"}, file="file"),
+    "/v1/chat/completions": chat(stream=False),
+    "/v1/chat/completions#stream": chat(stream=True),
+    "/v1/chat/completions#correction": Work(
+        "chat", {"text": "He go to school. " * 100, "tone": "formal", "stream": False}
+    ),
+    "/openai/v1/chat/completions": chat(),
+    "/openai/v1/chat/completions#stream": chat(stream=True),
+    "/openai/v1/responses": Work("chat", {"input": TEXT[:4000], "store": False}),
+    "/openai/v1/responses#stream": Work(
+        "chat", {"input": TEXT[:4000], "stream": True}, is_streamed=True
+    ),
+    "/mcp": Work("tts", tool("speak", text=TEXT), headers=MCP),
+    "/mcp#transcribe": Work(
+        "stt",
+        tool("transcribe", audio=b64encode(compressed()).decode()),
+        headers=MCP,
+    ),
+}
+NO_ENGINE = {
+    "/voices": "measures recordings of minutes at most",
+    "/speakers": "as voices",
+    "/audio/verify": "its detector is tested in tests/pipelines/audio",
+    "/jobs/transcriptions": "stores the recording",
+    "/jobs/speech": "stores the document",
+    "/voices/{voice_id}/shares": "changes a row",
+    "/voices/{voice_id}/export": "seals a file",
+    "/voice-imports": "opens a sealed file",
+    "/voice-shares/{share_id}/accept": "changes a row",
+    "/pronunciations": "stores entries",
+    "/consent-sentences": "chooses a sentence",
+    "/openai/v1/files": "stores lines",
+    "/openai/v1/batches": "stores a row",
+    "/openai/v1/batches/{batch_id}/cancel": "changes a row",
+    "/v1/pronunciation-dictionaries/add-from-rules": "stores entries",
+    "/v1/pronunciation-dictionaries/add-from-file": "stores entries",
+    "/cartesia/access-token": "signs a token",
+}
+
+Begin = Callable[[ClientConnection, str], Awaitable[None]]
+
+
+def pcm(seconds: float) -> bytes:
+    time_s = np.arange(round(seconds * 16_000)) / 16_000
+    return float_to_pcm16((0.5 * np.sin(2 * np.pi * 220 * time_s)).astype(np.float32))
+
+
+def messages(*each: dict[str, Any]) -> Begin:
+    """Sends messages of JSON, in which {voice} stands for a voice."""
+
+    async def begin(socket: ClientConnection, voice: str) -> None:
+        for message in each:
+            await socket.send(json.dumps(message).replace("{voice}", voice))
+
+    return begin
+
+
+def audio(*opening: dict[str, Any], seconds: float = 30.0, closing: Any = None) -> Begin:
+    """Sends messages, and then audio in binary frames."""
+
+    async def begin(socket: ClientConnection, voice: str) -> None:
+        await messages(*opening)(socket, voice)
+        data = pcm(seconds)
+        for at in range(0, len(data), 16_000):
+            await socket.send(data[at : at + 16_000])
+        if closing is not None:
+            await socket.send(json.dumps(closing))
+
+    return begin
+
+
+async def realtime(socket: ClientConnection, voice: str) -> None:
+    client = RealtimeClient(socket)
+    await client.write(TEXT[:4000])
+    await client.send("response.create", response={"output_modalities": ["audio"]})
+
+
+async def native(socket: ClientConnection, voice: str) -> None:
+    await socket.send(json.dumps({"type": "start"}))
+    data = pcm(30.0)
+    for at in range(0, len(data), 16_000):
+        piece = b64encode(data[at : at + 16_000]).decode()
+        message = {"type": "audio", "audio": piece, "encoding": "linear", "sample_rate": 16_000}
+        await socket.send(json.dumps(message))
+    await socket.send(json.dumps({"type": "stop"}))
+
+
+async def scribe(socket: ClientConnection, voice: str) -> None:
+    data = pcm(30.0)
+    for at in range(0, len(data), 16_000):
+        piece = b64encode(data[at : at + 16_000]).decode()
+        message = {"message_type": "input_audio_chunk", "audio_base_64": piece}
+        ends = at + 16_000 >= len(data)
+        await socket.send(json.dumps({**message, "sample_rate": 16_000, "commit": ends}))
+
+
+INWORLD_AUDIO = {"audioEncoding": "PCM", "sampleRateHertz": 16_000}
+CREATE = {"create_context": {"voice_id": "{voice}"}}
+# The address, what is sent there, and what is charged.
+SOCKETS: dict[str, tuple[str, Begin, str]] = {
+    "/ws/tts": (
+        "/ws/tts",
+        messages(CREATE, {"send_text": {"text": TEXT}}, {"flush_context": {}}),
+        "tts",
+    ),
+    "/tts/v1/voice:streamBidirectional": (
+        "/tts/v1/voice:streamBidirectional",
+        messages(
+            {"create": {"voiceId": "{voice}", "audioConfig": INWORLD_AUDIO}, "contextId": "c"},
+            {"send_text": {"text": SHORT, "flush_context": {}}, "contextId": "c"},
+        ),
+        "tts",
+    ),
+    "/cartesia/tts/websocket": (
+        "/cartesia/tts/websocket",
+        messages(
+            {
+                "model_id": "sonic-3",
+                "voice": {"mode": "id", "id": "{voice}"},
+                "output_format": {
+                    "container": "raw",
+                    "encoding": "pcm_s16le",
+                    "sample_rate": 16_000,
+                },
+                "transcript": TEXT,
+                "context_id": "c",
+            }
+        ),
+        "tts",
+    ),
+    "/v1/speak": (
+        "/v1/speak?model=aura-2-thalia-en",
+        messages({"type": "Speak", "text": TEXT[:1900]}, {"type": "Flush"}),
+        "tts",
+    ),
+    "/v1/text-to-speech/{voice_id}/stream-input": (
+        "/v1/text-to-speech/{voice}/stream-input",
+        messages({"text": " "}, {"text": TEXT, "flush": True}),
+        "tts",
+    ),
+    "/v1/text-to-speech/{voice_id}/multi-stream-input": (
+        "/v1/text-to-speech/{voice}/multi-stream-input",
+        messages(
+            {"text": " ", "context_id": "c"}, {"text": TEXT, "context_id": "c", "flush": True}
+        ),
+        "tts",
+    ),
+    "/ws/stt": ("/ws/stt", native, "stt"),
+    "/v1/listen": (
+        "/v1/listen?encoding=linear16&sample_rate=16000",
+        audio(closing={"type": "Finalize"}),
+        "stt",
+    ),
+    "/v2/listen": (
+        "/v2/listen?model=flux-general-en&encoding=linear16&sample_rate=16000",
+        audio(),
+        "stt",
+    ),
+    "/v3/ws": ("/v3/ws?sample_rate=16000", audio(closing={"type": "ForceEndpoint"}), "stt"),
+    "/v1/speech-to-text/realtime": ("/v1/speech-to-text/realtime", scribe, "stt"),
+    "/openai/v1/realtime": ("/openai/v1/realtime?model=svc/echo", realtime, "chat"),
+    "/telephony/twilio": (
+        "/telephony/twilio",
+        messages(
+            {
+                "event": "start",
+                "start": {
+                    "streamSid": "MZ0",
+                    "customParameters": {"speaks_first": "true", "instructions": TEXT[:2000]},
+                },
+            }
+        ),
+        "chat",
+    ),
+}

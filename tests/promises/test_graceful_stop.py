@@ -1,0 +1,173 @@
+"""SIGTERM while requests have 5, 30 and 90 seconds of work left."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from sqlmodel import Session, func, select
+
+from benchmarks.service import Service, running_service, upgrade_plan
+from db.billing.tables import CreditHold, LedgerEntry
+from db.chats import ChatEntry
+from db.database import make_engine
+from tests.engines import ECHO, FOLDER
+from tests.patience import PATIENCE_S
+from tests.promises.conftest import config_without_weights
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
+
+WORD_S = 0.1  # of the chat model
+LEFT_S = (5, 25, 90)
+DRAIN_S = 30
+STOPPED_WITHIN_S = 60.0
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    echo = yaml.safe_load(Path(ECHO).read_text())
+    echo |= {"pause_s": WORD_S, "context_tokens": 4096}
+    (tmp_path / "echo.yaml").write_text(yaml.safe_dump(echo))
+    config = config_without_weights()
+    models = next(one for one in config["applications"] if one["name"] == "models")
+    for entry in models["deployments"]:
+        chosen = {"Chat": tmp_path / "echo.yaml", "TTSFast": FOLDER / "tone_slow.yaml"}
+        if entry["name"] in chosen:
+            entry["user_config"] = {"model": str(chosen[entry["name"]])}
+    file = tmp_path / "serve.yaml"
+    file.write_text(yaml.safe_dump(config))
+    command = [sys.executable, "-m", "deployments.main", "--config", str(file), "--num-cpus", "2"]
+    with running_service(command) as running:
+        upgrade_plan(running)
+        yield running
+
+
+@dataclass
+class Answer:
+    """What a client got of a request."""
+
+    name: str
+    left_s: int
+    lines: list[dict[str, Any]]
+    ended: bool  # as the protocol has it, and not by the connection
+    status: int = 0
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.lines) and "error" in self.lines[-1] and bool(self.lines[-1]["error"])
+
+
+async def chat(http: httpx.AsyncClient, left_s: int) -> Answer:
+    words = " ".join(f"w{number}" for number in range(round(left_s / WORD_S)))
+    body = {"messages": [{"role": "user", "content": words}], "stream": True}
+    answer = Answer("chat", left_s, [], ended=False)
+    try:
+        async with http.stream("POST", "/v1/chat/completions", json=body) as response:
+            answer.status = response.status_code
+            async for line in response.aiter_lines():
+                if line == "data: [DONE]":
+                    answer.ended = True
+                elif line.startswith("data: "):
+                    answer.lines.append(json.loads(line[6:]))
+    except httpx.HTTPError:
+        pass
+    return answer
+
+
+async def speech(http: httpx.AsyncClient, left_s: int) -> Answer:
+    text = ("The harbour lay still, and no ship came in sight. " * 100)[: left_s * 55]
+    answer = Answer("speech", left_s, [], ended=False)
+    try:
+        async with http.stream("POST", "/tts-stream", json={"text": text}) as response:
+            answer.status = response.status_code
+            async for line in response.aiter_lines():
+                answer.lines.append(json.loads(line))
+            answer.ended = True
+    except httpx.HTTPError:
+        pass
+    return answer
+
+
+async def whole(http: httpx.AsyncClient, left_s: int) -> Answer:
+    words = " ".join(f"w{number}" for number in range(round(left_s / WORD_S)))
+    body = {"messages": [{"role": "user", "content": words}], "stream": False, "save_chat": False}
+    answer = Answer("whole", left_s, [], ended=False)
+    try:
+        response = await http.post("/v1/chat/completions", json=body)
+        answer.status, answer.lines, answer.ended = response.status_code, [response.json()], True
+    except httpx.HTTPError:
+        pass
+    return answer
+
+
+def received(answer: Answer) -> int:
+    """The words of a stream."""
+    return sum(
+        len((choice["delta"].get("content") or "").split())
+        for line in answer.lines
+        for choice in line.get("choices", [])
+    )
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_stop_ends_each_request_and_charges_what_was_delivered(
+    service: Service, again: bool
+) -> None:
+    headers = {"Authorization": f"Bearer {service.key}"}
+    async with httpx.AsyncClient(
+        base_url=service.url, headers=headers, timeout=2 * PATIENCE_S
+    ) as http:
+        works = [chat(http, left_s) for left_s in LEFT_S for _ in range(5)]
+        works += [whole(http, 5), whole(http, 90), whole(http, 90)]
+        works += [speech(http, 5), speech(http, 90)]
+        tasks = [asyncio.create_task(work) for work in works]
+        await asyncio.sleep(4)
+        began = time.monotonic()
+        os.kill(service.pid, signal.SIGTERM)
+        if again:
+            await asyncio.sleep(2)
+            os.kill(service.pid, signal.SIGTERM)
+            os.kill(service.pid, signal.SIGINT)
+        answers = await asyncio.gather(*tasks)
+    while Path(f"/proc/{service.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() - began < STOPPED_WITHIN_S
+        await asyncio.sleep(0.1)
+    for one in answers:
+        print(one.name, one.left_s, one.status, one.ended, one.failed, len(one.lines))
+        if one.lines:
+            print("   ", str(one.lines[-1])[:200])
+    print("stopped after", time.monotonic() - began)
+    engine = make_engine(f"sqlite:///{service.data / 'antiphon.db'}")
+    with Session(engine) as session:
+        holds = session.exec(select(func.count()).select_from(CreditHold)).one()
+        captures = session.exec(select(LedgerEntry).where(LedgerEntry.kind == "capture")).all()
+        units = {
+            kind: sorted(one.units for one in captures if one.service == kind)
+            for kind in ("chat", "tts")
+        }
+        saved = session.exec(select(func.count()).select_from(ChatEntry)).one()
+    engine.dispose()
+    print(holds, units, saved)
+    assert holds == 0
+    for one in answers:
+        assert one.ended, one
+        assert one.failed == (one.left_s > DRAIN_S), one
+        if one.name == "whole" and one.failed:
+            assert one.status == 503
+    chats = [one for one in answers if one.name == "chat"]
+    paid = [round(one.left_s / WORD_S) + received(one) for one in chats]
+    paid += [
+        2 * round(one.left_s / WORD_S) for one in answers if one.name == "whole" and not one.failed
+    ]
+    assert units["chat"] == sorted(paid)
+    assert len(units["tts"]) == 2 and all(units["tts"])
+    assert saved == 2 * len(chats)
