@@ -119,6 +119,7 @@ async def test_a_killed_attempt_is_resumed_at_the_next_block(
         ({"speed": "9"}, "validation_error"),
         ({"output_format": "wav"}, "validation_error"),
         ({"pronunciations": "00000000-0000-0000-0000-000000000000"}, "not_found"),
+        ({"pronunciations": "x" * 101}, "validation_error"),
         ({"name": "a.epub", "data": epub(href="../../../etc/passwd")}, "validation_error"),
         ({"data": b"   "}, "validation_error"),
         ({"data": b"* * *"}, "validation_error"),
