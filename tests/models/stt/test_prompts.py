@@ -18,7 +18,7 @@ from models.stt.base import (
 from models.stt.whisper.engine import WhisperEngine
 from models.stt.whisper.hallucination import Decoding
 from models.stt.whisper.job import SPARE_TOKENS, DecodingJob, most_tokens
-from models.stt.whisper.prompts import MOST_TOKENS, is_unsaid, reduced
+from models.stt.whisper.prompts import is_unsaid, reduced
 from models.weights.store import WeightStore
 from tests.models.sounds import speak
 
