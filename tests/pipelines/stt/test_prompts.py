@@ -30,9 +30,7 @@ def test_sentences_in_another_language_are_not_used(prompt: str, language: str) 
 
 
 def test_addresses_and_the_times_of_subtitles_are_not_used() -> None:
-    subtitles = (
-        "1\n00:00:00,000 --> 00:00:02,500\nSee https://a.example/b?c=d there,\n\nwww.x.com"
-    )
+    subtitles = "1\n00:00:00,000 --> 00:00:02,500\nSee https://a.example/b?c=d there,\n\nwww.x.com"
     assert usable_prompt(subtitles, "en") == "See there,"
 
 
