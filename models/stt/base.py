@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -75,7 +75,7 @@ class TranscriptionRequest:
     retry_within_s: float | None = None  # until then a doubtful text is decoded again; None: always
     # Windows (start, end), in samples, of which the replica adds the speaker embeddings.
     voice_windows: tuple[tuple[int, int], ...] = ()
-    budget: DecodingBudget = UNLIMITED
+    budget: DecodingBudget = field(default=UNLIMITED, compare=False)
 
     @property
     def seconds(self) -> float:

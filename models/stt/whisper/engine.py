@@ -261,7 +261,7 @@ class WhisperEngine(STTEngine):
             words = self._align_words(job, decoding)
         if job.prompt and prompts.is_unsaid(words, job.prompt):
             return self._without_prompt(job)
-        if options.terms and (again := self._with_terms(job, decoding)) is not None:
+        if options.terms and (again := self._with_terms(job, decoding, words)) is not None:
             decoding = again
             words = self._align_words(job, decoding) if words else ()
         segment = Segment(
@@ -274,10 +274,13 @@ class WhisperEngine(STTEngine):
         )
         return Transcript(job.language, job.probability, (segment,))
 
-    def _with_terms(self, job: DecodingJob, decoding: Decoding) -> Decoding | None:
+    def _with_terms(
+        self, job: DecodingJob, decoding: Decoding, words: Sequence[Word]
+    ) -> Decoding | None:
         """Decoded again before the likely key terms; None if that finds no more of them."""
         options = job.request.options
-        terms = key_terms.likely_terms(decoding.text, options.terms)
+        text = key_terms.doubtful_part(words) if words else decoding.text
+        terms = key_terms.likely_terms(text, options.terms)
         if not terms or key_terms.count(decoding.text, terms) == len(terms):
             return None
         prompt = f"{', '.join(terms)}. {options.initial_prompt or ''}"

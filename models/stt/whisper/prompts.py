@@ -21,17 +21,28 @@ _WORD = re.compile(r"\w+")
 
 def reduced(tokens: Sequence[int], end: int) -> list[int]:
     """The last text tokens of a prompt, each run of them once; marks have ids from `end` on."""
-    kept: list[int] = []
-    read: set[tuple[int, ...]] = set()
-    text = [token for token in tokens if token < end]
-    for at, token in enumerate(text):
-        run = tuple(text[max(0, at - RUN + 1) : at + 1])
-        if len(run) < RUN or run not in read:
-            kept.append(token)
-        read.add(run)
+    text: list[int] = []
+    for token in tokens:
+        if token < end:
+            text.append(token)
         for size in range(1, RUN):
-            if kept[-size:] == kept[-2 * size : -size]:
-                del kept[-size:]
+            if text[-size:] == text[-2 * size : -size]:
+                del text[-size:]
+    runs: set[tuple[int, ...]] = set()
+    text: list[int] = []
+    for token in tokens:
+        if token < end:
+            text.append(token)
+        for size in range(1, RUN):
+            if text[-size:] == text[-2 * size : -size]:
+                del text[-size:]
+    runs: set[tuple[int, ...]] = set()
+    kept: list[int] = []
+    for at, token in enumerate(text, 1):
+        run = tuple(text[max(0, at - RUN) : at])
+        if len(run) < RUN or run not in runs:
+            kept.append(token)
+        runs.add(run)
     return kept[-MOST_TOKENS:]
 
 
