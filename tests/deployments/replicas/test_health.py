@@ -44,13 +44,13 @@ async def chat(replica: ChatDeployment) -> None:
     [_ async for _ in replica.generate(GenerationRequest((ChatMessage("user", "hello"),)))]
 
 
-KINDS = {
+Work = Callable[[Any], Awaitable[None]]
+KINDS: dict[str, tuple[type[ModelDeployment[Any]], str, Work]] = {
     "BrokenVoice": (TTSDeployment, TONE, speak),
     "VoiceOfPacks": (TTSDeployment, TONE, speak),
     "BrokenRecogniser": (STTDeployment, SCRIPTED, hear),
     "BrokenChat": (ChatDeployment, ECHO, chat),
 }
-Work = Callable[[Any], Awaitable[None]]
 
 
 def broken(folder: Path, engine: str, configuration: str) -> str:
@@ -88,7 +88,7 @@ async def test_a_replica_whose_device_failed_is_unhealthy_until_it_works(
     tmp_path: Path, device: type[Device], engine: str, error: Exception
 ) -> None:
     kind, configuration, work = KINDS[engine]
-    replica: Any = kind()
+    replica = kind()  # type: ignore[call-arg]  # each kind has no arguments
     await replica.reconfigure({"model": broken(tmp_path, engine, configuration)})
     if engine == "VoiceOfPacks":
         work = speak_basque
@@ -196,6 +196,6 @@ def test_a_failed_gpu_is_found_by_its_engine_and_stops_no_clean_up(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", torch := Torch(ILLEGAL))
     with pytest.raises(RuntimeError, match="illegal memory access"):
-        Engine().check()
+        Engine().check_device()
     memory.give_back()
     assert torch.calls == ["synchronize", "empty_cache"]
