@@ -241,18 +241,21 @@ def listen_problem(host: str, number: int) -> str | None:
     return None
 
 
-def check_private(folder: Path, variable: str, *, above: bool = True) -> None:
-    """Raises SettingsError unless only the user of this process can enter `folder`, and with
-    `above` also replace it. The folder may not be a link."""
+def check_private(folder: Path, variable: str) -> None:
+    """Raises SettingsError unless only the user of this process can enter and replace `folder`,
+    which may not be a link."""
     try:
         status = folder.lstat()
-        # The sticky bit, as of /tmp, keeps users from renaming what others own.
-        modes = [path.stat().st_mode & 0o1002 for path in folder.parents if above]
+        # The sticky bit, as of /tmp, keeps users from renaming what others own. A volume of a pod
+        # has no such bit, and no other users.
+        is_replaceable = any(
+            path.stat().st_mode & 0o1002 == 0o002 and not path.is_mount() for path in folder.parents
+        )
     except OSError as error:
         message = f"{variable}: cannot read the folder {str(folder)!r}: {error.strerror}"
         raise SettingsError(message) from None
     mode, user = status.st_mode, os.geteuid()
-    if not stat.S_ISDIR(mode) or status.st_uid != user or mode & 0o077 or 0o002 in modes:
+    if not stat.S_ISDIR(mode) or status.st_uid != user or mode & 0o077 or is_replaceable:
         raise SettingsError(
             f"{variable}: other users can reach {str(folder)!r} (mode {stat.S_IMODE(mode):o} of"
             f" user {status.st_uid}); it has to be a folder of mode 700 of user {user}, in none"

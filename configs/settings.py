@@ -234,7 +234,7 @@ def _data_dir(*, new: bool) -> Path:
     except OSError as error:
         message = f"ANTIPHON_DATA: cannot make the folder {str(path)!r}: {error.strerror}"
         raise SettingsError(message) from None
-    check_private(path, "ANTIPHON_DATA", above=False)  # a volume of Kubernetes is open to all
+    check_private(path, "ANTIPHON_DATA")
     return path
 
 

@@ -76,7 +76,6 @@ def keep_private(data_dir: Path) -> None:
     which `ray` in the data folder leads to. Raises SettingsError.
     """
     os.umask(0o077)
-    check_private(data_dir, "ANTIPHON_DATA")
     link = data_dir / "ray"
     folder = Path(os.environ.get("RAY_TMPDIR") or link).expanduser().resolve()
     try:

@@ -84,7 +84,7 @@ class Engine:
         Blocking, and safe at any time.
         """
 
-    def check(self) -> None:
+    def check_device(self) -> None:
         """Raises the error of a GPU that has failed, after which no request can succeed.
 
         Blocking; called after a request has failed.

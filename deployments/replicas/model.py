@@ -37,6 +37,7 @@ ItemT = TypeVar("ItemT")
 Rehearsal = Callable[[Loaded[ModelT], Loaded[ModelT]], Awaitable[None]]
 
 NICENESS = 10
+TRIALS_S = 2.0  # between two trials of an engine that failed
 
 
 class ModelDeployment(ABC, Generic[ModelT]):
@@ -63,6 +64,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         self._wanted: ModelUserConfig | None = None  # that was taken last
         self._used = False  # since the load was last told
         self._trial: asyncio.Task[None] | None = None  # of the engine, after a request failed
+        self._failure: Exception | None = None  # of the last trial
         self._swap = asyncio.Lock()  # serialises the loads of two quick edits
         self._reports: ClusterReports | None = None
         self._reporting: asyncio.Task[None] | None = None
@@ -264,8 +266,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
             try:
                 yield engine
                 outcome = "ok"
-                if self._trial is not None and self._trial.done():
-                    self._trial = None
+                self._failure = None
             except EngineError as error:
                 # A missing pack is no failure: the caller retries with the pack.
                 outcome = "ok" if isinstance(error, PackMissing) else error.code
@@ -287,19 +288,28 @@ class ModelDeployment(ABC, Generic[ModelT]):
         """Tries the engine beside its requests, unless another service computes: after an error of
         a GPU, such as an illegal access, all requests of the process fail."""
         is_trying = self._trial is not None and not self._trial.done()
-        if loaded is self._loaded and not is_trying and not isinstance(loaded[0], UpstreamService):
-            trial = asyncio.wait_for(self.try_engine(loaded), LASTS_S)
-            self._trial = asyncio.create_task(trial, name="try the engine")
+        if not is_trying and not isinstance(loaded[0], UpstreamService):
+            self._trial = asyncio.create_task(self._try_until_it_works(loaded))
+
+    async def _try_until_it_works(self, loaded: Loaded[ModelT]) -> None:
+        while loaded is self._loaded:
+            try:
+                await asyncio.wait_for(self.try_engine(loaded), LASTS_S)
+                break
+            except Exception as error:  # of any library
+                self._failure = error
+            await asyncio.sleep(TRIALS_S)
+        self._failure = None
 
     async def check_health(self) -> None:
-        """Raises the error of a failed trial, until a request succeeds.
+        """Raises the error of the last trial of the engine, until a trial or a request succeeds.
 
         Serve restarts the replica after three errors. It runs this on the event loop: when that is
         blocked, the check times out, and the replica is restarted after 36 s. Without it only Ray's
         own watchdog would act, after 18 minutes.
         """
-        if self._trial is not None and self._trial.done():
-            self._trial.result()
+        if self._failure is not None:
+            raise self._failure
 
     def _current(self) -> Loaded[ModelT]:
         if self._loaded is None:

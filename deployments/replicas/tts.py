@@ -90,7 +90,9 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
 
     async def try_engine(self, loaded: Loaded[TTSEngine]) -> None:
         engine, info = loaded
-        await asyncio.to_thread(engine.check)  # of one without voices of its own there is no more
+        await asyncio.to_thread(
+            engine.check_device
+        )  # of one without voices of its own there is no more
         if (request := sentence_of(info)) is not None:
             await asyncio.to_thread(list, engine.synthesize(request))
 

@@ -23,6 +23,7 @@ from configs.schema.catalogue import (
     UrlSource,
     WeightFile,
 )
+from configs.settings import own_catalogue
 from models.errors import WeightsCorrupt, WeightsMissing
 from models.weights.cleaning import delete, leftovers
 from models.weights.configurations import Gender, form_inside, form_of, model_yaml, some
@@ -272,6 +273,7 @@ def _configure(
     about = (origin.title, origin.owner, languages, options.gender)
     text = model_yaml(engine, name, folder, *about)
     if not own_model(name).exists():  # it may have been edited
+        own_catalogue().parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # it gets secrets
         write_whole(own_model(name), text.encode())
 
 

@@ -69,6 +69,21 @@ def test_a_data_folder_that_is_open_to_other_users_is_refused(data: Path, mode: 
         load_settings()
 
 
+def test_a_data_folder_that_any_user_can_replace_is_refused(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_settings()
+    data.parent.chmod(0o777)
+    with pytest.raises(SettingsError, match="^ANTIPHON_DATA: other users can reach"):
+        load_settings()
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == data.parent)  # a volume of a pod
+    load_settings()
+    monkeypatch.undo()
+    data.parent.chmod(0o1777)
+    monkeypatch.setenv("ANTIPHON_DATA", str(data))
+    load_settings()
+
+
 @pytest.mark.parametrize("mode", [0o604, 0o640, 0o622])
 def test_a_secrets_file_accessible_to_other_users_is_refused(data: Path, mode: int) -> None:
     load_settings()

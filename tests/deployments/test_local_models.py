@@ -12,6 +12,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from configs.load import CONFIGS_DIR
+from configs.settings import load_settings
 from deployments.cli.main import antiphon
 from models.weights.cleaning import leftovers
 from models.weights.store import WeightStore, load_own_catalogue, own_model
@@ -78,6 +79,7 @@ def test_a_pull_shows_the_licence_and_what_to_do_next(pulled: Result) -> None:
         pulled.output
     )
     assert "antiphon deploy --check serve_config.yaml" in pulled.output
+    load_settings()  # which refuses a data folder that is open to others
 
 
 def test_a_pull_that_fails_ends_with_a_sentence_and_status_1(hub: LocalHub, run: Antiphon) -> None:

@@ -24,7 +24,7 @@ from tests.processes import children, listeners
 from tests.promises.conftest import config_without_weights
 from tests.servers import free_port
 
-OTHER = 65534  # nobody
+OTHER = 65534
 OPEN_TO_ALL = 0o1777
 # What runs code or changes state at each kind of Ray's servers: GCS, raylets, workers, replicas.
 GRPC_METHODS = (
@@ -191,7 +191,7 @@ def test_another_user_of_the_machine_reaches_nothing_of_the_service() -> None:
         link = running.data / "ray"
         assert (link / "ray" / "session_latest" / "logs").is_dir()
         tools = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(running.data / "ray_token")}
-        command = [Path(sys.executable).with_name("ray"), "job", "list"]
+        command = [str(Path(sys.executable).with_name("ray")), "job", "list"]
         listed = subprocess.run(
             [*command, "--address", f"http://127.0.0.1:{dashboard}"],
             env={**os.environ, **tools, "RAY_TMPDIR": str(link)},

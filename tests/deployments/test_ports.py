@@ -25,8 +25,8 @@ def service(**variables: str) -> Iterator[tuple[Service, str]]:
     """The service as `make run` starts it, with all its applications; its dashboard's URL."""
     dashboard = free_port()
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as environment:
-        # The tests' own clusters have set it to `disabled`.
-        environment.delenv("RAY_AUTH_MODE", raising=False)
+        # That of the tests' own clusters; without it the service makes one.
+        environment.delenv("RAY_AUTH_TOKEN")
         file = Path(folder, "serve.yaml")
         file.write_text(yaml.safe_dump(config_without_weights()))
         command = [sys.executable, "-m", "deployments.main", "--config", str(file)]
@@ -39,7 +39,7 @@ def service(**variables: str) -> Iterator[tuple[Service, str]]:
 def test_with_the_default_host_every_socket_of_the_service_and_of_ray_is_on_the_loopback() -> None:
     with service() as (running, dashboard):
         assert_on_loopback(running.pid)
-        assert httpx.get(f"{dashboard}/api/serve/applications/").status_code == 200
+        assert httpx.get(f"{dashboard}/api/serve/applications/").status_code == 401
 
 
 @pytest.mark.slow

@@ -44,7 +44,7 @@ class BrokenVoice(ToneEngine):
 class VoiceOfPacks(BrokenVoice):
     """Has no voices of its own, so that only the device can be asked."""
 
-    def check(self) -> None:
+    def check_device(self) -> None:
         Device.use()
 
 

@@ -5,6 +5,7 @@ import asyncio
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import yaml
 
+from deployments.replicas import model as replica_module
 from deployments.replicas.chat import ChatDeployment
 from deployments.replicas.model import ModelDeployment
 from deployments.replicas.stt import STTDeployment
@@ -44,13 +46,13 @@ async def chat(replica: ChatDeployment) -> None:
     [_ async for _ in replica.generate(GenerationRequest((ChatMessage("user", "hello"),)))]
 
 
-KINDS = {
+Work = Callable[[Any], Awaitable[None]]
+KINDS: dict[str, tuple[type[ModelDeployment[Any]], str, Work]] = {
     "BrokenVoice": (TTSDeployment, TONE, speak),
     "VoiceOfPacks": (TTSDeployment, TONE, speak),
     "BrokenRecogniser": (STTDeployment, SCRIPTED, hear),
     "BrokenChat": (ChatDeployment, ECHO, chat),
 }
-Work = Callable[[Any], Awaitable[None]]
 
 
 def broken(folder: Path, engine: str, configuration: str) -> str:
@@ -70,9 +72,10 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Device]]:
 
 
 async def tried(replica: ModelDeployment[Any]) -> None:
-    """Returns when the engine was tried, where a failure asked for it."""
+    """Returns when no engine is tried any more. Raises what the health check raises before."""
     async with asyncio.timeout(PATIENCE_S):
-        while any(task.get_name() == "try the engine" for task in asyncio.all_tasks()):
+        while any("_try_until_it_works" in repr(task) for task in asyncio.all_tasks()):
+            await replica.check_health()
             await asyncio.sleep(0.01)
 
 
@@ -84,11 +87,18 @@ def test_each_deployment_has_an_async_health_check(deployment: type[ModelDeploym
 
 @pytest.mark.parametrize("engine", KINDS)
 @pytest.mark.parametrize("error", [ILLEGAL, EngineLost("the worker died"), EngineError("broken")])
+@pytest.mark.parametrize("is_used", [True, False])
 async def test_a_replica_whose_device_failed_is_unhealthy_until_it_works(
-    tmp_path: Path, device: type[Device], engine: str, error: Exception
+    tmp_path: Path,
+    device: type[Device],
+    monkeypatch: pytest.MonkeyPatch,
+    engine: str,
+    error: Exception,
+    is_used: bool,
 ) -> None:
+    monkeypatch.setattr(replica_module, "TRIALS_S", 0.05)
     kind, configuration, work = KINDS[engine]
-    replica: Any = kind()
+    replica = kind()  # type: ignore[call-arg]  # each kind has no arguments
     await replica.reconfigure({"model": broken(tmp_path, engine, configuration)})
     if engine == "VoiceOfPacks":
         work = speak_basque
@@ -97,13 +107,25 @@ async def test_a_replica_whose_device_failed_is_unhealthy_until_it_works(
     await replica.check_health()  # it is not known yet
     with pytest.raises(type(error)):
         await work(replica)
-    await tried(replica)
+    with pytest.raises(type(error), match=str(error)):
+        await tried(replica)
     for _ in range(3):  # after which Serve restarts it
         with pytest.raises(type(error), match=str(error)):
             await replica.check_health()
     device.error = None
-    await work(replica)
+    if is_used:
+        await work(replica)
+    else:
+        await until_healthy(replica)
     await replica.check_health()
+
+
+async def until_healthy(replica: ModelDeployment[Any]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            with suppress(RuntimeError, EngineError):
+                return await replica.check_health()
+            await asyncio.sleep(0.01)
 
 
 async def speak_basque(replica: TTSDeployment) -> None:
@@ -196,6 +218,6 @@ def test_a_failed_gpu_is_found_by_its_engine_and_stops_no_clean_up(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", torch := Torch(ILLEGAL))
     with pytest.raises(RuntimeError, match="illegal memory access"):
-        Engine().check()
+        Engine().check_device()
     memory.give_back()
     assert torch.calls == ["synchronize", "empty_cache"]
