@@ -85,5 +85,7 @@ async def check_wyoming_key(settings: Settings, authenticator: Authenticator) ->
         principal = await authenticator.authenticate(settings.wyoming.key)
     except Unauthorized as error:
         raise SettingsError(f"WYOMING_KEY: {error}") from None
+    if principal.is_visitor:
+        raise SettingsError("WYOMING_KEY: a browser token opens no such port; make an API key")
     if missing := [one for one in MODEL_SCOPES if one not in principal.scopes]:
         raise SettingsError(f"WYOMING_KEY lacks scopes: {', '.join(missing)}")

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
@@ -178,7 +179,31 @@ def voice_file(tmp_path: Path) -> Iterator[tuple[Shell, Path]]:
         yield Shell(tmp_path, ANTIPHON_URL=server.url, ANTIPHON_KEY=server.key), file
 
 
-def test_a_voice_is_imported_renamed_shared_exported_and_deleted(
+def test_a_voice_is_shared_with_another_workspace_by_id_and_by_code(tmp_path: Path) -> None:
+    services, file = local_services(local_settings(tmp_path)), tmp_path / "ann.voice"
+    with serve_services(services) as server:
+        shell = Shell(tmp_path, ANTIPHON_URL=server.url, ANTIPHON_KEY=server.key)
+        own = shell.json("workspace")["id"]
+        assert own in shell.output("workspace")
+        file.write_bytes(sealed(services, int(own), {}))
+        voice = shell.json("voices", "import", str(file))
+        body = {"email": "friend@example.com", "password": "a long password"}
+        friend = httpx.post(f"{server.url}/auth/signup", json=body, trust_env=False).json()
+        other = Shell(tmp_path, ANTIPHON_URL=server.url, ANTIPHON_KEY=friend["token"])
+        theirs = other.json("workspace")["id"]
+        share = shell.json("voices", "share", voice["id"], theirs, "--yes")
+        assert share["accepted_at"] is None and share["id"] in shell.output("voices", "shares")
+        assert shell.run("voices", "accept", share["id"]).returncode == 1  # it is the owner's
+        assert "Ann" in other.output("voices", "accept", share["id"])
+        shell.output("voices", "unshare", share["id"], "--yes")
+        code = shell.output("voices", "share-code", voice["id"], "--yes").strip()
+        assert code.startswith("shr_") and code not in shell.output("voices", "shares")
+        assert "Ann" in other.output("voices", "redeem", code)
+        assert "accepted" in shell.output("voices", "shares")
+        assert other.run("voices", "redeem", code).returncode == 1
+
+
+def test_a_voice_is_imported_renamed_exported_and_deleted(
     voice_file: tuple[Shell, Path], tmp_path: Path
 ) -> None:
     shell, file = voice_file
@@ -187,10 +212,6 @@ def test_a_voice_is_imported_renamed_shared_exported_and_deleted(
     assert "Ann" in shell.output("voices", "mine")
     assert "Beth" in shell.output("voices", "rename", voice["id"], "Beth")
     assert json.loads(shell.output("voices", "report", voice["id"]))["name"] == "Beth"
-    share = shell.json("voices", "share", voice["id"], "friend@example.com", "--yes")
-    assert share["accepted_at"] is None and share["id"] in shell.output("voices", "shares")
-    assert shell.run("voices", "accept", share["id"]).returncode == 1  # it is the owner's
-    shell.output("voices", "unshare", share["id"], "--yes")
     copy = tmp_path / "copy.voice"
     secret = ("--passphrase", "a long passphrase")
     shell.output("voices", "export", voice["id"], str(copy), *secret)

@@ -12,6 +12,7 @@ from api.app import routed_app
 from api.http.routing import StrictRoute
 from api.services import Services
 from db.idempotency import IdempotentAnswer
+from tests.api.native.voices.voice_making import create, finish
 
 Headers = dict[str, str]
 SECRET = re.compile(r"\b(?:sk|tk|ek|shr)_[A-Za-z0-9_-]{20,}")
@@ -26,6 +27,19 @@ MAKES_SECRETS: dict[str, dict[str, Any]] = {
 
 def _rows(session: Session) -> list[IdempotentAnswer]:
     return list(session.exec(select(IdempotentAnswer)))
+
+
+async def test_the_code_of_a_share_is_not_answered_twice(
+    client: httpx.AsyncClient, auth: Headers, services: Services
+) -> None:
+    voice = await create(client, auth, consent="Yes.")
+    await finish(services)
+    body = {"by_code": True, "speaker_allows_sharing": True}
+    keyed, path = {**auth, "Idempotency-Key": "1"}, f"/voices/{voice['id']}/shares"
+    answers = [await client.post(path, headers=keyed, json=body) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [201, 409]
+    assert SECRET.search(answers[0].text) and not SECRET.search(answers[1].text)
+    assert len((await client.get("/voice-shares", headers=auth)).json()["data"]) == 1
 
 
 @pytest.mark.parametrize("path", MAKES_SECRETS)
@@ -58,4 +72,4 @@ def test_every_route_that_shows_a_credential_is_tried() -> None:
             answers = [schemas[name] for name in re.findall(r"schemas/(\w+)\"", text)]
             if any(names & set(answer.get("properties", {})) for answer in answers):
                 shown.add(path)
-    assert shown <= declared == set(MAKES_SECRETS)
+    assert shown <= declared == {*MAKES_SECRETS, "/voices/{voice_id}/shares"}

@@ -73,6 +73,7 @@ FREE_FIELDS = elevenlabs.FREE_FIELDS | {  # what looks like one in a body and is
     "model_id",
     "context_id",  # the caller's own name, not looked up
     "workspace",  # in what the operator's payment system signs
+    "workspace_id",  # to which a voice is offered: its owner has told it
     "messages[].tool_call_id",  # the same
     "messages[].tool_calls[].id",
     "input[].call_id",

@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,10 @@ async def test_a_wrong_key_and_one_with_too_few_scopes_are_refused(services: Ser
     few = await accounts.create_key(principal, "few", ["tts", "stt"], None)
     with pytest.raises(SettingsError, match="WYOMING_KEY lacks scopes: chat"):
         await check_wyoming_key(with_key(services, few.key), authenticator)
+    secrets = services.platform.client_secrets
+    token = await secrets.create(principal, ["stt", "tts", "chat"], None, timedelta(hours=1))
+    with pytest.raises(SettingsError, match="WYOMING_KEY: a browser token"):
+        await check_wyoming_key(with_key(services, token.value), authenticator)
     assert key not in repr(with_key(services, key))
 
 

@@ -140,7 +140,7 @@ export default {
   "settings.retention.standard": "Standard: chats are saved, events keep their texts for 30 days",
   "settings.retention.zero": "Zero: no texts and no audio of requests are stored",
   "settings.workspace_saved": "The workspace is saved.",
-  "settings.since": "Workspace {id}, since {date}",
+  "settings.since": "Workspace {id}, since {date}. Who shares a voice with you needs this id.",
   "settings.password": "Password",
   "settings.password_current": "Current password",
   "settings.password_new": "New password",
