@@ -121,7 +121,7 @@ async def test_the_recording_of_a_job_is_fetched_by_the_worker(
         made = await jobs.create(
             principal, Operation(), "transcription", "talk", options, is_fetched=True
         )
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(3 * PATIENCE_S):
             while not (job := (await jobs.get(principal, made.id))[0]).finished_at:
                 await asyncio.sleep(0.1)
     assert (job.status, job.error) == ("failed", "invalid_audio")
