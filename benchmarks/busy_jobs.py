@@ -93,8 +93,8 @@ class Owner:
 
     def make(self, kind: str) -> str:
         self._made += 1
-        made: str = getattr(self, f"_{kind}")()
-        return made.replace("-", "")
+        row_id: str = getattr(self, f"_{kind}")()
+        return row_id.replace("-", "")
 
     def _transcription(self) -> str:
         files = {"audio": ("talk.wav", wav(recording(1, 12)))}
@@ -160,21 +160,21 @@ def run(service: Service, options: argparse.Namespace) -> bool:
     slow = 0
     for kind, took_s in times.items():
         most_s = MOST_TIMES * usual_s.get(kind, float("inf"))
-        slow += sum(one_s > most_s for one_s in took_s)
+        slow += sum(seconds > most_s for seconds in took_s)
         print(f"{kind}: {len(took_s)}, median {median(took_s):.1f} s, worst {max(took_s):.1f} s")
     ends = Counter(
         f"{watch.kinds[row_id]} {watch.statuses[row_id]}" for row_id in (*beside, *after)
     )
     print(dict(ends))
-    found = {
+    misses = {
         "leases that lapsed": len(watch.lapsed),
         "with attempts that were counted": len(watch.counted),
         "not completed": sum(n for end, n in ends.items() if end.split()[1] not in DONE),
         "slower than they may be": slow,
         "open holds": watch.open_holds(),
     }
-    print(f"load {os.getloadavg()[0]:.1f};", found)
-    return not any(found.values())
+    print(f"load {os.getloadavg()[0]:.1f};", misses)
+    return not any(misses.values())
 
 
 def main() -> None:

@@ -129,15 +129,10 @@ async def transcribe_long(
         await check()
         options = transcription_jobs.TASK.dump_json(task)
         path = upload.path if upload else None
+        parts = fields.parts or 0
+        is_url = bool(fields.url)
         made = await speech.jobs.create(
-            principal,
-            operation,
-            "transcription",
-            name,
-            options,
-            path,
-            fields.parts or 0,
-            is_fetched=bool(fields.url),
+            principal, operation, "transcription", name, options, path, parts, is_fetched=is_url
         )
     return ShownJob.model_validate(made)
 

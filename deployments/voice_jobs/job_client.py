@@ -1,6 +1,7 @@
 """The client of Ray's job API: submits, lists and stops the programs of voices and jobs."""
 
 import asyncio
+import logging
 import os
 import shlex
 import signal
@@ -21,6 +22,8 @@ from deployments.release import PARTS
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
+
+logger = logging.getLogger(__name__)
 
 PREFIX = "clone-"
 MODELS_APP = "ANTIPHON_MODELS_APP"  # environment variable of a job: the application of models
@@ -133,6 +136,8 @@ class VoiceJobClient:
         """The state, or how the job ended."""
         info = await self._call("get_job_info", job.id)
         if info.status.is_terminal():
+            details = {"job": job.id, "exit_status": info.driver_exit_code}
+            logger.info("job_ended", extra={**details, "reason": info.error_type})
             return ending_of(info)
         if info.status == "PENDING":
             return "starting"

@@ -177,20 +177,16 @@ class Watch:
                 still_s = self._stalls.observe(job, claimed.progress, state)
                 gives_up = state == "starting" and time.monotonic() > give_up_at
                 if gives_up or still_s > HANGS_S:
-                    await self._end(job)
                     await self._end_attempt(job, "hung" if still_s > HANGS_S else "lost")
+                    await self._end(job)
                     return
-                await self._renew(claimed)
+                # Unless its process has done so lately.
+                if claimed.lease_until < utc_now() + timedelta(seconds=self._work.lease_s / 2):
+                    await self._queue.renew(claimed)
             except (DatabaseUnavailable, JobsUnavailable) as error:
                 logger.warning("job_not_seen", extra={"job": job.id, "reason": str(error)})
                 if not is_held:  # a running job notices it by itself
                     return
-
-    async def _renew(self, claimed: Any) -> None:
-        """Renews the lease unless the process has done so lately."""
-        renew_at = claimed.lease_until - timedelta(seconds=self._work.lease_s / 2)
-        if utc_now() > renew_at:
-            await self._queue.renew(claimed)
 
     async def _end_attempt(self, job: VoiceJob, ending: str) -> None:
         """Makes the voice available again if the job did not finish it, or fails it after the last

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -86,21 +87,14 @@ class Fetcher:
         except asyncio.CancelledError:
             await asyncio.shield(self._jobs.give_back(claimed))
             raise
-        except LeaseLost:
-            logger.info("job_gone", extra={"job": str(claimed.id)})
-        except Exception as error:  # of any layer
-            logger.warning("not_fetched", extra={"job": str(claimed.id), "reason": str(error)})
-            await self._end(claimed, error)
-
-    async def _end(self, claimed: Job, error: Exception) -> None:
-        try:
-            if public_error(error)[0] in SERVICE_FAULTS:
-                died = not isinstance(error, MAY_PASS)
-                await self._jobs.give_back(claimed, died=died, pause_s=self._config.lease_s)
-            else:
-                await self._jobs.fail(claimed, error)
-        except MAY_PASS as failure:  # the lease will lapse
-            logger.warning("fetch_not_ended", extra={"reason": str(failure)})
+        except Exception as error:  # of any layer, or LeaseLost: then nothing changes
+            logger.warning("not_fetched", extra={"job": str(claimed.id)}, exc_info=error)
+            died = not isinstance(error, MAY_PASS)
+            with suppress(*MAY_PASS):  # the lease lapses then
+                if public_error(error)[0] in SERVICE_FAULTS:
+                    await self._jobs.give_back(claimed, died=died, pause_s=self._config.lease_s)
+                else:
+                    await self._jobs.fail(claimed, error)
 
     async def _fetch(self, claimed: Job) -> None:
         if not (options := await self._jobs.files(claimed, "options")):

@@ -93,8 +93,8 @@ class LeasedQueue(ABC, Generic[W]):
     ) -> None:
         """Releases the lease of an unfinished row, so that it can be claimed after a pause.
 
-        Counts as an attempt only if that `died` by itself. Without a pause it keeps its place in
-        the queue.
+        Counts as an attempt only if that `died` by itself. After a pause, also of 0 s, it is behind
+        what waits in its workspace; without one it keeps its place.
         """
 
         def release(_: Session, row: W) -> None:
@@ -112,11 +112,7 @@ class LeasedQueue(ABC, Generic[W]):
         if time.monotonic() < since + self._work.turn_s or not await self.count_free():
             return False
 
-        def release(_: Session, row: W) -> None:
-            row.lease, row.lease_until = None, utc_now()  # behind those of its workspace
-            row.attempt, row.tried_since = 0, None
-
-        await self._change(claimed, release)
+        await self.give_back(claimed, pause_s=0.0)
         logger.info("gave_way", extra={"id": str(claimed.id)})
         return True
 

@@ -123,10 +123,9 @@ class JobQueue(LeasedQueue[Job]):
 
     async def is_cancelled(self, claimed: Job) -> bool:
         """Whether the owner of a batch wants no more lines."""
-        assert claimed.lease, "what is claimed has one"
-        row = await self.claimed(claimed.id, claimed.lease)
-        _require(row is not None)
-        return row is not None and row.status == "cancelling"
+        if (row := await self.claimed(claimed.id, claimed.lease or "")) is None:
+            raise LeaseLost
+        return row.status == "cancelling"
 
     async def end_batch(self, claimed: Job, status: str) -> None:
         """Ends a batch with what is done, as "cancelled" or "expired"."""

@@ -8,13 +8,19 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from aiohttp import web
 from sqlmodel import Session, select, update
 
 from configs.settings import load_settings
+from db.billing import ledger
 from db.database import Database, utc_now
 from db.webhooks import Delivery, EncryptText, NewEvent, add_event
 from pipelines.accounts.authentication import ALL_SCOPES, Principal
+from pipelines.billing.operation import Operation
+from pipelines.jobs.jobs import Jobs
+from pipelines.jobs.transcription import TASK, TranscriptionTask
 from pipelines.storage.encryption import Encryption
+from pipelines.stt.file import FileRequest
 from pipelines.webhooks.registration import Webhooks
 from tests.db.test_chats import add_workspace
 from tests.deployments.conftest import TestCluster, actor_pid, worker_app
@@ -92,6 +98,33 @@ async def test_a_worker_killed_during_deliveries_loses_no_event(
             while not await _all_delivered(database):
                 await asyncio.sleep(0.5)
         assert {message.id for message in hook.received} == ids
+
+
+@pytest.mark.slow
+async def test_the_recording_of_a_job_is_fetched_by_the_worker(
+    outbox: Outbox, authority: Authority
+) -> None:
+    """Then by the process of the job it is found to be no recording."""
+    database, _, principal, _ = outbox
+    await database.run(ledger.open_account, principal.workspace_id, 10_000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ANTIPHON_DATA", str(Path(database._engine.url.database or "").parent))
+        settings = load_settings()
+    jobs = Jobs.of(settings, database, Encryption(settings.secrets.data_keys))
+
+    async def answer(_: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=b"a recording")
+
+    async with receiver(authority, answer) as there:
+        task = TranscriptionTask(FileRequest(), there.url, 3600.0, 300.0)
+        options = TASK.dump_json(task)
+        made = await jobs.create(
+            principal, Operation(), "transcription", "talk", options, is_fetched=True
+        )
+        async with asyncio.timeout(3 * PATIENCE_S):
+            while not (job := (await jobs.get(principal, made.id))[0]).finished_at:
+                await asyncio.sleep(0.1)
+    assert (job.status, job.error) == ("failed", "invalid_audio")
 
 
 def _let_leases_run_out(session: Session) -> None:

@@ -71,7 +71,7 @@ async def server_of(services: Services, folder: Path) -> AsyncIterator[tuple[Ser
 
 @pytest.mark.parametrize("asked", [listen, scribe, tool])
 async def test_a_server_that_drips_keeps_no_place_of_a_route_from_others(
-    asked: Any, services: Services, auth: Headers, other_auth: Headers, tmp_path: Path
+    asked: Any, services: Services, auth: Headers, tmp_path: Path
 ) -> None:
     path = asked("")["url"]
     narrow = limited(services, work_per_core={path: 1}, lasting_per_core={})
@@ -79,15 +79,15 @@ async def test_a_server_that_drips_keeps_no_place_of_a_route_from_others(
     client = httpx.AsyncClient(transport=transport, base_url="http://test", timeout=PATIENCE_S)
     async with client, server_of(services, tmp_path) as (server, url):
 
-        async def post(address: str, credential: Headers) -> httpx.Response:
+        async def post(address: str) -> httpx.Response:
             request = asked(address)
-            request["headers"] = {**request.get("headers", {}), **credential}
+            request["headers"] = {**request.get("headers", {}), **auth}
             return await client.post(**request)
 
-        slow = asyncio.create_task(post(f"{url}/drip", auth))
+        slow = asyncio.create_task(post(f"{url}/drip"))
         async with asyncio.timeout(PATIENCE_S):
             await server.dripping.wait()
-        answer = await post(f"{url}/whole.wav", other_auth)
+        answer = await post(f"{url}/whole.wav")
         assert answer.status_code == 200 and not slow.done(), answer.text
         slow.cancel()
         await asyncio.gather(slow, return_exceptions=True)

@@ -77,7 +77,7 @@ async def test_the_end_of_an_attempt_is_read_from_the_job(
     jobs = jobs_of("ours", client)
     job = await jobs.submit(claimed())
     client.info = SimpleNamespace(
-        status=JobStatus(status), driver_exit_code=code, driver_node_id="here"
+        status=JobStatus(status), driver_exit_code=code, driver_node_id="here", error_type=None
     )
     assert await jobs.state(job) == ending
 
