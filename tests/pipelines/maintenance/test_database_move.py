@@ -124,7 +124,8 @@ def test_a_moved_service_knows_its_keys_and_goes_on(
     asyncio.run(open_database(before)).close()
     with serve_services(local_services(before)) as server:
         key = {"Authorization": f"Bearer {server.key}", "Idempotency-Key": "first"}
-        body = {"messages": [{"role": "user", "content": LONG}], "stream": False}
+        messages = [{"role": "user", "content": LONG}]
+        body = {"messages": messages, "stream": False}
         assert httpx.post(f"{server.url}/v1/chat/completions", json=body, headers=key).is_success
         login = {"email": "ann@example.com", "password": "a long password", "name": "Zoë O'Neill"}
         token = httpx.post(f"{server.url}/auth/signup", json=login).json()["token"]
@@ -148,7 +149,7 @@ def test_a_moved_service_knows_its_keys_and_goes_on(
         for credential in (server.key, token):
             answer = httpx.get(f"{url}/chats", headers={"Authorization": f"Bearer {credential}"})
             assert answer.status_code == 200
-        body["messages"].append({"role": "user", "content": "And then?"})
+        messages.append({"role": "user", "content": "And then?"})
         key["Idempotency-Key"] = "second"
         assert httpx.post(f"{url}/v1/chat/completions", json=body, headers=key).is_success
     services.infrastructure.database.close()
