@@ -364,7 +364,7 @@ def postgres_parameters(url: URL) -> dict[str, Any]:
     SQLAlchemy URL is not always one that the library reads."""
     target = postgres_url(url)
     _, parameters = target.get_dialect()().create_connect_args(target)
-    return parameters
+    return dict(parameters)
 
 
 def _sqlite_engine(url: URL, connections: int, busy_timeout_ms: int) -> Engine:

@@ -25,9 +25,8 @@ from pipelines.accounts.secret_fingerprints import check_stored_fingerprints
 DATABASE, FILES = "database", "files"  # in the folder of a backup
 SESSIONS, KEYS = ("client_secret", "login_session"), "api_key"  # tables
 _SQLITE = b"SQLite format 3"
-_FINGERPRINT = re.compile(
-    r"^(\w+)\t\\\\x([0-9a-f]+)$", re.MULTILINE
-)  # a row as pg_restore lists it
+# A row of `secret_mark`, as pg_restore lists it.
+_FINGERPRINT = re.compile(r"^(\w+)\t\\\\x([0-9a-f]+)$", re.MULTILINE)
 
 
 def back_up(settings: Settings, folder: Path) -> str:
@@ -138,9 +137,8 @@ def _fingerprints(copy: Path, url: URL) -> dict[str, bytes]:
             " restore it into a database of that kind, then run `move-database`"
         )
     if is_sqlite:
-        with closing(
-            sqlite3.connect(f"{copy.absolute().as_uri()}?immutable=1", uri=True)
-        ) as source:
+        unchanged = f"{copy.absolute().as_uri()}?immutable=1"
+        with closing(sqlite3.connect(unchanged, uri=True)) as source:
             return dict(source.execute("SELECT name, digest FROM secret_mark"))
     rows = _run("pg_restore", None, "--data-only", "--table=secret_mark", "--file=-", str(copy))
     return {name: bytes.fromhex(digest) for name, digest in _FINGERPRINT.findall(rows)}

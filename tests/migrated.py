@@ -9,8 +9,10 @@ from functools import cache
 from pathlib import Path
 
 import psycopg
+import pytest
 from sqlalchemy import URL, make_url
 
+from configs.settings import load_settings
 from db.database import Database, postgres_parameters
 from db.migrate import upgrade
 
@@ -28,6 +30,16 @@ def migrate(url: str) -> None:
         copy_newest(target)
         return
     upgrade(url)
+
+
+def data_of_a_service(folder: Path) -> str:
+    """Fills a data folder as a first start does; returns the URL of its database."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ANTIPHON_DATA", str(folder))
+        patch.delenv("DATABASE_URL", raising=False)
+        url = load_settings().database_url
+    migrate(url)
+    return url
 
 
 def has_tables(database: URL) -> bool:

@@ -1,12 +1,11 @@
-"""Moves a database from SQLite to PostgreSQL, or back."""
+"""Moves a database from SQLite to PostgreSQL."""
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Table, create_engine, event, inspect, select, text
+from sqlalchemy import Connection, Table, create_engine, event, inspect, select, text
 from sqlalchemy.exc import OperationalError
 from sqlmodel import Session
 
@@ -16,7 +15,6 @@ from db.migrate import upgrade
 
 FILLED = "service"  # the table in which migrations leave a row
 ROWS = 200  # in memory at a time: the largest are some 100 kB
-CLOSES_S = 5.0  # PostgreSQL lists a connection for a moment after its end
 
 Rows = Sequence[tuple[Any, ...]]
 
@@ -29,6 +27,8 @@ def move_database(source_url: str, target_url: str) -> str:
     target commits, so that a move that was killed has left no row, and can be repeated. Raises
     ValueError, DatabaseError, or what the databases raise.
     """
+    if not source_url.startswith("sqlite") or target_url.startswith("sqlite"):
+        raise ValueError("DATABASE_URL has to be of SQLite, and NEW_DATABASE_URL of PostgreSQL")
     upgrade(source_url)
     engine = make_engine(target_url)
     try:
@@ -36,21 +36,15 @@ def move_database(source_url: str, target_url: str) -> str:
             _check_empty(target)
         upgrade(target_url)
         with _alone(source_url) as source, engine.begin() as target:
-            if target.dialect.name == "postgresql":
-                target.execute(text("SET LOCAL statement_timeout = 0"))
+            target.execute(text("SET LOCAL statement_timeout = 0"))
             _check_empty(target)
-            with _without_triggers(target):
-                counts = {table.name: _copy(source, target, table) for table in _tables()}
+            with _without_triggers(target):  # the tables are known since they were migrated
+                counts = [_copy(source, target, table) for table in metadata.sorted_tables]
             if _wrong_accounts(source) != _wrong_accounts(target):
                 raise ValueError("the balances and the sums of the ledger differ from the source's")
     finally:
         engine.dispose()
-    return f"{sum(counts.values())} rows of {len(counts)} tables were copied and compared"
-
-
-def _tables() -> list[Table]:
-    """All tables, each after those that it refers to. Known once a database was migrated."""
-    return metadata.sorted_tables
+    return f"{sum(counts)} rows of {len(counts)} tables were copied and compared"
 
 
 def _wrong_accounts(database: Connection) -> set[str]:
@@ -68,24 +62,8 @@ def _check_empty(target: Connection) -> None:
 
 @contextmanager
 def _alone(url: str) -> Iterator[Connection]:
-    """A transaction on a database that nothing else has open, nor can open in the block, if it is
-    SQLite. Raises ValueError when something has."""
-    in_use = "DATABASE_URL: the database is in use: stop the service, and what else has it open"
-    engine = _locked_sqlite(url) if url.startswith("sqlite") else make_engine(url)
-    try:
-        with engine.connect() as source:
-            if source.dialect.name == "postgresql":
-                source.execution_options(isolation_level="REPEATABLE READ")
-                _wait_until_alone(source, in_use)
-                source.execute(text("SET LOCAL statement_timeout = 0"))
-            yield source
-    except OperationalError as error:
-        raise ValueError(in_use) if "locked" in str(error.orig) else error from None
-    finally:
-        engine.dispose()
-
-
-def _locked_sqlite(url: str) -> Engine:
+    """A transaction on a database that nothing else has open, or opens in the block. Raises
+    ValueError when something has."""
     engine = create_engine(url, hide_parameters=True)
 
     @event.listens_for(engine, "connect")
@@ -96,38 +74,25 @@ def _locked_sqlite(url: str) -> Engine:
         connection.execute("PRAGMA locking_mode=EXCLUSIVE")
         connection.execute("BEGIN EXCLUSIVE")
 
-    return engine
-
-
-def _wait_until_alone(source: Connection, in_use: str) -> None:
-    others = text(
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-        " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
-    )
-    deadline = time.monotonic() + CLOSES_S
-    while source.execute(others).scalar_one():
-        source.rollback()  # the list is that of the transaction
-        if time.monotonic() > deadline:
-            raise ValueError(in_use)
-        time.sleep(0.1)
+    try:
+        with engine.connect() as source:
+            yield source
+    except OperationalError as error:
+        if "database is locked" not in str(error.orig):
+            raise
+        raise ValueError("DATABASE_URL: the database is in use: stop the service") from None
+    finally:
+        engine.dispose()
 
 
 @contextmanager
 def _without_triggers(target: Connection) -> Iterator[None]:
     """No trigger adds up in the block what is copied as well: the sums of days."""
-    if target.dialect.name == "sqlite":
-        listed = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
-        triggers = target.exec_driver_sql(listed).all()
-        before = [f'DROP TRIGGER "{name}"' for name, _ in triggers]
-        after = [sql for _, sql in triggers]
-    else:
-        before = [f'ALTER TABLE "{name}" DISABLE TRIGGER USER' for name in metadata.tables]
-        after = [f'ALTER TABLE "{name}" ENABLE TRIGGER USER' for name in metadata.tables]
-    for statement in before:
-        target.exec_driver_sql(statement)
-    yield
-    for statement in after:
-        target.exec_driver_sql(statement)
+    for change in ("DISABLE", "ENABLE"):
+        for name in metadata.tables:
+            target.exec_driver_sql(f'ALTER TABLE "{name}" {change} TRIGGER USER')
+        if change == "DISABLE":
+            yield
 
 
 def _copy(source: Connection, target: Connection, table: Table) -> int:
@@ -138,7 +103,7 @@ def _copy(source: Connection, target: Connection, table: Table) -> int:
     if sent != _digest(_rows_of(target, table)):
         raise ValueError(f"the rows of {table.name!r} are not as they were sent")
     key = table.autoincrement_column
-    if key is not None and target.dialect.name == "postgresql":
+    if key is not None:
         counter = f"pg_get_serial_sequence('{table.name}', '{key.name}')"
         following = f'(SELECT coalesce(max({key.name}), 0) + 1 FROM "{table.name}")'
         target.exec_driver_sql(f"SELECT setval({counter}, {following}, false)")

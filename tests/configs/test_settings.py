@@ -322,3 +322,9 @@ def test_wyoming_without_a_key_is_refused_before_anything_is_installed() -> None
     assert (
         ended.stderr.startswith("WYOMING_PORT needs WYOMING_KEY") and ended.stderr.count("\n") == 1
     )
+
+
+def test_a_machine_that_joins_others_makes_no_secrets_of_its_own(data: Path) -> None:
+    with pytest.raises(SettingsError, match="^ANTIPHON_DATA_KEYS, .*: neither set nor in"):
+        load_settings(new_secrets=False)
+    assert not (data / "secrets.json").exists()

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
+from configs.settings import PROJECT_DIR
 from deployments import deploy
+from deployments.config_check import application_problems, option_problems
+from deployments.deploy import model_problems
 from tests.deployments.test_deploy import application, entry
 from tests.promises.conftest import config_without_weights
 
@@ -55,3 +58,20 @@ def test_a_file_that_is_read_where_it_is_needs_memory(
     monkeypatch.setattr(deploy, "free_bytes", lambda: 1 << 30)
     problem = deploy.memory_problem(config, {"Other": 1})
     assert problem is not None and problem.startswith("the weights of Other need 3.0 GiB")
+
+
+@pytest.mark.parametrize("file", ["serve_config.yaml", "configs/serve_gpu.yaml"])
+def test_the_configurations_of_the_tree_have_no_problem(file: str) -> None:
+    config = yaml.safe_load((PROJECT_DIR / file).read_text())
+    assert application_problems(config) == option_problems(config) == []
+
+
+def test_a_number_as_the_build_is_one_as_its_text() -> None:
+    config = config_without_weights()
+    for application_ in config["applications"]:
+        application_.setdefault("args", {})["build"] = 2
+    assert application_problems(config) == []
+
+
+def test_models_are_checked_without_ray() -> None:
+    assert model_problems(config_without_weights()) == []

@@ -22,7 +22,7 @@ from tests.deployments.conftest import (
     until_ready,
     worker_app,
 )
-from tests.migrated import migrate
+from tests.migrated import data_of_a_service
 from tests.patience import PATIENCE_S
 from tests.servers import free_port
 from tests.telemetry.test_monitoring import shown_series
@@ -37,8 +37,7 @@ def site(
     ray_cluster: TestCluster, tmp_path_factory: pytest.TempPathFactory, redis_url: str
 ) -> Iterator[Site]:
     data, port = tmp_path_factory.mktemp("observed"), free_port()
-    database_url = f"sqlite:///{data / 'antiphon.db'}"
-    migrate(database_url)
+    database_url = data_of_a_service(data)
     Redis.from_url(redis_url).flushall()
     environment = {"ANTIPHON_DATA": str(data), "PORT": str(port), "HOST": "127.0.0.1"}
     environment["OPERATOR_TOKEN"] = OPERATOR_TOKEN

@@ -167,7 +167,7 @@ def test_restore_refuses_other_secrets_before_it_changes_anything(
     kept: Kept, tmp_path: Path, name: str
 ) -> None:
     after = kept.beside(tmp_path)
-    other = {
+    other: dict[str, Any] = {
         "token_keys": ("o" * 48,),
         "data_keys": ("eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHg=",),
     }
@@ -271,7 +271,7 @@ def test_no_program_of_postgresql_is_told_the_password_in_its_arguments(
         seen.extend(command)
         return run(command, **options)
 
-    monkeypatch.setattr(backup_module.subprocess, "run", watched)
+    monkeypatch.setattr(subprocess, "run", watched)
     back_up(kept.settings, tmp_path / "again")
     restore(kept.beside(tmp_path), tmp_path / "again")
     assert not [part for part in seen if "100" in part]

@@ -13,7 +13,7 @@ from models.stt.base import FILE, TranscriptionRequest
 from telemetry import tracing
 from tests.collector import Collector, Span, collecting, tracing_here
 from tests.deployments.conftest import TestCluster, gateway_app, logs_folder, until_ready
-from tests.migrated import migrate
+from tests.migrated import data_of_a_service
 from tests.plans import raise_plans
 from tests.servers import free_port
 
@@ -34,8 +34,7 @@ async def client(
 ) -> AsyncIterator[httpx.AsyncClient]:
     """Signed in, at a service all of whose processes trace."""
     data, port = tmp_path_factory.mktemp("traced"), free_port()
-    database_url = f"sqlite:///{data / 'antiphon.db'}"
-    migrate(database_url)
+    database_url = data_of_a_service(data)
     traced = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_SERVICE_NAME": "voices"}
     environment = {"ANTIPHON_DATA": str(data), "PORT": str(port), "HOST": "127.0.0.1", **traced}
     names = ("TTSFast", "STT", "Chat")

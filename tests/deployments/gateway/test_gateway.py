@@ -13,7 +13,7 @@ import pytest_asyncio
 from deployments import cluster
 from tests.deployments.conftest import TestCluster, gateway_app, logs_folder, until_ready
 from tests.engines import ECHO, TONE, TONE_LOW
-from tests.migrated import migrate
+from tests.migrated import data_of_a_service
 from tests.patience import PATIENCE_S
 from tests.plans import raise_plans
 from tests.servers import free_port
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Environment variables of the gateway's replica: its own data folder and a free port."""
     data = tmp_path_factory.mktemp("gateway")
-    migrate(f"sqlite:///{data / 'antiphon.db'}")
+    data_of_a_service(data)
     return {"ANTIPHON_DATA": str(data), "PORT": str(free_port()), "HOST": "127.0.0.1"}
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.deployments.conftest import TestCluster, gateway_app, until_ready
 from tests.deployments.gateway.hasty_gateway import GRACE_S
 from tests.deployments.gateway.socket_client import Client, replicas, speaking
-from tests.migrated import migrate
+from tests.migrated import data_of_a_service
 from tests.patience import PATIENCE_S
 from tests.plans import raise_plans
 from tests.servers import free_port
@@ -40,8 +40,7 @@ async def until_gateways(count: int) -> None:
 async def test_a_gateway_is_added_for_open_sockets_and_goes_without_cutting_one(
     ray_cluster: TestCluster, tmp_path: Path
 ) -> None:
-    database = f"sqlite:///{tmp_path / 'antiphon.db'}"
-    migrate(database)
+    database = data_of_a_service(tmp_path)
     port = str(free_port())
     environment = {"ANTIPHON_DATA": str(tmp_path), "PORT": port, "HOST": "127.0.0.1"}
     app = gateway_app(

@@ -15,7 +15,7 @@ from websockets.exceptions import InvalidStatus
 from pipelines.limits.limits import LOCAL
 from tests.api.sockets.client import connect
 from tests.deployments.conftest import TestCluster, gateway_app, samples, until_ready
-from tests.migrated import migrate
+from tests.migrated import data_of_a_service
 from tests.patience import PATIENCE_S
 from tests.servers import free_port
 
@@ -34,7 +34,7 @@ def environment(
 ) -> dict[str, str]:
     """Environment variables of two gateways, with the store of their limits."""
     data = tmp_path_factory.mktemp("gateways")
-    migrate(f"sqlite:///{data / 'antiphon.db'}")
+    data_of_a_service(data)
     given = {"ANTIPHON_DATA": str(data), "PORT": str(free_port()), "HOST": "127.0.0.1"}
     if request.param == "redis":
         given["REDIS_URL"] = request.getfixturevalue("redis_url")

@@ -27,7 +27,7 @@ from tests.deployments.gateway.socket_client import (
     speaking,
 )
 from tests.engines import TONE, TONE_SLOW
-from tests.migrated import migrate
+from tests.migrated import data_of_a_service
 from tests.patience import PATIENCE_S
 from tests.servers import free_port
 from tests.stopwatch import stopwatch
@@ -60,7 +60,7 @@ def cluster_with_gateway(
     ray_cluster: TestCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[TestCluster, dict[str, str]]]:
     data = tmp_path_factory.mktemp("sockets")
-    migrate(f"sqlite:///{data / 'antiphon.db'}")
+    data_of_a_service(data)
     environment = {"ANTIPHON_DATA": str(data), "PORT": str(free_port()), "HOST": "127.0.0.1"}
     ray_cluster.extra_apps = [gateway_app(environment, GATEWAY)]
     ray_cluster.options("TTSFast")["user_config"] = SLOW

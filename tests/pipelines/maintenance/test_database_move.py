@@ -1,4 +1,4 @@
-"""A database that the service has filled is moved to the other kind of server, and goes on."""
+"""A database that the service has filled is moved to PostgreSQL, and goes on there."""
 
 import asyncio
 import subprocess
@@ -102,15 +102,19 @@ def content(url: str) -> dict[str, list[str]]:
 
 
 @pytest.fixture
-def other_url(database_url: str, tmp_path: Path, postgres_url: str) -> str:
-    """An empty database of the other kind."""
-    if make_url(database_url).get_backend_name() == "postgresql":
-        return f"sqlite:///{tmp_path / 'other.db'}"
+def other_url(postgres_url: str) -> str:
+    """An empty database of PostgreSQL."""
     name = f"moved_{uuid4().hex}"
     with connected(make_url(postgres_url)) as connection:
         connection.execute(f"CREATE DATABASE {name}")
     moved = make_url(postgres_url).set(drivername="postgresql", database=name)
     return moved.render_as_string(hide_password=False)
+
+
+@pytest.fixture
+def database_url(tmp_path: Path) -> str:
+    """A database of SQLite."""
+    return f"sqlite:///{tmp_path / 'test.db'}"
 
 
 def test_a_moved_service_knows_its_keys_and_goes_on(
@@ -120,7 +124,8 @@ def test_a_moved_service_knows_its_keys_and_goes_on(
     asyncio.run(open_database(before)).close()
     with serve_services(local_services(before)) as server:
         key = {"Authorization": f"Bearer {server.key}", "Idempotency-Key": "first"}
-        body = {"messages": [{"role": "user", "content": LONG}], "stream": False}
+        messages = [{"role": "user", "content": LONG}]
+        body = {"messages": messages, "stream": False}
         assert httpx.post(f"{server.url}/v1/chat/completions", json=body, headers=key).is_success
         login = {"email": "ann@example.com", "password": "a long password", "name": "Zoë O'Neill"}
         token = httpx.post(f"{server.url}/auth/signup", json=login).json()["token"]
@@ -144,7 +149,7 @@ def test_a_moved_service_knows_its_keys_and_goes_on(
         for credential in (server.key, token):
             answer = httpx.get(f"{url}/chats", headers={"Authorization": f"Bearer {credential}"})
             assert answer.status_code == 200
-        body["messages"].append({"role": "user", "content": "And then?"})
+        messages.append({"role": "user", "content": "And then?"})
         key["Idempotency-Key"] = "second"
         assert httpx.post(f"{url}/v1/chat/completions", json=body, headers=key).is_success
     services.infrastructure.database.close()
@@ -202,10 +207,7 @@ def test_a_target_with_rows_or_with_other_tables_is_refused(small_url: str, othe
     assert content(other_url) == before
 
 
-def test_a_database_that_a_service_uses_is_not_moved(
-    small_url: str, other_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(database_move, "CLOSES_S", 0.3)
+def test_a_database_that_a_service_uses_is_not_moved(small_url: str, other_url: str) -> None:
     with closing(Database(small_url)) as service:
         asyncio.run(service.ping())  # and holds its connections
         with pytest.raises(ValueError, match="^DATABASE_URL: the database is in use"):
@@ -254,10 +256,13 @@ def test_a_row_that_does_not_arrive_as_it_was_sent_undoes_the_move(
 
 
 def test_texts_with_the_character_nul_are_moved_without_it(small_url: str, other_url: str) -> None:
-    if small_url.startswith("sqlite"):
-        execute(small_url, "UPDATE chat_message SET role = 'a' || char(0) || 'b'")
-        move_database(small_url, other_url)
-        assert (
-            execute(other_url, "SELECT role FROM chat_message LIMIT 1")
-            == "a\N{REPLACEMENT CHARACTER}b"
-        )
+    execute(small_url, "UPDATE chat_message SET role = 'a' || char(0) || 'b'")
+    move_database(small_url, other_url)
+    role = execute(other_url, "SELECT role FROM chat_message LIMIT 1")
+    assert role == "a\N{REPLACEMENT CHARACTER}b"
+
+
+def test_only_sqlite_is_moved_and_only_to_postgresql(small_url: str, other_url: str) -> None:
+    for urls in ((other_url, small_url), (small_url, f"{small_url}.other")):
+        with pytest.raises(ValueError, match="has to be of SQLite, and NEW_DATABASE_URL of Post"):
+            move_database(*urls)
