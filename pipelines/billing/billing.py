@@ -51,11 +51,12 @@ class Charge:
 
     After the work, `capture` or `capture_delivered` charges for it. A failure of the service in the
     block releases the hold, records the event that `failed` makes of it, and is waited for. What
-    fails by the caller's own act, such as the deletion of the voice that is speaking, or, unless
-    the answer `is_whole`, because the service stops, is charged for `used`; so is a caller that disconnects (CancelledError, GeneratorExit, `leave`), in the
-    background. A caller that has received nothing of what was `made` is charged for that once it
-    has left so often in an hour. Otherwise the hold is released. A charge is settled once; later
-    calls do nothing. Until then its hold is renewed.
+    fails by the caller's own act, such as the deletion of the voice that is speaking, is charged
+    for `used`; so is what the service stops, unless the answer `is_whole`, and a caller that
+    disconnects (CancelledError, GeneratorExit, `leave`), in the background. A caller that has
+    received nothing of what was `made` is charged for that once it has left so often in an hour.
+    Otherwise the hold is released. A charge is settled once; later calls do nothing. Until then its
+    hold is renewed.
     """
 
     _billing: "Billing"
