@@ -145,20 +145,18 @@ class Charge:
     ) -> None:
         if error is not None and not isinstance(error, Exception):
             self.leave()
-        elif (
-            error
-            and self.used > 0
-            and (
-                public_error(error)[0] not in SERVICE_FAULTS
-                or (isinstance(error, EngineStopped) and not self.is_whole)
-            )
-        ):
+        elif error and self.used > 0 and self._is_due(error):
             await self.capture_delivered(self.used)
         elif error and self.made > 0 and public_error(error)[0] not in SERVICE_FAULTS:
             self.leave()
         else:
             event = self._failed(error, self.operation) if error and self._failed else None
             await self.release(*([] if event is None else [event]))
+
+    def _is_due(self, error: Exception) -> bool:
+        """Whether what was delivered before a failure is charged."""
+        is_stop = isinstance(error, EngineStopped) and not self.is_whole
+        return is_stop or public_error(error)[0] not in SERVICE_FAULTS
 
     def _settle_later(self, work: Settlement, *events: NewEvent) -> None:
         self.is_settled = True
