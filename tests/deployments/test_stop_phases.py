@@ -22,10 +22,11 @@ DEPLOY = PROJECT_DIR / "deploy"
 
 def grace_of(path: Path, name: str) -> float:
     config: dict[str, Any] = yaml.safe_load(path.read_text())
-    listed = config.get("applications", [config])
-    entries = [
-        entry for app in listed for entry in app.get("deployments", []) if entry["name"] == name
-    ]
+    if "spec" in config:  # a RayService
+        config = yaml.safe_load(config["spec"]["serveConfigV2"])
+    apps = config.get("applications", [config])
+    entries = [entry for app in apps for entry in app.get("deployments", [])]
+    entries = [entry for entry in entries if entry["name"] == name]
     return float(entries[0]["graceful_shutdown_timeout_s"])
 
 
