@@ -38,7 +38,7 @@ from pipelines.accounts.service import Accounts
 from telemetry.tracing import start_tracing
 
 READY_TIMEOUT_S = 180
-GATEWAYS_STOP_S = 50.0  # more than `graceful_shutdown_timeout_s` of a gateway
+GATEWAYS_STOP_S = 65.0  # more than `graceful_shutdown_timeout_s` of a gateway
 BETTER_CHAT = "antiphon models pull hf:Qwen/Qwen2.5-1.5B-Instruct-GGUF --include '*q4_k_m.gguf'"
 
 

@@ -10,6 +10,8 @@ _HANG_UP = getattr(select, "POLLRDHUP", select.POLLHUP)  # the former is Linux's
 
 def has_left(transport: asyncio.BaseTransport) -> bool:
     """Whether the client has closed its side of the connection, maybe behind unread bytes."""
+    if transport.is_closing():
+        return True
     poll = select.poll()
     poll.register(transport.get_extra_info("socket"), _HANG_UP)
     return bool(poll.poll(0))

@@ -109,6 +109,10 @@ class TwilioConversation(Conversation):
             case TwilioMessage(event="stop"):
                 self._socket.finish()
 
+    @property
+    def is_busy(self) -> bool:
+        return self._agent is not None and self._agent.is_busy
+
     async def closed(self) -> None:
         if self._agent is not None:
             await self._agent.closed()

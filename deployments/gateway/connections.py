@@ -366,11 +366,9 @@ class HttpConnection(HttpToolsProtocol):
 
     def _look_for_hang_up(self) -> None:
         self._hang_up_timer = None
-        if not self.pipeline or self.transport.is_closing():
-            return
-        if has_left(self.transport):
+        if self.pipeline and has_left(self.transport):
             self._abort()
-        else:
+        elif self.pipeline:
             self._hang_up_timer = self.loop.call_later(LOOK_S, self._look_for_hang_up)
 
     def _leave_address(self) -> None:

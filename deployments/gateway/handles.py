@@ -79,7 +79,7 @@ def engine_errors(name: str) -> Iterator[None]:
         raise EngineLost(f"{name} did not take the call") from None
 
 
-class Stop:
+class StopSignal:
     """The end of all calls of a gateway that stops: each fails with EngineStopped, so that its
     request ends as its protocol has it."""
 
@@ -110,11 +110,13 @@ class ModelHandle:
     """The base class of the three ports: the handle, and the description of the model, which
     `ModelDirectory` keeps current."""
 
-    def __init__(self, name: str, handle: DeploymentHandle[Any], stop: Stop | None = None) -> None:
+    def __init__(
+        self, name: str, handle: DeploymentHandle[Any], stop: StopSignal | None = None
+    ) -> None:
         """`stop` ends its calls."""
         self.name = name
         self.handle = handle
-        self._stop = stop or Stop()
+        self._stop = stop or StopSignal()
         self.info: ModelInfo | None = None
         self._swapped_at = -math.inf  # of the monotonic clock; when a replica had another model
         self._waiting = 0  # calls, for a replica
@@ -342,7 +344,7 @@ class ModelDirectory:
         self.infos: dict[str, ModelInfo] = {}  # by deployment, also of those that are down
         self.problems: dict[str, str] = {}  # by deployment, why it serves its previous model
         self.differences: dict[str, str] = {}  # by process, what the cluster does not agree on
-        self.stop = Stop()
+        self.stop = StopSignal()
         self._stores_problem = stores_problem
         self.transcriber = AnyTranscriber(self.transcribers)
 

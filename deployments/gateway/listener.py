@@ -35,7 +35,7 @@ TCP_USER_TIMEOUT_MS = 20_000
 NOT_SENT_BYTES = 128 << 10
 _TCP_NOTSENT_LOWAT = 25 if sys.platform == "linux" else None  # in `socket` since Python 3.12
 BACKLOG = 2048
-# The phases of a stop, which fit into `graceful_shutdown_timeout_s` of the gateway (45 s), and that
+# The phases of a stop, which fit into `graceful_shutdown_timeout_s` of the gateway (60 s), and that
 # into the time that `deployments.main` waits for it.
 DRAIN_S = 30.0  # in which requests and sessions may end by themselves
 LAST_S = 4.0  # then, for the error lines of the requests that still run

@@ -118,11 +118,9 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
     def _look_for_hang_up(self) -> None:
         """Nothing is read while the application handles a message."""
         self._look_timer = None
-        if self.transport.is_closing() or not self.read_paused:
-            return
-        if has_left(self.transport):
+        if self.read_paused and has_left(self.transport):
             self.transport.abort()
-        else:
+        elif self.read_paused:
             self._look_timer = self.loop.call_later(LOOK_S, self._look_for_hang_up)
 
     def keepalive_timeout(self) -> None:

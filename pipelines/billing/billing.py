@@ -51,11 +51,12 @@ class Charge:
 
     After the work, `capture` or `capture_delivered` charges for it. A failure of the service in the
     block releases the hold, records the event that `failed` makes of it, and is waited for. What
-    fails by the caller's own act, such as the deletion of the voice that is speaking, or, unless
-    the answer `is_whole`, because the service stops, is charged for `used`; so is a caller that disconnects (CancelledError, GeneratorExit, `leave`), in the
-    background. A caller that has received nothing of what was `made` is charged for that once it
-    has left so often in an hour. Otherwise the hold is released. A charge is settled once; later
-    calls do nothing. Until then its hold is renewed.
+    fails by the caller's own act, such as the deletion of the voice that is speaking, is charged
+    for `used`; so is what the service stops, unless the answer `is_whole`, and a caller that
+    disconnects (CancelledError, GeneratorExit, `leave`), in the background. A caller that has
+    received nothing of what was `made` is charged for that once it has left so often in an hour.
+    Otherwise the hold is released. A charge is settled once; later calls do nothing. Until then its
+    hold is renewed.
     """
 
     _billing: "Billing"
@@ -144,20 +145,18 @@ class Charge:
     ) -> None:
         if error is not None and not isinstance(error, Exception):
             self.leave()
-        elif (
-            error
-            and self.used > 0
-            and (
-                public_error(error)[0] not in SERVICE_FAULTS
-                or (isinstance(error, EngineStopped) and not self.is_whole)
-            )
-        ):
+        elif error and self.used > 0 and self._is_due(error):
             await self.capture_delivered(self.used)
         elif error and self.made > 0 and public_error(error)[0] not in SERVICE_FAULTS:
             self.leave()
         else:
             event = self._failed(error, self.operation) if error and self._failed else None
             await self.release(*([] if event is None else [event]))
+
+    def _is_due(self, error: Exception) -> bool:
+        """Whether what was delivered before a failure is charged."""
+        is_stop = isinstance(error, EngineStopped) and not self.is_whole
+        return is_stop or public_error(error)[0] not in SERVICE_FAULTS
 
     def _settle_later(self, work: Settlement, *events: NewEvent) -> None:
         self.is_settled = True

@@ -111,8 +111,9 @@ class Completion:
         self._count(self._first)
 
     async def deltas(self, *, is_whole: bool = False) -> AsyncGenerator[GenerationDelta, None]:
-        """The pieces, of an answer that is delivered when it `is_whole`, or one by one; the turn is saved before the last one, so that it can be continued at once.
+        """The pieces; the turn is saved before the last one, so that it can be continued at once.
 
+        The caller delivers each, or the answer when it `is_whole`.
         Closing this generator stops the model, saves the answer so far and charges for it. A failed
         answer is not charged. Raises EngineError or DatabaseUnavailable.
         """

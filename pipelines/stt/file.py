@@ -48,9 +48,9 @@ from pipelines.stt.diarization import (
 from pipelines.stt.formatting import TranscriptStyle, formatted, separator_of
 from pipelines.stt.heard_language import with_language
 from pipelines.stt.prompts import usable_prompt
+from pipelines.tasks import iterate_in_thread
 from pipelines.text.language_names import LanguageNames, engine_codes, iso_code, name_language
 from pipelines.text.redaction import Redaction, Redactor
-from pipelines.tasks import iterate_in_thread
 
 CLIP_S = 2.0, 10.05  # of a known speaker: the least, and the most with the padding of encoders
 IN_FLIGHT = 2  # concurrent calls of one file to the engine; other segments wait here
@@ -220,11 +220,8 @@ class TranscriptionPipeline:
         """
         loop, threads = asyncio.get_running_loop(), self._threads.executor(owner=recording.owner)
         request = recording.request
-        decoding: _FileDecoding | None = None
         async with aclosing(iterate_in_thread(self._prepare(recording), threads)) as steps:
-            async for decoding in steps:
-                pass  # a client that has left stops it here
-        assert decoding is not None
+            [decoding] = [step async for step in steps if step is not None]
         language = FALLBACK_LANGUAGE
         heard: list[Segment] = []
         growing, redaction, form = None, request.redaction, request.form

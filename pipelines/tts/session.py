@@ -404,7 +404,7 @@ class OpenContexts:
         return next((context for context in self._open.values() if context.is_idle), None)
 
     @property
-    def speak(self) -> bool:
+    def is_speaking(self) -> bool:
         """Whether any has something to speak."""
         return not all(context.is_idle for context in self._open.values())
 

@@ -20,6 +20,7 @@ from benchmarks.service import Service, running_service, upgrade_plan
 from db.billing.tables import CreditHold, LedgerEntry
 from db.chats import ChatEntry
 from db.database import make_engine
+from tests.deployments.gateway.socket_client import speaking
 from tests.engines import ECHO, FOLDER
 from tests.patience import PATIENCE_S
 from tests.promises.conftest import config_without_weights
@@ -38,7 +39,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
     echo |= {"pause_s": WORD_S, "context_tokens": 4096}
     (tmp_path / "echo.yaml").write_text(yaml.safe_dump(echo))
     config = config_without_weights()
-    models = next(one for one in config["applications"] if one["name"] == "models")
+    models = next(app for app in config["applications"] if app["name"] == "models")
     for entry in models["deployments"]:
         chosen = {"Chat": tmp_path / "echo.yaml", "TTSFast": FOLDER / "tone_slow.yaml"}
         if entry["name"] in chosen:
@@ -83,11 +84,15 @@ async def chat(http: httpx.AsyncClient, left_s: int) -> Answer:
     return answer
 
 
+def speech_text(left_s: int) -> str:
+    return ("The harbour lay still, and no ship came in sight. " * 100)[: left_s * 50]
+
+
 async def speech(http: httpx.AsyncClient, left_s: int) -> Answer:
-    text = ("The harbour lay still, and no ship came in sight. " * 100)[: left_s * 55]
     answer = Answer("speech", left_s, [], ended=False)
+    body = {"text": speech_text(left_s)}
     try:
-        async with http.stream("POST", "/tts-stream", json={"text": text}) as response:
+        async with http.stream("POST", "/tts-stream", json=body) as response:
             answer.status = response.status_code
             async for line in response.aiter_lines():
                 answer.lines.append(json.loads(line))
@@ -109,6 +114,19 @@ async def whole(http: httpx.AsyncClient, left_s: int) -> Answer:
     return answer
 
 
+async def socket(service: Service, voice_id: str, left_s: int) -> Answer:
+    answer = Answer("socket", left_s, [], ended=False, status=200)
+    async with speaking(service.url, service.key, voice_id) as client:
+        await client.send(send_text={"text": speech_text(left_s)})
+        await client.send(flush_context={})
+        while "error" not in (message := await client.receive()):
+            answer.lines.append(message)
+        answer.ended = await client.ended() == 1001 and "stop" in message["error"]["message"]
+        if "flush_completed" not in answer.lines[-1]:
+            answer.lines.append(message)
+    return answer
+
+
 def received(answer: Answer) -> int:
     """The words of a stream."""
     return sum(
@@ -126,9 +144,11 @@ async def test_a_stop_ends_each_request_and_charges_what_was_delivered(
     async with httpx.AsyncClient(
         base_url=service.url, headers=headers, timeout=2 * PATIENCE_S
     ) as http:
+        voice = (await http.get("/default-voices")).json()["data"][0]["voice_id"]
         works = [chat(http, left_s) for left_s in LEFT_S for _ in range(5)]
         works += [whole(http, 5), whole(http, 90), whole(http, 90)]
         works += [speech(http, 5), speech(http, 90)]
+        works += [socket(service, voice, 5), socket(service, voice, 90)]
         tasks = [asyncio.create_task(work) for work in works]
         await asyncio.sleep(4)
         began = time.monotonic()
@@ -141,33 +161,27 @@ async def test_a_stop_ends_each_request_and_charges_what_was_delivered(
     while Path(f"/proc/{service.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
         assert time.monotonic() - began < STOPPED_WITHIN_S
         await asyncio.sleep(0.1)
-    for one in answers:
-        print(one.name, one.left_s, one.status, one.ended, one.failed, len(one.lines))
-        if one.lines:
-            print("   ", str(one.lines[-1])[:200])
-    print("stopped after", time.monotonic() - began)
     engine = make_engine(f"sqlite:///{service.data / 'antiphon.db'}")
     with Session(engine) as session:
         holds = session.exec(select(func.count()).select_from(CreditHold)).one()
         captures = session.exec(select(LedgerEntry).where(LedgerEntry.kind == "capture")).all()
         units = {
-            kind: sorted(one.units for one in captures if one.service == kind)
+            kind: sorted(entry.units for entry in captures if entry.service == kind)
             for kind in ("chat", "tts")
         }
         saved = session.exec(select(func.count()).select_from(ChatEntry)).one()
     engine.dispose()
-    print(holds, units, saved)
     assert holds == 0
-    for one in answers:
-        assert one.ended, one
-        assert one.failed == (one.left_s > DRAIN_S), one
-        if one.name == "whole" and one.failed:
-            assert one.status == 503
-    chats = [one for one in answers if one.name == "chat"]
-    paid = [round(one.left_s / WORD_S) + received(one) for one in chats]
-    paid += [
-        2 * round(one.left_s / WORD_S) for one in answers if one.name == "whole" and not one.failed
-    ]
+    for answer in answers:
+        assert answer.ended, answer
+        assert answer.failed == (answer.left_s > DRAIN_S), answer
+        assert answer.status == (503 if answer.name == "whole" and answer.failed else 200)
+    chats = [answer for answer in answers if answer.name == "chat"]
+    paid = [round(answer.left_s / WORD_S) + received(answer) for answer in chats]
+    wholes = [answer for answer in answers if answer.name == "whole" and not answer.failed]
+    paid += [2 * round(answer.left_s / WORD_S) for answer in wholes]
     assert units["chat"] == sorted(paid)
-    assert len(units["tts"]) == 2 and all(units["tts"])
+    texts = [len(speech_text(left_s)) for left_s in (5, 5, 90, 90)]
+    assert units["tts"][:2] == texts[:2] and len(units["tts"]) == 4
+    assert all(0 < paid < whole for paid, whole in zip(units["tts"][2:], texts[2:], strict=True))
     assert saved == 2 * len(chats)

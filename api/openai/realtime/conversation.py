@@ -109,6 +109,10 @@ class RealtimeConversation:
         history, events = services.chat.history, services.platform.webhooks.events
         self._record = SessionRecord(history, events, socket.principal)
 
+    @property
+    def is_busy(self) -> bool:
+        return self._active is not None
+
     async def opened(self) -> None:
         try:
             self._session = merged(merged(self._session, self._given), self._asked)

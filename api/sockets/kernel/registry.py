@@ -77,7 +77,7 @@ class SocketRegistry:
         self.draining = True
         await self._until_empty(grace_s)
         until = asyncio.get_running_loop().time() + busy_s - grace_s
-        while busy := {one for one in self.live if one.is_busy}:
+        while busy := {session for session in self.live if session.is_busy}:
             for session in self.live - busy:
                 session.end(message, code)
             if asyncio.get_running_loop().time() >= until:

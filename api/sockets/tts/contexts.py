@@ -116,7 +116,7 @@ class ContextsConversation(Conversation):
 
     @property
     def is_busy(self) -> bool:
-        return self.contexts.speak
+        return self.contexts.is_speaking
 
     def open(
         self, context_id: str, voice: ContextVoice, wire: ContextWire, rules: FlushRules

@@ -46,7 +46,7 @@ class TtsConversation(Conversation):
 
     @property
     def is_busy(self) -> bool:
-        return self._contexts.speak
+        return self._contexts.is_speaking
 
     async def receive_text(self, text: str) -> None:
         name, body = parse_message(text)

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+
 from models.registry import CHAT, STT, TTS, load_model
 from tests.api import local_services
 from tests.api.leaving.work import Work, speech_file

@@ -12,7 +12,7 @@ from deployments.compat import Incompatible, availability
 from deployments.gateway import handles
 from deployments.gateway.handles import (
     ModelHandle,
-    Stop,
+    StopSignal,
     STTModelHandle,
     TTSModelHandle,
 )
@@ -80,7 +80,7 @@ async def test_a_model_without_the_replica_that_it_should_have_is_lost(
 
 
 async def test_a_stop_ends_the_calls_that_wait_and_those_that_follow(replica: Replica) -> None:
-    stop = Stop()
+    stop = StopSignal()
     model = STTModelHandle("STT", replica, stop)  # type: ignore[arg-type]
     replica.state = "asleep"
     call = asyncio.create_task(model.transcribe(AUDIO))
