@@ -106,11 +106,13 @@ def shown_series() -> set[str]:
     return {name for text in texts for name, _ in _SERIES.findall(text)}
 
 
-# Their labels name a route, a model or a deployment, which the process knows once it serves.
+# Their labels name a route, a model, a deployment or a volume, which the process knows once it
+# serves.
 KNOWN_LATER = {
     *("http_requests", "http_request_duration_seconds", "calls", "call_first_answer_seconds"),
     *("models_ready", "engine_requests", "model_swap_failed", "model_load_seconds"),
     *("chat_fallbacks", "canary_share", "decoder_sandbox"),
+    *("volume_free_bytes", "volume_floor_bytes"),
 }
 
 
