@@ -7,7 +7,7 @@ from models.stt.base import INTERIM, SPECULATIVE, DecodingBudget, TranscriptionR
 from models.stt.whisper.encoder_window import WINDOW_STATES, States
 
 SPARE_TOKENS = 16  # allowed on top of the tokens that the duration allows
-SPARE_TRIES = 5  # of a short request
+SPARE_TRIES, TRIES = 5, 2  # of a short request, and of the most tokens of a long one
 # The first limit of a text; one that reaches it and does not repeat itself is decoded once more.
 # Measured on clips in nine languages: at most 7 tokens a second, and 12 in Hindi.
 USUAL_TOKENS_PER_S, DENSE_TOKENS_PER_S = 6.0, 12.0
@@ -25,7 +25,7 @@ def most_tokens(request: TranscriptionRequest, a_second: float) -> int:
 
 def with_budget(request: TranscriptionRequest, a_second: float) -> TranscriptionRequest:
     """The request with the tokens that all of its tries and parts may take."""
-    tokens = SPARE_TRIES * SPARE_TOKENS + most_tokens(request, a_second)
+    tokens = SPARE_TRIES * SPARE_TOKENS + TRIES * most_tokens(request, a_second)
     return replace(request, budget=DecodingBudget(tokens, request.budget.is_wanted))
 
 
