@@ -37,6 +37,7 @@ RULES_BEYOND_SCHEMA = frozenset(
         "/jobs/{job_id}/parts/{number}",
         "/operator/deploy",
         "/operator/workspaces/{workspace_id}/credit",
+        "/speakers",
         "/stt",
         "/tts-stream",
         "/tts-synthesize",
