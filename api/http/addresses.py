@@ -16,7 +16,10 @@ def peer_address(connection: HTTPConnection) -> IPv4Address | IPv6Address | None
 
 @lru_cache(1024)
 def parse_address(host: str) -> IPv4Address | IPv6Address | None:
-    """The address, IPv4 where it is mapped to IPv6; None for anything else."""
+    """The address, IPv4 where it is mapped to IPv6, without the port that some proxies forward;
+    None for anything else."""
+    host = host[1:].partition("]")[0] if host.startswith("[") else host
+    host = host.partition(":")[0] if host.count(":") == 1 else host
     try:
         address = ip_address(host)
     except ValueError:

@@ -131,9 +131,7 @@ class AdmissionControl:
         parsed = parse_address(address.partition("/")[0])  # of ::1 the network is that of ::
         if parsed is None or parsed.is_loopback or parsed.is_unspecified:
             return lambda: None
-        with ExitStack() as stack:
-            stack.callback(self._enter_address(UNKNOWN, address, self._most_unknown))
-            return stack.pop_all().close
+        return self._enter_address(UNKNOWN, address, self._most_unknown)
 
     def _enter_address(self, kind: str, address: str, most: int) -> Callable[[], None]:
         """Counts the address and the networks around it, of which none gets over a quarter of all

@@ -320,6 +320,7 @@ def test_a_file_is_corrected_in_place_and_its_changes_are_shown(
 def test_the_account_is_read_and_changed(shell: Shell) -> None:
     assert "English" in shell.output("voices", "list", "--language", "en")
     assert "free" in shell.output("plans") and "of credit are left" in shell.output("usage")
+    assert "GB of storage are in use" in shell.output("usage")
     key = shell.json("keys", "create", "narrow", "--scope", "tts", "--expires", "2099-01-01")
     assert key["scopes"] == ["tts"] and "narrow" in shell.output("keys", "list")
     assert "60 requests per minute, 2 concurrent" in shell.output("plans")

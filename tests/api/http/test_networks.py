@@ -62,6 +62,14 @@ def test_networks_are_those_that_one_customer_may_have() -> None:
         ("2001:db8:7:1200::/56", 4),
         ("2001:db8:7::/48", 16),
     )
+    for written in (
+        "2001:DB8:7:1234:0::9",
+        "[2001:db8:7:1234::9]:443",
+        "[2001:db8:7:1234::9]",
+        "2001:db8:7:1234::9%eth0",
+    ):
+        assert networks_of(network_of(written)) == found
+    assert network_of("192.0.2.1:50123") == "192.0.2.1"
     for alone in ("192.0.2.1", "::ffff:192.0.2.1", "unix", ""):
         assert networks_of(network_of(alone)) == ((network_of(alone), 1),)
     assert widest_network("2001:db8:7:1234::/64") == "2001:db8:7::/48"

@@ -196,8 +196,8 @@ async def test_a_login_with_the_old_password_that_ends_after_its_change_gets_no_
     accounts = services.platform.accounts
     verify = accounts._passwords.verify
 
-    async def verify_and_change(stored: str | None, password: str) -> bool:
-        matches = await verify(stored, password)
+    async def verify_and_change(stored: str | None, password: str, **owner: str) -> bool:
+        matches = await verify(stored, password, **owner)
         monkeypatch.undo()
         changed = await client.put("/auth/password", headers=first, json=RIGHT)
         assert changed.status_code == 200
