@@ -82,17 +82,18 @@ async def test_the_workspace_served_most_recently_gets_the_next_turn_last(
     assert begun == expected
 
 
-async def test_a_voice_with_progress_is_resumed_before_new_voices(
+async def test_a_voice_that_gave_way_is_behind_those_of_its_workspace(
     database: Database, workspaces: dict[str, int]
 ) -> None:
-    a = await add_voices(database, workspaces["A"], 3, 0)
-    b = await add_voices(database, workspaces["B"], 2, 10)
+    a = await add_voices(database, workspaces["A"], 3, -30)
+    b = await add_voices(database, workspaces["B"], 2, -20)
 
-    def set_progress(session: Session) -> None:
-        session.exec(update(Voice).where(col(Voice.id) == a[2]).values(progress=0.5))
+    def give_way(session: Session) -> None:
+        changes = {"progress": 0.5, "lease_until": NOW - timedelta(seconds=1)}
+        session.exec(update(Voice).where(col(Voice.id) == a[0]).values(changes))
 
-    await database.run(set_progress)
-    assert await queue_order(database) == [a[2], b[0], a[0], b[1], a[1]]
+    await database.run(give_way)
+    assert await queue_order(database) == [a[1], b[0], a[2], b[1], a[0]]
 
 
 async def test_estimated_completion_times_follow_the_fair_order(
