@@ -111,7 +111,7 @@ def setup_logs(level: int = logging.INFO) -> None:
         # Not sys.stderr: Serve replaces it by a stream that buffers a thousand lines and loses
         # them when the process is killed.
         of_replica = (
-            getattr(one, "target", None) for one in logging.getLogger("ray.serve").handlers
+            getattr(buffer, "target", None) for buffer in logging.getLogger("ray.serve").handlers
         )
         for handler in (logging.StreamHandler(sys.__stderr__), *filter(None, of_replica)):
             handler.setFormatter(JsonFormatter())

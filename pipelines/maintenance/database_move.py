@@ -111,8 +111,8 @@ def _copy(source: Connection, target: Connection, table: Table) -> int:
 
 
 def _rows_of(connection: Connection, table: Table) -> Iterator[Rows]:
-    found = connection.execute(select(table).execution_options(yield_per=ROWS))
-    for part in found.partitions():
+    result = connection.execute(select(table).execution_options(yield_per=ROWS))
+    for part in result.partitions():
         yield [tuple(map(_storable, row)) for row in part]
 
 

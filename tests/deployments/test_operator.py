@@ -437,8 +437,8 @@ def test_a_new_key_and_a_rotation_work_with_a_server_that_wants_a_password(
         connection.execute(f"CREATE DATABASE {database}")
     url = make_url(postgres_url).set(database=database).render_as_string(hide_password=False)
     monkeypatch.setenv("NEW_DATABASE_URL", url)
-    said = output_of(capsys, "move-database")
-    assert "start the service with DATABASE_URL=" in said and quote(PASSWORD) not in said
+    output = output_of(capsys, "move-database")
+    assert "start the service with DATABASE_URL=" in output and quote(PASSWORD) not in output
     monkeypatch.setenv("DATABASE_URL", url)
     assert output_of(capsys, "new-key").startswith("sk_")
     assert "are encrypted under the first key" in output_of(capsys, "rotate-keys")

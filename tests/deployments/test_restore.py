@@ -244,8 +244,8 @@ def test_a_backup_connects_by_every_form_of_url_that_the_service_does(
 ) -> None:
     server = make_url(postgres_url)
     with connected(server) as connection:
-        found = connection.execute("SHOW unix_socket_directories").fetchone()
-    assert found is not None
+        row = connection.execute("SHOW unix_socket_directories").fetchone()
+    assert row is not None
     password = quote(PASSWORD, safe="")
     url = form.format(
         user=f"postgres:{password}",
@@ -253,7 +253,7 @@ def test_a_backup_connects_by_every_form_of_url_that_the_service_does(
         host=server.host,
         port=server.port,
         name=make_url(empty_beside(postgres_url, tmp_path)).database,
-        folder=found[0],
+        folder=row[0],
     )
     settings = replace(local_settings(tmp_path), database_url=url)
     asyncio.run(open_database(settings)).close()

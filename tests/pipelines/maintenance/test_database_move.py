@@ -64,7 +64,7 @@ KINDS: list[tuple[type[TypeEngine[Any]], Callable[[int], Any]]] = [
 def value_for(column: Column[Any], number: int) -> Any:
     """A value that the types of either database could spoil."""
     kind = getattr(column.type, "impl_instance", column.type)
-    value = next(make for known, make in KINDS if isinstance(kind, known))(number)
+    value = next(make for sql_type, make in KINDS if isinstance(kind, sql_type))(number)
     return value[: kind.length] if isinstance(kind, String) else value
 
 
@@ -137,10 +137,10 @@ def test_a_moved_service_knows_its_keys_and_goes_on(
             fill(connection, table)
     engine.dispose()
     rows = content(database_url)
-    assert not [name for name, found in rows.items() if not found], "each table has rows"
+    assert not [name for name, lines in rows.items() if not lines], "each table has rows"
 
-    said = move_database(database_url, other_url)
-    assert said.startswith(f"{sum(map(len, rows.values()))} rows of {len(rows)} tables")
+    message = move_database(database_url, other_url)
+    assert message.startswith(f"{sum(map(len, rows.values()))} rows of {len(rows)} tables")
     assert content(other_url) == rows == content(database_url)
 
     after = replace(before, database_url=other_url)
