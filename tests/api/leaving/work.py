@@ -29,8 +29,8 @@ def speech_file() -> bytes:
 
 def compressed() -> bytes:
     """A recording of which a megabyte lasts long enough."""
-    samples = np.frombuffer(speech_file()[44:], "<i2")[: 150 * RATE] / np.float32(32_768)
-    return encode("mp3", samples, RATE)
+    samples = np.frombuffer(speech_file()[44:], "<i2")[: 150 * RATE]
+    return encode("mp3", (samples / 32_768).astype(np.float32), RATE)
 
 
 @dataclass(frozen=True)
