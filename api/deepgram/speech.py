@@ -17,7 +17,7 @@ from api.http.streaming import StreamedResponse, encode_frames
 from api.native.speech import SpokenText
 from api.services import Services
 from api.sockets.kernel import close_codes
-from api.sockets.kernel.conversation import ClientFault, json_text
+from api.sockets.kernel.conversation import SPOKEN, ClientFault, json_text
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.contexts import AutoFlush, ContextsConversation, FlushRules
 from pipelines.audio.encode.encoder import AudioEncoder
@@ -142,6 +142,8 @@ async def speak(
 
 class SpeakMessage(SocketMessage):
     """More of the text; or to speak what is left, forget it, or speak it and end the session."""
+
+    pieces = SPOKEN
 
     type: Literal["Speak", "Flush", "Clear", "Close"]
     text: str | None = None  # of Speak

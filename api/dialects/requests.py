@@ -1,7 +1,7 @@
 """What requests of other APIs have: options in the query, read alike for HTTP and for handshakes,
 keys and messages of sockets, addresses of recordings, and short tokens."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -66,10 +66,12 @@ class SocketMessage(LenientModel):
     """A JSON object of which most name their `type`. A subclass has the names, and all fields that
     a message of one of them may have."""
 
+    pieces: ClassVar[Collection[str]] = ()  # fields of texts that are joined
+
     @classmethod
     def parse(cls, text: str) -> Self:
         """Raises ClientFault."""
-        return checked(cls, parse_event(text))
+        return checked(cls, parse_event(text, pieces=cls.pieces))
 
 
 def fault_text(error: Exception) -> str:

@@ -16,7 +16,7 @@ from api.elevenlabs.speech import PATH
 from api.http.errors import CODED, to_api_error
 from api.services import Services
 from api.sockets.kernel import close_codes
-from api.sockets.kernel.conversation import ClientFault, json_text, parse_event
+from api.sockets.kernel.conversation import SPOKEN, ClientFault, json_text, parse_event
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.contexts import DEFAULT_THRESHOLD, ContextsConversation, FlushRules
 from api.sockets.tts.events import LenientModel
@@ -51,6 +51,8 @@ class GenerationConfig(LenientModel):
 
 class InputMessage(SocketMessage, options.ElevenLabsVoicing):
     """Every message has some of these."""
+
+    pieces = SPOKEN
 
     text: str | None = None
     flush: bool = False
@@ -292,7 +294,7 @@ def failure(message: str, status: str, context_id: str = "") -> str:
 def key_in(text: str) -> str:
     """The key of a first message; empty without one."""
     try:
-        fields = parse_event(text)
+        fields = parse_event(text, pieces=SPOKEN)
     except ClientFault:
         return ""
     key = next(filter(None, map(fields.get, KEY_FIELDS)), None)

@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from itertools import accumulate
 from typing import Annotated, Any, Generic, Literal, NoReturn, TypeVar, get_args
@@ -27,6 +27,7 @@ from api.http.errors import CLOSE, ApiError
 from configs.schema.platform import SlowClients
 from configs.schema.redaction import Kind
 from pipelines.text.redaction import Redaction
+from pipelines.text.surrogates import mark_halves
 from telemetry import metrics
 
 MAX_JSON_BYTES = 1 << 20
@@ -150,8 +151,11 @@ def declared_bytes(request: Request) -> int:
     return int(declared[:20]) if declared.isdecimal() else 0
 
 
-def parse_json(body: bytes) -> Any:
-    """The value, or ApiError(invalid_json) that never repeats the input."""
+def parse_json(body: bytes, *, pieces: Collection[str] = ()) -> Any:
+    """The value, or ApiError(invalid_json) that never repeats the input.
+
+    Texts of the fields `pieces` may be cut within a character: they have the marks of its halves.
+    """
     if not body:
         raise _invalid("the body is empty")
     _check_structure(body)
@@ -173,11 +177,18 @@ def parse_json(body: bytes) -> Any:
     if _NUL in body and _NUL in body.replace(b"\\\\", b""):  # not of an escaped backslash
         raise _invalid("a string holds U+0000, which no database can keep")
     if _SURROGATE.search(body):
+        value = _with_marks(value, pieces)
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError:
             raise _invalid("a string holds a lone surrogate") from None
     return value
+
+
+def _with_marks(value: Any, pieces: Collection[str], name: str = "") -> Any:
+    if isinstance(value, dict):
+        return {key: _with_marks(inner, pieces, key) for key, inner in value.items()}
+    return mark_halves(value) if name in pieces and isinstance(value, str) else value
 
 
 def _check_structure(body: bytes) -> None:

@@ -140,7 +140,7 @@ def error_response(error: ApiError, request: HTTPConnection) -> Response:
             status = dialect.statuses.get(error.code, status)
     if error.status == 401:
         headers.setdefault("WWW-Authenticate", "Bearer")
-    if error.status in (429, 503):
+    if error.status in (409, 429, 503):
         headers.setdefault("Retry-After", str(RETRY_AFTER_S))
     return JSONResponse(body, status, headers)
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
@@ -179,6 +180,7 @@ class _RecordedAnswer(Response):
         self._waiting: Message | None = None  # the start, until the first part of the body
         self._sent = TemporaryFile()  # the body so far
         self._bytes = 0
+        self._length: int | None = None  # that the response declares
         self._failed = False
         self._disconnected = False  # the client
 
@@ -196,6 +198,8 @@ class _RecordedAnswer(Response):
             self._waiting = message
             self._status = message["status"]
             self._failed = self._status >= 400
+            declared = Headers(raw=message["headers"]).get("content-length")
+            self._length = None if declared is None else int(declared)
             # Copied now: headers that middleware adds belong to each response.
             self._kept_headers = [
                 [name.decode("latin-1"), value.decode("latin-1")]
@@ -207,7 +211,9 @@ class _RecordedAnswer(Response):
             return
         if message["type"] == "http.response.body":
             self._take(message.get("body", b""))
-            if not message.get("more_body", False) and not self._failed:
+            # A client that knows the length does not wait for the end, and may repeat the request.
+            is_whole = not message.get("more_body", False) or self._bytes == self._length
+            if is_whole and not (self._failed or self._kept):
                 await self._keep()
         if self._waiting is not None:
             waiting, self._waiting = self._waiting, None

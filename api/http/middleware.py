@@ -37,6 +37,7 @@ _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 LINGER_S = 2.0  # for which a connection stays open after a response that ends it
 DISCARD_PAUSE_S = 0.02  # after each read of what nothing needs: a client may send 1 GB a second
+SITES = ("/guide/", "/console/")  # where relative links depend on the slash
 QUIET_PATHS = frozenset({"/healthz", "/readyz", "/metrics", "/-/healthz"})
 
 
@@ -52,6 +53,7 @@ class RequestFrame:
             await self._app(scope, receive, send)
             return
         answer = self._answer if scope["type"] == "http" else self._serve_socket
+        scope = {**scope, "path": _routed(scope["path"])}
         is_quiet = scope["path"] in QUIET_PATHS
         token = request_id.set(_request_id(scope))
         try:
@@ -144,6 +146,13 @@ class RequestFrame:
         if end is not None:
             await _linger(receive)
             await send({**end, "body": b""})
+
+
+def _routed(path: str) -> str:
+    """The path without slashes at its end, as clients add them to addresses; those of files and of
+    probes, which proxies block by their exact path, stay."""
+    plain = path.rstrip("/") or "/"
+    return path if path.startswith(SITES) or plain in QUIET_PATHS else plain
 
 
 async def _linger(receive: Receive) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
+from urllib.parse import unquote_to_bytes
 
 from pydantic import BaseModel, ValidationError
 from python_multipart.exceptions import MultipartParseError
@@ -33,6 +34,7 @@ UPLOAD_SPACE = "upload_space"  # key in the request's state: `BodySpace.of` its 
 MAX_FILE_BYTES = 25 * 2**20
 FORM_BYTES = 64 * 2**10  # headers, boundaries and plain fields of a whole form
 MAX_FIELD_BYTES = 8 * 2**10
+FILE_FIELDS = frozenset({"audio", "document", "file", "files"})
 MAX_CONTENT_TYPE = 512  # characters of the header that are read
 WRITE_BYTES = 2**20  # gathered before a thread writes them
 # What counts as a second of work in the event loop: while models work, one address gets 70 MB a
@@ -42,6 +44,7 @@ LARGE_BODY_BYTES = 2**20  # declared lengths above it are checked for use before
 
 Fields = TypeVar("Fields", bound=BaseModel)
 
+_EXTENDED_NAME = re.compile(rb";\s*filename\*=[\w-]*'[\w-]*'([^;\s]*)", re.IGNORECASE)  # RFC 5987
 _LIST_NAME = re.compile(r"(?P<name>.*)\[\d*\]", re.DOTALL)
 
 # The parser logs a warning for each malformed form: clients could flood the log.
@@ -76,7 +79,8 @@ class UploadLimits:
     max_files: int = 1
     max_fields: int = 20
     max_file_bytes: int = MAX_FILE_BYTES
-    file_fields: frozenset[str] = frozenset()  # whose values are large, and received as files
+    # Whose values are received as files also without a file name, as Go and `curl -F audio=<` send.
+    file_fields: frozenset[str] = FILE_FIELDS
 
     @property
     def max_body_bytes(self) -> int:
@@ -295,7 +299,9 @@ class _Receiver:
         self._name = options[b"name"].decode()
         if b"\0" in self._disposition:
             raise _invalid("a part of the multipart body has U+0000 in its head")
-        is_file = b"filename" in options or plain_name(self._name) in self._limits.file_fields
+        extended = _EXTENDED_NAME.search(self._disposition)  # which the parser drops
+        has_name = b"filename" in options or extended is not None
+        is_file = has_name or plain_name(self._name) in self._limits.file_fields
         if not is_file:
             if len(self.form.values) >= self._limits.max_fields:
                 raise _invalid(f"the form has more than {self._limits.max_fields} fields")
@@ -304,6 +310,8 @@ class _Receiver:
             message = f"at most {self._limits.max_files} file(s) can be sent"
             raise ApiError("invalid_file_count", message, headers=CLOSE)
         self._filename = options.get(b"filename", b"").decode(errors="replace")
+        if extended is not None and not self._filename:
+            self._filename = unquote_to_bytes(extended[1]).decode(errors="replace")
         self._file = self._folder / str(len(self.form.files))
         self._writes.append((self._file, b""))  # it may be empty
 
@@ -311,7 +319,8 @@ class _Receiver:
         self._size += end - start
         if self._file is None:
             if self._size > MAX_FIELD_BYTES:
-                raise _invalid(f"{self._name[:40]}: at most {MAX_FIELD_BYTES} bytes")
+                most = f"at most {MAX_FIELD_BYTES} bytes without a filename in Content-Disposition"
+                raise _invalid(f"{self._name[:40]}: {most}")
             self._value += data[start:end]
             return
         if self._size > self._limits.max_file_bytes:

@@ -14,6 +14,7 @@ from pipelines.audio import effects
 from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.billing.operation import Operation
 from pipelines.errors import NothingToSpeak
+from pipelines.text.surrogates import join_halves
 from pipelines.tts.paid import ChargedSynthesis
 from pipelines.tts.reading import SENTENCE_END, SpeechRequest, is_ssml
 from pipelines.tts.shaping import StreamEnhancer, TimedWord
@@ -227,6 +228,7 @@ class SpeakingContext:
     is_closing: bool = False  # accepts no more text
     is_cancelled: bool = False
     _parts: list[str] = field(default_factory=list)
+    _half: str = ""  # the mark of a character whose second half has not come
     _characters: int = 0  # of the parts, and of waiting flushes that may grow
     _speaking: asyncio.Task[None] | None = None
     _waiting: deque[Flush] = field(default_factory=deque)
@@ -253,6 +255,7 @@ class SpeakingContext:
     def add_text(self, text: str) -> None:
         """Raises ContextFault when the buffer would exceed its limit; then it is unchanged."""
         self._check_open()
+        text, self._half = join_halves(self._half + text)
         if self._characters + len(text) > BUFFER_CHARACTERS:
             raise ContextFault(f"text_buffer exceeded {BUFFER_CHARACTERS} character limit")
         if text:

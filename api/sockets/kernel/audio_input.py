@@ -13,15 +13,17 @@ from db.webhooks import NewEvent
 from models.audio import Pcm
 from models.errors import EngineError
 from models.stt.base import STT_SAMPLE_RATE
+from pipelines.audio.decode.decoder import AudioFormat, sniff
 from pipelines.audio.decode.stream import LiveAudio, LiveEncoding
 from pipelines.billing.audio_meter import AudioMeter
 from pipelines.billing.billing import Billing
-from pipelines.errors import public_error
+from pipelines.errors import InvalidAudio, public_error
 from pipelines.stt.events import FailedUtterance, LiveTranscript
 from pipelines.stt.formatting import separator_of
 
 # Reading stops for at most so long: pongs are not read either, and time out at 10.
 PUSH_BACK_S = 8.0
+MARKS = (b"RIFF", b"OggS", b"fLaC", b"ID3", b"\x1a\x45\xdf\xa3")  # of containers; the last is WebM
 
 
 class ReceivePacer:
@@ -68,6 +70,18 @@ class AudioInbox(BoundedQueue[Pcm | InputCommand]):
         super().put(item)
 
 
+def container_of(data: bytes, encoding: LiveEncoding) -> AudioFormat | None:
+    """The container that the first audio of a session begins with, if it is surely none of the
+    samples. A header of WAV before 16-bit samples is no more than a click."""
+    is_marked = data.startswith(MARKS) or data[4:8] == b"ftyp"
+    if not is_marked or (encoding == "linear" and data.startswith(b"RIFF")):
+        return None
+    try:
+        return sniff(data)
+    except InvalidAudio:
+        return None
+
+
 class AudioInput:
     """The audio of one session, from its bytes to `inbox`."""
 
@@ -96,6 +110,13 @@ class AudioInput:
         """Waits while the inbox is full. Ends the session of a client that is too fast, and when
         the service cannot keep up. Raises InsufficientCredit: then the audio is dropped."""
         before_s = self._audio.received_s
+        if not before_s and (container := container_of(data, encoding)):
+            self._session.end(
+                f"the audio is a file ({container}), and raw samples are expected here; send them "
+                "without a container, or the file to POST /stt",
+                close_codes.POLICY,
+            )
+            return
         pcm = self._audio.accept_bytes(data, encoding, sample_rate, width, channels)
         now = asyncio.get_running_loop().time()
         if not self._pace.allows(now, float(self._audio.received_s - before_s)):

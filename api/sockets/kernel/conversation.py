@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Collection
 from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -69,10 +70,14 @@ def json_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def parse_event(text: str | bytes) -> dict[str, Any]:
+SPOKEN = ("text", "transcript")
+"""Fields of texts to speak, which may be cut anywhere: `SpeakingContext` joins them."""
+
+
+def parse_event(text: str | bytes, *, pieces: Collection[str] = ()) -> dict[str, Any]:
     """The JSON object of a message, parsed as strictly as a body. Raises ClientFault."""
     try:
-        value = parse_json(text if isinstance(text, bytes) else text.encode())
+        value = parse_json(text if isinstance(text, bytes) else text.encode(), pieces=pieces)
     except ApiError as error:
         raise ClientFault(error.message.replace("the body", "the message", 1)) from None
     if not isinstance(value, dict):

@@ -2,21 +2,67 @@
 // text nodes only, so what a model writes cannot become markup.
 import { copyButton, h } from "./ui.js";
 
-const INLINE = /(`+)([^`]+?)\1|\*\*([^*\n]+?)\*\*|(?<![\w*])\*([^*\s][^*\n]*?)\*(?![\w*])|(?<!\w)_([^_\s][^_\n]*?)_(?!\w)|\[([^\]\n]+)\]\((https?:\/\/[^\s)]+)\)/g;
+const WORD = /[\p{L}\p{N}_]/u;
 
+// Places of a pattern in a text, asked from left to right: all of them together are one pass.
+function places(text, pattern) {
+  let at = -1;
+  return (from) => {
+    if (at < from) {
+      pattern.lastIndex = from;
+      at = pattern.exec(text)?.index ?? Infinity;
+    }
+    return at;
+  };
+}
+
+// Reads each character a bounded number of times, whatever a model writes.
 function inline(text) {
   const parts = [];
-  let at = 0;
-  for (const found of text.matchAll(INLINE)) {
-    parts.push(text.slice(at, found.index));
-    const [whole, , code, strong, em, under, label, url] = found;
-    if (code !== undefined) parts.push(h("code", code));
-    else if (strong !== undefined) parts.push(h("strong", strong));
-    else if (url) parts.push(h("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, label));
-    else parts.push(h("em", em ?? under));
-    at = found.index + whole.length;
+  const special = places(text, /[`*_[]/g);
+  const closers = { "`": places(text, /`/g), "*": places(text, /[*\n]/g), _: places(text, /[_\n]/g), "[": places(text, /[\]\n]/g) };
+  const endOfUrl = places(text, /[\s)]/g);
+  const run = (at) => {
+    let end = at;
+    while (text[end] === text[at]) end += 1;
+    return end - at;
+  };
+  const touches = (at, mark) => at >= 0 && at < text.length && (text[at] === mark || WORD.test(text[at]));
+  // What begins at `at`: the characters that stay before it, its element, and its end.
+  const element = (at) => {
+    const mark = text[at];
+    if (mark === "`") {
+      const length = run(at);
+      const close = closers[mark](at + length);
+      if (close === Infinity) return { end: at + length };
+      const ticks = Math.min(length, run(close));
+      return { before: length - ticks, made: h("code", text.slice(at + length, close)), end: close + ticks };
+    }
+    if (mark === "[") {
+      const close = closers[mark](at + 1);
+      const scheme = /^\]\((https?:\/\/)/.exec(text.slice(close, close + 10))?.[1];
+      const end = scheme && close > at + 1 ? endOfUrl(close + 2) : Infinity;
+      if (text[end] !== ")" || end === close + 2 + scheme.length) return { end: at + 1 };
+      return { made: h("a", { href: text.slice(close + 2, end), target: "_blank", rel: "noopener noreferrer" }, text.slice(at + 1, close)), end: end + 1 };
+    }
+    const isStrong = mark === "*" && text[at + 1] === "*";
+    const begin = at + (isStrong ? 2 : 1);
+    const close = closers[mark](begin);
+    if (close === begin || text[close] !== mark) return { end: begin };
+    if (isStrong) return text[close + 1] === mark ? { made: h("strong", text.slice(begin, close)), end: close + 2 } : { end: begin };
+    if (/\s/.test(text[begin]) || touches(at - 1, mark) || touches(close + 1, mark)) return { end: begin };
+    return { made: h("em", text.slice(begin, close)), end: close + 1 };
+  };
+  let from = 0;
+  for (let at = special(0); at < text.length; ) {
+    const { before = 0, made, end } = element(at);
+    if (made) {
+      parts.push(text.slice(from, at + before), made);
+      from = end;
+    }
+    at = special(end);
   }
-  return [...parts, text.slice(at)].filter((one) => one !== "");
+  return [...parts, text.slice(from)].filter((one) => one !== "");
 }
 
 export function markdown(text) {

@@ -1,9 +1,10 @@
 // API keys with their scopes and ends.
 import { ask } from "../../api.js";
 import { ago, day, t } from "../../i18n.js";
+import { about } from "../../session.js";
 import { act, card, check, confirmed, copyButton, explained, field, form, h, iconButton, select, status, submitButton, table } from "../../ui.js";
 
-const SCOPES = ["tts", "stt", "chat", "voices", "billing", "webhooks", "keys"];
+const SCOPES = about.scopes;
 const DAYS = ["", "1", "7", "30", "90", "365"];
 
 export function keys() {

@@ -2,9 +2,9 @@
 import { ask } from "../../api.js";
 import { toBase64 } from "../../audio/pcm.js";
 import { moment, number, t } from "../../i18n.js";
+import { about } from "../../session.js";
 import { act, button, card, check, confirmed, copyButton, dialog, explained, field, form, h, iconButton, status, submitButton, table } from "../../ui.js";
 
-const EVENTS = ["tts.completed", "tts.failed", "stt.completed", "stt.failed", "agent.session.completed", "voice.created", "voice.ready", "voice.failed"];
 const DELIVERIES = 20; // the last ones are shown
 const STATES = { delivered: "good", failed: "bad", pending: "warn", cancelled: "" };
 const VERIFY = `import base64, hashlib, hmac, time
@@ -30,7 +30,9 @@ const newSecret = () => `whsec_${toBase64(crypto.getRandomValues(new Uint8Array(
 // The fields of a webhook, empty or of one that is there.
 function hookFields(hook) {
   const url = h("input", { type: "url", name: "url", value: hook?.url || "", placeholder: "https://example.com/hook", required: true, maxLength: 2048, autocomplete: "off" });
-  const events = EVENTS.map((one) => check(one, { value: one, checked: hook ? hook.events.includes(one) : one === "tts.completed" }));
+  // Also events that the page does not know: an edit would otherwise remove them.
+  const names = new Set([...about.events, ...(hook?.events || [])]);
+  const events = [...names].map((one) => check(one, { value: one, checked: hook ? hook.events.includes(one) : one === "tts.completed" }));
   const secret = h("input", { name: "secret", autocomplete: "off", spellcheck: false, minLength: 8, maxLength: 256, value: hook ? "" : newSecret() });
   const isActive = check(t("hooks.active"), { checked: hook?.status !== "inactive" });
   const made = h("div.stack",

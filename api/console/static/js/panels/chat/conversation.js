@@ -10,6 +10,7 @@ import { refreshCredit } from "../../work.js";
 import { chatSettings } from "./settings.js";
 
 const PAGE = 100;
+const MOST_PAUSE = 1000; // ms between two pictures of a long answer
 
 export function conversation() {
   const place = status();
@@ -31,7 +32,22 @@ export function conversation() {
     none.hidden = true;
     const content = h("div", role === "user" ? h("p.said-text", text) : markdown(text));
     const made = h("div.turn", { class: role }, h("span.offscreen", t(role === "user" ? "chat.you" : "chat.model_says")), content);
-    made.write = (whole) => content.replaceChildren(markdown(whole));
+    // The longer a text takes to show, the more of it is shown at once.
+    let latest = text;
+    let timer = 0;
+    let pause = 0;
+    made.show = () => {
+      clearTimeout(timer);
+      timer = 0;
+      const began = performance.now();
+      content.replaceChildren(markdown(latest));
+      scroll();
+      pause = Math.min(10 * (performance.now() - began), MOST_PAUSE);
+    };
+    made.write = (whole) => {
+      latest = whole;
+      timer ||= setTimeout(made.show, pause);
+    };
     log.append(made);
     scroll();
     return made;
@@ -90,9 +106,9 @@ export function conversation() {
         if (delta.content) {
           text += delta.content;
           line.write(text);
-          scroll();
         }
       }
+      line.show();
       history.push(...messages, { role: "assistant", content: text, ...(calls.length ? { tool_calls: calls } : {}) });
       if (thoughts) line.append(h("details", h("summary", t("chat.thinking")), h("p.hint", thoughts)));
       if (text) line.append(h("div.actions", copyButton(text, { of: t("chat.copy_answer") })));
@@ -101,6 +117,7 @@ export function conversation() {
       place.say(t("chat.done", { seconds: number((done.response_time_ms || 0) / 1000, 1), tokens, price: usd(price("chat_token", tokens)) }));
       if (isNew) showList();
     } catch (error) {
+      line.show();
       if (!text && !calls.length) line.remove();
       if (!aborted(error)) throw error;
       place.say(t("chat.stopped"));
