@@ -3,7 +3,6 @@
 import json
 from html import escape
 from pathlib import Path
-from typing import get_args
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -13,8 +12,8 @@ from starlette.types import Scope
 
 from api.http.routing import services_of
 from configs.settings import BRAND
-from db.webhooks import EventKind
-from pipelines.accounts.authentication import Scope
+from db.webhooks import EVENT_KINDS
+from pipelines.accounts.authentication import SCOPES
 
 STATIC_DIR = Path(__file__).resolve().parent / "static"
 
@@ -52,8 +51,8 @@ async def _index(request: Request) -> Response:
         "consent": settings.require_consent,
         "operator": settings.operator_token is not None,
         "plans": [plan.id for plan in plans.plans],  # an operator has no key to list them
-        "events": get_args(EventKind),
-        "scopes": get_args(Scope),
+        "events": EVENT_KINDS,
+        "scopes": SCOPES,
     }
     page = (STATIC_DIR / "index.html").read_text(encoding="utf-8")
     page = page.replace('data-about=""', f'data-about="{escape(json.dumps(about))}"')

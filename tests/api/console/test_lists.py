@@ -29,7 +29,7 @@ def enumerations(part: Any) -> Iterator[frozenset[str]]:
 
 
 def lists() -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Each list of texts in the console's code, with its file; an empty first choice is left out."""
+    """Each list of texts in the console's code, with its file, and without an empty choice."""
     for path in sorted((STATIC_DIR / "js").rglob("*.js")):
         if "strings" in path.parts:
             continue
