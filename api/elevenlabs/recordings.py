@@ -2,7 +2,6 @@
 segments that the client or silence commits."""
 
 import asyncio
-import binascii
 import math
 from base64 import b64decode
 from collections.abc import AsyncIterator, Sequence
@@ -307,7 +306,7 @@ class LiveConversation(ListeningConversation):
         message = AudioMessage.parse(text)
         try:
             data = b64decode(message.audio_base_64, validate=True)
-        except binascii.Error:
+        except ValueError:  # also of letters beyond ASCII
             raise ClientFault("audio_base_64: is not base64") from None
         if data:
             await self.accept(data)

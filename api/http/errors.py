@@ -92,6 +92,8 @@ def to_api_error(error: Exception) -> ApiError:
     if isinstance(error, RequestValidationError):
         # The first item of a location is body, query or path.
         field, text = first_fault(error, skip=1)
+        if not field and (named := _FIELD.match(text)):  # by a rule of the whole body
+            return ApiError("validation_error", text, param=named[1])
         place = error.errors()[0]["loc"][0]
         message = f"{field or f'the {place}'}: {text}"
         return ApiError("validation_error", message, param=field or None)

@@ -82,7 +82,9 @@ class SpeechJobFields(BaseModel):
     enhance: bool = True
     speed: Ratio = 1.0
     pitch: Ratio = 1.0
-    pronunciations: list[str] = Field(default=[], max_length=5, description="Ids.")
+    pronunciations: list[Annotated[str, Field(max_length=100)]] = Field(
+        default=[], max_length=5, description="Ids."
+    )
     output_format: speech_jobs.BookFormat = "m4b"
 
 

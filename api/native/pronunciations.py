@@ -48,7 +48,7 @@ class DictionaryBody(RequestModel):
     @model_validator(mode="after")
     def _has_entries(self) -> Self:
         if (self.entries is None) == (self.pls is None):
-            raise ValueError("send entries or pls")
+            raise ValueError("entries: send entries or pls")
         return self
 
     def read(self) -> list[Pronunciation]:

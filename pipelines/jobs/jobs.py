@@ -440,7 +440,7 @@ def _own(session: Session, principal: Principal, job_id: UUID, *, lock: bool = F
 
 def _check_waits(job: Job, number: int) -> None:
     if job.kind == BATCH or job.status != "uploading" or number > job.parts:
-        raise InvalidRequest("the job does not wait for that part")
+        raise InvalidRequest("number: the job does not wait for that part")
 
 
 def _require(done: bool) -> None:

@@ -32,6 +32,7 @@ HOSTILE = {
     "NaN": b'{"x": NaN}',
     "Infinity": b'{"x": -Infinity}',
     "a float out of range": b'{"x": 1e999}',
+    "an integer beyond a double": b'{"x": ' + b"9" * 400 + b"}",
     "an integer of 5000 digits": b'{"x": ' + b"9" * 5000 + b"}",
     "a lone surrogate": b'{"x": "\\ud800"}',
     "a lone surrogate as key": b'{"\\uDFFF": 1}',

@@ -1,12 +1,14 @@
 """Every error has its status, its envelope and its headers."""
 
+from collections import defaultdict
+
 import httpx
 import pytest
 from fastapi import FastAPI
 
 import models.errors
 import pipelines.errors
-from api.app import create_app
+from api.app import create_app, routed_app
 from api.http.errors import STATUS_OF_CODE, ApiError, to_api_error
 from api.http.routing import make_router
 from api.services import Services
@@ -14,6 +16,7 @@ from db.errors import DatabaseError
 from models.errors import EngineError
 from pipelines.errors import PipelineError
 from tests.api.disconnects import send_and_disconnect
+from tests.plans import raise_plans
 
 
 def all_subclasses(base: type[Exception]) -> list[type[Exception]]:
@@ -65,7 +68,9 @@ async def test_error_codes_use_the_envelope(failing_client: httpx.AsyncClient, c
     assert answer.status_code == STATUS_OF_CODE[code]
     assert answer.json() == {"success": False, "error": code, "message": "the reason"}
     assert ("WWW-Authenticate" in answer.headers) is (answer.status_code == 401)
-    assert ("Retry-After" in answer.headers) is (answer.status_code in (429, 503))
+    assert ("Retry-After" in answer.headers) is (
+        answer.status_code in (409, 429, 503)
+    )
     assert answer.headers["X-Request-Id"]
 
 
@@ -94,7 +99,7 @@ async def test_openai_clients_get_openai_error_shape(failing_client: httpx.Async
 
 
 async def test_an_unknown_path_is_404_also_without_a_key(client: httpx.AsyncClient) -> None:
-    for path in ("/nothing", "/plans/", "/developer", "/Plans"):
+    for path in ("/nothing", "/nothing/", "/developer/", "/Plans"):
         answer = await client.get(path)
         assert (answer.status_code, answer.json()["error"]) == (404, "not_found"), path
 
@@ -172,3 +177,38 @@ async def test_a_text_that_is_too_long_is_told_its_length(
     answer = await client.post("/tts-synthesize", json=body, headers=auth)
     assert answer.status_code == 400
     assert answer.json()["message"] == "voice: has 201 characters, and at most 200 are allowed"
+
+
+async def test_a_slash_at_the_end_of_any_path_changes_nothing(
+    client: httpx.AsyncClient, auth: dict[str, str], services: Services
+) -> None:
+    raise_plans(services.infrastructure.settings.database_url)
+    for path, methods in routed_app().openapi()["paths"].items():
+        for method in methods:
+            if path in ("/healthz", "/readyz") or (method, path) == ("delete", "/auth/account"):
+                continue
+            plain = path.format_map(defaultdict(lambda: "1"))
+            answers = [
+                await client.request(method, address, headers=auth, json={"name": 0})
+                for address in (plain, f"{plain}/", f"{plain}//")
+            ]
+            assert len({one.status_code for one in answers}) == 1, (method, path, answers)
+    body = {"messages": [{"role": "user", "content": "hi"}]}
+    answer = await client.post("/openai/v1/chat/completions/", headers=auth, json=body)
+    assert answer.status_code == 200 and not answer.history
+
+
+@pytest.mark.parametrize("path", ["/metrics/", "/healthz/", "/readyz//", "/-/healthz/"])
+async def test_probes_that_proxies_block_have_one_address(
+    client: httpx.AsyncClient, path: str
+) -> None:
+    assert (await client.get(path)).status_code == 404
+
+
+async def test_a_rule_of_the_whole_body_names_its_field(
+    client: httpx.AsyncClient, auth: dict[str, str]
+) -> None:
+    body = {"messages": [{"role": "user", "content": "hi"}], "logprobs": True}
+    answer = await client.post("/openai/v1/chat/completions", headers=auth, json=body)
+    error = answer.json()["error"]
+    assert (error["param"], error["message"].partition(":")[0]) == ("logprobs", "logprobs")

@@ -286,3 +286,28 @@ async def test_a_malformed_or_oversized_form_is_refused_and_nothing_is_logged(
 )
 async def test_a_wrong_media_type_or_boundary_is_refused(content_type: str, error: str) -> None:
     assert (await refusal(Upload(b"", headers={"content-type": content_type}))).code == error
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "filename*=UTF-8''b%C3%A9.wav",
+        "FileName*=utf-8'en'b%C3%A9.wav",
+        'filename="bé.wav"',
+        None,
+    ],
+)
+async def test_a_part_is_a_file_by_either_name_or_by_its_field(head: str | None) -> None:
+    named = f"; {head}" if head else ""
+    first = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="audio"{named}\r\n\r\n'
+    body = first.encode() + b"RIFF\0\0" + b"\0" * 10_000 + b"\r\n" + f"--{BOUNDARY}--\r\n".encode()
+    async with receive_form(Upload(body).request, LIMITS) as received:
+        (file,) = received.files
+        assert (file.field, file.filename) == ("audio", "bé.wav" if head else "")
+        assert file.size_bytes == 10_006 and file.path.stat().st_size == 10_006
+
+
+async def test_a_large_part_without_a_file_name_says_what_is_missing() -> None:
+    with pytest.raises(ApiError, match="without a filename in Content-Disposition"):
+        async with receive_form(Upload(form(part("voice", b"a" * 9000))).request, LIMITS):
+            pass

@@ -1,0 +1,204 @@
+"""Arguments of calls in a history, as agents send back what models wrote."""
+
+import json
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+
+from api.services import Services
+from models.llm.base import ChatMessage, GenerationRequest
+from pipelines.agents.items import Item, as_messages
+from tests.api.native.jobs.doing import do_next
+from tests.local_ports import LocalChatModel
+from tests.plans import raise_plans
+
+Headers = dict[str, str]
+CHATS = ["/v1/chat/completions", "/openai/v1/chat/completions"]
+RESPONSES = "/openai/v1/responses"
+NO_ARGUMENTS = ["", " \n", "null", "{}"]
+WRONG = [
+    "{k",
+    "not json",
+    "5",
+    "[1]",
+    '"x"',
+    '{"a": NaN}',
+    '{"a": 1e999}',
+    '{"a": %s}' % ("9" * 400),
+    r'{"a": "\ud800"}',
+    '{"a": "\x01"}',
+    '{"a":' * 65 + "1" + "}" * 65,
+    "[" * 100_000,
+]
+
+
+def call(arguments: str) -> dict[str, Any]:
+    function = {"name": "get_weather", "arguments": arguments}
+    return {"id": "c1", "type": "function", "function": function}
+
+
+def chat_body(arguments: str, content: Any = None, **fields: Any) -> dict[str, Any]:
+    messages = [
+        {"role": "user", "content": "Weather?"},
+        {"role": "assistant", "content": content, "tool_calls": [call(arguments)]},
+        {"role": "tool", "tool_call_id": "c1", "content": "sunny"},
+    ]
+    return {"messages": messages, "save_chat": False, **fields}
+
+
+def responses_body(arguments: str) -> dict[str, Any]:
+    made = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": arguments}
+    output = {"type": "function_call_output", "call_id": "c1", "output": "sunny"}
+    return {"store": False, "input": [{"role": "user", "content": "Weather?"}, made, output]}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[GenerationRequest]:
+    """What the model gets."""
+    requests: list[GenerationRequest] = []
+    generate = LocalChatModel.generate
+
+    def noting(model: LocalChatModel, request: GenerationRequest) -> Any:
+        requests.append(request)
+        return generate(model, request)
+
+    monkeypatch.setattr(LocalChatModel, "generate", noting)
+    return requests
+
+
+def arguments_in(request: GenerationRequest) -> list[str]:
+    calls = (one for message in request.messages for one in message.extra.get("tool_calls", ()))
+    return [one["function"]["arguments"] for one in calls]
+
+
+@pytest.mark.parametrize("path", [*CHATS, RESPONSES])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_call_without_arguments_has_an_empty_object(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    asked: list[GenerationRequest],
+    path: str,
+    stream: bool,
+) -> None:
+    for text in NO_ARGUMENTS:
+        body = responses_body(text) if path == RESPONSES else chat_body(text)
+        answer = await client.post(path, headers=auth, json={**body, "stream": stream})
+        assert answer.status_code == 200 and "internal_error" not in answer.text, answer.text
+        assert arguments_in(asked[-1]) == ["{}"]
+
+
+@pytest.mark.parametrize("path", [*CHATS, RESPONSES])
+@pytest.mark.parametrize("arguments", WRONG, ids=range(len(WRONG)))
+async def test_arguments_that_no_model_can_read_are_named(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    asked: list[GenerationRequest],
+    path: str,
+    arguments: str,
+) -> None:
+    body = responses_body(arguments) if path == RESPONSES else chat_body(arguments)
+    answer = await client.post(path, headers=auth, json=body)
+    place = "messages.1.tool_calls.0.function.arguments"
+    if path == RESPONSES:
+        place = "input.1.function_call.arguments"
+    shown = answer.json()
+    assert answer.status_code == 400 and asked == [], answer.text
+    assert shown["message"] == f"{place}: must be a JSON object as text, at most 64 levels deep"
+    code = shown["error"] if path == CHATS[0] else shown["error"]["code"]
+    assert code == "validation_error"
+    if path != CHATS[0]:
+        assert shown["error"]["param"] == place
+
+
+async def test_a_line_of_a_batch_with_wrong_arguments_fails_alone(
+    client: httpx.AsyncClient, auth: Headers, services: Services
+) -> None:
+    raise_plans(services.infrastructure.settings.database_url)
+    url = "/v1/chat/completions"
+    lines = [
+        json.dumps({"custom_id": f"line {text}", "method": "POST", "url": url, "body": chat_body(text)})
+        for text in ("{k", "")
+    ]
+    files = {"file": ("lines.jsonl", "\n".join(lines).encode())}
+    sent = await client.post(
+        "/openai/v1/files", headers=auth, data={"purpose": "batch"}, files=files
+    )
+    begun = {"input_file_id": sent.json()["id"], "endpoint": url, "completion_window": "24h"}
+    batch = (await client.post("/openai/v1/batches", headers=auth, json=begun)).json()
+    await do_next(services)
+    done = (await client.get(f"/openai/v1/batches/{batch['id']}", headers=auth)).json()
+    assert done["request_counts"] == {"total": 2, "completed": 1, "failed": 1}
+    path = f"/openai/v1/files/{done['error_file_id']}/content"
+    (failed,) = (await client.get(path, headers=auth)).text.splitlines()
+    body = json.loads(failed)["response"]["body"]
+    assert body["error"]["param"] == "messages.1.tool_calls.0.function.arguments"
+
+
+async def test_a_saved_call_that_was_cut_off_does_not_end_its_chat(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    services: Services,
+    asked: list[GenerationRequest],
+) -> None:
+    credential = auth["Authorization"].removeprefix("Bearer ")
+    principal = await services.platform.accounts.authenticator.authenticate(credential)
+    chat_id = uuid4()
+    messages = [
+        ChatMessage("user", "Weather?"),
+        ChatMessage("assistant", "", {"tool_calls": [call('{"city": "Os')]}),
+        ChatMessage("tool", "sunny", {"tool_call_id": "c1"}),
+    ]
+    await services.chat.history.save_conversation(
+        principal.workspace_id, chat_id, messages, "svc/echo"
+    )
+    body = {"messages": [{"role": "user", "content": "And now?"}], "chat_id": str(chat_id)}
+    answer = await client.post(CHATS[1], headers=auth, json=body)
+    assert answer.status_code == 200, answer.text
+    assert arguments_in(asked[-1]) == [json.dumps({"arguments": '{"city": "Os'})]
+    shown = (await client.get(f"/chats/{UUID(answer.json()['chat_id'])}", headers=auth)).json()
+    assert shown["messages"][1]["tool_calls"][0]["function"]["arguments"] == '{"city": "Os'
+
+
+def test_a_call_of_an_agent_that_was_cut_off_can_be_read_again() -> None:
+    item = Item("i", "function_call", call_id="c", name="f", arguments='{"city": "Os')
+    message, _ = as_messages([item])
+    (made,) = message.extra["tool_calls"]
+    assert json.loads(made["function"]["arguments"]) == {"arguments": '{"city": "Os'}
+
+
+async def test_arguments_stay_json_where_a_number_is_masked(
+    client: httpx.AsyncClient, auth: Headers, asked: list[GenerationRequest]
+) -> None:
+    body = chat_body('{"card": 4111111111111111}', redact=["all"])
+    answer = await client.post(CHATS[1], headers=auth, json=body)
+    assert answer.status_code == 200, answer.text
+    (arguments,) = arguments_in(asked[-1])
+    assert isinstance(json.loads(arguments), dict) and "4111" not in arguments
+
+
+@pytest.mark.parametrize("path", CHATS)
+@pytest.mark.parametrize("content", [[], None, ""])
+async def test_a_message_with_calls_may_have_no_parts(
+    client: httpx.AsyncClient, auth: Headers, path: str, content: Any
+) -> None:
+    body = chat_body("{}", content, stream=False)
+    answer = await client.post(path, headers=auth, json=body)
+    assert answer.status_code == 200, answer.text
+    body["messages"][2]["content"] = []  # a tool that returns nothing
+    assert (await client.post(path, headers=auth, json=body)).status_code == 200
+    body["messages"][0]["content"] = []
+    assert (await client.post(path, headers=auth, json=body)).status_code == 400
+
+
+async def test_items_of_answers_and_outputs_may_have_no_parts(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    body = responses_body("{}")
+    body["input"][2]["output"] = []
+    body["input"].append({"role": "assistant", "content": []})
+    body["input"].append({"type": "reasoning", "summary": [], "content": []})
+    assert (await client.post(RESPONSES, headers=auth, json=body)).status_code == 200
+    body["input"][0]["content"] = []
+    assert (await client.post(RESPONSES, headers=auth, json=body)).status_code == 400

@@ -1,0 +1,1 @@
+"""Valid deep bodies of every route and messages of every socket, of which one field is broken."""
