@@ -29,7 +29,7 @@ BENCHMARKS = $(filter-out $(UNUSUAL),$(subst /,-,$(patsubst \
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run join ports guide pages install weights tested-weights dev clients servers test test-slow fuzz fuzz-parsers test-machines test-gpu check client manifests audit sbom auditors bench lock
+.PHONY: help run join ports guide pages install weights tested-weights dev clients servers test test-slow fuzz fuzz-bodies fuzz-parsers test-machines test-gpu check client manifests audit sbom auditors bench lock
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
@@ -87,6 +87,10 @@ test-slow: dev clients servers tested-weights pages ## Run the tests that `make 
 
 fuzz: dev ## Call each operation of the API with FUZZ_EXAMPLES made-up requests, others in each run
 	@FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),200) $(BIN)/python -m pytest tests/api/test_openapi.py $(ARGS)
+
+fuzz-bodies: dev ## Send BODIES deep bodies and messages, each with one broken field; SEED chooses others
+	@BODIES=$(or $(BODIES),100000) SEED=$(or $(SEED),$(shell date +%s)) \
+		$(BIN)/python -m pytest tests/hostile/bodies $(ARGS)
 
 fuzz-parsers: dev ## Fuzz each parser for FUZZ_SECONDS, guided by coverage where atheris installs; ARGS names some
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --target .fuzz --require-hashes \

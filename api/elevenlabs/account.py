@@ -172,11 +172,15 @@ class DictionaryRule(LenientModel):
     case_sensitive: bool = True
     word_boundaries: Literal[True] = Field(default=True, description="Whole words only.")
 
-    @property
-    def entry(self) -> Pronunciation:
-        """Raises ApiError(validation_error)."""
+    def entry(self, number: int) -> Pronunciation:
+        """The entry of the rule of that number. Raises ApiError(validation_error)."""
         fields = self.model_dump(include={self.type, "alphabet", "case_sensitive"})
-        return validated(Pronunciation, {"grapheme": self.string_to_replace, **fields})
+        try:
+            return validated(Pronunciation, {"grapheme": self.string_to_replace, **fields})
+        except ApiError as error:
+            place = f"rules.{number}"
+            message = f"{place}: {error.message}"
+            raise ApiError("validation_error", message, param=place) from None
 
 
 class DictionaryRules(RequestModel):
@@ -201,7 +205,7 @@ class DictionariesQuery(DialectQuery):
 
 @dictionaries.post(f"{PATH}/add-from-rules", summary="Make a pronunciation dictionary of rules")
 async def add_from_rules(body: DictionaryRules, principal: PrincipalDep, speech: SpeechDep) -> Json:
-    entries = [one.entry for one in body.rules]
+    entries = [rule.entry(number) for number, rule in enumerate(body.rules)]
     made = await speech.dictionaries.save(principal.workspace_id, body.name, entries)
     return _shown(made, "")
 

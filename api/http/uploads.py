@@ -22,7 +22,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from api.http.bodies import BodySpace, body_chunks, declared_bytes
+from api.http.bodies import BodySpace, RequestModel, body_chunks, declared_bytes
 from api.http.errors import CLOSE, ApiError, first_fault
 from api.http.ignored_fields import form_fields, note_ignored
 from api.http.limits import take_place
@@ -134,10 +134,12 @@ def validated(shape: type[Fields], values: Mapping[str, Any]) -> Fields:
     try:
         return shape.model_validate(values)
     except ValidationError as error:
-        path, text = first_fault(error)
-        field = path.partition(".")[0]  # a form is flat: an item of a list has its field's name
+        field, text = first_fault(error)
+        if not issubclass(shape, RequestModel):
+            field = field.partition(".")[0]  # a form is flat: an item has the name of its list
         # Validators of the whole form begin their message with the field.
-        name, message = (field, f"{field}: {text}") if field else (text.partition(":")[0], text)
+        named, colon, _ = text.partition(": ")
+        name, message = (field, f"{field}: {text}") if field else (colon and named or None, text)
         raise ApiError("validation_error", message, param=name) from None
 
 

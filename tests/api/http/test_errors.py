@@ -68,9 +68,7 @@ async def test_error_codes_use_the_envelope(failing_client: httpx.AsyncClient, c
     assert answer.status_code == STATUS_OF_CODE[code]
     assert answer.json() == {"success": False, "error": code, "message": "the reason"}
     assert ("WWW-Authenticate" in answer.headers) is (answer.status_code == 401)
-    assert ("Retry-After" in answer.headers) is (
-        answer.status_code in (409, 429, 503)
-    )
+    assert ("Retry-After" in answer.headers) is (answer.status_code in (409, 429, 503))
     assert answer.headers["X-Request-Id"]
 
 

@@ -8,7 +8,6 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,8 @@ from api.app import create_app, routed_app
 from api.services import Services
 from models.base import ModelInfo
 from models.llm.base import GenerationDelta, GenerationRequest
-from models.llm.structured_output.answer import answer_grammar, cached_grammar
-from models.llm.structured_output.compilation import GrammarCompiler
+from models.llm.structured_output.answer import answer_grammar
+from models.llm.structured_output.ast import WorkBudget
 from models.weights.store import WeightStore
 from tests.api.http.test_tenants import resources_of
 from tests.api.local_server import local_settings
@@ -35,6 +34,7 @@ from tests.plans import raise_plans
 DOCUMENT: dict[str, Any] = routed_app().openapi()
 INFO = ModelInfo("svc/echo", "chat", "echo", "us", 0, ("en",), ("svc/slm-3b-int4",))
 MUCH = 10**15  # micro-USD
+COMPILED_S = 0.3  # of CPU time, after which a schema is refused
 ANSWERED_S = 300.0  # a request that takes longer hangs
 
 
@@ -44,17 +44,12 @@ class StrictChat(EchoEngine):
     def __init__(self) -> None:
         fields = {"id": INFO.id, "owned_by": "us", "created": 0, "languages": ("en",)}
         super().__init__(EchoConfig(engine="echo", **fields), WeightStore(Path("unused")))
-        self._grammars = GrammarCompiler()
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
-        if (request.tools or request.response_format) and cached_grammar(request) is None:
-            await self._grammars.run(request.owner, partial(_compiled, request))
+        if request.tools or request.response_format:
+            await asyncio.to_thread(answer_grammar, request, budget=WorkBudget(COMPILED_S))
         async for delta in super().generate(request):
             yield delta
-
-
-def _compiled(request: GenerationRequest, budget: Any) -> Any:
-    return answer_grammar(request, budget=budget)
 
 
 class Failures(logging.Handler):
@@ -116,8 +111,13 @@ async def serve(folder: Path) -> AsyncIterator[Site]:
 
 
 _FIELD = re.compile(r"[A-Za-z_]+(?:[.\[][\w\].]+)*: ")  # that a message begins with
-# Of the address, of a body that is no object, and of a text without anything to say.
-WHOLE = ("the address holds", "the body: Input should be", "text must have a letter")
+# Of the address, of a body that is no object, of a text without anything to say, and of a limit.
+WHOLE = (
+    "the address holds",
+    "the body: Input should be",
+    "text must have a letter",
+    "a workspace has",
+)
 _INTERNAL = re.compile(rb'"internal_error"|"server_error"|the service failed')
 
 

@@ -118,8 +118,8 @@ async def test_a_line_of_a_batch_with_wrong_arguments_fails_alone(
     raise_plans(services.infrastructure.settings.database_url)
     url = "/v1/chat/completions"
     lines = [
-        json.dumps({"custom_id": f"line {text}", "method": "POST", "url": url, "body": chat_body(text)})
-        for text in ("{k", "")
+        json.dumps({"custom_id": name, "method": "POST", "url": url, "body": chat_body(text)})
+        for name, text in (("wrong", "{k"), ("right", ""))
     ]
     files = {"file": ("lines.jsonl", "\n".join(lines).encode())}
     sent = await client.post(
