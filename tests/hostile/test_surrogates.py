@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from api.sockets.kernel.conversation import SPOKEN, ClientFault, parse_event
 from pipelines.text.surrogates import join_halves, mark_halves
 from pipelines.tts.session import ContextVoice
 from tests.hostile.bodies.site import serve
@@ -18,14 +19,11 @@ FIRST, SECOND = "I am happy \ud83d", "\ude00 today. "
 JOINED = "I am happy 😀 today. "
 
 
-def ids(voice: str) -> dict[str, str]:
-    return {"speaking_voice": voice}
-
-
 def pieces(path: str, voice: str) -> list[list[Any]]:
     """The messages of each socket for a text, and for its end."""
     raw = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 16000}
     cartesia = {"voice": {"mode": "id", "id": voice}, "output_format": raw, "context_id": "a"}
+    texts: list[Any]
     match path.rpartition("/")[2]:
         case "tts":
             begin: list[Any] = [{"create_context": {"context_id": "a", "voice_id": voice}}]
@@ -107,8 +105,6 @@ def test_halves_are_joined_and_lone_ones_replaced() -> None:
 
 
 def test_what_is_not_spoken_may_hold_no_halves() -> None:
-    from api.sockets.kernel.conversation import SPOKEN, ClientFault, parse_event
-
     assert parse_event(r'{"text": "a\ud83d"}', pieces=SPOKEN)["text"] != "a"
     for text in (r'{"context_id": "a\ud83d"}', r'{"text": "a\ud83db"}', r'{"a": ["\ud83d"]}'):
         with pytest.raises(ClientFault, match="surrogate"):

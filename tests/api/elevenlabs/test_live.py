@@ -144,3 +144,14 @@ async def test_an_unknown_language_or_model_ends_the_socket(
         with pytest.raises(ConnectionClosed):
             await socket.recv()
     assert error["message_type"] == "input_error" and socket.close_code == 1008
+
+
+async def test_audio_in_letters_beyond_ascii_is_an_input_error(stt_server: SocketServer) -> None:
+    async with listening(stt_server) as client:
+        for audio in ("é", "\u2028", "A", "===="):
+            await client.send(audio_base_64=audio)
+            error = (await client.until("input_error"))[-1]
+            assert error["error"] == "audio_base_64: is not base64"
+        await client.say(quiet(0.2))
+        await client.send(commit=True)
+        await client.until("committed_transcript")

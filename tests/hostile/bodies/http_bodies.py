@@ -3,10 +3,14 @@
 import json
 from dataclasses import dataclass
 from random import Random
+from secrets import token_hex
 from typing import Any
 from urllib.parse import quote
 
-from tests.hostile.bodies.breakages import Broken, break_one
+from api.openai.batches.lines import answer_line
+from pipelines.billing.operation import Operation as Paid
+from tests.api.local_server import OPERATOR_TOKEN
+from tests.hostile.bodies.breakages import break_one, written
 from tests.hostile.bodies.samples import batch_line, by_schema, forms
 from tests.hostile.bodies.schemas import Filler
 from tests.hostile.bodies.site import DOCUMENT, Site, complaint, shown, within_time
@@ -23,8 +27,14 @@ LEFT_OUT = {
     ("put", "/auth/workspace"),  # with which nothing is saved
     ("post", "/voices"),  # each trains a voice
 }
-DEEP = {"ChatCompletionBody": 10, "ResponsesBody": 8, "SynthesisBody": 3, "ClientSecretBody": 3}
-KEPT = {"post", "patch", "put"}  # methods whose objects are not deleted before others need them
+DEEP = {
+    "JsonRpc": 4,
+    "ChatCompletionBody": 10,
+    "ResponsesBody": 8,
+    "SynthesisBody": 3,
+    "ClientSecretBody": 3,
+}
+LINES = 0.05  # of the bodies are lines of batches
 
 
 @dataclass(frozen=True)
@@ -49,10 +59,11 @@ def operations() -> list[Operation]:
             content = operation.get("requestBody", {}).get("content", {})
             kind = next(iter(content), "")
             schema = content[kind].get("schema", {}) if kind else {}
-            if (method, path) not in LEFT_OUT and not path.startswith("/operator"):
+            if (method, path) not in LEFT_OUT:
                 parameters = operation.get("parameters", [])
                 found.append(Operation(method, path, parameters, kind, schema))
-    return found
+    mcp = {"$ref": "#/components/schemas/JsonRpc"}  # which the document leaves out
+    return [*found, Operation("post", "/mcp", [], "application/json", mcp)]
 
 
 OPERATIONS = operations()
@@ -89,6 +100,9 @@ class Requests:
         self.statuses: dict[int, int] = {}
 
     async def send_one(self) -> None:
+        if self._chance.random() < LINES:
+            await self.answer_line()
+            return
         operation = self._chance.choices(OPERATIONS, WEIGHTS)[0]
         path, query, names = self._address(operation)
         headers = dict(self._site.headers)
@@ -98,6 +112,10 @@ class Requests:
             headers["X-Stainless-Lang"] = "python"
         sent: dict[str, Any] = {"params": query}
         what: Any = query
+        if operation.path.startswith("/operator"):
+            headers["Authorization"] = f"Bearer {OPERATOR_TOKEN}"
+        if operation.path == "/mcp":
+            headers["Accept"] = "application/json, text/event-stream"
         if operation.kind == "application/json":
             broken = break_one(self._body(operation), self._chance)
             text = broken.text
@@ -126,9 +144,33 @@ class Requests:
         while self._site.failures.messages:
             self.complaints.append(f"{label}\n  logged {self._site.failures.messages.pop()}")
 
+    async def answer_line(self) -> None:
+        """A line of a batch, with the body of a chat or a response that is broken."""
+        endpoint = self._chance.choice(["/v1/chat/completions", "/v1/responses"])
+        name = "ChatCompletionBody" if "chat" in endpoint else "ResponsesBody"
+        broken = break_one(self._chance.choice(self._samples[name]), self._chance)
+        line = {"custom_id": "1", "method": "POST", "url": endpoint, "body": broken.value}
+        if self._chance.random() < 0.1:
+            line = break_one(line, self._chance).value
+        label = self.label = f"line {shown(line)}"
+        payer = Paid(None, token_hex(8))
+        chat, workspace_id = self._site.services.chat, self._site.workspace_id
+        text = written(line).encode()
+        made, _ = await within_time(answer_line(chat, endpoint, text, workspace_id, payer))
+        answer = json.loads(made)["response"]
+        if answer["status_code"] >= 500:
+            self.complaints.append(f"{label}\n  {answer}")
+        elif answer["status_code"] == 400 and not answer["body"]["error"]["param"]:
+            if answer["body"]["error"]["code"] == "validation_error":
+                self.complaints.append(f"{label}\n  400 that names no field: {answer}")
+        while self._site.failures.messages:
+            self.complaints.append(f"{label}\n  logged {self._site.failures.messages.pop()}")
+
     def _body(self, operation: Operation) -> Any:
-        filled = self._filler.fill(operation.schema)
         samples = self._samples.get(operation.name)
+        if operation.path == "/mcp" and samples:
+            return self._chance.choice(samples)
+        filled = self._filler.fill(operation.schema)
         if samples is None or self._chance.random() < 0.2:
             return filled
         body = dict(self._chance.choice(samples))
@@ -182,6 +224,3 @@ class Requests:
 def _as_text(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
     return text.encode(errors="replace").decode()
-
-
-__all__ = ["OPERATIONS", "Broken", "Requests"]

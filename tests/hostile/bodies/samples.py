@@ -2,6 +2,7 @@
 calls of tools, structured answers, SSML, scripts, rules, sessions of agents."""
 
 import json
+from base64 import b64encode
 from typing import Any
 
 from tests.hostile.audio_files import encode, tone
@@ -214,10 +215,31 @@ def by_schema(ids: Ids) -> dict[str, list[dict[str, Any]]]:
         "NewWebhook": [
             {"url": "https://example.com/h", "events": ["tts.completed"], "secret": "s" * 12}
         ],
+        "JsonRpc": [
+            {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+            for number, (method, params) in enumerate(mcp_messages())
+        ],
         "NewApiKey": [
             {"name": "k", "scopes": ["tts", "stt"], "expires_at": "2035-01-01T00:00:00Z"}
         ],
     }
+
+
+def mcp_messages() -> list[tuple[str, dict[str, Any]]]:
+    """Methods and parameters of MCP."""
+    client = {"name": "tests", "version": "1"}
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+    speak = {"text": "Hello there.", "voice": "Alto", "speed": 1.1, "output_format": "mp3"}
+    audio = b64encode(encode("wav", tone(0.2))).decode()
+    transcribe = {"audio": audio, "language": "en", "redact": ["all"], "keyterms": ["Ann"]}
+    return [
+        ("initialize", hello),
+        ("tools/list", {}),
+        ("tools/call", {"name": "speak", "arguments": speak, "_meta": {"progressToken": 1}}),
+        ("tools/call", {"name": "transcribe", "arguments": transcribe}),
+        ("tools/call", {"name": "voices", "arguments": {"language": "en"}}),
+        ("notifications/cancelled", {"requestId": 1, "reason": "a"}),
+    ]
 
 
 def without(body: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -22,10 +22,11 @@ from models.llm.structured_output.answer import answer_grammar
 from models.llm.structured_output.ast import WorkBudget
 from models.weights.store import WeightStore
 from tests.api.http.test_tenants import resources_of
-from tests.api.local_server import local_settings
+from tests.api.local_server import OPERATOR_TOKEN, local_settings
 from tests.api.local_services import local_services
 from tests.api.money import books_of
-from tests.api.replaced import with_request_limits
+from tests.api.native.test_operator_routes import Control
+from tests.api.replaced import with_infrastructure, with_request_limits
 from tests.engines.echo import EchoConfig, EchoEngine
 from tests.hostile.bodies.samples import Ids
 from tests.local_ports import LocalChatModel
@@ -72,6 +73,7 @@ class Site:
     client: httpx.AsyncClient
     key: str
     ids: Ids
+    workspace_id: int
     failures: Failures = field(default_factory=Failures)
 
     @property
@@ -82,12 +84,13 @@ class Site:
 @asynccontextmanager
 async def serve(folder: Path) -> AsyncIterator[Site]:
     """A new service with its data in `folder`."""
-    settings = local_settings(folder)
+    settings = local_settings(folder, OPERATOR_TOKEN)
     built = local_services(settings, chat_models={"echo": LocalChatModel(StrictChat(), INFO)})
     admission = built.platform.request_limits.admission
     more = dict.fromkeys(("unknown_keys_per_minute", "webhook_sends_per_minute"), 1_000_000)
     changed = admission.model_copy(update=more)
-    services = with_request_limits(built, admission=changed)
+    limited = with_request_limits(built, admission=changed)
+    services = with_infrastructure(limited, cluster=Control())
     key = await services.platform.accounts.ensure_first_workspace()
     assert key is not None
     raise_plans(settings.database_url)
@@ -100,7 +103,7 @@ async def serve(folder: Path) -> AsyncIterator[Site]:
         ids = await resources_of(client, headers, services)
         voices = await services.speech.synthesis.pipeline.directory.voices()
         ids["speaking_voice"] = voices[0].voice.voice_id
-        site = Site(services, app, client, key, ids)
+        site = Site(services, app, client, key, ids, books.workspace_id)
         logging.getLogger().addHandler(site.failures)
         try:
             yield site
@@ -113,12 +116,10 @@ async def serve(folder: Path) -> AsyncIterator[Site]:
 _FIELD = re.compile(r"[A-Za-z_]+(?:[.\[][\w\].]+)*: ")  # that a message begins with
 # Of the address, of a body that is no object, of a text without anything to say, and of a limit.
 WHOLE = (
-    "the address holds",
-    "the body: Input should be",
-    "text must have a letter",
-    "a workspace has",
+    *("the address holds", "the body: Input should be", "the body must be one message"),
+    *("text must have a letter", "a workspace has"),
 )
-_INTERNAL = re.compile(rb'"internal_error"|"server_error"|the service failed')
+_INTERNAL = re.compile(rb'"internal_error|-32603|"server_error"|the service failed')
 
 
 def complaint(answer: httpx.Response, names: set[str], *, is_json: bool = True) -> str:

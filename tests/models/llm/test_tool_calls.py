@@ -1,11 +1,21 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from models.llm.base import GenerationDelta
-from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK, ToolTextReader, joined_calls
+from models.llm.tool_calls import (
+    AFTER_NAME,
+    BEFORE_NAME,
+    END,
+    MARK,
+    ToolTextReader,
+    call_arguments,
+    joined_calls,
+    readable_arguments,
+)
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
@@ -114,3 +124,33 @@ def test_json_is_unchanged_and_tool_calls_are_parsed_with_json_or_calls() -> Non
     reader = ToolTextReader(json_or_calls=True)
     assert [reader.feed(piece)[0] for piece in ("<tool", written([("f", {})])[5:])] == ["", ""]
     assert reader.whole == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("", "{}"),
+        (" \n", "{}"),
+        ("null", "{}"),
+        ("{}", "{}"),
+        (' {"a": [1, {"b": null}]}\n', ' {"a": [1, {"b": null}]}\n'),
+        ('{"a": 1, "a": 2}', '{"a": 1, "a": 2}'),
+        ('{"a":' * 63 + "{}" + "}" * 63, '{"a":' * 63 + "{}" + "}" * 63),
+        ('{"a":' * 64 + "{}" + "}" * 64, None),
+        ("[" * 100_000, None),
+        ('{"a": "b', None),
+        ("5", None),
+        ("[]", None),
+        ('"x"', None),
+        ('{"a": NaN}', None),
+        ('{"a": -1e999}', None),
+        ('{"a": ' + "9" * 400 + "}", None),
+        (r'{"a": "\ud800"}', None),
+        ('{"a": "\x01"}', None),
+        ("\ufeff{}", None),
+    ],
+)
+def test_arguments_are_an_object_that_every_engine_reads(text: str, read: str | None) -> None:
+    assert call_arguments(text) == read
+    again = json.loads(readable_arguments(text))
+    assert again == ({"arguments": text} if read is None else json.loads(read))

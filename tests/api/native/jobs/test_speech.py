@@ -206,3 +206,10 @@ async def test_a_text_that_costs_more_than_the_credit_is_refused(
 ) -> None:
     await books.set_credit(100)
     assert (await speak(client, auth)).json()["error"] == "insufficient_credit"
+
+
+async def test_a_dictionary_id_that_is_too_long_is_named(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    answer = await speak(client, auth, pronunciations="x" * 101)
+    assert answer.status_code == 400 and answer.json()["message"].startswith("pronunciations: ")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from models.errors import UnsupportedFeature, WeightsMissing
+from models.errors import InvalidEngineRequest, UnsupportedFeature, WeightsMissing
 from models.llm.base import (
     ChatMessage,
     FinishReason,
@@ -186,3 +186,14 @@ async def test_a_tool_call_in_the_history_reuses_the_prompt_cache(engine: LlamaC
     )
     # The end of a call may be tokenised otherwise in a prompt than it was generated.
     assert after.cached_tokens > before.prompt_tokens
+
+
+async def test_messages_that_llama_cpp_cannot_read_are_refused(engine: LlamaCppEngine) -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "clock", "arguments": '{"a": "b'}}
+    messages = (
+        ChatMessage("user", "What time is it?"),
+        ChatMessage("assistant", "", {"tool_calls": [call]}),
+    )
+    with pytest.raises(InvalidEngineRequest, match="the model refuses the messages"):
+        await answer(engine, GenerationRequest(messages, SamplingOptions(max_tokens=5)))
+    assert (await answer(engine, ask("Hi.", max_tokens=3)))[2].completion_tokens
