@@ -117,7 +117,7 @@ _FIELD = re.compile(r"[A-Za-z_]+(?:[.\[][\w\].]+)*: ")  # that a message begins 
 # Of the address, of a body that is no object, of a text without anything to say, and of a limit.
 WHOLE = (
     *("the address holds", "the body: Input should be", "the body must be one message"),
-    *("text must have a letter", "a workspace has"),
+    *("text must have a letter", "a workspace has", "the webhook is inactive"),
 )
 _INTERNAL = re.compile(rb'"internal_error|-32603|"server_error"|the service failed')
 
@@ -134,6 +134,8 @@ def complaint(answer: httpx.Response, names: set[str], *, is_json: bool = True) 
         body = answer.json()
     except ValueError:
         return f"{answer.status_code} without JSON: {answer.text[:200]}"
+    if isinstance(body, dict) and "jsonrpc" in body and body["error"].get("message"):
+        return ""
     message = body.get("message") if isinstance(body, dict) else None
     if not message or "error" not in body and "detail" not in body and "err_code" not in body:
         return f"{answer.status_code} without the envelope: {body}"

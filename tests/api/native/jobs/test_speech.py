@@ -119,6 +119,7 @@ async def test_a_killed_attempt_is_resumed_at_the_next_block(
         ({"speed": "9"}, "validation_error"),
         ({"output_format": "wav"}, "validation_error"),
         ({"pronunciations": "00000000-0000-0000-0000-000000000000"}, "not_found"),
+        ({"pronunciations": "x" * 101}, "validation_error"),
         ({"name": "a.epub", "data": epub(href="../../../etc/passwd")}, "validation_error"),
         ({"data": b"   "}, "validation_error"),
         ({"data": b"* * *"}, "validation_error"),
@@ -206,10 +207,3 @@ async def test_a_text_that_costs_more_than_the_credit_is_refused(
 ) -> None:
     await books.set_credit(100)
     assert (await speak(client, auth)).json()["error"] == "insufficient_credit"
-
-
-async def test_a_dictionary_id_that_is_too_long_is_named(
-    client: httpx.AsyncClient, auth: Headers
-) -> None:
-    answer = await speak(client, auth, pronunciations="x" * 101)
-    assert answer.status_code == 400 and answer.json()["message"].startswith("pronunciations: ")
