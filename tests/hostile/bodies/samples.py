@@ -321,7 +321,6 @@ def forms() -> dict[str, tuple[dict[str, Any], dict[str, tuple[str, bytes]]]]:
                 "voice": "Alto",
                 "speed": "1.1",
                 "output_format": "mp3",
-                "pronunciations": "[]",
             },
             {"document": ("a.md", b"# One\n\nText.\n\n# Two\n\nMore.")},
         ),

@@ -122,7 +122,7 @@ WHOLE = (
 _INTERNAL = re.compile(rb'"internal_error|-32603|"server_error"|the service failed')
 
 
-def complaint(answer: httpx.Response, names: set[str], *, is_json: bool = True) -> str:
+def complaint(answer: httpx.Response, names: set[str]) -> str:
     """What is wrong with an answer to a body with a broken field on the way `names`; else ""."""
     if answer.status_code >= 500:
         return f"{answer.status_code}: {answer.text[:300]}"
