@@ -19,13 +19,7 @@ from api.http.routing import OperationDep, PlatformDep, PrincipalDep, SpeechDep,
 from api.http.streaming import EventStream, event_frame
 from api.http.uploads import BINARY
 from api.native.speech import SpokenText
-from api.sockets.kernel.conversation import (
-    SPOKEN,
-    ClientFault,
-    checked,
-    json_text,
-    parse_event,
-)
+from api.sockets.kernel.conversation import ClientFault, checked, json_text, parse_spoken
 from api.sockets.tts.contexts import DEFAULT_DELAY_MS, ContextsConversation, FlushRules
 from api.sockets.tts.events import LenientModel
 from configs.load import load_yaml
@@ -338,7 +332,7 @@ class CartesiaConversation(ContextsConversation):
     async def receive_text(self, text: str) -> None:
         context_id = ""
         try:
-            event = parse_event(text, pieces=SPOKEN)
+            event = parse_spoken(text)
             context_id = str(event.get("context_id") or uuid.uuid4())[:256]
             context = self.contexts.find(context_id)
             if not event.get("cancel"):

@@ -16,7 +16,7 @@ from api.elevenlabs.speech import PATH
 from api.http.errors import CODED, to_api_error
 from api.services import Services
 from api.sockets.kernel import close_codes
-from api.sockets.kernel.conversation import SPOKEN, ClientFault, json_text, parse_event
+from api.sockets.kernel.conversation import SPOKEN, ClientFault, json_text, parse_spoken
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.contexts import DEFAULT_THRESHOLD, ContextsConversation, FlushRules
 from api.sockets.tts.events import LenientModel
@@ -294,7 +294,7 @@ def failure(message: str, status: str, context_id: str = "") -> str:
 def key_in(text: str) -> str:
     """The key of a first message; empty without one."""
     try:
-        fields = parse_event(text, pieces=SPOKEN)
+        fields = parse_spoken(text)
     except ClientFault:
         return ""
     key = next(filter(None, map(fields.get, KEY_FIELDS)), None)

@@ -34,7 +34,7 @@ UPLOAD_SPACE = "upload_space"  # key in the request's state: `BodySpace.of` its 
 MAX_FILE_BYTES = 25 * 2**20
 FORM_BYTES = 64 * 2**10  # headers, boundaries and plain fields of a whole form
 MAX_FIELD_BYTES = 8 * 2**10
-FILE_FIELDS = frozenset({"audio", "document", "file", "files"})
+FILE_FIELDS = frozenset({"audio", "document", "file", "files", "known_speaker_references"})
 MAX_CONTENT_TYPE = 512  # characters of the header that are read
 WRITE_BYTES = 2**20  # gathered before a thread writes them
 # What counts as a second of work in the event loop: while models work, one address gets 70 MB a

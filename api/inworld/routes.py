@@ -21,7 +21,7 @@ from api.http.streaming import Base64Json, NdjsonStream, json_line
 from api.inworld import messages
 from api.native.speech import SpokenText
 from api.services import Services
-from api.sockets.kernel.conversation import SPOKEN, ClientFault, parse_event
+from api.sockets.kernel.conversation import ClientFault, parse_spoken
 from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.contexts import ContextsConversation
@@ -46,7 +46,7 @@ class InworldConversation(ContextsConversation):
     async def receive_text(self, text: str) -> None:
         named: str | None = None
         try:
-            event = parse_event(text, pieces=SPOKEN)
+            event = parse_spoken(text)
             named = messages.named_context(event)
             message = messages.parse_message(event)
         except ClientFault as fault:

@@ -17,14 +17,7 @@ from api.http.bodies import KeyTerms, OneLine, RedactFields, Switch
 from api.http.errors import ApiError
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import EventStream, encode_frames, error_frame, event_frame, while_connected
-from api.http.uploads import (
-    FILE_FIELDS,
-    UploadLimits,
-    form_schema,
-    plain_name,
-    receive_form,
-    validated,
-)
+from api.http.uploads import UploadLimits, form_schema, plain_name, receive_form, validated
 from api.openai.names import OpenAINames
 from configs.schema.transcription import ProfileName
 from models.stt.base import Segment
@@ -42,9 +35,7 @@ router = make_router("speech to text", scope="stt")
 
 REFERENCES = "known_speaker_references"
 MOST_SPEAKERS = 4
-LIMITS = UploadLimits(  # each item of a list is a field
-    max_files=1 + MOST_SPEAKERS, max_fields=200, file_fields=FILE_FIELDS | {REFERENCES}
-)
+LIMITS = UploadLimits(max_files=1 + MOST_SPEAKERS, max_fields=200)  # each item of a list is a field
 
 TranscriptFormat = Literal["json", "text", "srt", "verbose_json", "vtt", "diarized_json"]
 STREAMED: frozenset[TranscriptFormat] = frozenset({"json", "text", "diarized_json"})

@@ -85,6 +85,11 @@ def parse_event(text: str | bytes, *, pieces: Collection[str] = ()) -> dict[str,
     return value
 
 
+def parse_spoken(text: str) -> dict[str, Any]:
+    """The same for a message with a text to speak, which may end within a character."""
+    return parse_event(text, pieces=SPOKEN)
+
+
 def checked(shape: type[M], value: Any, name: str = "") -> M:
     """The value as `shape` has it. Raises ClientFault, which names the field at fault and its
     limit; `name` is the object of the fields."""

@@ -9,13 +9,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from api.http.bodies import RequestModel
 from api.http.errors import to_api_error
 from api.native.pronunciations import DictionaryNames
-from api.sockets.kernel.conversation import (
-    SPOKEN,
-    ClientFault,
-    checked,
-    json_text,
-    parse_event,
-)
+from api.sockets.kernel.conversation import ClientFault, checked, json_text, parse_spoken
 from pipelines.tts.session import ContextWire, EncodedChunk
 from pipelines.tts.shaping import timings_json
 
@@ -109,7 +103,7 @@ def tts_error(message: str, context_id: str | None = None) -> str:
 
 def parse_message(text: str) -> tuple[str, Any]:
     """The name of a message and its body, not checked yet. Raises ClientFault."""
-    event = parse_event(text, pieces=SPOKEN)
+    event = parse_spoken(text)
     if len(event) != 1:
         raise ClientFault("a message is an object with exactly one key, which names it")
     name, body = next(iter(event.items()))
