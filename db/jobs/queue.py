@@ -138,13 +138,9 @@ def count_free(session: Session, of: type[W], now: datetime, work: WorkConfig) -
     return session.exec(claimable).one()
 
 
-def row_under(
-    session: Session, of: type[W], row_id: UUID, lease: str, unexpired_at: datetime | None
-) -> W | None:
-    """The row, if it is claimed under that lease and the lease is valid at `unexpired_at`."""
+def row_under(session: Session, of: type[W], row_id: UUID, lease: str) -> W | None:
+    """The row, if it is claimed under that lease, which may have expired."""
     query = select(of).where(of.id == row_id, of.lease == lease, col(of.status).in_(IN_WORK))
-    if unexpired_at is not None:
-        query = query.where(col(of.lease_until) > unexpired_at)
     return session.exec(query).one_or_none()
 
 

@@ -60,13 +60,9 @@ class LeasedQueue(ABC, Generic[W]):
         """What is in work, with its leases."""
         return await self._database.read(queue.held_leases, self.of_table, utc_now())
 
-    async def claimed(self, row_id: UUID, lease: str, *, unexpired: bool = False) -> W | None:
-        """The result of `claim`, by its id and lease; None where `renew` would be False.
-
-        If `unexpired`, also None when the lease has expired.
-        """
-        at = utc_now() if unexpired else None
-        return await self._database.read(queue.row_under, self.of_table, row_id, lease, at)
+    async def claimed(self, row_id: UUID, lease: str) -> W | None:
+        """The result of `claim`, by its id and lease; None where `renew` would be False."""
+        return await self._database.read(queue.row_under, self.of_table, row_id, lease)
 
     async def expect_waiting(self) -> None:
         """Updates the estimated completion of what is queued, if it has one."""

@@ -16,8 +16,10 @@ from aiohttp import web
 
 from api.native import jobs as jobs_api
 from api.services import Services
+from models.errors import EngineLost
 from models.stt.base import Transcript, TranscriptionRequest
 from pipelines.jobs import runner
+from pipelines.stt.file import TranscriptionPipeline
 from tests.api.money import Books, books_of
 from tests.api.native.jobs.doing import (
     CONFIG,
@@ -234,6 +236,30 @@ async def test_a_recording_is_fetched_by_the_guarded_client(
     made = await transcribe(client, auth, None, url=there.url)
     await fetch_next(services)  # where the address is not allowed
     assert "refused_address" in (await job(client, auth, made["id"]))["message"]
+
+
+async def test_a_window_is_heard_again_while_the_recogniser_is_down(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    services: Services,
+    books: Books,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pipeline = services.speech.transcription.pipeline
+    transcribe_file, tries = TranscriptionPipeline.transcribe, 0
+
+    async def fails_twice(*arguments: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        if tries <= 2:
+            raise EngineLost("the recogniser is down")
+        return await transcribe_file(pipeline, *arguments[1:])
+
+    monkeypatch.setattr(TranscriptionPipeline, "transcribe", fails_twice)
+    made = await transcribe(client, auth, recording(20))
+    await do_next(services)
+    assert (await job(client, auth, made["id"]))["status"] == "completed" and tries == 3
+    assert (await books.charged("stt"))[0] == 20_000
 
 
 @pytest.mark.parametrize(
