@@ -47,6 +47,7 @@ def isolate() -> str:
     # Not in the folder of pytest: Ray's sockets are in it, and their names have 107 bytes at most.
     folder = os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="ray-tests-")
     os.environ["RAY_DASHBOARD_PORT"] = str(servers.free_port())
+    os.environ["RAY_AUTH_MODE"] = "token"  # Ray reads it when it is imported
     os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # of all clusters of this run
     return folder
 
