@@ -18,6 +18,7 @@ from models.stt.base import (
     INTERIM,
     SPECULATIVE,
     STT_SAMPLE_RATE,
+    DecodingBudget,
     Transcript,
     TranscriptionRequest,
 )
@@ -53,12 +54,18 @@ class _WaitingRequest:
         """The smallest rank is first; ageing prevents starvation."""
         return self.request.urgency - (now - self.since) / PATIENCE_S, self.since
 
+    def is_wanted(self) -> bool:
+        """Whether its caller waits for the answer."""
+        return not self.answer.done()
+
     def left(self, now: float) -> TranscriptionRequest:
-        """The request with `retry_within_s` reduced by the time in the queue."""
+        """The request with `retry_within_s` reduced by the time in the queue, whose decoding ends
+        when the caller leaves."""
+        wanted = replace(self.request, budget=DecodingBudget(is_wanted=self.is_wanted))
         if self.request.retry_within_s is None:
-            return self.request
+            return wanted
         left_s = self.request.retry_within_s - (now - self.since)
-        return replace(self.request, retry_within_s=left_s)
+        return replace(wanted, retry_within_s=left_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,7 +121,7 @@ class PriorityBatcher(Scheduler[_Batch]):
 
         EngineOverloaded when an interim would be too late, or when too many wait: then the newest
         of the owner with most of them is refused. A request whose caller is cancelled is not
-        decoded, unless its batch has begun.
+        decoded, or not again once its batch has begun.
         """
         now = self.clock()
         if request.urgency < FILE:

@@ -1,8 +1,9 @@
 """Speech to text."""
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -36,6 +37,25 @@ class DecodingOptions:
     translate: bool = False  # to English; needs the capability
 
 
+def _always() -> bool:
+    return True
+
+
+@dataclass(slots=True, eq=False)
+class DecodingBudget:
+    """The decoding budget of a request: tokens that all of its tries and parts may still take."""
+
+    tokens: float = math.inf
+    is_wanted: Callable[[], bool] = _always  # false when the caller left; asked from any thread
+
+    @property
+    def is_spent(self) -> bool:
+        return self.tokens <= 0 or not self.is_wanted()
+
+
+UNLIMITED = DecodingBudget()
+
+
 @dataclass(frozen=True, slots=True)
 class TranscriptionRequest:
     """One stretch of speech, at most 30 s. Sent between processes."""
@@ -55,6 +75,15 @@ class TranscriptionRequest:
     retry_within_s: float | None = None  # until then a doubtful text is decoded again; None: always
     # Windows (start, end), in samples, of which the replica adds the speaker embeddings.
     voice_windows: tuple[tuple[int, int], ...] = ()
+    budget: DecodingBudget = field(default=UNLIMITED, compare=False)
+
+    @property
+    def seconds(self) -> float:
+        return len(self.pcm) / STT_SAMPLE_RATE
+
+    @property
+    def without_prompt(self) -> "TranscriptionRequest":
+        return replace(self, options=replace(self.options, initial_prompt=None))
 
 
 @dataclass(frozen=True, slots=True)

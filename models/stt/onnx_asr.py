@@ -39,7 +39,9 @@ class OnnxAsrEngine(STTEngine):
             self.capabilities.check(request)
         return [
             transcript_of(
-                self._network.recognise(request.pcm) if is_audible(request.pcm) else (),
+                self._network.recognise(request.pcm)
+                if is_audible(request.pcm) and request.budget.is_wanted()
+                else (),
                 request,
                 self.capabilities.languages,
             )

@@ -33,6 +33,7 @@ from models.stt.whisper.hallucination import Decoding, HallucinationGuards
 from models.weights.store import WeightStore
 
 MOST_ANSWER = 1 << 20  # bytes
+ASK_S = 0.2  # whether the caller still waits
 
 
 class _Word(BaseModel):
@@ -73,15 +74,29 @@ class UpstreamRecogniser(BlockingUpstream, STTEngine):
         return self._wait(self._transcribe_all(requests))
 
     async def _transcribe_all(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
-        return await asyncio.gather(*map(self._transcribe, requests))
+        return await asyncio.gather(*map(self._while_wanted, requests))
+
+    async def _while_wanted(self, request: TranscriptionRequest) -> Transcript:
+        """No text once the caller left."""
+        work = asyncio.create_task(self._transcribe(request))
+        while not (await asyncio.wait([work], timeout=ASK_S))[0]:
+            if not request.budget.is_wanted():
+                work.cancel()
+        return self._nothing(request) if work.cancelled() else work.result()
+
+    def _nothing(self, request: TranscriptionRequest) -> Transcript:
+        return transcript_of((), request, self.capabilities.languages)
 
     async def _transcribe(self, request: TranscriptionRequest) -> Transcript:
         is_wanted = self._config.interims or request.urgency != INTERIM
         if is_wanted and is_audible(request.pcm):
             async with aclosing(self._tried(lambda: self._once(request))) as answers:
                 async for answer in answers:
-                    return self._transcript(request, answer)
-        return transcript_of((), request, self.capabilities.languages)
+                    transcript = self._transcript(request, answer)
+                    if answer.text and not transcript.segments and request.options.initial_prompt:
+                        return await self._transcribe(request.without_prompt)
+                    return transcript
+        return self._nothing(request)
 
     async def _once(self, request: TranscriptionRequest) -> AsyncGenerator[_HeardText, None]:
         """One try. Raises EngineError, also when the other service takes too long."""

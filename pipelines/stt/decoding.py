@@ -26,6 +26,7 @@ from pipelines.stt.file import FALLBACK_LANGUAGE
 from pipelines.stt.formatting import TranscriptStyle
 from pipelines.stt.heard_language import with_language
 from pipelines.stt.live_speakers import SpeakerOptions, UtteranceVoices
+from pipelines.stt.prompts import usable_prompt
 from pipelines.tasks import TaskSet
 from pipelines.text.redaction import Redaction
 from telemetry import tracing
@@ -149,14 +150,16 @@ class UtteranceDecoder:
         if asked.expected_sounds is not None and len(pcm) < SHORT_SAMPLES:
             languages = languages if self._expected is None else (self._expected,)
             sounds = asked.expected_sounds(languages[0]) if len(languages) == 1 else None
+        language = languages[0] if len(languages) == 1 else None
+        prompt = usable_prompt(asked.initial_prompt or "", language)
         request = TranscriptionRequest(
             pcm=pcm,
-            language=languages[0] if len(languages) == 1 else None,
+            language=language,
             languages=languages,
             expected=self._expected,
             expected_times=self._expected_times,
             options=DecodingOptions(
-                initial_prompt=sounds or asked.initial_prompt,
+                initial_prompt=sounds or prompt or None,
                 terms=asked.keyterms,
                 no_speech_threshold=asked.no_speech_threshold,
                 words=asked.words and urgency != INTERIM,

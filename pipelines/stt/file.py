@@ -47,6 +47,7 @@ from pipelines.stt.diarization import (
 )
 from pipelines.stt.formatting import TranscriptStyle, formatted, separator_of
 from pipelines.stt.heard_language import with_language
+from pipelines.stt.prompts import usable_prompt
 from pipelines.text.language_names import LanguageNames, engine_codes, iso_code, name_language
 from pipelines.text.redaction import Redaction, Redactor
 
@@ -56,7 +57,6 @@ MIN_FILTER_SAMPLES = 64  # a filter needs some signal to settle in
 FILTER_BLOCK = 1 << 18  # samples
 FALLBACK_LANGUAGE = "en"  # of a file without speech
 TRANSLATION = "en"  # the language that speech is translated to
-PROMPT_CHARACTERS = 700  # about as much as an engine uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +328,8 @@ class _FileDecoding:
     ) -> Transcript:
         request, profile = self.recording.request, self.recording.profile
         terms = ", ".join(profile.terms.get(language or "", ()))
-        prompt = request.prompt[-PROMPT_CHARACTERS:]
+        expected = TRANSLATION if request.translate else language
+        prompt = await asyncio.to_thread(usable_prompt, request.prompt, expected)
         heard = self.transcriber.transcribe(
             TranscriptionRequest(
                 pcm=self.pcm[segment.start : segment.end],

@@ -33,7 +33,8 @@ from pipelines.stt.events import (
     LiveTranscript,
     SpeechResumed,
 )
-from pipelines.stt.file import PROMPT_CHARACTERS, text_of
+from pipelines.stt.file import text_of
+from pipelines.stt.prompts import usable_prompt
 from pipelines.text.redaction import find_entities, masked
 
 LEAST_COMMIT_S = 0.1
@@ -111,7 +112,7 @@ class InputListener(SocketListener):
         known = wanted.known_speakers or False
         labels = wanted.speaker_labels or bool(known)
         options = SessionOptions(
-            initial_prompt=(wanted.prompt or "").strip()[-PROMPT_CHARACTERS:] or None,
+            initial_prompt=usable_prompt(wanted.prompt or "", None) or None,
             keyterms=wanted.terms,
             redaction=wanted.redaction(),
             interim_ms=self.turns.interim_ms,

@@ -8,7 +8,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import ctranslate2
 import numpy as np
@@ -21,7 +21,6 @@ from faster_whisper.transcribe import (
 )
 
 from configs.schema.models.stt import WhisperConfig, WhisperGuards
-from models.audio import Pcm
 from models.stt import coverage
 from models.stt.base import (
     INTERIM,
@@ -37,13 +36,13 @@ from models.stt.base import (
     is_audible,
 )
 from models.stt.coverage import words_of
-from models.stt.whisper import key_terms
+from models.stt.whisper import key_terms, prompts
 from models.stt.whisper.encoder_window import WINDOW_S, WINDOW_STATES, EncoderWindow, States
 from models.stt.whisper.hallucination import IMPROBABLE_LOGPROB, Decoding, HallucinationGuards
+from models.stt.whisper.job import SPARE_TOKENS, DecodingJob, most_tokens, with_budget
 from models.weights.store import WeightStore
 
-MAX_TOKENS = 448  # prompt and text together; the size of the decoder's window
-SPARE_TOKENS = 16  # allowed on top of the tokens that the duration allows
+MAX_TEXT = 224  # tokens: a half of the decoder's window, which the prompt leaves
 # Below this probability the filled window is used, five times slower. Measured on 88 clips of 1 to
 # 4 s in nine languages: of 17 below it 6 are right at first and 9 then, as with all 30 s encoded.
 DOUBTFUL_LANGUAGE = 0.5
@@ -55,41 +54,9 @@ DOUBTFUL_LANGUAGE = 0.5
 EXPECTED_WEIGHT = 5.0
 MAX_EXPECTED_WEIGHT = 20.0
 CERTAIN_LANGUAGE = 0.95  # the expected language has no weight from here on
-# States of silence, 20 ms each, that the decoder gets after live speech.
-INTERIM_SILENCE = 200  # decoded in 0.6 of the time; repeated texts are dropped
-# Measured on 59 recordings in nine languages at telephone quality: compared with the filled window,
-# decoding takes 0.8 of the time with fewer runaway texts and the same word error rate.
-LIVE_SILENCE = 400
-
 MEL_FRAMES_PER_S = 100
 PREPENDED = "\"'“¿([{-"  # marks that belong to the word after them
 APPENDED = "\"'.。,，!！?？:：”)]}、"
-
-
-@dataclass(slots=True)
-class DecodingJob:
-    """The state of a request in the engine."""
-
-    request: TranscriptionRequest
-    states: States  # [m, width]: the speech and some silence; the decoder gets more silence
-    deadline: float  # of time.monotonic(); a doubtful text is not decoded again after it
-    language: str = ""
-    probability: float = 1.0
-    times: bool = False  # decoded with time tokens
-
-    @property
-    def interim(self) -> bool:
-        return self.request.urgency == INTERIM
-
-    @property
-    def silence(self) -> int:
-        """States of silence that the decoder gets after the speech, at most up to the window."""
-        shorter = {INTERIM: INTERIM_SILENCE, SPECULATIVE: LIVE_SILENCE}
-        return shorter.get(self.request.urgency, WINDOW_STATES)
-
-    @property
-    def in_time(self) -> bool:
-        return time.monotonic() < self.deadline
 
 
 class WhisperEngine(STTEngine):
@@ -147,6 +114,10 @@ class WhisperEngine(STTEngine):
     def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
         for request in requests:
             self.capabilities.check(request)
+        a_second = self._config.max_tokens_per_s
+        return self._transcribe_covered([with_budget(request, a_second) for request in requests])
+
+    def _transcribe_covered(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
         transcripts = self._transcribe(requests)
         for index, request in enumerate(requests):
             if request.speech:
@@ -161,9 +132,9 @@ class WhisperEngine(STTEngine):
         `benchmarks.stt.lost_speech`, parts alone lose 2 and 32, with time tokens 0 and 22,
         faster-whisper with a beam of 5 5 and 27. Time tokens without parts lose repeated ones.
         """
-        if coverage.cut_at(request, words_of([whole])) is None:
+        if request.budget.is_spent or coverage.cut_at(request, words_of([whole])) is None:
             return whole
-        known = replace(request, language=whole.language)
+        known = replace(request.without_prompt, language=whole.language)
         (timed,) = self._transcribe([known], times=True)
         whole = max(
             whole, replace(whole, segments=timed.segments), key=lambda one: len(words_of([one]))
@@ -171,7 +142,7 @@ class WhisperEngine(STTEngine):
         words = words_of([whole])
         if (at := coverage.cut_at(request, words)) is None:
             return whole
-        parts = coverage.cut(request, at, whole.language)
+        parts = coverage.cut(known, at, whole.language)
         at_s = at / STT_SAMPLE_RATE
         if words and words[-1].end <= at_s:
             heard = [whole, *self._transcribe(parts[1:])]
@@ -187,9 +158,11 @@ class WhisperEngine(STTEngine):
     def _in_parts(self, job: DecodingJob) -> Transcript | None:
         """A text that repeats itself is often that of speech that does: shorter parts do not, and
         take less time than more tries. None for speech without a pause."""
-        if len(job.request.speech) < 2 or (at := coverage.cut_at(job.request, ())) is None:
+        if job.request.budget.is_spent or len(job.request.speech) < 2:
             return None
-        parts = self.transcribe(coverage.cut(job.request, at, job.language))
+        if (at := coverage.cut_at(job.request, ())) is None:
+            return None
+        parts = self._transcribe_covered(coverage.cut(job.request, at, job.language))
         return coverage.join(Transcript(job.language, job.probability), parts, at)
 
     def _transcribe(
@@ -200,7 +173,11 @@ class WhisperEngine(STTEngine):
             Transcript(request.language or (request.languages or ("en",))[0], 0.0)
             for request in requests
         ]
-        heard = [index for index, request in enumerate(requests) if is_audible(request.pcm)]
+        heard = [
+            index
+            for index, request in enumerate(requests)
+            if is_audible(request.pcm) and request.budget.is_wanted()
+        ]
         encoded = self._encode([requests[index] for index in heard])
         groups: dict[tuple[object, ...], list[tuple[int, DecodingJob]]] = defaultdict(list)
         for index, states in zip(heard, encoded, strict=True):
@@ -208,8 +185,7 @@ class WhisperEngine(STTEngine):
             within_s = math.inf if request.retry_within_s is None else request.retry_within_s
             job = DecodingJob(request, states, began + within_s, times=times)
             self._choose_language(job)
-            options = request.options
-            groups[options.beam_size, options.initial_prompt, job.silence].append((index, job))
+            groups[request.options.beam_size, job.prompt, job.silence].append((index, job))
         for group in groups.values():
             for start in range(0, len(group), self._config.batch_size):
                 batch = group[start : start + self._config.batch_size]
@@ -270,47 +246,52 @@ class WhisperEngine(STTEngine):
         doubtful = decoding.avg_logprob < self._config.retry_logprob
         if doubtful or self._guards.is_suspect(decoding, options):
             silence = decoding.no_speech_prob > options.no_speech_threshold
-            if job.interim or (doubtful and silence):
-                # For an interim a second decoding would come too late, and silence needs none.
-                return Transcript(job.language, job.probability)
+            if job.prompt or job.interim or (doubtful and silence):
+                return self._without_prompt(job)
             if self._guards.is_runaway(decoding) and (parts := self._in_parts(job)) is not None:
                 return parts
             if self._is_decoded_again(job, decoding):
                 padding_s = self._config.retry_padding_s
                 job.states = self._window.encode(job.request.pcm, padding_s)
                 decoding = self._decode_again(job)
-        if not decoding.text or self._guards.is_hallucination(decoding, job.request.options):
-            return Transcript(job.language, job.probability)
-        if options.terms:
-            decoding = self._with_terms(job, decoding)
+        if not decoding.text or self._guards.is_hallucination(decoding, options):
+            return self._without_prompt(job)
         words: tuple[Word, ...] = ()
-        if job.request.options.words or job.request.speech:
+        if job.prompt or options.words or job.request.speech:
             words = self._align_words(job, decoding)
+        if job.prompt and prompts.is_unsaid(words, job.prompt):
+            return self._without_prompt(job)
+        if options.terms and (again := self._with_terms(job, decoding, words)) is not None:
+            decoding = again
+            words = self._align_words(job, decoding) if words else ()
         segment = Segment(
             text=decoding.text,
             start=words[0].start if words else 0.0,
-            end=words[-1].end if words else _seconds(job.request.pcm),
+            end=words[-1].end if words else job.request.seconds,
             avg_logprob=decoding.avg_logprob,
             no_speech_prob=decoding.no_speech_prob,
             words=words,
         )
         return Transcript(job.language, job.probability, (segment,))
 
-    def _with_terms(self, job: DecodingJob, decoding: Decoding) -> Decoding:
-        """Decoded again before the likely key terms, if that finds more of them."""
+    def _with_terms(
+        self, job: DecodingJob, decoding: Decoding, words: Sequence[Word]
+    ) -> Decoding | None:
+        """Decoded again before the likely key terms; None if that finds no more of them."""
         options = job.request.options
-        terms = key_terms.likely_terms(decoding.text, options.terms)
+        text = key_terms.doubtful_part(words) if words else decoding.text
+        terms = key_terms.likely_terms(text, options.terms)
         if not terms or key_terms.count(decoding.text, terms) == len(terms):
-            return decoding
+            return None
         prompt = f"{', '.join(terms)}. {options.initial_prompt or ''}"
         request = replace(job.request, options=replace(options, initial_prompt=prompt))
         again = self._decode([replace(job, request=request)])[0]
         more = key_terms.count(again.text, terms) > key_terms.count(decoding.text, terms)
-        return again if more and not self._guards.is_suspect(again, options) else decoding
+        return again if more and not self._guards.is_suspect(again, options) else None
 
     def _align_words(self, job: DecodingJob, decoding: Decoding) -> tuple[Word, ...]:
         """The time of each word, from the decoder's attention."""
-        tokenizer, duration_s = self._tokenizer(job), _seconds(job.request.pcm)
+        tokenizer, duration_s = self._tokenizer(job), job.request.seconds
         text = [token for token in decoding.tokens if token < tokenizer.eot]
         if not text:
             return ()
@@ -339,6 +320,8 @@ class WhisperEngine(STTEngine):
         a live text comes 0.3 s later. A runaway text is decoded again even after its deadline,
         since it would be dropped.
         """
+        if job.request.budget.is_spent:
+            return False
         if self._guards.is_runaway(decoding):
             return True
         useless = decoding.avg_logprob < IMPROBABLE_LOGPROB
@@ -357,36 +340,57 @@ class WhisperEngine(STTEngine):
                 return decoding
             if not self._guards.is_runaway(decoding):
                 return decoding  # measured: at another temperature it is as wrong, and 0.2 s later
-            if not job.in_time:
+            if not job.in_time or job.request.budget.is_spent:
                 break
             if decoding.no_speech_prob > job.request.options.no_speech_threshold:
                 break  # silence: another temperature would only hallucinate another text
         plain = [one for one in tries if not self._guards.is_repetitive(one)]
         return max(plain or tries, key=lambda one: one.avg_logprob)
 
+    def _without_prompt(self, job: DecodingJob) -> Transcript:
+        """Decodes a text that failed without its prompt, so that no prompt costs more than one try.
+
+        No text if it had none, or for an interim, which would come too late.
+        """
+        if not job.prompt or job.interim or not job.request.budget.is_wanted():
+            return Transcript(job.language, job.probability)
+        job.request = job.request.without_prompt
+        return self._finish(job, self._decode([job])[0])
+
     def _decode(
         self, jobs: Sequence[DecodingJob], temperature: float | None = None
     ) -> list[Decoding]:
-        """One call of the decoder; the jobs have the same beam size and initial prompt.
+        """Texts of jobs that have the same beam size and initial prompt.
 
-        Durations bound the lengths of texts, more tightly in the first try (no temperature).
+        Durations bound their lengths, at first by what speech usually has. A text that is longer
+        than that, and is no repetition, is decoded again up to the most that speech has.
         """
+        decodings = self._generate(jobs, [job.usual_tokens for job in jobs], temperature)
+        for index, (job, decoding) in enumerate(zip(jobs, decodings, strict=True)):
+            most = min(MAX_TEXT, most_tokens(job.request, self._config.max_tokens_per_s))
+            if (
+                not (decoding.complete or job.prompt or job.interim)
+                and len(decoding.tokens) < most
+                and not self._guards.repeats(decoding)
+                and not job.request.budget.is_spent
+            ):
+                decodings[index] = self._generate([job], [most], temperature)[0]
+        return decodings
+
+    def _generate(
+        self, jobs: Sequence[DecodingJob], limits: Sequence[int], temperature: float | None
+    ) -> list[Decoding]:
+        """One call of the decoder, for texts of at most so many tokens."""
         options = jobs[0].request.options
-        prompts = [self._prompt(job) for job in jobs]
-        room = MAX_TOKENS - len(prompts[0])
-        stretch = 1 if temperature is None else 2
-        limits = [
-            stretch
-            * (SPARE_TOKENS + int(_seconds(job.request.pcm) * self._config.max_tokens_per_s))
-            for job in jobs
-        ]
-        longest = min(room, max(limits))
+        begun = [self._prompt(job) for job in jobs]
+        longest = min(MAX_TEXT, max(limits))
         sampling = {"sampling_topk": 0, "sampling_temperature": temperature}
         results = self._model.generate(
             self._stack(jobs),
-            prompts,
+            begun,
             beam_size=1 if temperature else options.beam_size,
-            max_length=len(prompts[0]) + longest,
+            # The text gets the smaller of a half of it, and what the prompt leaves of it.
+            max_length=max(2 * longest, len(begun[0]) + longest),
             return_scores=True,
             return_no_speech_prob=True,
             suppress_blank=True,
@@ -397,6 +401,7 @@ class WhisperEngine(STTEngine):
         for job, limit, result in zip(jobs, limits, results, strict=True):
             tokens = tuple(result.sequences_ids[0])
             text = self._tokenizer(job).decode(list(tokens)).strip()
+            job.request.budget.tokens -= SPARE_TOKENS + len(tokens)
             decodings.append(
                 Decoding(
                     tokens=tokens,
@@ -406,7 +411,7 @@ class WhisperEngine(STTEngine):
                     no_speech_prob=result.no_speech_prob,
                     compression_ratio=get_compression_ratio(text) if text else 0.0,
                     complete=len(tokens) < min(limit, longest),
-                    endless=len(tokens) >= limit,
+                    endless=len(tokens) >= most_tokens(job.request, self._config.max_tokens_per_s),
                 )
             )
         return decodings
@@ -414,9 +419,9 @@ class WhisperEngine(STTEngine):
     def _prompt(self, job: DecodingJob) -> list[int]:
         tokenizer = self._tokenizer(job)
         prompt: list[int] = []
-        if job.request.options.initial_prompt:
-            terms = tokenizer.encode(" " + job.request.options.initial_prompt.strip())
-            prompt = [tokenizer.sot_prev, *terms[: MAX_TOKENS // 2 - 8]]
+        if job.prompt:
+            text = tokenizer.encode(" " + job.prompt.strip())
+            prompt = [tokenizer.sot_prev, *prompts.reduced(text, tokenizer.eot)]
         plain = () if job.times else (tokenizer.no_timestamps,)
         return [*prompt, *tokenizer.sot_sequence, *plain]
 
@@ -430,7 +435,3 @@ class WhisperEngine(STTEngine):
                 language=language,
             )
         return self._tokenizers[key]
-
-
-def _seconds(pcm: Pcm) -> float:
-    return len(pcm) / STT_SAMPLE_RATE

@@ -35,11 +35,11 @@ class HallucinationGuards:
 
     def is_repetitive(self, decoding: Decoding) -> bool:
         """Whether the text is only repetition, so that none of it is usable."""
-        return decoding.endless or self._repeats(decoding)
+        return decoding.endless or self.repeats(decoding)
 
     def is_runaway(self, decoding: Decoding) -> bool:
         """Whether the decoder repeated itself, or did not end."""
-        return self._repeats(decoding) or not decoding.complete
+        return self.repeats(decoding) or not decoding.complete
 
     def is_suspect(self, decoding: Decoding, options: DecodingOptions) -> bool:
         """Whether the text may be decoded again."""
@@ -54,5 +54,6 @@ class HallucinationGuards:
             or (unlikely and decoding.no_speech_prob > options.no_speech_threshold)
         )
 
-    def _repeats(self, decoding: Decoding) -> bool:
+    def repeats(self, decoding: Decoding) -> bool:
+        """Whether a part of the text is repetition."""
         return decoding.compression_ratio > self.compression_ratio_threshold

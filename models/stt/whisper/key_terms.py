@@ -13,9 +13,15 @@ from functools import cache
 
 from rapidfuzz import fuzz, process
 
+from models.stt.base import Word
+
 # Measured in `benchmarks.stt.key_terms`, tuned half: at 50 a term is written in place of another.
 MIN_SIMILARITY = 60.0  # of 100, of the spellings
 MOST_TERMS = 12  # of one text
+# The probability from which a word is not another one. Measured with 79 terms: all of 14 names that
+# are written by other words are found below it, and 6 of 10 sentences without names, in place of 9,
+# are decoded again.
+SURE = 0.8
 MORE_WORDS = 2  # than a term has, by which it may be written
 
 # A character of a script without spaces between words is a word.
@@ -40,6 +46,13 @@ def likely_terms(text: str, terms: Sequence[str]) -> list[str]:
         if likeness >= MIN_SIMILARITY:
             found.append((likeness, term))
     return [term for _, term in sorted(found, key=lambda one: -one[0])[:MOST_TERMS]]
+
+
+def doubtful_part(words: Sequence[Word]) -> str:
+    """The words that may be others, with their neighbours."""
+    doubtful = [at for at, word in enumerate(words) if word.confidence < SURE]
+    near = {neighbour for at in doubtful for neighbour in (at - 1, at, at + 1)}
+    return " ".join(word.word for at, word in enumerate(words) if at in near)
 
 
 def count(text: str, terms: Sequence[str]) -> int:

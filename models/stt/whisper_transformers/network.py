@@ -249,15 +249,17 @@ class TorchWhisper:
         sampling_temperature: float = 0.0,
         **_always: object,
     ) -> list[Generated]:
-        """Texts of [n, 1500, width] after prompts of one length; `max_length` includes prompts."""
+        """Texts of [n, 1500, width] after prompts of one length; `max_length` includes prompts, and
+        a text has at most a half of it, as with CTranslate2."""
         network = self._loaded_network()
         given = len(prompts[0])
+        longest = min(max_length // 2, max_length - given)
         sampled = sampling_temperature > 0
         plain = self._first_time - 1 in prompts[0]
         times = range(self._first_time, network.config.vocab_size) if plain else ()
         forbidden = sorted({*suppress_tokens, *times} - {self._end})
         settings = GenerationConfig(
-            max_new_tokens=max_length - given,
+            max_new_tokens=longest,
             num_beams=beam_size,
             do_sample=sampled,
             **({"temperature": sampling_temperature, "top_k": 0} if sampled else {}),
@@ -278,7 +280,7 @@ class TorchWhisper:
                 logits_processor=LogitsProcessorList(rules),
             )[:, given:].tolist()
             texts = [row[: row.index(self._end)] if self._end in row else row for row in made]
-            return self._scored(states, prompts, texts, forbidden, longest=max_length - given)
+            return self._scored(states, prompts, texts, forbidden, longest=longest)
 
     def _scored(
         self,

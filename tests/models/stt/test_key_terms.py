@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from models.errors import WeightsMissing
 from models.registry import STT, load_model
-from models.stt.base import DecodingOptions, TranscriptionRequest
-from models.stt.whisper.key_terms import MOST_TERMS, count, likely_terms
+from models.stt.base import DecodingOptions, TranscriptionRequest, Word
+from models.stt.whisper.key_terms import MOST_TERMS, count, doubtful_part, likely_terms
 from models.weights.store import WeightStore
 from tests.cpu_time import cpu_units
 from tests.models.sounds import speak
@@ -77,3 +77,12 @@ def test_whisper_writes_the_terms_that_were_said(weights: WeightStore) -> None:
     assert count(heard(said, *NAMES, "Okeechobee"), ["Kaczmarek", "Okeechobee", "Semaglutide"]) == 3
     other = "The morning train leaves the station before sunrise."
     assert heard(other, *NAMES) == heard(other)
+
+
+def test_words_that_are_certain_are_no_other_terms() -> None:
+    words = [
+        Word(text, 0.0, 0.5, probability)
+        for text, probability in [("ask", 0.95), ("Caxmerk", 0.6), ("in", 0.9), ("Valparaiso", 0.9)]
+    ]
+    assert doubtful_part(words) == "ask Caxmerk in"
+    assert doubtful_part(words[-1:]) == ""

@@ -14,6 +14,7 @@ from models.runtimes import upstream as service
 from models.stt.base import (
     INTERIM,
     STT_SAMPLE_RATE,
+    DecodingBudget,
     DecodingOptions,
     Transcript,
     TranscriptionRequest,
@@ -210,3 +211,28 @@ async def test_a_failure_that_passes_is_not_seen(weights: WeightStore) -> None:
         [transcript] = await ask(engine_of(served.url, weights), TranscriptionRequest(SOUND))
     assert transcript.segments[0].text == WHOLE["text"]
     assert len(served.bodies) == 2
+
+
+async def test_a_request_whose_caller_left_is_not_waited_for(weights: WeightStore) -> None:
+    async def hangs(writer: asyncio.StreamWriter) -> None:
+        await asyncio.Event().wait()
+
+    async with upstream(hangs) as served:
+        budget = DecodingBudget(is_wanted=lambda: not served.bodies)
+        engine = engine_of(served.url, weights, answer_s=60)
+        [transcript] = await ask(engine, TranscriptionRequest(SOUND, "en", budget=budget))
+        assert transcript.segments == ()
+        await served.left.wait()
+    assert len(served.bodies) == 1
+
+
+async def test_a_repetitive_text_is_asked_for_again_without_the_prompt(
+    weights: WeightStore,
+) -> None:
+    options = DecodingOptions(initial_prompt="Contoso")
+    repeats = refuses(200, json.dumps({"text": "Contoso. " * 200}))
+    async with upstream(repeats, refuses(200, json.dumps(WHOLE))) as served:
+        engine = engine_of(served.url, weights)
+        [transcript] = await ask(engine, TranscriptionRequest(SOUND, "de", options=options))
+    assert transcript.segments[0].text == WHOLE["text"]
+    assert [b'name="prompt"' in body for body in served.bodies] == [True, False]
