@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import jiwer
@@ -129,7 +130,7 @@ def _recordings(folder: Path, count: int, beam: WhisperModel) -> list[Recording]
         )
         for path in each
     ]
-    recordings = []
+    recordings: list[Recording] = []
     for path in paths:
         pcm = read_pcm(path)
         if len(recordings) < count and len(pcm) <= MOST_S * STT_SAMPLE_RATE:
@@ -170,8 +171,9 @@ async def _hear(pipeline: TranscriptionPipeline, pcm: Pcm, prompt: str) -> str:
 def leak_of(prompt: str, reference: str, plain: str, prompted: str) -> str:
     """The words of the prompt that are in the text, and neither in that without it nor said."""
     given = plain_words(prompt, "en").split()
-    pairs = {*zip(given, given[1:], strict=False)}
-    said = {*plain_words(f"{reference} {plain}", "en").split()}
+    spoken = plain_words(reference, "en").split()
+    pairs = {*pairwise(given)} - {*pairwise(spoken)}
+    said = {*spoken, *plain_words(plain, "en").split()}
     words = plain_words(prompted, "en").split()
     leaked: list[str] = []
     for chunk in jiwer.process_words(

@@ -43,7 +43,7 @@ def _always() -> bool:
 
 @dataclass(slots=True, eq=False)
 class DecodingBudget:
-    """The tokens that a request may still cost, all of its tries and parts together."""
+    """The decoding budget of a request: tokens that all of its tries and parts may still take."""
 
     tokens: float = math.inf
     is_wanted: Callable[[], bool] = _always  # false when the caller left; asked from any thread

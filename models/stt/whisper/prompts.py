@@ -29,14 +29,6 @@ def reduced(tokens: Sequence[int], end: int) -> list[int]:
             if text[-size:] == text[-2 * size : -size]:
                 del text[-size:]
     runs: set[tuple[int, ...]] = set()
-    text: list[int] = []
-    for token in tokens:
-        if token < end:
-            text.append(token)
-        for size in range(1, RUN):
-            if text[-size:] == text[-2 * size : -size]:
-                del text[-size:]
-    runs: set[tuple[int, ...]] = set()
     kept: list[int] = []
     for at, token in enumerate(text, 1):
         run = tuple(text[max(0, at - RUN) : at])
@@ -47,12 +39,16 @@ def reduced(tokens: Sequence[int], end: int) -> list[int]:
 
 
 def is_unsaid(words: Sequence[Word], prompt: str) -> bool:
-    """Whether a text comes from its prompt; `words` have their probabilities without it."""
-    read = {*_WORD.findall(prompt.casefold())}
+    """Whether a text comes from its prompt; `words` have their probabilities without it.
+
+    At least half of the words that both have are improbable then; a few are in any speech.
+    """
     if not words or fmean(word.confidence for word in words) < UNSAID_TEXT:
         return True
-    return any(
-        word.confidence < UNSAID_WORD and len(part) >= SHORTEST and part in read
+    read = {part for part in _WORD.findall(prompt.casefold()) if len(part) >= SHORTEST}
+    shared = [
+        word.confidence < UNSAID_WORD
         for word in words
-        for part in _WORD.findall(word.word.casefold())
-    )
+        if not read.isdisjoint(_WORD.findall(word.word.casefold()))
+    ]
+    return sum(shared) * 2 >= max(1, len(shared))

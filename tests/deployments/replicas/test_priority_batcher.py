@@ -201,25 +201,6 @@ async def test_a_request_cancelled_in_a_running_batch_does_not_affect_the_others
     await asyncio.gather(*tasks)
 
 
-async def test_the_engine_knows_whose_caller_left_while_it_decodes() -> None:
-    engine = Engine()
-    tasks = [engine.submit("blocker")]
-    await settle()
-    tasks += [engine.submit("gone"), engine.submit("stays")]
-    await settle()
-    engine.gates[0].set()
-    await settle()
-    running = {str(one.language): one.budget for one in engine.requests}
-    assert running["gone"].is_wanted() and running["stays"].is_wanted()
-    tasks[1].cancel()
-    await settle()
-    assert not running["gone"].is_wanted()
-    assert running["gone"].is_spent
-    assert running["stays"].is_wanted()
-    await engine.release_all()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
 async def test_an_error_of_one_request_of_a_batch_reaches_only_that_request() -> None:
     engine = Engine()
     tasks = [engine.submit("blocker")]

@@ -237,6 +237,8 @@ def test_a_word_of_the_prompt_was_said_if_the_speech_makes_it_likely() -> None:
     plain = [word("ask", 0.9), word("me", 0.9)]
     assert not is_unsaid([*plain, word("Kaczmarek.", 0.25)], names)
     assert is_unsaid([*plain, word("Kaczmarek.", 0.01)], names)
+    said = [word(text, 0.8) for text in ("Kaczmarek", "Okonkwo")]
+    assert not is_unsaid([*said, word("Kaczmarek.", 0.01)], names)
     assert not is_unsaid([*plain, word("Fabrikam", 0.01)], names)
     assert is_unsaid([word("www.examnet.com", 0.0)], "www.example.com")
     assert is_unsaid([], names)

@@ -20,8 +20,9 @@ from models.stt.base import (
     TranscriptionRequest,
 )
 from models.stt.whisper.encoder_window import WINDOW_S, WINDOW_STATES
-from models.stt.whisper.engine import DecodingJob, WhisperEngine
+from models.stt.whisper.engine import WhisperEngine
 from models.stt.whisper.hallucination import Decoding
+from models.stt.whisper.job import DecodingJob
 from models.weights.store import WeightStore
 from tests.models.sounds import speak, wordless
 

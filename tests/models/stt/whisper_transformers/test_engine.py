@@ -25,7 +25,8 @@ transformers = pytest.importorskip("transformers", reason=LIBRARIES)
 pytest.importorskip("accelerate", reason=LIBRARIES)
 pytest.importorskip("torchaudio", reason=LIBRARIES, exc_type=ImportError)
 
-from models.stt.whisper.engine import DecodingJob, WhisperEngine  # noqa: E402
+from models.stt.whisper.engine import WhisperEngine  # noqa: E402
+from models.stt.whisper.job import DecodingJob  # noqa: E402
 from models.stt.whisper_transformers.engine import TransformersWhisperEngine  # noqa: E402
 from models.stt.whisper_transformers.network import LogMel, likeliest_path  # noqa: E402 they import the libraries
 from tests.models.stt.whisper_transformers.published_whisper import convert  # noqa: E402
