@@ -17,6 +17,7 @@ from deployments.cli.main import antiphon
 from models.weights.cleaning import leftovers
 from models.weights.store import WeightStore, load_own_catalogue, own_model
 from tests.deployments.test_deploy import Cluster
+from tests.migrated import data_of_a_service
 from tests.models.weights.local_hub import LocalHub, serving, sha256, use_hub
 
 GGUF = b"GGUF" + bytes(3 << 20)
@@ -151,7 +152,7 @@ def test_a_model_is_removed_unless_a_configuration_uses_it(
 def test_a_model_that_the_running_service_uses_is_not_removed(
     pulled: Result, run: Antiphon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DATABASE_URL", f"sqlite:///{tmp_path / 'service.db'}")
+    data_of_a_service(tmp_path / "data")
     monkeypatch.setenv("PYTHONPATH", "")
     config = serves(tmp_path, str(own_model("tiny")))
     with running(yaml.safe_load(config.read_text())) as dashboard:

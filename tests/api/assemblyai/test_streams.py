@@ -306,7 +306,7 @@ async def test_a_short_token_opens_sockets_and_nothing_else(server: SocketServer
         async with connect(url) as socket:
             assert json.loads(await socket.recv())["type"] == "Begin"
         again = await ask(token, expires_in_seconds=60)
-        assert (again.status_code, again.json()["error_code"]) == (401, "unauthorized")
+        assert (again.status_code, again.json()["error_code"]) == (403, "insufficient_scope")
         assert again.json()["error"] == again.json()["message"]
         spoken = await http.post("/tts-stream", headers={"Authorization": f"Bearer {token}"})
         assert spoken.status_code in (400, 403)

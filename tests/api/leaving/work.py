@@ -123,6 +123,7 @@ NO_ENGINE = {
     "/voices/{voice_id}/shares": "changes a row",
     "/voices/{voice_id}/export": "seals a file",
     "/voice-imports": "opens a sealed file",
+    "/voice-shares": "changes a row",
     "/voice-shares/{share_id}/accept": "changes a row",
     "/pronunciations": "stores entries",
     "/consent-sentences": "chooses a sentence",

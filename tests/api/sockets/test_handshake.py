@@ -84,7 +84,12 @@ async def test_the_key_may_be_in_the_header_and_a_token_in_the_query(
         pass
 
 
-@pytest.mark.parametrize("path", ["/", "/ws", "/ws/tts/", "/ws/other", "/tts-stream"])
+async def test_a_slash_at_the_end_of_a_path_changes_nothing(shared_server: SocketServer) -> None:
+    async with connect(shared_server.url("/ws/tts/")):
+        pass
+
+
+@pytest.mark.parametrize("path", ["/", "/ws", "/ws/other", "/tts-stream"])
 async def test_an_unknown_socket_path_is_404(shared_server: SocketServer, path: str) -> None:
     answer = await refused(shared_server.url(path))
     assert (answer.status_code, answer.json()["error"]) == (404, "not_found")

@@ -50,7 +50,7 @@ def served() -> dict[tuple[str, str], float]:
     return {
         (sample.labels["model"], sample.labels["outcome"]): sample.value
         for sample in family.samples
-        if sample.name.endswith("_total")
+        if sample.name.endswith("_total") and sample.value
     }
 
 

@@ -96,7 +96,7 @@ async def test_an_invalid_create_context_gets_an_error_and_creates_no_context(
         ('{"send_text": "hello"}', "send_text: Input should be an object"),
         ('{"send_text": {"context_id": "c"}}', "send_text.text: Field required"),
         ('{"send_text": {"text": NaN}}', "NaN is not a JSON number"),
-        ('{"send_text": {"text": "\\ud800"}}', "lone surrogate"),
+        ('{"create_context": {"voice_id": "\\ud800"}}', "lone surrogate"),
         ('{"send_text": {"context_id": "c", "text": 5}}', "send_text.text: Input should be a val"),
         ("[" * 100, "the message is nested deeper than 64 levels"),
         (b"\x00\x01", "binary messages"),
