@@ -94,9 +94,9 @@ def claim(session: Session, of: type[W], lease: str, now: datetime, work: WorkCo
 
 
 def claim_fetch(session: Session, lease: str, now: datetime, work: JobsConfig) -> Job | None:
-    """Claims the next recording to fetch, of a workspace that fetches fewest, and of these what waits
-    longest since it was created or gave way; None when there is none, or each workspace that waits
-    fetches as many as it may."""
+    """Claims the next recording to fetch, of a workspace that fetches fewest, and of these what
+    waits longest since it was created or gave way; None when there is none, or each workspace that
+    waits fetches as many as it may."""
     others = aliased(Job)
     running = (
         select(func.count())
