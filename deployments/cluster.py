@@ -81,7 +81,7 @@ def keep_private(data_dir: Path) -> None:
     try:
         check_private(folder, "RAY_TMPDIR", has_code=True)
     except SettingsError:
-        if os.environ.get("RAY_TMPDIR"):
+        if os.environ.get("RAY_TMPDIR") or (link.is_dir() and not link.is_symlink()):
             raise
         # The first start, or the machine has deleted the folder since the last one.
         temporary = tempfile.gettempdir()

@@ -161,6 +161,12 @@ def test_a_folder_of_ray_that_others_may_have_changed_is_not_used_again(
     assert (data / "ray").resolve() == Path(os.environ["RAY_TMPDIR"])
 
 
+def test_a_folder_of_ray_in_the_data_folder_that_others_can_enter_is_refused(data: Path) -> None:
+    (data / "ray").mkdir()  # of mode 755, as a RAY_TMPDIR of an earlier release
+    with pytest.raises(SettingsError, match="other users can reach"):
+        keep_private(data)
+
+
 def test_a_long_temporary_folder_leaves_room_for_the_sockets_of_ray(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
