@@ -241,16 +241,18 @@ def listen_problem(host: str, number: int) -> str | None:
     return None
 
 
-def check_private(folder: Path, variable: str) -> None:
+def check_private(folder: Path, variable: str, *, has_code: bool = False) -> None:
     """Raises SettingsError unless only the user of this process can enter and replace `folder`,
-    which may not be a link."""
+    which may not be a link. Of a folder that `has_code` to run, no other user but that of the
+    system may own one above, and so rename it."""
     try:
         status = folder.lstat()
+        trusted = {0, os.geteuid(), Path("/").stat().st_uid}
         # The sticky bit, as of /tmp, keeps users from renaming what others own. A volume of a pod
         # has no such bit, and no other users.
-        is_replaceable = any(
-            path.stat().st_mode & 0o1002 == 0o002 and not path.is_mount() for path in folder.parents
-        )
+        above = [path.stat() for path in folder.parents if not path.is_mount()]
+        is_replaceable = any(each.st_mode & 0o1002 == 0o002 for each in above)
+        is_replaceable |= has_code and any(each.st_uid not in trusted for each in above)
     except OSError as error:
         message = f"{variable}: cannot read the folder {str(folder)!r}: {error.strerror}"
         raise SettingsError(message) from None
@@ -259,7 +261,7 @@ def check_private(folder: Path, variable: str) -> None:
         raise SettingsError(
             f"{variable}: other users can reach {str(folder)!r} (mode {stat.S_IMODE(mode):o} of"
             f" user {status.st_uid}); it has to be a folder of mode 700 of user {user}, in none"
-            " that all users may change"
+            " that other users may change"
         )
 
 

@@ -79,16 +79,16 @@ def keep_private(data_dir: Path) -> None:
     link = data_dir / "ray"
     folder = Path(os.environ.get("RAY_TMPDIR") or link).expanduser().resolve()
     try:
-        check_private(folder, "RAY_TMPDIR")
+        check_private(folder, "RAY_TMPDIR", has_code=True)
     except SettingsError:
-        if os.environ.get("RAY_TMPDIR"):
+        if os.environ.get("RAY_TMPDIR") or (link.is_dir() and not link.is_symlink()):
             raise
         # The first start, or the machine has deleted the folder since the last one.
         temporary = tempfile.gettempdir()
         is_short = len(temporary) <= RAY_PATH_BYTES - len("/antiphon-ray-12345678")
         place = temporary if is_short else "/tmp"
         folder = Path(tempfile.mkdtemp(prefix="antiphon-ray-", dir=place))
-        check_private(folder, "TMPDIR")
+        check_private(folder, "TMPDIR", has_code=True)
         link.unlink(missing_ok=True)
         link.symlink_to(folder)
     if len(os.fsencode(folder)) > RAY_PATH_BYTES:

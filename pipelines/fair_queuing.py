@@ -7,6 +7,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
+from itertools import islice
 from typing import TypeAlias, TypeVar
 
 from pipelines.errors import Overloaded
@@ -17,6 +18,7 @@ Owner: TypeAlias = int | str  # never None: `FairShares.next` returns it when no
 K = TypeVar("K", bound=Owner)
 
 REMEMBERED = 1024  # entries without use before they are dropped together
+COMPARED = 32  # owners with the longest queue, when one of them is refused
 CONTENDED_S = 60.0  # for which an owner that came counts as one that may come again
 
 
@@ -112,8 +114,9 @@ class FairSlots:
     """A number of slots for work, which owners get in turn (`FairShares`).
 
     When more than `max_waiting` wait, the newest of the owner with the longest queue is refused
-    (longest queue drop, Suter et al. 1998): no owners keep another out. A step takes logarithmic
-    time: 2,000 owners that wait took 2 s of the event loop when each turn looked at all of them.
+    (longest queue drop, Suter et al. 1998), of several the one that has used the slots for the
+    longest time: no owners keep another out. A step takes logarithmic time: 2,000 owners that wait
+    took 2 s of the event loop when each turn looked at all of them.
     """
 
     def __init__(
@@ -169,7 +172,7 @@ class FairSlots:
         self._line_up(owner)
         self._fill()
         if self._waiting.number > self._max_waiting:
-            longest = self._waiting.longest(owner)
+            longest = self._waiting.longest(owner, self._shares.used_s)
             refused = self._waiting.newest(longest)
             self._remove(longest, refused)
             if not refused.done():
@@ -254,10 +257,12 @@ class _Queues:
     def newest(self, owner: Owner) -> "asyncio.Future[None]":
         return next(reversed(self._turns[owner]))
 
-    def longest(self, preferred: Owner) -> Owner:
-        """The owner with the longest queue, of several the preferred one."""
+    def longest(self, preferred: Owner, used_s: Callable[[Owner], float]) -> Owner:
+        """The owner with the longest queue; of several, of which some are compared, the one that
+        has used most, and of those the preferred one."""
         owners = self._owners[self._longest]
-        return preferred if preferred in owners else next(iter(owners))
+        compared = list(islice(owners, COMPARED))
+        return max([preferred, *compared] if preferred in owners else compared, key=used_s)
 
     def add(self, owner: Owner, turn: "asyncio.Future[None]") -> None:
         turns = self._turns.setdefault(owner, OrderedDict())

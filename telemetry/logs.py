@@ -33,6 +33,8 @@ _NAMED_SECRETS = (
     ),
     re.compile(r"(?i)(\bbearer\s+)[^\s\"',}\\]{8,}"),
     re.compile(r"(://[^\s/:@]*:)[^\s/]+(?=@)"),  # the password of a database URL
+    # Of these also one with a slash, as half of the random ones in base64 have.
+    re.compile(r"(?i)(\b(?:postgres|redis)[\w+]*://[^\s/:@]*:)[^\s\"']+(?=@)"),
 )
 
 

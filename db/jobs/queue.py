@@ -94,8 +94,9 @@ def claim(session: Session, of: type[W], lease: str, now: datetime, work: WorkCo
 
 
 def claim_fetch(session: Session, lease: str, now: datetime, work: JobsConfig) -> Job | None:
-    """Claims the next recording to fetch, of a workspace that fetches fewest; None when there is
-    none, or each workspace that waits fetches as many as it may."""
+    """Claims the next recording to fetch, of a workspace that fetches fewest, and of these what
+    waits longest since it was created or gave way; None when there is none, or each workspace that
+    waits fetches as many as it may."""
     others = aliased(Job)
     running = (
         select(func.count())
@@ -106,7 +107,8 @@ def claim_fetch(session: Session, lease: str, now: datetime, work: JobsConfig) -
     waiting = select(Job.id, Job.workspace_id).where(
         _can_be_claimed(Job, now, work, "fetching"), running < work.fetches_of_workspace
     )
-    first = session.exec(waiting.order_by(running, col(Job.created_at)).limit(1)).one_or_none()
+    since = func.coalesce(col(Job.lease_until), col(Job.created_at))
+    first = session.exec(waiting.order_by(running, since).limit(1)).one_or_none()
     if first is None:
         return None
     job_id, workspace_id = first

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import secrets
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -53,12 +54,19 @@ class Fetches(Jobs):
 
 @dataclass(eq=False, repr=False)
 class Fetcher:
-    """Fetches some recordings at a time, a few of one workspace, in parts."""
+    """Fetches some recordings at a time, a few of one workspace, in parts.
+
+    While others wait, a fetch whose turn is over gives its place up and begins again later, with a
+    turn as long as all the time since its first: many workspaces with slow servers cannot keep the
+    rest out, and a large recording comes in the end.
+    """
 
     _jobs: Fetches
     _sender: Sender
     _config: JobsConfig
     _tasks: TaskSet = field(default_factory=TaskSet)
+    _turns: dict[asyncio.Task[None], float] = field(default_factory=dict)
+    """The ends of the turns of those with a place, of time.monotonic()."""
 
     async def run(self) -> None:
         """Never returns. A fetch that is cancelled is begun again by another worker."""
@@ -73,10 +81,22 @@ class Fetcher:
             await self._tasks.close()
 
     async def _start_waiting(self) -> None:
-        while len(self._tasks) < self._config.fetches_at_once:
+        while (is_free := len(self._turns) < self._config.fetches_at_once) or self._is_over():
             if (claimed := await self._jobs.claim()) is None:
                 return
-            self._tasks.start(self.fetch(claimed))
+            if not is_free and self._turns:
+                first = min(self._turns, key=lambda task: self._turns[task])
+                del self._turns[first]
+                first.cancel()
+            assert claimed.tried_since, "a claimed job has been tried"
+            tried_s = (utc_now() - claimed.tried_since).total_seconds()
+            fetch = self._tasks.start(self.fetch(claimed))
+            self._turns[fetch] = time.monotonic() + max(self._config.turn_s, tried_s)
+            fetch.add_done_callback(lambda task: self._turns.pop(task, None))
+
+    def _is_over(self) -> bool:
+        """Whether a turn is over."""
+        return min(self._turns.values()) <= time.monotonic()
 
     async def fetch(self, claimed: Job) -> None:
         """Queues the job of the recording, or fails it; on a failure of the service, or when it is
@@ -85,7 +105,7 @@ class Fetcher:
         try:
             await while_leased(self._fetch(claimed), renew, RENEW_S, DatabaseUnavailable, GRACE_S)
         except asyncio.CancelledError:
-            await asyncio.shield(self._jobs.give_back(claimed))
+            await asyncio.shield(self._jobs.give_back(claimed, pause_s=0.0))
             raise
         except Exception as error:  # of any layer, or LeaseLost: then nothing changes
             logger.warning("not_fetched", extra={"job": str(claimed.id)}, exc_info=error)

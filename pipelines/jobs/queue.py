@@ -21,7 +21,7 @@ from db.jobs.jobs import BATCH, UNFINISHED, Job, JobFile
 from db.jobs.queue import release_lines
 from db.webhooks import EventKind, NewEvent
 from pipelines.billing.billing import Service
-from pipelines.errors import MAY_PASS, InsufficientCredit, public_error
+from pipelines.errors import MAY_PASS, SERVICE_FAULTS, InsufficientCredit, public_error
 from pipelines.jobs.leases import HOLD, PATIENCE_S, LeasedQueue
 from pipelines.storage.files import Content
 from pipelines.tasks import retry
@@ -147,8 +147,8 @@ class JobQueue(LeasedQueue[Job]):
         await self._delete_expired()
 
     async def fail(self, claimed: Job, error: Exception) -> None:
-        """Fails the job, unless it is gone, with what its owner may know of the error; nothing is
-        charged."""
+        """Fails the job, unless it is gone, with what its owner may know of the error; only what is
+        kept of a transcript is charged."""
         code, reason = public_error(error)
         await self._change(claimed, lambda session, row: self._fail(session, row, code, reason))
 
@@ -171,7 +171,9 @@ class JobQueue(LeasedQueue[Job]):
 
     def _end(self, session: Session, row: Job, status: str) -> None:
         """Ends the job, and drops its input."""
-        self._settle(session, row, charges=status == "completed")
+        # What is kept of a transcript can be read, and its owner can let the job fail.
+        is_due = row.kind == "transcription" and row.error not in (None, *SERVICE_FAULTS)
+        self._settle(session, row, charges=status == "completed" or is_due and row.units > 0)
         row.status, row.finished_at = status, utc_now()
         row.lease = row.lease_until = row.estimated_completion = None
         useless = ("result",) if (row.kind, status) == ("speech", "failed") else ()

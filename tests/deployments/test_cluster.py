@@ -161,6 +161,12 @@ def test_a_folder_of_ray_that_others_may_have_changed_is_not_used_again(
     assert (data / "ray").resolve() == Path(os.environ["RAY_TMPDIR"])
 
 
+def test_a_folder_of_ray_in_the_data_folder_that_others_can_enter_is_refused(data: Path) -> None:
+    (data / "ray").mkdir()  # of mode 755, as a RAY_TMPDIR of an earlier release
+    with pytest.raises(SettingsError, match="other users can reach"):
+        keep_private(data)
+
+
 def test_a_long_temporary_folder_leaves_room_for_the_sockets_of_ray(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,7 +178,9 @@ def test_a_long_temporary_folder_leaves_room_for_the_sockets_of_ray(
     folder.rmdir()
 
 
-@pytest.mark.parametrize("given", ["open", "long", "missing", "file", "replaceable", "another's"])
+@pytest.mark.parametrize(
+    "given", ["open", "long", "missing", "file", "replaceable", "another's", "in another's"]
+)
 def test_a_folder_of_ray_that_would_not_do_is_refused_in_one_sentence(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
@@ -182,6 +190,11 @@ def test_a_folder_of_ray_that_would_not_do_is_refused_in_one_sentence(
     elif given == "replaceable":
         (folder := folder / "inside").parent.mkdir()
         folder.parent.chmod(0o777)
+    elif given == "in another's":
+        (folder := folder / "inside").parent.mkdir(mode=0o755)
+        if os.geteuid() != 0:
+            pytest.skip("root alone gives a folder to another user")
+        os.chown(folder.parent, 65534, 65534)
     if given == "file":
         folder.touch(mode=0o700)
     elif given != "missing":

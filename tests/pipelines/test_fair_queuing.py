@@ -99,6 +99,20 @@ async def test_owners_that_fill_the_queue_do_not_keep_another_out() -> None:
     assert "c" in work.began
 
 
+async def test_owners_that_come_again_and_again_keep_no_newcomer_out() -> None:
+    work = Work(1, max_waiting=4)
+    await work.start(*"abcde")
+    for number, owner in enumerate("abcdeabcdeab"):
+        await work.end(number)
+        await work.start(owner)  # at once, so that the queue stays full
+    await work.start("n")
+    assert not work.tasks[-1].done()
+    for number in range(12, 16):
+        await work.end(number)
+    assert "n" in work.began
+    assert sum(isinstance(task.exception(), Overloaded) for task in work.tasks if task.done()) == 1
+
+
 @pytest.mark.parametrize("refused", [0, 2000])
 def test_thousands_of_owners_wait_at_once_in_little_cpu_time(refused: int) -> None:
     async def wait() -> None:

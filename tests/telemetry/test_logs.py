@@ -34,6 +34,9 @@ LEAKS = [
     f"postgresql://user:{CANARY}@db/x",
     f"postgresql://user:p@{CANARY}@db/x",
     f"redis://:{CANARY}@cache:6379",
+    f"postgres://user:one/{CANARY}@db/x",
+    f"postgresql+psycopg://user:{CANARY}/two@db/x",
+    f"rediss://:{CANARY}/two@cache:6379",
     f'{{"password": "two words {CANARY}", "x": 1}}',
     f'{{"password": "a \\" quote {CANARY}"}}',
     f"{{'new_password': 'two words {CANARY}'}}",
@@ -81,7 +84,14 @@ def test_secrets_are_redacted_in_messages_arguments_and_exceptions(
 
 
 def test_text_without_secrets_is_not_redacted() -> None:
-    for text in ("task_1 is done", "GET /developer/api", "the password is wrong", "sk_short"):
+    for text in (
+        "task_1 is done",
+        "GET /developer/api",
+        "the password is wrong",
+        "sk_short",
+        "postgresql://db:5432/x",
+        "redis://cache:6379/0",
+    ):
         assert redact(text) == text
 
 

@@ -86,6 +86,16 @@ async def test_an_upload_beyond_the_plan_is_403_until_something_is_deleted(
     assert await services.infrastructure.database.read(wrong_stored_bytes) == []
 
 
+async def test_empty_files_alone_are_no_discrepancy(services: Services, auth: Headers) -> None:
+    files, database = services.infrastructure.files, services.infrastructure.database
+    theirs = await database.read(lambda session: session.exec(select(Workspace.id)).one())
+    empty = await files.put(theirs, "result", "audio/mpeg", b"", None)
+    await files.delete(theirs, await files.put(theirs, "result", "audio/mpeg", b"a", None))
+    assert await database.read(wrong_stored_bytes) == []
+    await files.delete(theirs, empty)
+    assert await database.read(wrong_stored_bytes) == []
+
+
 async def test_a_replaced_part_is_counted_until_it_is_deleted(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:

@@ -109,16 +109,28 @@ async def test_a_visitor_gets_no_stored_answer_of_the_maker_of_the_token(
     once = {"Idempotency-Key": "guessed"}
     first = await client.post(COMPLETIONS[0], headers=auth | once, json=CHAT | {"save_chat": False})
     visitors = [await visitor_of(client, auth, "chat") for _ in range(2)]
-    for visitor in visitors:
-        answer = await client.post(
-            COMPLETIONS[0], headers=visitor | once, json=CHAT | {"save_chat": False}
-        )
-        assert (answer.status_code, answer.json()["error"]) == (400, "idempotency_mismatch")
+    answers = [
+        await client.post(COMPLETIONS[0], headers=visitor | once, json=CHAT | {"save_chat": False})
+        for visitor in visitors
+    ]
+    assert answers[0].status_code == 200 and answers[0].json() != first.json()
+    assert (answers[1].status_code, answers[1].json()["error"]) == (400, "idempotency_mismatch")
     once = {"Idempotency-Key": "own"}
     both = [
         await client.post(COMPLETIONS[0], headers=visitors[0] | once, json=CHAT) for _ in range(2)
     ]
     assert both[0].json() == both[1].json() != first.json()
+
+
+async def test_a_visitor_uses_up_no_idempotency_key_of_others(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    once = {"Idempotency-Key": "order-1"}
+    visitor = await visitor_of(client, auth, "chat")
+    for path in COMPLETIONS:
+        assert (await client.post(path, headers=visitor | once, json=CHAT)).status_code == 200
+        own = await client.post(path, headers=auth | once, json=CHAT)
+        assert own.status_code == 200 and own.json()["chat_id"], own.text
 
 
 async def test_a_visitor_downloads_what_was_signed_for_it(

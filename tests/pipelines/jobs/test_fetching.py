@@ -42,9 +42,11 @@ class Server:
     """Answers /whole at once, and everything else a byte at a time without end."""
 
     def __init__(self) -> None:
+        self.asked = 0
         self.dripping = 0
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.asked += 1
         if request.path.endswith("/whole"):
             return web.Response(body=AUDIO)
         response = web.StreamResponse()
@@ -61,12 +63,15 @@ class Server:
 
 
 @asynccontextmanager
-async def fetching_from(fetches: Fetches, folder: Path) -> AsyncIterator[tuple[Server, str]]:
-    """A running fetcher and a server, with its address."""
+async def fetching_from(
+    fetches: Fetches, folder: Path, **options: float
+) -> AsyncIterator[tuple[Server, str]]:
+    """A running fetcher, whose configuration has the options, and a server, with its address."""
+    config = CONFIG.model_copy(update=options)
     authority, server = Authority.make(folder), Server()
     async with receiver(authority, server.answer) as there:
         async with aclosing(Sender(authority.settings())) as sender:
-            running = asyncio.create_task(Fetcher(fetches, sender, CONFIG).run())
+            running = asyncio.create_task(Fetcher(fetches, sender, config).run())
             try:
                 yield server, there.url.rstrip("/")
                 assert not running.done()
@@ -117,6 +122,38 @@ async def test_dripping_servers_of_one_workspace_hold_up_no_recording_of_another
         assert b"".join([piece async for piece in queue.joined(whole, "part")]) == AUDIO
         assert server.dripping == CONFIG.fetches_of_workspace
         assert [await has(fetches, slow, job, "fetching") for job in dripping] == [True] * 5
+
+
+async def test_slow_servers_of_many_workspaces_give_their_places_up_in_turn(
+    database: Database, fetches: Fetches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender_module, "FETCH_GRACE_S", 3600.0)  # as just above the least pace
+    options = {"fetches_at_once": 2, "turn_s": 0.5}
+    slow = [await owner(database, f"slow{number}") for number in range(3)]
+    quick = await owner(database, "quick")
+    async with fetching_from(fetches, tmp_path, **options) as (server, url):
+        dripping = [await add(fetches, principal, f"{url}/drip") for principal in slow]
+        whole = await add(fetches, quick, f"{url}/whole")
+        await until(lambda: has(fetches, quick, whole, "processing"))
+        assert server.dripping <= 2
+        for principal, job in zip(slow, dripping, strict=True):
+            assert await has(fetches, principal, job, "fetching")
+
+
+async def test_slow_servers_keep_their_places_while_no_recording_waits(
+    database: Database, fetches: Fetches, tmp_path: Path
+) -> None:
+    slow = [await owner(database, f"slow{number}") for number in range(2)]
+    async with fetching_from(fetches, tmp_path, fetches_at_once=2, turn_s=0.01) as (server, url):
+        for principal in slow:
+            await add(fetches, principal, f"{url}/drip")
+
+        async def drip() -> bool:
+            return server.dripping == 2
+
+        await until(drip)
+        await asyncio.sleep(0.5)
+        assert server.asked == server.dripping == 2
 
 
 async def test_a_server_that_drips_is_given_up_after_the_grace(

@@ -327,6 +327,31 @@ async def test_known_speakers_have_their_names_in_all_windows(
     assert {one["speaker"] for one in read["utterances"]} == {"A"}
 
 
+@pytest.mark.usefixtures("short_windows")
+async def test_a_job_that_its_owner_lets_fail_costs_what_can_be_read(
+    client: httpx.AsyncClient, auth: Headers, services: Services, books: Books
+) -> None:
+    ann = await enrol(client, auth, (("me.wav", speech(1, 12)),))
+    before = await books.kinds()
+    counted = Counted(services, most=60)
+    made = await transcribe(client, auth, recording(150), known_speakers=ann["id"])
+    claimed = await claim(services)
+    attempt = asyncio.create_task(do(services, claimed))
+    await counted.stopped.wait()
+    attempt.cancel()
+    await asyncio.gather(attempt, return_exceptions=True)
+    await services.speech.jobs.give_back(claimed)
+    assert (await client.delete(f"/speakers/{ann['id']}", headers=auth)).status_code == 200
+    await do_next(services)
+    ended = await job(client, auth, made["id"])
+    assert (ended["status"], ended["error"]) == ("failed", "not_found")
+    read = (await transcript(client, auth, made["id"])).json()
+    assert read["duration"] == ended["duration"] > 0 and TEXT in read["text"]
+    assert (await books.kinds())[len(before) :] == ["hold", "capture"]
+    charged = (await books.charged("stt"))[0]
+    assert charged == pytest.approx(ended["duration"] * 1000, abs=1)
+
+
 @pytest.mark.parametrize(
     ("audio", "error"),
     [
