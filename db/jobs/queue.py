@@ -4,7 +4,7 @@ order: round robin by workspace.
 
 from collections import defaultdict
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import zip_longest
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
@@ -26,7 +26,7 @@ W = TypeVar("W", Voice, Job)
 Waiting: TypeAlias = sa.Row[UUID, int, float, datetime, datetime | None]
 """Id, workspace, progress, creation time, and the workspace's last turn."""
 
-NEVER = datetime.min.replace(tzinfo=UTC)
+AHEAD = timedelta(hours=1)  # of others, that a new workspace is
 AT_ONCE = 100
 NO_ATTEMPT_LEFT = "internal_error"  # error code of work whose attempts all failed
 _TURNS = {Voice: Workspace.voice_turn_at, Job: Workspace.job_turn_at}
@@ -48,7 +48,8 @@ def in_turn(session: Session, of: type[W], now: datetime, work: WorkConfig) -> I
     """What can be claimed, in the order of the queue.
 
     Repeatedly, of the workspace whose last one was begun longest ago, what waits longest since it
-    was created or gave way.
+    was created or gave way. One that has had no turn comes before those of the hour before its work
+    was created: new workspaces, however many come, keep no other waiting for longer.
     """
     since = func.coalesce(col(of.lease_until), col(of.created_at))
     query: Any = (
@@ -70,7 +71,8 @@ def in_turn(session: Session, of: type[W], now: datetime, work: WorkConfig) -> I
 
     def turn(rows: list[Waiting]) -> tuple[datetime, datetime, int]:
         first = rows[-1]
-        return first.turn_at or NEVER, first.created_at, first.workspace_id
+        turn_at = first.turn_at or first.created_at - AHEAD
+        return turn_at, first.created_at, first.workspace_id
 
     # After its turn a workspace is behind all others, so each round has the same order.
     for rows in zip_longest(*map(reversed, sorted(waiting.values(), key=turn))):

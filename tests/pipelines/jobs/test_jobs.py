@@ -11,11 +11,13 @@ from sqlmodel import Session, select
 from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
 from configs.schema.platform import PlansConfig
+from db.accounts import Workspace
 from db.billing import ledger
 from db.billing.tables import CreditHold
 from db.database import Database, utc_now
 from db.files import StoredFile
 from db.jobs.jobs import Job, JobFile
+from db.jobs.queue import AHEAD
 from pipelines.accounts.authentication import ALL_SCOPES, Principal
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
@@ -81,6 +83,28 @@ async def test_workspaces_take_turns_and_no_job_is_claimed_twice(
     ids = [claim.id for claim in claimed if claim is not None]
     assert ids[:2] == [first[0], other] and sorted(ids) == sorted([*first, other])
     assert await jobs.count_free() == 0 and len(await jobs.held()) == 5
+
+
+async def test_new_workspaces_keep_no_other_waiting_for_more_than_an_hour(
+    database: Database, jobs: Jobs, tmp_path: Path
+) -> None:
+    mine = await owner(database)
+    book = (await add(jobs, mine, tmp_path)).id
+    claimed = await jobs.claim()
+    assert claimed is not None
+    await jobs.give_back(claimed, pause_s=0.0)  # its turn is over
+    new = [(await add(jobs, await owner(database, f"{number}"), tmp_path)).id for number in (1, 2)]
+    claimed = await jobs.claim()
+    assert claimed is not None and claimed.id == new[0]
+
+    def wait(session: Session) -> None:
+        workspace = session.get(Workspace, mine.workspace_id)
+        assert workspace is not None and workspace.job_turn_at is not None
+        workspace.job_turn_at -= AHEAD
+
+    await database.run(wait)
+    claimed = await jobs.claim()
+    assert claimed is not None and claimed.id == book
 
 
 async def test_a_job_ends_once_and_its_input_is_deleted(
