@@ -29,14 +29,6 @@ def reduced(tokens: Sequence[int], end: int) -> list[int]:
             if text[-size:] == text[-2 * size : -size]:
                 del text[-size:]
     runs: set[tuple[int, ...]] = set()
-    text: list[int] = []
-    for token in tokens:
-        if token < end:
-            text.append(token)
-        for size in range(1, RUN):
-            if text[-size:] == text[-2 * size : -size]:
-                del text[-size:]
-    runs: set[tuple[int, ...]] = set()
     kept: list[int] = []
     for at, token in enumerate(text, 1):
         run = tuple(text[max(0, at - RUN) : at])
