@@ -47,7 +47,7 @@ def by_network(
 async def counted(limits: SharedLimits, *attempts: Attempts) -> AsyncIterator[None]:
     """Counts before the password is hashed, and uncounts unless it was wrong or the attempt
     refused: concurrent attempts do not evade the limit."""
-    taken = [await count_attempt(limits, one) for one in attempts]
+    taken = await count_attempts(limits, *attempts)
     failure: Exception | None = None
     try:
         yield
@@ -60,15 +60,30 @@ async def counted(limits: SharedLimits, *attempts: Attempts) -> AsyncIterator[No
         raise failure
 
 
+async def count_attempts(limits: SharedLimits, *attempts: Attempts) -> list[Attempts]:
+    """Counts each, and returns what it counted. A used up window of a network refuses before the
+    narrower ones are made: those of the 65,536 addresses of a /48 would push out all others."""
+    for wider in attempts[1:]:
+        if wider.then is None:
+            window = await limits.hit(wider.key, wider.limit, wider.window_s, cost=0)
+            if window.remaining <= 0:
+                raise _refused(wider, window)
+    return [await count_attempt(limits, each) for each in attempts]
+
+
 async def count_attempt(limits: SharedLimits, attempts: Attempts) -> Attempts:
     """Returns the attempts that it counted."""
     window = await limits.hit(attempts.key, attempts.limit, attempts.window_s)
     if not window.allowed:
         if attempts.then is not None:
             return await count_attempt(limits, attempts.then)
-        metrics.attempts_refused.labels(attempts.kind).inc()
-        raise refusal(window, ATTEMPTS[attempts.kind])
+        raise _refused(attempts, window)
     return attempts
+
+
+def _refused(attempts: Attempts, window: RateWindow) -> ApiError:
+    metrics.attempts_refused.labels(attempts.kind).inc()
+    return refusal(window, ATTEMPTS[attempts.kind])
 
 
 def refusal(window: RateWindow, message: str) -> ApiError:

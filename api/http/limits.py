@@ -18,7 +18,14 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection, Request
 
 from api.http.addresses import block_of, client_address, networks_of, parse_address
-from api.http.attempts import Attempts, by_network, count_attempt, counted, refusal
+from api.http.attempts import (
+    Attempts,
+    by_network,
+    count_attempt,
+    count_attempts,
+    counted,
+    refusal,
+)
 from api.http.errors import ApiError
 from api.http.turns import OVERLOADED, Turns, turn_of
 from configs import environment
@@ -295,11 +302,11 @@ class RequestLimits:
         """
         address = client_address(request)
         limits = self.admission
-        for attempts in (
+        await count_attempts(
+            self.limits,
             *by_network("sign_up", "sign-up", address, limits.sign_ups_per_minute),
             *by_network("sign_up", "sign-up-hour", address, limits.sign_ups_per_hour, HOUR_S),
-        ):
-            await count_attempt(self.limits, attempts)
+        )
         turn_of(request).leave()
 
     async def count_webhook_send(self, principal: Principal) -> None:

@@ -7,8 +7,11 @@ import httpx
 import pytest
 
 from api.app import create_app
+from api.http.attempts import Attempts, by_network, count_attempts
+from api.http.errors import ApiError
 from api.services import Services
-from pipelines.limits.limits import SharedLimits, Windows
+from pipelines.limits import limits as limits_module
+from pipelines.limits.limits import HOUR_S, SharedLimits, Windows
 from tests.api.http.test_rate_limits import log_in
 from tests.api.replaced import with_limits, with_request_limits
 from tests.clock import Clock
@@ -144,3 +147,24 @@ async def test_login_attempts_of_an_address_are_limited_before_their_accounts_ar
             body = {"email": f"{number}@example.com", "password": "wrong password"}
             await attacker.post("/auth/login", json=body)
     assert len(looked_up) == 10
+
+
+async def test_refused_addresses_of_a_network_push_out_no_window_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits_module, "MAX_WINDOWS", 500)
+    limits = SharedLimits()
+
+    async def is_refused(*attempts: Attempts) -> bool:
+        try:
+            await count_attempts(limits, *attempts)
+        except ApiError:
+            return True
+        return False
+
+    account = Attempts("account", "login-account:a", 3, HOUR_S)
+    assert [await is_refused(account) for _ in range(4)] == [False, False, False, True]
+    networks = (f"2001:db8:0:{number:x}::/64" for number in range(2000))
+    for network in networks:
+        await is_refused(*by_network("login", "login-hour", network, 4, HOUR_S))
+    assert await is_refused(account)
