@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Literal, get_args
@@ -312,7 +313,7 @@ def _fresh_secrets() -> dict[str, str]:
 def _stored_secrets(path: Path, *, create: bool) -> dict[str, str]:
     """The secrets in the file; `create` adds missing ones. By a file lock, processes that start at
     once read the same ones."""
-    with open(path.with_suffix(".lock"), "w") as lock:
+    with open(path.with_suffix(".lock"), "w", opener=partial(os.open, mode=0o600)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         stored: dict[str, str] = {}
         if path.exists():
