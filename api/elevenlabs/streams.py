@@ -103,7 +103,7 @@ class InputConversation(ContextsConversation):
         try:
             self._voice = await options.find_voice(wanted, directory, workspace_id, language)
         except CODED as error:
-            self.fail(error, close_codes.POLICY)
+            self.fail(error)
         else:
             self._expect("")
 
@@ -121,11 +121,12 @@ class InputConversation(ContextsConversation):
     def error(self, message: str) -> str:
         return failure(message, self._failure)
 
-    def fail(self, error: Exception, code: int = close_codes.INTERNAL) -> None:
+    def fail(self, error: Exception) -> None:
         """Ends the socket: a client must not take a part of the speech for all of it."""
         shown = to_api_error(error)
         self._failure = options.status_of(shown.code)
-        self.session.end(shown.message, code)
+        is_ours = shown.status >= 500
+        self.session.end(shown.message, close_codes.INTERNAL if is_ours else close_codes.POLICY)
 
     def _take(self, message: InputMessage, context_id: str) -> None:
         """Raises ClientFault."""

@@ -66,6 +66,8 @@ AudioType = Literal["audio/pcm", "audio/pcmu", "audio/pcma"]
 Modality = Literal["audio", "text"]
 LONGEST_WAITS_S = {"low": 8.0, "medium": 4.0, "auto": 4.0, "high": 2.0}
 
+MODEL_NAME_LENGTH = 200
+
 
 class AudioFormat(LenientModel):
     """16-bit little-endian PCM at 24 kHz, or G.711 at 8 kHz; mono."""
@@ -129,7 +131,7 @@ class SparseModel(LenientModel):
 class TranscriptionOptions(SparseModel, RedactFields):
     """`model` and `delay` have no effect; `language` comes before `languages`."""
 
-    model: Annotated[str, Field(max_length=200)] | None = None
+    model: Annotated[str, Field(max_length=MODEL_NAME_LENGTH)] | None = None
     language: Annotated[str, Field(max_length=35)] | None = None
     prompt: LongText | None = None
     languages: (
@@ -249,7 +251,7 @@ class RealtimeSession(LenientModel):
 
     type: Literal["realtime"] = "realtime"
     id: str
-    model: Annotated[str, Field(max_length=200)] | None = None
+    model: Annotated[str, Field(max_length=MODEL_NAME_LENGTH)] | None = None
     expires_at: int | None = None  # Unix seconds
     output_modalities: Annotated[list[Modality], PlainValidator(_modalities)] = ["audio"]
     instructions: LongText = ""

@@ -314,6 +314,13 @@ async def test_no_first_message_within_the_time_of_a_handshake_ends_the_socket(
     assert error["message"] == "no message with a key came in time" and code == 1008
 
 
+async def test_a_text_at_fault_ends_a_stream_as_a_fault_of_the_client(server: SocketServer) -> None:
+    async with speaking(server) as client:
+        await client.send("<speak>&lol;</speak>", flush=True)
+        events, code = await client.rest()
+    assert (events[-1]["error"], code) == ("validation_error", 1008)
+
+
 async def test_speech_that_fails_ends_a_stream_and_only_a_context_of_several(
     server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,6 +95,13 @@ async def test_an_unknown_socket_path_is_404(shared_server: SocketServer, path: 
     assert (answer.status_code, answer.json()["error"]) == (404, "not_found")
 
 
+async def test_a_model_of_too_many_characters_is_refused(shared_server: SocketServer) -> None:
+    url = shared_server.url("/openai/v1/realtime")
+    answer = await refused(f"{url}&model={'x' * 201}")
+    assert answer.status_code == 400
+    assert answer.json()["message"] == "model: at most 200 characters"
+
+
 async def test_more_sockets_than_the_plan_allows_are_429(shared_server: SocketServer) -> None:
     signed_in = await shared_server.services.platform.accounts.sign_up(
         "free@example.com", "a long password", "", ""
