@@ -20,7 +20,7 @@ from models.llm.base import ChatMessage, Role, TokenUsage
 from models.llm.tool_calls import readable_arguments
 from pipelines.errors import ChatNotFound, InvalidRequest, PlanRequired
 from pipelines.storage.encryption import Encryption
-from pipelines.storage.room import check_room
+from pipelines.storage.room import check_room, plan_limits
 from pipelines.tasks import TtlCache
 
 TITLE_LENGTH = 80
@@ -89,8 +89,7 @@ class ChatHistory:
                 raise InvalidRequest(f"chat_id: {full}; leave it out, or send save_chat false")
         if saves:
             check_room(session, self._plans, workspace_id, more=1)
-        workspace = session.get(Workspace, workspace_id)
-        return self._plans.limits_of(workspace.plan if workspace else "").saved_chats_mb
+        return plan_limits(session, self._plans, workspace_id).saved_chats_mb
 
     async def load(
         self,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sqlmodel import Session
 
-from configs.schema.platform import PlansConfig
+from configs.schema.platform import PlanLimits, PlansConfig
 from db.accounts import Workspace
 from db.chats import bytes_of_chats
 from db.files import stored_bytes
@@ -20,12 +20,16 @@ LEAST_FREE_BYTES, LEAST_FREE_SHARE = GB, 0.05
 MEASURED_FOR_S = 1.0
 
 
+def plan_limits(session: Session, plans: PlansConfig, workspace_id: int) -> PlanLimits:
+    """The limits of the plan that the workspace is on."""
+    workspace = session.get(Workspace, workspace_id)
+    return plans.limits_of(workspace.plan if workspace else "")
+
+
 def use_and_limit(session: Session, plans: PlansConfig, workspace_id: int) -> tuple[int, int]:
     """The bytes of files and saved chats that the workspace keeps, and how many its plan allows."""
-    workspace = session.get(Workspace, workspace_id)
-    limits = plans.limits_of(workspace.plan if workspace else "")
     used = stored_bytes(session, workspace_id) + bytes_of_chats(session, workspace_id)
-    return used, limits.storage_gb * GB
+    return used, plan_limits(session, plans, workspace_id).storage_gb * GB
 
 
 def check_room(session: Session, plans: PlansConfig, workspace_id: int, more: int = 0) -> None:
@@ -33,18 +37,16 @@ def check_room(session: Session, plans: PlansConfig, workspace_id: int, more: in
 
     A file that the transaction has added counts: concurrent ones wait for each other's sums.
     """
-    workspace = session.get(Workspace, workspace_id)
-    limits = plans.limits_of(workspace.plan if workspace else "")
+    limits = plan_limits(session, plans, workspace_id)
     # Chats are bounded by the plan, too; to sum 10,000 of them takes 3 ms.
     most = stored_bytes(session, workspace_id) + more + limits.saved_chats_mb * MB
-    if most <= limits.storage_gb * GB:
-        return
-    used, limit = use_and_limit(session, plans, workspace_id)
-    if used + more > limit:
-        raise StorageLimit(
-            f"the plan allows {limit // GB} GB of files and saved chats, and {used / GB:.3f} GB "
-            "would be in use; delete some, or choose a larger plan"
-        )
+    if most > limits.storage_gb * GB:
+        used, limit = use_and_limit(session, plans, workspace_id)
+        if used + more > limit:
+            raise StorageLimit(
+                f"the plan allows {limit // GB} GB of files and saved chats, and {used / GB:.3f} GB"
+                " would be in use; delete some, or choose a larger plan"
+            )
 
 
 class FreeSpace:
