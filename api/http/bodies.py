@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Annotated, Any, ClassVar, Generic, Literal, NoReturn, TypeVar, get_args
 
@@ -59,6 +60,7 @@ _NUL = b"\\u0000"
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
+@dataclass(eq=False, repr=False)
 class BodySpace:
     """The bytes of bodies that are kept while their requests run: uploads on disk, JSON in memory.
 
@@ -66,17 +68,11 @@ class BodySpace:
     those with less, so that two do not keep a third out: in all there may be 1.5 `most_bytes`.
     """
 
-    def __init__(
-        self,
-        most_bytes: int,
-        kind: Literal["uploads", "bodies"],
-        check: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        """`check` is awaited before the first byte, and raises where nothing may be kept."""
-        self._most_bytes = most_bytes
-        self._kind = kind
-        self._check = check
-        self._taken: Counter[int] = Counter()  # by workspace
+    _most_bytes: int
+    _kind: Literal["uploads", "bodies"]
+    _check: Callable[[], Awaitable[None]] | None = None
+    """Awaited before the first byte; raises where nothing may be kept."""
+    _taken: Counter[int] = field(default_factory=Counter)  # by workspace
 
     @asynccontextmanager
     async def of(self, workspace_id: int) -> AsyncIterator[Callable[[int], None]]:

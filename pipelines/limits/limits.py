@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, TypeVar
 
 from pipelines.tasks import TaskSet, within_deadline
@@ -186,6 +186,7 @@ class LimitStore(ABC):
     async def close(self) -> None: ...
 
 
+@dataclass(eq=False, repr=False)
 class SharedLimits:
     """The rate limits and leases of a process. Its methods never fail.
 
@@ -195,26 +196,19 @@ class SharedLimits:
     this process decide, with its share of each limit. Without a store they always decide.
     """
 
-    def __init__(
-        self,
-        store: LimitStore | None = None,
-        windows: Windows | None = None,
-        *,
-        timeout_s: float = 0.05,
-        failures: int = 5,
-    ) -> None:
-        self._store = store
-        self._windows = Windows() if windows is None else windows
-        self._timeout_s = timeout_s
-        self._allowed_failures = failures
-        self._failures = 0
-        self.degraded = False  # the store is lost: the tables of this process decide
-        self._waiting: list[tuple[Hit, asyncio.Future[RateWindow]]] = []
-        self._asking: asyncio.Task[None] | None = None
-        self._told: list[Hit] = []
-        self._renewing: asyncio.Task[None] | None = None
-        self._tasks = TaskSet()
-        self._held: dict[str, set[str]] = defaultdict(set)
+    _store: LimitStore | None = None
+    windows: Windows = field(default_factory=Windows)
+    _: KW_ONLY
+    timeout_s: float = 0.05
+    failures: int = 5  # in a row, after which the store is not called
+    degraded: bool = False  # the store is lost: the tables of this process decide
+    _failures: int = 0
+    _waiting: list[tuple[Hit, asyncio.Future[RateWindow]]] = field(default_factory=list)
+    _asking: asyncio.Task[None] | None = None
+    _told: list[Hit] = field(default_factory=list)
+    _renewing: asyncio.Task[None] | None = None
+    _tasks: TaskSet = field(default_factory=TaskSet)
+    _held: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     @property
     def held(self) -> int:
@@ -234,14 +228,14 @@ class SharedLimits:
         backend = LOCAL if self._store is None else self._store.backend
         window: RateWindow | None
         if self._store is None:
-            window = self._windows.hit(hit)
+            window = self.windows.hit(hit)
         elif self._store.is_alone and window_s <= WINDOW_S and not self.degraded:
-            window = self._windows.hit(hit)
+            window = self.windows.hit(hit)
             self._tell(hit)
         else:
             window = await self._ask(hit)
         if window is None:
-            backend, window = LOCAL, self._windows.hit(replace(hit, limit=self._share(limit)))
+            backend, window = LOCAL, self.windows.hit(replace(hit, limit=self._share(limit)))
             window = replace(window, limit=limit)
         decision = "allowed" if window.allowed else "refused"
         metrics.limit_decisions.labels(backend, decision).inc()
@@ -356,7 +350,7 @@ class SharedLimits:
         if window.remaining < hit.limit:
             own_limit = self._share(hit.limit)
             used = own_limit - window.remaining * own_limit // hit.limit
-            self._windows.learn(hit.key, used, window.left_s, window.reset_at)
+            self.windows.learn(hit.key, used, window.left_s, window.reset_at)
 
     def _share(self, limit: int) -> int:
         """The part of a limit that this process may allow without the store."""
@@ -367,7 +361,7 @@ class SharedLimits:
     ) -> T:
         """Raises StoreLost for every failure, so that a broken store fails no request."""
         try:
-            return await within_deadline(question, timeout_s or self._timeout_s)
+            return await within_deadline(question, timeout_s or self.timeout_s)
         except StoreLost:
             raise
         except TimeoutError:
@@ -378,7 +372,7 @@ class SharedLimits:
 
     def _failed(self, error: Exception) -> None:
         self._failures += 1
-        if self._failures >= self._allowed_failures and not self.degraded:
+        if self._failures >= self.failures and not self.degraded:
             self.degraded = True
             metrics.limiter_degraded.set(1)
             logger.warning("limits_degraded", extra={"error": str(error)})

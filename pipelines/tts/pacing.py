@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 from models.audio import AudioChunk
 from models.errors import PackMissing
@@ -34,32 +34,25 @@ LoadPack = Callable[[], Awaitable[bytes]]
 Admit = Callable[[], Awaitable[Callable[[], None]]]
 
 
+@dataclass(eq=False, repr=False)
 class PlaybackClock:
     """The lead of one stream over a client that plays the audio as it arrives, and its underruns.
 
     A delay of a client that reads its chunks late does not count as an underrun.
     """
 
-    def __init__(
-        self,
-        scheduler: "FairScheduler",
-        *,
-        is_played: bool = True,
-        asked_at: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Without `is_played` the speech is for a file: it has no lead, and never starves.
+    _scheduler: "FairScheduler"
+    _: KW_ONLY
+    is_played: bool = True  # else the speech is for a file: it has no lead, and never starves
+    asked_at: float | None = None  # when the text arrived, by `clock`
+    clock: Callable[[], float] = time.monotonic
+    _gaps_s: float = 0.0
+    _unread_since: float | None = None  # when the audio not yet taken was sent
+    _runs_dry_at: float | None = None  # when all audio that was sent will be played
 
-        `asked_at` is when the text arrived, by `clock`.
-        """
-        self._scheduler = scheduler
-        self._is_played = is_played
-        self._clock = clock
-        self._started_at = self._taken_at = clock()
-        self._asked_at = self._started_at if asked_at is None else asked_at
-        self._gaps_s = 0.0
-        self._unread_since: float | None = None  # when the audio not yet taken was sent
-        self._runs_dry_at: float | None = None  # when all audio that was sent will be played
+    def __post_init__(self) -> None:
+        self._started_at = self._taken_at = self.clock()
+        self._asked_at = self._started_at if self.asked_at is None else self.asked_at
 
     def start(self) -> None:
         """The stream competes with the others of its model until `stop`."""
@@ -70,9 +63,9 @@ class PlaybackClock:
 
     def audio_sent(self, duration_s: float) -> None:
         """Call it before the audio is handed to the client."""
-        if not self._is_played:
+        if not self.is_played:
             return
-        now = self._unread_since = self._clock()
+        now = self._unread_since = self.clock()
         if self._runs_dry_at is None:
             metrics.tts_first_audio_seconds.observe(now - self._asked_at)
             self._runs_dry_at = now
@@ -83,7 +76,7 @@ class PlaybackClock:
 
     def audio_taken(self) -> None:
         """The client has taken the audio, and wants more."""
-        self._unread_since, self._taken_at = None, self._clock()
+        self._unread_since, self._taken_at = None, self.clock()
 
     def count(self, *, is_finished: bool) -> None:
         """Adds a stream that ends to the metrics; an unfinished one was cancelled or failed."""
@@ -95,21 +88,21 @@ class PlaybackClock:
     @property
     def lead_s(self) -> float:
         """Seconds of audio left to play; 0 before the first audio."""
-        return 0.0 if self._runs_dry_at is None else max(0.0, self._runs_dry_at - self._clock())
+        return 0.0 if self._runs_dry_at is None else max(0.0, self._runs_dry_at - self.clock())
 
     @property
     def deadline_s(self) -> float:
         """Seconds until missing audio would be heard."""
-        if not self._is_played:
+        if not self.is_played:
             return FILE_DEADLINE_S
         return FIRST_DEADLINE_S if self._runs_dry_at is None else self.lead_s
 
     @property
     def is_starting(self) -> bool:
         """Whether none of it was played yet, and it has not waited for long."""
-        if not self._is_played or self._runs_dry_at is not None:
+        if not self.is_played or self._runs_dry_at is not None:
             return False
-        return self._clock() - self._started_at < FIRST_DEADLINE_S
+        return self.clock() - self._started_at < FIRST_DEADLINE_S
 
     @property
     def is_starving(self) -> bool:
@@ -119,7 +112,7 @@ class PlaybackClock:
     @property
     def is_stalled(self) -> bool:
         """Whether its client has left audio unread, so that no more of it is needed now."""
-        return self._unread_since is not None and self._clock() - self._unread_since >= STALLED_S
+        return self._unread_since is not None and self.clock() - self._unread_since >= STALLED_S
 
     @property
     def has_ample_lead(self) -> bool:

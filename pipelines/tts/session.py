@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -50,46 +50,36 @@ class EncodedChunk:
     words: tuple[TimedWord, ...] | None
 
 
+@dataclass(eq=False, repr=False)
 class ContextVoice:
     """Synthesises texts one after another with a charge each; loudness and encoder carry over."""
 
-    def __init__(
-        self,
-        synthesis: ChargedSynthesis,
-        workspace_id: int,
-        voice: AvailableVoice,
-        style: SpeechRequest,
-        make_encoder: Callable[[], AudioEncoder],
-        *,
-        boost_volume: bool = False,
-        slow_encoder: bool = False,
-        is_whole: bool = False,
-        operation: Operation,
-    ) -> None:
-        """`style` has the options of each text; a `slow_encoder` runs in a thread even for little
-        audio; the audio of an answer that `is_whole` is sent at its end."""
-        self.voice = voice
-        self._synthesis = synthesis
-        self._workspace_id = workspace_id
-        self._operation = operation
+    _synthesis: ChargedSynthesis
+    _workspace_id: int
+    voice: AvailableVoice
+    _style: SpeechRequest  # the options of each text
+    _make_encoder: Callable[[], AudioEncoder]
+    _: KW_ONLY
+    boost_volume: bool = False
+    slow_encoder: bool = False  # runs in a thread even for little audio
+    is_whole: bool = False  # the audio of an answer that is sent at its end
+    operation: Operation
+    spoken_s: float = 0.0  # audio of all texts
+    charged: int = 0  # characters of the last text
+    _booster: StreamEnhancer | None = None  # created with the first audio
+    _rate: int = 0  # Hz, of the audio that it holds back
+    _characters: int = 0  # of all texts
+    _words: list[TimedWord] = field(default_factory=list)  # not sent yet
+    _plays_until: float = 0.0  # loop time at which the client has played everything
+    _pause_s: float = 0.0  # after the last text, if speech continues without a gap
+
+    def __post_init__(self) -> None:
         self._request = replace(
-            style,
-            voice_id=voice.voice.voice_id,
+            self._style,
+            voice_id=self.voice.voice.voice_id,
             enhance=False,  # the engine's own level, unless boost_volume asks for another
-            workspace_id=workspace_id,
+            workspace_id=self._workspace_id,
         )
-        self._make_encoder = make_encoder
-        self._in_thread = slow_encoder
-        self._is_whole = is_whole
-        self._boosts = boost_volume
-        self._booster: StreamEnhancer | None = None  # created with the first audio
-        self._rate = 0  # Hz, of the audio that it holds back
-        self.spoken_s = 0.0  # audio of all texts
-        self.charged = 0  # characters of the last text
-        self._characters = 0  # of all texts
-        self._words: list[TimedWord] = []  # not sent yet
-        self._plays_until = 0.0  # loop time at which the client has played everything
-        self._pause_s = 0.0  # after the last text, if speech continues without a gap
         self.reset()
 
     def reset(self) -> None:
@@ -119,15 +109,15 @@ class ContextVoice:
         except NothingToSpeak:
             return  # as when a flush falls between two words
         self.charged = self._synthesis.characters(plan)
-        async with self._synthesis.pay(self._workspace_id, self._operation, plan) as paid:
-            if self._boosts and self._booster is None:
+        async with self._synthesis.pay(self._workspace_id, self.operation, plan) as paid:
+            if self.boost_volume and self._booster is None:
                 self._booster = StreamEnhancer(
                     pipeline.levels, plan.voice, BOOST_LUFS, high_pass=False
                 )
             starts_at_s = self.spoken_s + pause_s
             async with aclosing(pipeline.stream(plan)) as chunks:
                 async for chunk in chunks:
-                    await paid.count(chunk, is_sent=not self._is_whole)
+                    await paid.count(chunk, is_sent=not self.is_whole)
                     self._words += [_moved(word, starts_at_s, offset) for word in chunk.words]
                     audio = _after(pause_s, chunk.audio)
                     pause_s = 0.0
@@ -154,7 +144,7 @@ class ContextVoice:
         return pause_s
 
     async def _encode(self, audio: AudioChunk) -> list[EncodedChunk]:
-        if self._in_thread or audio.duration_s > INLINE_S:
+        if self.slow_encoder or audio.duration_s > INLINE_S:
             return await asyncio.to_thread(self._encode_now, audio)
         return self._encode_now(audio)
 

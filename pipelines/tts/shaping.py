@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -112,35 +112,28 @@ class StreamEnhancer:
         return self._normaliser.flush()
 
 
+@dataclass(eq=False, repr=False)
 class SpeechProcessor:
     """All signal processing of one text: shaping, pauses, enhancement and the watermark."""
 
-    def __init__(
-        self,
-        passages: Sequence[SpokenPassage],
-        *,
-        enhance: Callable[[AvailableVoice], StreamEnhancer] | None = None,
-        watermark: Watermark | None = None,
-        sample_rate: int = 0,
-    ) -> None:
-        """Without a `sample_rate`, Hz, that of the first audio is the rate of all."""
-        self._passages = passages
-        self._enhance = enhance
-        self._enhancer: StreamEnhancer | None = None  # of the voice that speaks
-        self._voice: AvailableVoice | None = None
-        self._watermark = watermark
-        self._marking: Marking | None = None  # opened when the sample rate is known
-        self._passage = -1  # the number of the last one that was heard
-        self._resampler: StreamResampler | None = None  # of the current text chunk
-        self._shaper: ChunkShaper | None = None  # of the current text chunk
-        self._starts_at: int | None = None  # the sample at which that chunk starts
-        self._position = 0  # samples that were processed
-        self._pause_s = 0.0  # before the next text chunk
-        self._sample_rate = sample_rate
-        # Ready to be taken:
-        self._pcm: Pcm = np.zeros(0, dtype=np.float32)
-        self._words: tuple[TimedWord, ...] = ()
-        self._text_end = 0
+    _passages: Sequence[SpokenPassage]
+    _: KW_ONLY
+    enhance: Callable[[AvailableVoice], StreamEnhancer] | None = None
+    watermark: Watermark | None = None
+    sample_rate: int = 0  # Hz; 0: that of the first audio is the rate of all
+    _enhancer: StreamEnhancer | None = None  # of the voice that speaks
+    _voice: AvailableVoice | None = None
+    _marking: Marking | None = None  # opened when the sample rate is known
+    _passage: int = -1  # the number of the last one that was heard
+    _resampler: StreamResampler | None = None  # of the current text chunk
+    _shaper: "ChunkShaper | None" = None  # of the current text chunk
+    _starts_at: int | None = None  # the sample at which that chunk starts
+    _position: int = 0  # samples that were processed
+    _pause_s: float = 0.0  # before the next text chunk
+    # Ready to be taken:
+    _pcm: Pcm = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
+    _words: tuple[TimedWord, ...] = ()
+    _text_end: int = 0
 
     @property
     def is_heard(self) -> bool:
@@ -157,7 +150,7 @@ class SpeechProcessor:
         shaper = self._open(arrived)
         shaped = shaper.shape(arrived)
         passage = self._passages[arrived.text_chunk.passage]
-        rate = self._sample_rate = self._sample_rate or shaper.sample_rate
+        rate = self.sample_rate = self.sample_rate or shaper.sample_rate
         if shaper.sample_rate not in (0, rate):  # a voice of another engine
             self._resampler = self._resampler or StreamResampler(shaper.sample_rate, rate)
             shaped = self._resampler.process(shaped, last=arrived.is_end)
@@ -192,19 +185,19 @@ class SpeechProcessor:
 
     def finish(self) -> None:
         """After the last text chunk: adds the audio that enhancement and watermark held back."""
-        if self._sample_rate:
+        if self.sample_rate:
             if self._enhancer is not None:
                 self._add(self._enhancer.flush())
-            self._add(effects.silence(self._take_pause(len(self._passages)), self._sample_rate))
+            self._add(effects.silence(self._take_pause(len(self._passages)), self.sample_rate))
             if self._marking is not None:
                 self._pcm = np.concatenate([self._pcm, self._marking.flush()])
 
     def take(self, lead_s: float) -> SpokenChunk | None:
         """The audio that is ready; a snippet waits for more while the client has enough to play."""
-        duration_s = len(self._pcm) / (self._sample_rate or 1)
+        duration_s = len(self._pcm) / (self.sample_rate or 1)
         if not duration_s or (duration_s < SNIPPET_S and lead_s > SNIPPET_LEAD_S):
             return None
-        chunk = SpokenChunk(AudioChunk(self._pcm, self._sample_rate), self._words, self._text_end)
+        chunk = SpokenChunk(AudioChunk(self._pcm, self.sample_rate), self._words, self._text_end)
         self._pcm, self._words = self._pcm[:0], ()
         return chunk
 
@@ -213,16 +206,16 @@ class SpeechProcessor:
             passage = self._passages[arrived.text_chunk.passage]
             self._shaper = ChunkShaper(arrived.text_chunk, tempo=passage.tempo, pitch=passage.pitch)
             self._starts_at = None
-            if self._enhance is not None and self._voice is not passage.voice:
+            if self.enhance is not None and self._voice is not passage.voice:
                 if self._enhancer is not None:
                     self._add(self._enhancer.flush())
-                self._enhancer, self._voice = self._enhance(passage.voice), passage.voice
+                self._enhancer, self._voice = self.enhance(passage.voice), passage.voice
         return self._shaper
 
     def _add(self, pcm: Pcm) -> None:
-        if self._watermark is not None:
+        if self.watermark is not None:
             if self._marking is None:
-                self._marking = self._watermark.stream(self._sample_rate)
+                self._marking = self.watermark.stream(self.sample_rate)
             pcm = self._marking.process(pcm)
         self._pcm = np.concatenate([self._pcm, pcm])
 

@@ -7,6 +7,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -48,35 +49,30 @@ GIVE_UP_AFTER = timedelta(days=5)
 Due = tuple[UUID, UUID, int]  # a delivery, its webhook and workspace
 
 
+@dataclass(eq=False, repr=False)
 class WebhookDispatcher:
     """Several may run, in any number of processes: one of them at a time has a delivery.
 
     At-least-once delivery: an attempt whose outcome was not stored is repeated, with the same id.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        encryption: Encryption,
-        sender: Sender,
-        *,
-        time_scale: float = 1.0,
-        now: Callable[[], datetime] = utc_now,
-    ) -> None:
-        """`time_scale` multiplies the waits between attempts; `now` is for tests."""
-        self._database = database
-        self._encryption = encryption
-        self._sender = sender
-        self._scale = time_scale
-        self._now = now
-        self._running: dict[asyncio.Task[None], Claimed] = {}  # attempts
+    _database: Database
+    _encryption: Encryption
+    _sender: Sender
+    time_scale: float = 1.0  # multiplies the waits between attempts
+    now: Callable[[], datetime] = utc_now
+    _running: dict[asyncio.Task[None], Claimed] = field(default_factory=dict)  # attempts
+    _slow: dict[int, datetime] = field(default_factory=dict)
+    """Workspaces, and until when they count as slow."""
+    _delivered: dict[UUID, tuple[Claimed, AttemptResult]] = field(default_factory=dict)
+    """Attempts that are not stored yet."""
+    _stored: set[UUID] = field(default_factory=set)  # by the last batch
+    _storing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _next_backlog: float = 0.0
+
+    def __post_init__(self) -> None:
         self._shares = FairShares(clock=time.monotonic)  # of workspaces
-        self._slow: dict[int, datetime] = {}  # workspaces, and until when they count as slow
-        self._delivered: dict[UUID, tuple[Claimed, AttemptResult]] = {}  # not stored
-        self._stored: set[UUID] = set()  # by the last batch
-        self._storing = asyncio.Lock()
-        self._wake = asyncio.Event()
-        self._next_backlog = 0.0
 
     async def run(self) -> None:
         """Delivers for ever; an outage of the database only delays deliveries."""
@@ -100,7 +96,7 @@ class WebhookDispatcher:
 
     async def start_due(self) -> int:
         """Starts due attempts within the limits; returns how many. Raises DatabaseError."""
-        now = self._now()
+        now = self.now()
         self._slow = {one: until for one, until in self._slow.items() if until > now}
         places = _Places((one.webhook for one in self._running.values()), self._slow)
         if not places.free:
@@ -114,7 +110,7 @@ class WebhookDispatcher:
         if not chosen:
             return 0
         claimed = await self._database.run(
-            deliveries.claim, chosen, secrets.token_hex(16), self._now(), LEASE
+            deliveries.claim, chosen, secrets.token_hex(16), self.now(), LEASE
         )
         for one in claimed:
             task = asyncio.create_task(self._deliver(one))
@@ -152,7 +148,7 @@ class WebhookDispatcher:
             attempt = await self._attempt(claimed, body)
             if not attempt.is_gone:
                 number = claimed.delivery.attempt + 1
-                wait_s = next_wait_s(number, attempt.retry_after_s, self._scale)
+                wait_s = next_wait_s(number, attempt.retry_after_s, self.time_scale)
         self._shares.leave(claimed.webhook.workspace_id, STORING_S + attempt.milliseconds / 1000)
         if attempt.milliseconds >= SLOW_S * 1000:
             self._note_slow(claimed.webhook.workspace_id)
@@ -173,7 +169,7 @@ class WebhookDispatcher:
             # A late delivery is better than an unsigned one: the operator may restore the key.
             logger.error("webhook_seal_broken", extra={"webhook_id": str(webhook.id)})
             return AttemptResult(None, "seal_broken", 0)
-        headers = signature_headers(event.id, int(self._now().timestamp()), body, keys)
+        headers = signature_headers(event.id, int(self.now().timestamp()), body, keys)
         try:
             with tracing.traced("POST webhook", "CLIENT") as span:
                 headers.update(tracing.call_headers(span))
@@ -190,12 +186,12 @@ class WebhookDispatcher:
         """Stores the outcome. Raises DatabaseError when the lease expires before that succeeds."""
 
         async def finish() -> bool:
-            now = self._now()
+            now = self.now()
             if attempt.succeeded and await self._store_delivered(claimed, attempt):
                 return False
             next_at = None if wait_s is None else now + timedelta(seconds=wait_s)
             return await self._database.run(
-                deliveries.finish, claimed, attempt, now, next_at, GIVE_UP_AFTER * self._scale
+                deliveries.finish, claimed, attempt, now, next_at, GIVE_UP_AFTER * self.time_scale
             )
 
         if await retry(finish, DatabaseError, within_s=LEASE.total_seconds()):
@@ -214,7 +210,7 @@ class WebhookDispatcher:
             if mine in self._delivered:  # not stored with an earlier one
                 batch, self._delivered, self._stored = self._delivered, {}, set()
                 self._stored = await self._database.run(
-                    deliveries.finish_delivered, list(batch.values()), self._now()
+                    deliveries.finish_delivered, list(batch.values()), self.now()
                 )
             return mine in self._stored
 
@@ -223,11 +219,11 @@ class WebhookDispatcher:
             logger.info("webhook_receivers_slow", extra={"workspace_id": workspace_id})
         if len(self._slow) >= MAX_SLOW:
             del self._slow[next(iter(self._slow))]
-        self._slow[workspace_id] = self._now() + SLOW_FOR
+        self._slow[workspace_id] = self.now() + SLOW_FOR
 
     def _count(self, claimed: Claimed, attempt: AttemptResult) -> None:
         if attempt.succeeded:
-            lag = self._now() - claimed.event.created_at
+            lag = self.now() - claimed.event.created_at
             metrics.webhook_lag_seconds.observe(max(lag.total_seconds(), 0.0))
         metrics.webhook_attempts.labels("delivered" if attempt.succeeded else "failed").inc()
         metrics.webhook_attempt_seconds.observe(attempt.milliseconds / 1000)
@@ -236,7 +232,7 @@ class WebhookDispatcher:
         if time.monotonic() < self._next_backlog:
             return
         self._next_backlog = time.monotonic() + BACKLOG_S
-        now = self._now()
+        now = self.now()
         count, oldest = await self._database.read(deliveries.backlog, now)
         metrics.webhooks_due.set(count)
         metrics.webhooks_oldest_seconds.set((now - oldest).total_seconds() if oldest else 0.0)

@@ -80,30 +80,22 @@ _AT_ONCE = {"probesize": "32", "analyzeduration": "1"}
 _EMPTY: Pcm = np.zeros(0, np.float32)
 
 
+@dataclass(eq=False, repr=False)
 class PcmWriter:
     """Writes mono samples at one rate, from blocks whose rate may change on the way.
 
     It counts the decoded samples, regardless of headers, and refuses too many.
     """
 
-    def __init__(
-        self,
-        write: Callable[[Pcm], object],
-        rate: int,
-        max_seconds: float,
-        channel: int | None = None,
-        quality: str = "HQ",
-    ) -> None:
-        """Without a `channel` the samples are the mean of all; `quality` is of StreamResampler."""
-        self._write_samples = write
-        self._channel = channel
-        self._quality = quality
-        self._rate = rate
-        self._max_seconds = max_seconds
-        self._resampler: StreamResampler | None = None
-        self._seconds = 0.0
-        self._samples = 0  # of all channels
-        self._non_finite = 0
+    _write_samples: Callable[[Pcm], object]
+    _rate: int
+    _max_seconds: float
+    _channel: int | None = None  # None: the mean of all
+    _quality: str = "HQ"  # of StreamResampler
+    _resampler: StreamResampler | None = None
+    _seconds: float = 0.0
+    _samples: int = 0  # of all channels
+    _non_finite: int = 0
 
     def add(self, samples: NDArray[np.float32], rate: int) -> None:
         """Takes a block, [channels, n] at `rate` Hz. Raises AudioTooLong or FileTooLarge."""

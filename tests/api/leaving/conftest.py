@@ -84,7 +84,7 @@ class LeavingSite:
     async def forget(self) -> None:
         """Begins another test."""
         self.steps.made = 0
-        self.server.services.infrastructure.limits._windows._windows.clear()
+        self.server.services.infrastructure.limits.windows._windows.clear()
         self.charged_before = await self._charged()
 
     async def _charged(self) -> int:
