@@ -21,12 +21,7 @@ TRANSCRIPTS = {".txt": "text", ".srt": "srt", ".vtt": "vtt", ".docx": "docx", ".
 @click.option("--speakers", is_flag=True, help="Name who speaks in a recording.")
 @pass_service
 def job(
-    service: ServiceClient,
-    file: Path,
-    output: Path,
-    voice: str | None,
-    language: str | None,
-    speakers: bool,
+    service: ServiceClient, /, file: Path, output: Path, speakers: bool, **options: str | None
 ) -> None:
     """Transcribe a recording of hours, or speak a book as one file with chapters.
 
@@ -38,7 +33,7 @@ def job(
     if form is None and suffix not in (".m4b", ".mp3"):
         raise click.UsageError(f"-o: one of {', '.join((*TRANSCRIPTS, '.m4b', '.mp3'))}")
     labels = "true" if speakers else None
-    fields = given(voice=voice, output_format=suffix[1:], language=language, speaker_labels=labels)
+    fields = given(output_format=suffix[1:], speaker_labels=labels, **options)
     kind, field = ("transcriptions", "audio") if form else ("speech", "document")
     with service.client() as client, file.open("rb") as upload:
         files = {field: (file.name, upload.read())}

@@ -4,6 +4,7 @@ import difflib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -22,13 +23,7 @@ COMPLETIONS = "/v1/chat/completions"
 @click.option("--max-tokens", type=click.IntRange(1), help="Of the answer.")
 @pass_service
 def chat(
-    service: ServiceClient,
-    message: tuple[str, ...],
-    model: str | None,
-    system: str | None,
-    chat_id: str | None,
-    temperature: float | None,
-    max_tokens: int | None,
+    service: ServiceClient, /, message: tuple[str, ...], system: str | None, **options: Any
 ) -> None:
     """Ask the chat model; without a message, talk until Ctrl-D.
 
@@ -46,20 +41,20 @@ def chat(
                 asked = click.prompt("", prompt_suffix="> ", err=True)
             except click.Abort:
                 return
-        first = [{"role": "system", "content": system}] if system and not chat_id else []
+        is_new = options["chat_id"] is None
+        first = [{"role": "system", "content": system}] if system and is_new else []
         messages = [*first, {"role": "user", "content": asked}]
-        sampling = given(temperature=temperature, max_tokens=max_tokens)
-        options = given(model=model, chat_id=chat_id) | sampling
         text = ""
         with service.client() as client:
-            for event in client.stream_chat(messages, **options):
-                chat_id = event.get("chat_id") or chat_id
+            for event in client.stream_chat(messages, **given(**options)):
+                options["chat_id"] = event.get("chat_id") or options["chat_id"]
                 for choice in event.get("choices", ()):
                     delta = choice["delta"].get("content") or ""
                     text += delta
                     if not service.as_json:
                         click.echo(delta, nl=False)
-        click.echo(json.dumps({"text": text, "chat_id": chat_id}) if service.as_json else "")
+        answer = {"text": text, "chat_id": options["chat_id"]}
+        click.echo(json.dumps(answer) if service.as_json else "")
         if not is_dialogue:
             return
 
