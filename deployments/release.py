@@ -45,13 +45,13 @@ def differences(reports: Iterable[Report]) -> dict[str, str]:
     found = {}
     counts = Counter(one.release for one in known)
     usual = max(counts, key=lambda release: (counts[release], release), default="")
-    for one in known:
-        where = f"{one.deployment} on {one.node}"
-        if one.release != usual:
+    for report in known:
+        where = f"{report.deployment} on {report.node}"
+        if report.release != usual:
             found[where] = (
                 "runs other code, prices or configurations than most processes:"
-                f" {one.release}, not {usual}"
+                f" {report.release}, not {usual}"
             )
-        elif one.missing:
-            found[where] = f"its node was started without {', '.join(one.missing)}"
+        elif report.missing:
+            found[where] = f"its node was started without {', '.join(report.missing)}"
     return found

@@ -54,8 +54,8 @@ async def counted(limits: SharedLimits, *attempts: Attempts) -> AsyncIterator[No
     except Exception as error:  # any; only some judge the password
         failure = error
     if not isinstance(failure, Unauthorized | ApiError):
-        for one in taken:
-            await limits.hit(one.key, one.limit, one.window_s, cost=-1)
+        for window in taken:
+            await limits.hit(window.key, window.limit, window.window_s, cost=-1)
     if failure is not None:
         raise failure
 

@@ -58,11 +58,11 @@ def list_voices(service: ServiceClient, language: str | None) -> None:
     """List the voices that can be named."""
     found = service.ask("GET", "/default-voices")
     rows = []
-    for one in found["data"]:
-        labels = one["labels"]
+    for voice in found["data"]:
+        labels = voice["labels"]
         if language in (None, labels["language"]):
-            cells = (one["name"], labels["language_name"], labels["gender"], labels["accent"])
-            rows.append((*(cell or "" for cell in cells), one["model"], one["voice_id"]))
+            cells = (voice["name"], labels["language_name"], labels["gender"], labels["accent"])
+            rows.append((*(cell or "" for cell in cells), voice["model"], voice["voice_id"]))
     service.show_rows(found, "NAME, LANGUAGE, GENDER, ACCENT, MODEL, ID", rows)
 
 
@@ -129,10 +129,10 @@ def usage(
     found = service.ask("GET", "/billing/usage", params=asked | ({"by": "key"} if by_key else {}))
     names = key_names(service) if by_key else {}
     rows = [("DAY", "WORK", "AMOUNT", "REQUESTS", "USD", *("KEY", "NAME") * by_key)]
-    for one in found["usage"]:
-        what = (one["date"], one["kind"], f"{one['units']:g} {one['unit']}")
-        key = (one["key_id"] or "none", names.get(one["key_id"], "")) * by_key
-        rows.append((*what, str(one["requests"]), f"{one['cost']:.6f}", *key))
+    for day in found["usage"]:
+        what = (day["date"], day["kind"], f"{day['units']:g} {day['unit']}")
+        key = (day["key_id"] or "none", names.get(day["key_id"], "")) * by_key
+        rows.append((*what, str(day["requests"]), f"{day['cost']:.6f}", *key))
     total = f"{found['total_cost']:.6f} USD; {found['credit_balance']:.6f} USD of credit are left"
     used, limit = (found["storage"][name] / 1e9 for name in ("used", "limit"))
     service.show(found, table(rows), total, f"{used:.3f} of {limit:g} GB of storage are in use")

@@ -48,19 +48,19 @@ def list_models(service: ServiceClient, local: bool, config: Path, dashboard: st
     rows: list[tuple[str, ...]] = []
     if not local:
         found = service.ask("GET", "/models")
-        for one in found["data"]:
-            languages = ", ".join(one["languages"][:5]) + ", …" * (len(one["languages"]) > 5)
-            about = (one["problem"] or one["status"], languages, ", ".join(one["aliases"]))
-            rows.append((one["id"], one["kind"], *about, one["description"] or ""))
+        for model in found["data"]:
+            languages = ", ".join(model["languages"][:5]) + ", …" * (len(model["languages"]) > 5)
+            about = (model["problem"] or model["status"], languages, ", ".join(model["aliases"]))
+            rows.append((model["id"], model["kind"], *about, model["description"] or ""))
         service.show_rows(found, "ID, KIND, STATUS, LANGUAGES, ALSO CALLED, NOTE", rows)
         return
     with failures():
         weights = local_weights(config, dashboard)
-    for one in weights:
-        state = "verified" if one["verified"] else "fetched" if one["fetched"] else "missing"
-        on_disk, used = f"{one['disk_bytes'] / 2**20:,.0f} MiB", ", ".join(one["used_by"])
-        about = (one["id"], one["kind"] or "", one["licence"])
-        rows.append((*about, on_disk, state, one["need"], used))
+    for entry in weights:
+        state = "verified" if entry["verified"] else "fetched" if entry["fetched"] else "missing"
+        on_disk, used = f"{entry['disk_bytes'] / 2**20:,.0f} MiB", ", ".join(entry["used_by"])
+        about = (entry["id"], entry["kind"] or "", entry["licence"])
+        rows.append((*about, on_disk, state, entry["need"], used))
     service.show_rows({"data": weights}, "ID, KIND, LICENCE, ON DISK, STATE, NEED, USED BY", rows)
 
 

@@ -45,9 +45,9 @@ def takes_text(command: Callable[..., None]) -> Callable[..., None]:
 
 def find(service: ServiceClient, named: str) -> str:
     """The id of the dictionary of that name or id."""
-    for one in service.ask("GET", PATH)["data"]:
-        if named in (one["name"], one["id"]):
-            return str(one["id"])
+    for dictionary in service.ask("GET", PATH)["data"]:
+        if named in (dictionary["name"], dictionary["id"]):
+            return str(dictionary["id"])
     end(f"there is no dictionary {named}; `antiphon pronunciations list` shows all", 1)
 
 

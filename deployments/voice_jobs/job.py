@@ -108,8 +108,8 @@ async def work(choose: Choose, voice_id: UUID, lease: str) -> int:
     try:
         return await until_stopped(voice_id, attempt.run(), attempt.give_back)
     finally:
-        for one in evaluators:
-            one.stop()
+        for group in evaluators:
+            group.stop()
 
 
 async def until_stopped(

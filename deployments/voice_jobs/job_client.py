@@ -124,12 +124,12 @@ class VoiceJobClient:
     async def known(self) -> list[tuple[VoiceJob, bool]]:
         """The service's jobs in Ray's list, of any process, and whether each has ended."""
         found = []
-        for one in await self._call("list_jobs"):
-            metadata = one.metadata or {}  # other jobs have none, or another service
+        for listed in await self._call("list_jobs"):
+            metadata = listed.metadata or {}  # other jobs have none, or another service
             is_ours = metadata.get("service") == self._service
-            if is_ours and (one.submission_id or "").startswith(self._prefix):
-                job = VoiceJob(one.submission_id, UUID(metadata["voice"]), metadata["lease"])
-                found.append((job, one.status.is_terminal()))
+            if is_ours and (listed.submission_id or "").startswith(self._prefix):
+                job = VoiceJob(listed.submission_id, UUID(metadata["voice"]), metadata["lease"])
+                found.append((job, listed.status.is_terminal()))
         return found
 
     async def state(self, job: VoiceJob) -> JobState | Ending:

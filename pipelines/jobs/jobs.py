@@ -136,9 +136,9 @@ class Jobs(JobQueue):
         """The job, the parts that were received, and the URL of its speech. Raises NotFound."""
         job, files = await self._find(principal, job_id, "part", "speech")
         url = None
-        for one in files:
-            if one.kind == "speech":
-                url = self._files.url(one.file_id, job.workspace_id, URL_LASTS_S)
+        for file in files:
+            if file.kind == "speech":
+                url = self._files.url(file.file_id, job.workspace_id, URL_LASTS_S)
         return job, [one.number for one in files if one.kind == "part"], url
 
     async def results(self, principal: Principal, job_id: UUID) -> list[bytes]:

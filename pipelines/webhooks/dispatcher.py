@@ -112,10 +112,10 @@ class WebhookDispatcher:
         claimed = await self._database.run(
             deliveries.claim, chosen, secrets.token_hex(16), self.now(), LEASE
         )
-        for one in claimed:
-            task = asyncio.create_task(self._deliver(one))
-            self._running[task] = one
-            self._shares.take(one.webhook.workspace_id)
+        for delivery in claimed:
+            task = asyncio.create_task(self._deliver(delivery))
+            self._running[task] = delivery
+            self._shares.take(delivery.webhook.workspace_id)
             task.add_done_callback(self._ended)
         return len(claimed)
 
