@@ -54,13 +54,9 @@ class Housekeeper:
         releasing: dict[str, Chore] = {"holds": partial(run, release_expired, now)}
         deleting: dict[str, Chore] = {
             "files": self._files.delete_expired,
-            "answers": partial(
-                run, retention.delete_older, IdempotentAnswer, IdempotentAnswer.expires_at, now
-            ),
-            "client_secrets": partial(
-                run, retention.delete_older, ClientSecret, ClientSecret.expires_at, now
-            ),
-            "invites": partial(run, retention.delete_older, Invite, Invite.expires_at, now),
+            "answers": self._delete(IdempotentAnswer, IdempotentAnswer.expires_at, now),
+            "client_secrets": self._delete(ClientSecret, ClientSecret.expires_at, now),
+            "invites": self._delete(Invite, Invite.expires_at, now),
             "settled_events": partial(run, retention.blank_settled_events),
         }
         if jobs is not None:
@@ -87,29 +83,31 @@ class Housekeeper:
 
     def _daily(self, now: datetime) -> dict[str, Chore]:
         """The chores for data that is kept for days."""
-        keep = self._retention
+        keep, run = self._retention, self._database.run
 
-        def delete(table: type[SQLModel], moment: datetime | None, days: int) -> Chore:
-            before = now - timedelta(days=days)
-            return partial(self._database.run, retention.delete_older, table, moment, before)
+        def ago(days: int) -> datetime:
+            return now - timedelta(days=days)
 
-        event_end = now - timedelta(days=keep.event_days)
         chores: dict[str, Chore] = {
-            "old_events": partial(self._database.run, retention.blank_old_events, event_end),
-            "deliveries": delete(Event, Event.created_at, keep.delivery_days),
-            "old_secrets": partial(self._database.run, retention.forget_old_secrets, now),
-            "revoked_keys": delete(ApiKey, ApiKey.revoked_at, keep.revoked_key_days),
-            "sessions": delete(LoginSession, LoginSession.expires_at, keep.session_days),
+            "old_events": partial(run, retention.blank_old_events, ago(keep.event_days)),
+            "deliveries": self._delete(Event, Event.created_at, ago(keep.delivery_days)),
+            "old_secrets": partial(run, retention.forget_old_secrets, now),
+            "revoked_keys": self._delete(ApiKey, ApiKey.revoked_at, ago(keep.revoked_key_days)),
+            "sessions": self._delete(LoginSession, LoginSession.expires_at, ago(keep.session_days)),
         }
         if keep.chat_days is not None:
-            chores["chats"] = delete(Chat, Chat.updated_at, keep.chat_days)
+            chores["chats"] = self._delete(Chat, Chat.updated_at, ago(keep.chat_days))
         if self._voices is not None:
-            failed_end = now - timedelta(days=keep.failed_voice_days)
+            failed_end = ago(keep.failed_voice_days)
             chores["failed_voices"] = partial(self._voices.delete_failed, failed_end)
         if self._jobs is not None:
-            days = timedelta(days=keep.job_days), timedelta(days=keep.upload_days)
-            chores["jobs"] = partial(self._jobs.delete_old, now - days[0], now - days[1])
+            ends = ago(keep.job_days), ago(keep.upload_days)
+            chores["jobs"] = partial(self._jobs.delete_old, *ends)
         return chores
+
+    def _delete(self, table: type[SQLModel], moment: datetime | None, before: datetime) -> Chore:
+        """The chore that deletes the rows whose moment is before then."""
+        return partial(self._database.run, retention.delete_older, table, moment, before)
 
     async def _repeat(self, name: str, chore: Chore) -> int:
         total = 0
@@ -131,8 +129,8 @@ class Housekeeper:
         """Changes nothing: a person has to judge balances that do not add up."""
         found = await self._database.read(discrepancies)
         metrics.ledger_mismatches.set(len(found))
-        for one in found:
-            logger.error("ledger_mismatch", extra={"workspace_id": one.workspace_id})
+        for account in found:
+            logger.error("ledger_mismatch", extra={"workspace_id": account.workspace_id})
         return 0
 
     async def _forget_deleted(self) -> int:

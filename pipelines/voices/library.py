@@ -131,10 +131,8 @@ class VoiceLibrary:
                 made.code_digest, made.expires_at = code_digest(code), utc_now() + CODE_LIFETIME
             session.add(made)
             session.flush()
-            actor, details = (
-                principal.actor,
-                {"share": str(made.id), "speaker_allows_sharing": True},
-            )
+            actor = principal.actor
+            details = {"share": str(made.id), "speaker_allows_sharing": True}
             audit(session, voice.workspace_id, "voice.shared", actor, str(voice.id), details)
             return session.execute(rows.where(VoiceShare.id == made.id)).one()
 
