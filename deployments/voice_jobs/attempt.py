@@ -10,11 +10,10 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 from configs.schema.voices import VoiceWorkConfig
-from db.errors import DatabaseUnavailable
 from db.voices.voices import Voice
 from deployments.voice_jobs.makers import AnyFit
-from pipelines.errors import InvalidAudio, NotFound, StorageUnavailable
-from pipelines.tasks import retry, while_leased
+from pipelines.errors import MAY_PASS, InvalidAudio, NotFound
+from pipelines.jobs.leases import until_available
 from pipelines.voices.queue import VoiceQueue
 from pipelines.voices.report import FailedFit, FittedVoice, Preview
 
@@ -22,12 +21,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-RENEW_S = 2.0  # also the delay until a deletion of the voice is noticed
-GRACE_S = 5.0  # for an attempt that has just finished its voice, and so its lease
 CHECKPOINT_S = 10.0
 UNDECODABLE_AFTER = 3  # attempts, after which undecodable recordings fail the voice
-UNAVAILABLE = DatabaseUnavailable, StorageUnavailable
-UNAVAILABLE_S = 600.0  # how long calls are retried
 PRIOR_WEIGHT = 0.1  # of the estimate from the configuration, as a share of a voice
 STALL_S = 3600.0  # timeout of one step of trials; longer than on a busy service
 
@@ -88,8 +83,7 @@ class FitAttempt:
 
     async def run(self) -> AttemptResult:
         """Raises the errors of the fit, its trials or the stores; another attempt can follow."""
-        made = while_leased(self._make(), self._renew, RENEW_S, DatabaseUnavailable, GRACE_S)
-        return await made or "gone"
+        return await self.queue.under_lease(self.claimed, self._make(), self._renew) or "gone"
 
     async def give_back(self) -> None:
         """After `run` was cancelled: stores a checkpoint, and releases the lease."""
@@ -133,9 +127,9 @@ class FitAttempt:
 
     async def _begin_fit(self) -> AnyFit:
         """Creates the fit. Raises NotFound or InvalidAudio."""
-        samples = await _until_available(lambda: self.queue.samples(self.claimed))
-        state = await _until_available(lambda: self.queue.checkpoint(self.claimed))
-        pack = await _until_available(lambda: self.queue.replaced_pack(self.claimed, self.engine))
+        samples = await until_available(lambda: self.queue.samples(self.claimed))
+        state = await until_available(lambda: self.queue.checkpoint(self.claimed))
+        pack = await until_available(lambda: self.queue.replaced_pack(self.claimed, self.engine))
         fit = await self._in_thread(lambda: self.begin(samples, state))
         fit.replaced = pack
         self._progress = fit.progress
@@ -151,7 +145,7 @@ class FitAttempt:
             return True
         try:
             kept = await self.queue.keep_checkpoint(self.claimed, *self._state)
-        except UNAVAILABLE as error:
+        except MAY_PASS as error:
             logger.warning("checkpoint_not_kept", extra={"reason": str(error)})
             return True
         self._state, self._stored_at = None, time.monotonic()
@@ -168,7 +162,7 @@ class FitAttempt:
             made = (result.pack, result.similarity, report, before)
             return await self.queue.publish(self.claimed, self.engine, *made)
 
-        if not await _until_available(finish):
+        if not await until_available(finish):
             return "gone"
         return "failed" if isinstance(result, FailedFit) else "ready"
 
@@ -184,7 +178,3 @@ def _observe(fit: AnyFit, outcomes: Sequence[Any]) -> tuple[bytes, Preview | Non
     fit.observe(outcomes)
     state = fit.checkpoint()
     return (state, fit.preview) if state else None
-
-
-async def _until_available(call: Callable[[], Awaitable[T]]) -> T:
-    return await retry(call, UNAVAILABLE, within_s=UNAVAILABLE_S)

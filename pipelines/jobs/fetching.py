@@ -19,20 +19,20 @@ from pipelines.errors import MAY_PASS, SERVICE_FAULTS, public_error
 from pipelines.jobs.jobs import Jobs
 from pipelines.jobs.queue import LeaseLost
 from pipelines.jobs.transcription import TASK
-from pipelines.tasks import TaskSet, retry, while_leased
+from pipelines.tasks import TaskSet, retry
 from pipelines.temporary_directories import RECORDINGS, temporary_directory_in_thread
 from pipelines.webhooks.sender import FetchFailed, Sender
 
 logger = logging.getLogger(__name__)
 
 LOOK_S = 2.0  # polling interval
-RENEW_S = 5.0
-GRACE_S = 5.0  # for a fetch that has just queued its job
 AGAIN_S = 120.0  # how long an address that fails is tried
 
 
 class Fetches(Jobs):
     """The jobs whose recordings are fetched. A claimed one is not queued yet."""
+
+    renew_s = 5.0
 
     async def claim(self) -> Job | None:
         """The next recording to fetch, under a new lease; None when none waits for its turn."""
@@ -41,15 +41,6 @@ class Fetches(Jobs):
     async def drop_parts(self, claimed: Job) -> None:
         """Deletes the parts of an attempt that has not fetched all of them."""
         await self._change(claimed, lambda session, row: jobs.drop_files(session, row.id, "part"))
-
-    async def queue(self, claimed: Job) -> None:
-        """Queues the job of a recording that is here."""
-
-        def queue(_: object, row: Job) -> None:
-            row.status, row.attempt = "processing", 0
-            row.lease = row.lease_until = row.tried_since = None
-
-        await self._change(claimed, queue)
 
 
 @dataclass(eq=False, repr=False)
@@ -101,9 +92,8 @@ class Fetcher:
     async def fetch(self, claimed: Job) -> None:
         """Queues the job of the recording, or fails it; on a failure of the service, or when it is
         cancelled, another attempt follows."""
-        renew = partial(self._jobs.renew, claimed)
         try:
-            await while_leased(self._fetch(claimed), renew, RENEW_S, DatabaseUnavailable, GRACE_S)
+            await self._jobs.under_lease(claimed, self._fetch(claimed))
         except asyncio.CancelledError:
             await asyncio.shield(self._jobs.give_back(claimed, pause_s=0.0))
             raise
@@ -123,7 +113,7 @@ class Fetcher:
         async with temporary_directory_in_thread(RECORDINGS) as folder:
             call = partial(self._store, claimed, task.url, folder / "part")
             await retry(call, FetchFailed, within_s=AGAIN_S)
-        await self._jobs.queue(claimed)
+        await self._jobs.queue(claimed, "processing")
 
     async def _store(self, claimed: Job, url: str, path: Path) -> None:
         """Stores what is at the address in parts. Raises InvalidUrl or FileTooLarge."""

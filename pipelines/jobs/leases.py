@@ -10,28 +10,34 @@ import logging
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, ClassVar, Generic
+from functools import partial
+from typing import Any, ClassVar, Generic, TypeVar
 from uuid import UUID
 
 from sqlmodel import Session
 
 from configs.schema.jobs import WorkConfig
 from db.database import Database, utc_now
+from db.errors import DatabaseUnavailable
 from db.files import expire_these_files
 from db.jobs import queue
 from db.jobs.queue import W
 from pipelines.billing.billing import Billing
-from pipelines.errors import StorageUnavailable
+from pipelines.errors import MAY_PASS, StorageUnavailable
 from pipelines.storage.files import Content, Files, keep_files
+from pipelines.tasks import retry, while_leased
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 HOLD = timedelta(days=7)  # of the price; extended until the work is finished
 HOLD_LEFT = timedelta(days=6)  # a hold with less left is extended
 PATIENCE_S = 600.0  # in which work waits for what may pass, such as a model that is down
+GRACE_S = 5.0  # for work that has just ended its row, and so its lease
 UNPUBLISHED_S = 3600.0  # until files expire that no row refers to yet
 
 
@@ -46,6 +52,7 @@ class LeasedQueue(ABC, Generic[W]):
 
     of_table: ClassVar[Any]
     given_up: ClassVar[str]  # what owners are told of work whose attempts all failed
+    renew_s: ClassVar[float] = 2.0  # between renewals; also the delay until a deletion is noticed
 
     async def claim(self) -> W | None:
         """The next row, under a new lease; None when none is queued."""
@@ -83,6 +90,16 @@ class LeasedQueue(ABC, Generic[W]):
                 row.estimated_completion = utc_now() + timedelta(seconds=remaining_s)
 
         return await self._change(claimed, renew)
+
+    async def under_lease(
+        self,
+        claimed: W,
+        work: Coroutine[Any, Any, T],
+        renew: Callable[[], Awaitable[bool]] | None = None,
+    ) -> T | None:
+        """The result of `work`, while which the lease is renewed; None when it is lost."""
+        renew = renew or partial(self.renew, claimed)
+        return await while_leased(work, renew, self.renew_s, DatabaseUnavailable, GRACE_S)
 
     async def give_back(
         self, claimed: W, *, died: bool = False, pause_s: float | None = None
@@ -198,3 +215,8 @@ class LeasedQueue(ABC, Generic[W]):
             await self._files.delete_expired()
         except StorageUnavailable:  # housekeeping tries again
             logger.warning("expired_files_left")
+
+
+async def until_available(call: Callable[[], Awaitable[T]]) -> T:
+    """The result of a call, which is repeated for PATIENCE_S while it fails by what MAY_PASS."""
+    return await retry(call, MAY_PASS, within_s=PATIENCE_S)

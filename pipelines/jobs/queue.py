@@ -21,10 +21,9 @@ from db.jobs.jobs import BATCH, UNFINISHED, Job, JobFile
 from db.jobs.queue import release_lines
 from db.webhooks import EventKind, NewEvent
 from pipelines.billing.billing import Service
-from pipelines.errors import MAY_PASS, SERVICE_FAULTS, InsufficientCredit, public_error
-from pipelines.jobs.leases import HOLD, PATIENCE_S, LeasedQueue
+from pipelines.errors import SERVICE_FAULTS, InsufficientCredit, public_error
+from pipelines.jobs.leases import HOLD, LeasedQueue, until_available
 from pipelines.storage.files import Content
-from pipelines.tasks import retry
 from telemetry import metrics
 
 SERVICES: dict[str, Service] = {"transcription": "stt", "speech": "tts", BATCH: "chat"}
@@ -112,14 +111,14 @@ class JobQueue(LeasedQueue[Job]):
 
         await self._store_result(claimed, parts, keep)
 
-    async def fetch(self, claimed: Job) -> None:
-        """Has the recording fetched, and the job queued again afterwards."""
+    async def queue(self, claimed: Job, status: str) -> None:
+        """Queues the job for its next stage: "fetching" or "processing" of its recording."""
 
-        def fetch(_: object, row: Job) -> None:
-            row.status = "fetching"
-            row.lease = row.lease_until = None
+        def queue(_: object, row: Job) -> None:
+            row.status, row.attempt = status, 0
+            row.lease = row.lease_until = row.tried_since = None
 
-        await self._change(claimed, fetch)
+        await self._change(claimed, queue)
 
     async def is_cancelled(self, claimed: Job) -> bool:
         """Whether the owner of a batch wants no more lines."""
@@ -161,7 +160,7 @@ class JobQueue(LeasedQueue[Job]):
     ) -> None:
         """As `_with_files`, once the database and the store answer. Raises LeaseLost."""
         call = partial(self._with_files, claimed, parts, change, media_type)
-        _require(await retry(call, MAY_PASS, within_s=PATIENCE_S))
+        _require(await until_available(call))
 
     def _fail(self, session: Session, row: Job, error: str, reason: str) -> None:
         if row.status == "cancelling":

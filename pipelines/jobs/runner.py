@@ -4,25 +4,19 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from configs.schema.jobs import JobsConfig
-from db.errors import DatabaseUnavailable
 from db.jobs.jobs import BATCH, Job
 from pipelines.errors import SERVICE_FAULTS, public_error
 from pipelines.jobs import batches, speech, transcription
 from pipelines.jobs.queue import JobQueue, LeaseLost
 from pipelines.stt.diarization import SpeakerVoice
 from pipelines.stt.file import TranscriptionPipeline
-from pipelines.tasks import while_leased
 from pipelines.temporary_directories import RECORDINGS, temporary_directory_in_thread
 from pipelines.tts.paid import PaidSynthesis
 
 logger = logging.getLogger(__name__)
-
-RENEW_S = 2.0  # also the delay until a deletion is noticed
-GRACE_S = 5.0  # for an attempt that has just ended its job
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +33,7 @@ class JobRunner:
     async def run(self, claimed: Job) -> None:
         """Returns when the job has ended, or its lease is lost. Raises failures of the service;
         another attempt can follow."""
-        renew = partial(self.jobs.renew, claimed)
-        await while_leased(self._work(claimed), renew, RENEW_S, DatabaseUnavailable, GRACE_S)
+        await self.jobs.under_lease(claimed, self._work(claimed))
 
     async def _work(self, claimed: Job) -> None:
         try:
@@ -69,7 +62,7 @@ class JobRunner:
         self, claimed: Job, task: transcription.TranscriptionTask, folder: Path
     ) -> None:
         if task.url and not await self.jobs.files(claimed, "part"):
-            return await self.jobs.fetch(claimed)  # made by a release that fetched it here
+            return await self.jobs.queue(claimed, "fetching")  # an earlier release fetched it here
         known = await self.known_speakers(claimed.workspace_id, task.known_speakers)
         task = replace(task, request=replace(task.request, known=known))
         path = folder / "recording"

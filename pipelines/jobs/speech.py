@@ -24,11 +24,10 @@ from pydantic import TypeAdapter
 
 from db.jobs.jobs import Job
 from pipelines.audio.encode.encoder import TAGS, FileWriter, OutputFormat
-from pipelines.errors import MAY_PASS, FileTooLarge, NothingToSpeak
+from pipelines.errors import FileTooLarge, NothingToSpeak
 from pipelines.jobs.documents import Book
-from pipelines.jobs.leases import PATIENCE_S
+from pipelines.jobs.leases import until_available
 from pipelines.jobs.queue import JobQueue
-from pipelines.tasks import retry
 from pipelines.text.spoken_length import most_spoken
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.reading import SpeechRequest, is_ssml
@@ -87,7 +86,7 @@ async def speak(
     began = time.monotonic()
     for number, (_, text) in enumerate(blocks[len(kept) :], start=len(kept) + 1):
         call = partial(_spoken, task, text, synthesis)
-        data, seconds, units = await retry(call, MAY_PASS, within_s=PATIENCE_S)
+        data, seconds, units = await until_available(call)
         progress = number / (len(blocks) + 1)
         await jobs.keep(job, "result", number, data, seconds, units, progress)
         if number < len(blocks) and await jobs.give_way(job, began):
@@ -98,9 +97,9 @@ async def speak(
         lengths[chapter] += round(one.seconds * 1000)
     with closing(_book(path, task, lengths)) as file:
         next(file)
-        for one in kept:
-            if one.seconds:
-                await asyncio.to_thread(file.send, await jobs.read(job, one))
+        for block in kept:
+            if block.seconds:
+                await asyncio.to_thread(file.send, await jobs.read(job, block))
     await jobs.complete(job, path, MEDIA_TYPES[task.output_format])
 
 

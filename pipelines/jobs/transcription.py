@@ -16,13 +16,11 @@ from pydantic import ConfigDict, TypeAdapter
 from db.jobs.jobs import Job
 from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
-from pipelines.errors import MAY_PASS
-from pipelines.jobs.leases import PATIENCE_S
+from pipelines.jobs.leases import until_available
 from pipelines.jobs.queue import JobQueue
 from pipelines.stt.diarization import SpeakerLabels, SpeakerVoice
 from pipelines.stt.file import FileRequest, FileTranscript, TranscriptionPipeline, confidence_of
 from pipelines.stt.formatting import separator_of
-from pipelines.tasks import retry
 
 CUT_S = 30  # at the end of a window, in which it is cut where it is quietest
 QUIET_S = 0.3
@@ -96,8 +94,7 @@ async def transcribe(
         window = replace(
             whole, request=request, pcm=pcm, second=second, duration_s=seconds, speakers=speakers
         )
-        call = partial(pipeline.transcribe, window)
-        heard = await retry(call, MAY_PASS, within_s=PATIENCE_S)
+        heard = await until_available(partial(pipeline.transcribe, window))
         language = language or (heard.language if heard.segments else "")
         turns = heard.utterances
         result = replace(

@@ -17,7 +17,7 @@ from api.services import Services
 from db.database import utc_now
 from db.jobs.jobs import Job
 from models.errors import EngineLost
-from pipelines.jobs import batches, runner
+from pipelines.jobs import batches, leases
 from tests.api.money import Books
 from tests.api.native.jobs import doing
 from tests.api.native.jobs.doing import claim, do, do_next
@@ -142,7 +142,7 @@ async def test_a_file_in_which_two_lines_have_one_custom_id_is_refused(api: Asyn
 async def test_a_batch_resumes_after_a_kill_and_charges_no_line_twice(
     api: AsyncOpenAI, services: Services, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "RENEW_S", 0.05)
+    monkeypatch.setattr(leases.LeasedQueue, "renew_s", 0.05)
     made = await send(api, *(line(number) for number in range(20)))
     keep, kept = services.speech.jobs.keep_lines, 0
 
@@ -173,7 +173,7 @@ async def test_a_batch_that_is_cancelled_keeps_what_is_done(
     api: AsyncOpenAI, services: Services, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = await send(api, *(line(number) for number in range(20)))
-    monkeypatch.setattr(runner, "RENEW_S", 0.05)
+    monkeypatch.setattr(leases.LeasedQueue, "renew_s", 0.05)
     keep = services.speech.jobs.keep_lines
 
     async def cancelled(*arguments: Any) -> None:
@@ -195,8 +195,8 @@ async def test_lines_that_are_answered_when_a_batch_is_cancelled_are_kept(
     api: AsyncOpenAI, services: Services, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = await send(api, *(line(number) for number in range(20)))
-    monkeypatch.setattr(runner, "RENEW_S", 0.01)
-    monkeypatch.setattr(runner, "GRACE_S", 0.01)
+    monkeypatch.setattr(leases.LeasedQueue, "renew_s", 0.01)
+    monkeypatch.setattr(leases, "GRACE_S", 0.01)
     hold, holds = services.platform.billing.hold, 0
 
     async def cancels(*arguments: Any, **others: Any) -> Any:

@@ -16,6 +16,7 @@ from deployments.voice_jobs import attempt as attempt_module
 from deployments.voice_jobs.attempt import AttemptResult, FitAttempt, Forecast
 from deployments.voice_jobs.evaluators import evaluators_for, run_shared
 from pipelines.errors import InvalidAudio, VoiceNotFound
+from pipelines.jobs import leases
 from pipelines.voices.service import LEAST_SHARE
 from tests.deployments.voice_jobs.slow_voices import SlowFit
 from tests.deployments.voice_jobs.voice_backend import local_backend
@@ -27,7 +28,7 @@ PRICE = PLANS.prices.custom_voice
 
 @pytest.fixture
 async def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[VoiceBackend]:
-    monkeypatch.setattr(attempt_module, "RENEW_S", 0.02)
+    monkeypatch.setattr(leases.LeasedQueue, "renew_s", 0.02)
     monkeypatch.setattr(attempt_module, "CHECKPOINT_S", 0.0)
     async with local_backend(tmp_path) as backend:
         yield backend
@@ -131,7 +132,7 @@ async def test_unusable_recordings_fail_the_voice_at_the_last_attempt(
 async def test_deleting_a_voice_ends_its_attempt_and_costs_its_progress(
     backend: VoiceBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempt_module, "GRACE_S", 0.1)
+    monkeypatch.setattr(leases, "GRACE_S", 0.1)
     voice = await backend.add()
     gate = Gate(at=9)
     running = asyncio.create_task(attempt(backend, await claim(backend), gate).run())
@@ -147,7 +148,7 @@ async def test_deleting_a_voice_ends_its_attempt_and_costs_its_progress(
 async def test_an_attempt_ends_when_its_lease_is_taken_over(
     backend: VoiceBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempt_module, "GRACE_S", 0.1)
+    monkeypatch.setattr(leases, "GRACE_S", 0.1)
     await backend.add()
     gate = Gate(at=9)
     running = asyncio.create_task(attempt(backend, await claim(backend), gate).run())

@@ -13,7 +13,7 @@ from db.jobs.jobs import Job
 from pipelines.accounts.authentication import Principal
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
-from pipelines.jobs import fetching
+from pipelines.jobs import fetching, leases
 from pipelines.jobs.fetching import Fetcher, Fetches
 from pipelines.jobs.jobs import Jobs
 from pipelines.jobs.transcription import TASK, TranscriptionTask
@@ -191,8 +191,8 @@ async def test_a_worker_that_stops_gives_its_fetches_to_another(
 async def test_a_job_that_is_deleted_is_not_fetched_any_more(
     database: Database, fetches: Fetches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetching, "RENEW_S", 0.02)
-    monkeypatch.setattr(fetching, "GRACE_S", 0.02)
+    monkeypatch.setattr(Fetches, "renew_s", 0.02)
+    monkeypatch.setattr(leases, "GRACE_S", 0.02)
     principal = await owner(database)
     async with fetching_from(fetches, tmp_path) as (server, url):
         job = await add(fetches, principal, f"{url}/drip")

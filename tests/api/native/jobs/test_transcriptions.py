@@ -18,7 +18,7 @@ from api.native import jobs as jobs_api
 from api.services import Services
 from models.errors import EngineLost
 from models.stt.base import Transcript, TranscriptionRequest
-from pipelines.jobs import runner
+from pipelines.jobs import leases
 from pipelines.stt.file import TranscriptionPipeline
 from tests.api.money import Books, books_of
 from tests.api.native.jobs.doing import (
@@ -85,8 +85,8 @@ async def test_a_recording_is_transcribed_and_read_in_each_format(
 @pytest.fixture
 def short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs_api, "CONFIG", CONFIG.model_copy(update={"window_s": 40.0}))
-    monkeypatch.setattr(runner, "RENEW_S", 0.05)
-    monkeypatch.setattr(runner, "GRACE_S", 0.2)
+    monkeypatch.setattr(leases.LeasedQueue, "renew_s", 0.05)
+    monkeypatch.setattr(leases, "GRACE_S", 0.2)
 
 
 class Counted:
