@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx
 import pytest
-from aiohttp import web
 
 from api.app import create_app
 from api.services import Services
@@ -16,6 +15,7 @@ from pipelines.webhooks import sender as sender_module
 from tests.api.http.test_slow_bodies import limited
 from tests.api.native.jobs.doing import recording
 from tests.patience import PATIENCE_S
+from tests.pipelines.webhooks.dripping import DrippingServer
 from tests.pipelines.webhooks.receivers import Authority, receiver
 
 Headers = dict[str, str]
@@ -37,30 +37,10 @@ def tool(url: str) -> dict[str, Any]:
     return {"url": "/mcp", "json": call, "headers": accept}
 
 
-class Server:
-    """Answers /whole.wav with a recording, and everything else a byte at a time without end."""
-
-    def __init__(self) -> None:
-        self.dripping = asyncio.Event()
-
-    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        if request.path.endswith("/whole.wav"):
-            return web.Response(body=recording(2))
-        response = web.StreamResponse()
-        await response.prepare(request)
-        self.dripping.set()
-        try:
-            while True:
-                await response.write(b"a")
-                await asyncio.sleep(0.02)
-        except ConnectionResetError:
-            return response
-
-
 @asynccontextmanager
-async def server_of(services: Services, folder: Path) -> AsyncIterator[tuple[Server, str]]:
+async def server_of(services: Services, folder: Path) -> AsyncIterator[tuple[DrippingServer, str]]:
     """A server whose address the services allow."""
-    authority, server = Authority.make(folder), Server()
+    authority, server = Authority.make(folder), DrippingServer(recording(2))
     webhooks: Any = services.platform.webhooks
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(webhooks, "_allowed", authority.settings().allowed_networks)
@@ -86,7 +66,7 @@ async def test_a_server_that_drips_keeps_no_place_of_a_route_from_others(
 
         slow = asyncio.create_task(post(f"{url}/drip"))
         async with asyncio.timeout(PATIENCE_S):
-            await server.dripping.wait()
+            await server.has_dripped.wait()
         answer = await post(f"{url}/whole.wav")
         assert answer.status_code == 200 and not slow.done(), answer.text
         slow.cancel()

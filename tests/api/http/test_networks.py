@@ -75,6 +75,20 @@ def test_networks_are_those_that_one_customer_may_have() -> None:
     assert widest_network("2001:db8:7:1234::/64") == "2001:db8:7::/48"
 
 
+async def statuses(
+    services: Services, path: str, addresses: list[str], **limits: int
+) -> Counter[int]:
+    """The statuses of requests with a password, one from each of the addresses."""
+    async with behind_proxy(services, **limits) as client:
+        counts = Counter[int]()
+        for number, address in enumerate(addresses):
+            body = {"email": f"{number}@example.com", "password": "a long password"}
+            headers = {"X-Forwarded-For": address}
+            answer = await client.post(path, json=body, headers=headers)
+            counts[answer.status_code] += 1
+    return counts
+
+
 @pytest.mark.parametrize("window", ["minute", "hour"])
 @pytest.mark.parametrize(("addresses", "times"), NETWORKS)
 async def test_sign_ups_are_limited_by_network(
@@ -88,14 +102,9 @@ async def test_sign_ups_are_limited_by_network(
         return "!"
 
     monkeypatch.setattr(Passwords, "hash_new", hash_quickly)
-    async with behind_proxy(services, **{f"sign_ups_per_{window}": 1}) as client:
-        statuses = Counter[int]()
-        for number, address in enumerate(addresses):
-            body = {"email": f"{number}@example.com", "password": "a long password"}
-            headers = {"X-Forwarded-For": address}
-            answer = await client.post("/auth/signup", json=body, headers=headers)
-            statuses[answer.status_code] += 1
-    assert statuses[201] == times and statuses[429] == len(addresses) - times
+    limits = {f"sign_ups_per_{window}": 1}
+    counts = await statuses(services, "/auth/signup", addresses, **limits)
+    assert counts[201] == times and counts[429] == len(addresses) - times
 
 
 @pytest.mark.parametrize("window", ["minute", "hour"])
@@ -111,14 +120,9 @@ async def test_failed_logins_are_limited_by_network(
         return False
 
     monkeypatch.setattr(Passwords, "verify", refuse)
-    async with behind_proxy(services, **{f"failed_logins_per_{window}": 1}) as client:
-        statuses = Counter[int]()
-        for number, address in enumerate(addresses):
-            body = {"email": f"{number}@example.com", "password": "a long password"}
-            headers = {"X-Forwarded-For": address}
-            answer = await client.post("/auth/login", json=body, headers=headers)
-            statuses[answer.status_code] += 1
-    assert statuses[401] == times and statuses[429] == len(addresses) - times
+    limits = {f"failed_logins_per_{window}": 1}
+    counts = await statuses(services, "/auth/login", addresses, **limits)
+    assert counts[401] == times and counts[429] == len(addresses) - times
 
 
 @pytest.mark.parametrize(("addresses", "times"), NETWORKS)

@@ -6,7 +6,6 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
 from db.database import Database
 from db.jobs.jobs import Job
@@ -26,6 +25,7 @@ from tests.api.local_server import local_settings
 from tests.db.test_webhooks import plain
 from tests.patience import PATIENCE_S
 from tests.pipelines.jobs.test_jobs import CONFIG, PLANS, owner, raise_plan
+from tests.pipelines.webhooks.dripping import DrippingServer
 from tests.pipelines.webhooks.receivers import Authority, receiver
 
 AUDIO = b"audio" * 40_000
@@ -38,37 +38,13 @@ def fetches(database: Database, tmp_path: Path) -> Fetches:
     return Fetches(database, files, Billing(database, PLANS.prices, plain), CONFIG, PLANS)
 
 
-class Server:
-    """Answers /whole at once, and everything else a byte at a time without end."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-        self.dripping = 0
-
-    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        self.asked += 1
-        if request.path.endswith("/whole"):
-            return web.Response(body=AUDIO)
-        response = web.StreamResponse()
-        await response.prepare(request)
-        self.dripping += 1
-        try:
-            while True:
-                await response.write(b"a")
-                await asyncio.sleep(0.02)
-        except ConnectionResetError:
-            return response
-        finally:
-            self.dripping -= 1
-
-
 @asynccontextmanager
 async def fetching_from(
     fetches: Fetches, folder: Path, **options: float
-) -> AsyncIterator[tuple[Server, str]]:
+) -> AsyncIterator[tuple[DrippingServer, str]]:
     """A running fetcher, whose configuration has the options, and a server, with its address."""
     config = CONFIG.model_copy(update=options)
-    authority, server = Authority.make(folder), Server()
+    authority, server = Authority.make(folder), DrippingServer(AUDIO)
     async with receiver(authority, server.answer) as there:
         async with aclosing(Sender(authority.settings())) as sender:
             running = asyncio.create_task(Fetcher(fetches, sender, config).run())
