@@ -5,7 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -76,28 +76,24 @@ class SpeechPlan:
     passages: Sequence[SpokenPassage]  # by the numbers of the chunks
 
 
+@dataclass(eq=False, repr=False)
 class SpeechPipeline:
     """Synthesises with the models of a mapping, which may change."""
 
-    def __init__(
-        self,
-        models: Mapping[str, TTSModel],
-        voices: VoicesConfig,
-        custom: ReadyCustomVoices | None = None,
-        watermarker: Watermarker | None = None,
-        dictionaries: Dictionaries | None = None,
-    ) -> None:
-        self._models = models
-        self._custom = custom
-        self._dictionaries = dictionaries
-        self._watermarker = watermarker or Watermarker()
-        self._longest_s = voices.longest_s
+    _models: Mapping[str, TTSModel]
+    _voices: VoicesConfig
+    _custom: ReadyCustomVoices | None = None
+    watermarker: Watermarker = field(default_factory=Watermarker)
+    dictionaries: Dictionaries | None = None
+    levels: VoiceLevels = field(default_factory=VoiceLevels)
+    """Of synthesised speech; contexts update them too."""
+
+    def __post_init__(self) -> None:
         # For files and long counts, so that they leave the default threads to streams; by tenant,
         # so that a block of one waits for one block of another, and not for all that are waiting.
         self._threads = DeadlineScheduler(cores(), "speech")
-        self.directory = VoiceDirectory(models, voices, custom)
+        self.directory = VoiceDirectory(self._models, self._voices, self._custom)
         self._schedulers: defaultdict[str, FairScheduler] = defaultdict(FairScheduler)
-        self.levels = VoiceLevels()  # of synthesised speech; contexts update them too
 
     async def plan(self, request: SpeechRequest, *, early_start: bool = False) -> SpeechPlan:
         """Chooses the voice and reads the text up to its first chunk, however long it is.
@@ -139,8 +135,8 @@ class SpeechPipeline:
         names = {token.attributes.get("name") for token in tokens if token.name == "voice"}
         voices = {name: await directory.find_named(name, workspace_id) for name in names if name}
         lexicon: Lexicon | None = None
-        if request.pronunciations and self._dictionaries and workspace_id is not None:
-            lexicon = await self._dictionaries.lexicon(workspace_id, request.pronunciations)
+        if request.pronunciations and self.dictionaries and workspace_id is not None:
+            lexicon = await self.dictionaries.lexicon(workspace_id, request.pronunciations)
         default = partial(directory.default, offered=await directory.voices())
         reader = PassageReader(request, usual, voices, default, lexicon)
         return await asyncio.to_thread(reader.read, tokens)
@@ -178,7 +174,7 @@ class SpeechPipeline:
 
     def _longest_of(self, request: SpeechRequest) -> float:
         """How many seconds the speech may last, as counted."""
-        return self._longest_s * max(1, len(request.text) / COUNTED)
+        return self._voices.longest_s * max(1, len(request.text) / COUNTED)
 
     def _first_chunk_policy(self, voice: AvailableVoice) -> FirstChunkPolicy | None:
         """The first-chunk policy: shorter chunks for a slow engine, or while streams starve.
@@ -228,7 +224,7 @@ class SpeechPipeline:
 
     def choose_watermark(self, *voices: AvailableVoice) -> Watermark | None:
         """The watermark of speech in those voices; None when it is not to be marked."""
-        return self._watermarker.choose(custom_voice=any(voice.custom for voice in voices))
+        return self.watermarker.choose(custom_voice=any(voice.custom for voice in voices))
 
     async def _speak(
         self,

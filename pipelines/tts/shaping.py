@@ -75,29 +75,27 @@ class VoiceLevels:
         self._heard[voice.voice.voice_id] = (level, min(total_s, _MOST_REMEMBERED_S))
 
 
+@dataclass(eq=False, repr=False)
 class StreamEnhancer:
     """As `effects.enhance`, for a stream, without waiting for its end: high-pass, loudness and
     true-peak limit; blocking, 2 ms for 0.5 s."""
 
-    def __init__(
-        self,
-        levels: VoiceLevels,
-        voice: AvailableVoice,
-        target_lufs: float = TARGET_LUFS,
-        *,
-        high_pass: bool = True,
-    ) -> None:
-        self._levels = levels
-        self._voice = voice
-        self._normaliser = LoudnessNormaliser(target_lufs, levels.of(voice))
-        self._filters = high_pass
-        self._high_pass: HighPass | None = None
-        self._learnt_s = 0.0  # of speech already added to the voice's level
+    _levels: VoiceLevels
+    _voice: AvailableVoice
+    target_lufs: float = TARGET_LUFS
+    _: KW_ONLY
+    high_pass: bool = True
+    _high_pass: HighPass | None = None
+    _learnt_s: float = 0.0  # of speech already added to the voice's level
+
+    def __post_init__(self) -> None:
+        start = self._levels.of(self._voice)
+        self._normaliser = LoudnessNormaliser(self.target_lufs, start)
 
     def process(self, chunk: AudioChunk) -> Pcm:
         """About as many samples as come in: the last 9 ms are held back."""
         pcm = chunk.pcm
-        if self._filters:
+        if self.high_pass:
             if self._high_pass is None:
                 self._high_pass = HighPass(chunk.sample_rate)
             pcm = self._high_pass.process(pcm)
