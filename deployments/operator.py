@@ -301,11 +301,10 @@ async def _rotate_keys(database: Database, settings: Settings) -> str:
     # From now on a start with the first key alone is not one with another key.
     await check_secret_fingerprints(database, settings.secrets)
     return (
-        f"{done.chats} chat(s), {done.webhooks} webhook(s), {done.dictionaries} dictionar(ies), "
-        f"{done.speakers} speaker(s), "
-        f"{done.events} event(s) and {done.files} file(s) are encrypted under the first key; the "
+        "{chats} chat(s), {webhooks} webhook(s), {dictionaries} dictionar(ies), {speakers} "
+        "speaker(s), {events} event(s) and {files} file(s) are encrypted under the first key; the "
         "others were already"
-    )
+    ).format(**done)
 
 
 _COMMANDS = {

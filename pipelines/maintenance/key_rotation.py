@@ -26,18 +26,7 @@ Column = tuple[SQLModel, str, str]  # a row, the name of its column, and the ass
 Columns = Callable[[Session, Any], Iterable[Column]]
 
 
-@dataclass(frozen=True, slots=True)
-class Rotated:
-    """The numbers of rows and files that were encrypted again."""
-
-    chats: int
-    webhooks: int
-    events: int
-    files: int
-    dictionaries: int
-    speakers: int
-
-
+@dataclass(eq=False, repr=False)
 class Rotation:
     """May run beside the service, be stopped, and run again.
 
@@ -45,36 +34,35 @@ class Rotation:
     encrypted again: the old key must be kept for that day.
     """
 
-    def __init__(self, database: Database, encryption: Encryption, files: Files) -> None:
-        self._database = database
-        self._encryption = encryption
-        self._files = files
+    _database: Database
+    _encryption: Encryption
+    _files: Files
 
-    async def run(self) -> Rotated:
-        """Raises DecryptionError for a missing key, StorageUnavailable, DatabaseUnavailable."""
-        return Rotated(
-            chats=await self._each_row(Chat, _in_chat),
-            webhooks=await self._each_row(
+    async def run(self) -> dict[str, int]:
+        """The numbers of rows and files that were encrypted again. Raises DecryptionError for a
+        missing key, StorageUnavailable or DatabaseUnavailable."""
+        lasting = col(StoredFile.expires_at).is_(None)
+        return {
+            "chats": await self._each_row(Chat, _in_chat),
+            "webhooks": await self._each_row(
                 Webhook,
                 lambda _, row: [
-                    (row, one, secret_about(row.id)) for one in ("secret", "old_secret")
+                    (row, secret, secret_about(row.id)) for secret in ("secret", "old_secret")
                 ],
             ),
-            events=await self._each_row(
+            "events": await self._each_row(
                 Event,
                 lambda _, row: [(row, "body", body_about(row.workspace_id, row.id))],
                 col(Event.body).is_not(None),
             ),
-            files=await self._each(
-                StoredFile, self._files.rotate, col(StoredFile.expires_at).is_(None)
-            ),
-            dictionaries=await self._each_row(
+            "files": await self._each(StoredFile, self._files.rotate, lasting),
+            "dictionaries": await self._each_row(
                 PronunciationDictionary, lambda _, row: [(row, "content", content_about(row.id))]
             ),
-            speakers=await self._each_row(
+            "speakers": await self._each_row(
                 EnrolledSpeaker, lambda _, row: [(row, "embedding", embedding_about(row.id))]
             ),
-        )
+        }
 
     async def _each(
         self, table: Any, rotate: Callable[[Any], Awaitable[bool]], *which: ColumnElement[bool]
