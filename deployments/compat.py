@@ -16,6 +16,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from traceback import walk_tb
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from configs.environment import cores, is_loopback
@@ -94,8 +95,7 @@ def keep_replica_on_loopback() -> None:
     from ray.serve._private import replica
 
     changed: Any = replica
-    if (shipped := getattr(replica, "add_port_to_grpc_server", None)) is None:
-        raise Incompatible("ray: a replica has no add_port_to_grpc_server")
+    shipped = _required(replica, "add_port_to_grpc_server")
     if is_loopback(ray.util.get_node_ip_address()):
         changed.add_port_to_grpc_server = lambda server, _: shipped(server, "127.0.0.1:0")
 
@@ -162,9 +162,7 @@ async def taken(response: Any) -> None:
 
     Raises what the call would, or Incompatible.
     """
-    if not hasattr(response, "_fetch_future_result_async"):
-        raise Incompatible("ray: a response has no _fetch_future_result_async")
-    await response._fetch_future_result_async()
+    await _required(response, "_fetch_future_result_async")()
 
 
 _RELEASE = (b"release", b"antiphon")  # key and namespace
@@ -174,19 +172,15 @@ def publish_release(release: str) -> None:
     """Stores the release of the cluster's first machine in its GCS. Raises Incompatible."""
     from ray.experimental import internal_kv
 
-    if not hasattr(internal_kv, "_internal_kv_put"):
-        raise Incompatible("ray: internal_kv has no _internal_kv_put")
     key, namespace = _RELEASE
-    internal_kv._internal_kv_put(key, release.encode(), namespace=namespace)
+    _required(internal_kv, "_internal_kv_put")(key, release.encode(), namespace=namespace)
 
 
 def dashboard_url() -> str:
     """Of the cluster of this process. Raises Incompatible."""
     from ray._private import services
 
-    if not hasattr(services, "get_webui_url_from_internal_kv"):
-        raise Incompatible("ray: services has no get_webui_url_from_internal_kv")
-    return f"http://{services.get_webui_url_from_internal_kv()}"
+    return f"http://{_required(services, 'get_webui_url_from_internal_kv')()}"
 
 
 def published_release(address: str, timeout_s: float = 10.0) -> str | None:
@@ -202,11 +196,10 @@ def published_release(address: str, timeout_s: float = 10.0) -> str | None:
             grpc.channel_ready_future(channel).result(timeout_s)
     except grpc.FutureTimeoutError:
         raise ConnectionError(f"no Ray cluster answers at {address}") from None
-    if not hasattr(_raylet, "GcsClient"):
-        raise Incompatible("ray: _raylet has no GcsClient")
+    gcs_client = _required(_raylet, "GcsClient")
     key, namespace = _RELEASE
     try:
-        client = _raylet.GcsClient(address=address)
+        client = gcs_client(address=address)
         found: bytes | None = client.internal_kv_get(key, namespace, timeout_s)
     except Exception as error:  # of Ray, of several classes: no cluster, another token
         raise ConnectionError(f"no Ray cluster answers at {address}: {error}") from None
@@ -228,7 +221,7 @@ def stop_late_node(error: Exception) -> bool:
 
 def without_signal_handlers(server: "uvicorn.Server") -> "uvicorn.Server":
     """Disables the server's signal handlers in favour of Ray's. Raises Incompatible."""
-    _require(server, "capture_signals")
+    _required(server, "capture_signals")
     server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
     return server
 
@@ -239,26 +232,25 @@ def close_connections_after_response(server: "uvicorn.Server") -> None:
     Keep-alive clients then reconnect to another server, and lose no request when this one stops.
     Raises Incompatible.
     """
-    config, state = server.config, server.server_state
-    _require(config, "encoded_headers")
-    _require(state, "default_headers")
-    config.encoded_headers.append((b"connection", b"close"))
-    state.default_headers = [*state.default_headers, config.encoded_headers[-1]]
+    close, state = (b"connection", b"close"), server.server_state
+    _required(server.config, "encoded_headers").append(close)
+    state.default_headers = [*_required(state, "default_headers"), close]
 
 
 def close_listeners(server: "uvicorn.Server") -> None:
     """Closes the listening sockets; open connections stay open. Raises Incompatible."""
-    _require(server, "servers")
-    for listener in server.servers:
+    for listener in _required(server, "servers"):
         listener.close()
 
 
 def new_protocol(server: "uvicorn.Server", kind: Callable[..., asyncio.Protocol]) -> Any:
     """A protocol of `kind` for a connection that was accepted outside of the server."""
-    _require(server.lifespan, "state")
-    return kind(server.config, server.server_state, server.lifespan.state)
+    return kind(server.config, server.server_state, _required(server.lifespan, "state"))
 
 
-def _require(holder: object, name: str) -> None:
+def _required(holder: Any, name: str) -> Any:
+    """The private part of that name of a library's module or object. Raises Incompatible."""
     if not hasattr(holder, name):
-        raise Incompatible(f"uvicorn: {type(holder).__name__} has no {name}")
+        where = holder if isinstance(holder, ModuleType) else type(holder)
+        raise Incompatible(f"{where.__name__} has no {name}")
+    return getattr(holder, name)
