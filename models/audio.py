@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import soxr
@@ -107,16 +107,13 @@ def encode_g711(pcm: Pcm, law: G711Law) -> bytes:
 
 
 def _levels(law: G711Law) -> NDArray[np.int32]:
-    """The int16 level of each byte; mu-law inverts all bits of a byte, A-law every second one."""
-    bits = np.arange(256, dtype=np.uint8) ^ np.uint8(0xFF if law == "mulaw" else 0x55)
-    segment, step = (bits >> 4) & 7, (bits & 15).astype(np.int32)
-    if law == "mulaw":
-        magnitude = ((step << 3) + 132 << segment) - 132
-        return np.asarray(np.where(bits & 128, -magnitude, magnitude), np.int32)
-    magnitude = np.where(
-        segment == 0, (step << 4) + 8, (step << 4) + 264 << np.maximum(segment, 1) - 1
-    )
-    return np.asarray(np.where(bits & 128, magnitude, -magnitude), np.int32)
+    """The int16 level of each byte, by FFmpeg's decoder."""
+    import av  # which most engines do not need
+
+    decoder: Any = av.CodecContext.create(f"pcm_{law}", "r")
+    decoder.sample_rate, decoder.layout = 8000, "mono"
+    (frame,) = decoder.decode(av.Packet(bytes(range(256))))
+    return np.asarray(frame.to_ndarray()[0], np.int32)
 
 
 @lru_cache(maxsize=2)
