@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator
-from functools import partial
 from typing import Any, Protocol
 from zlib import crc32
 
@@ -96,11 +95,7 @@ class PromptedEngine(TTSEngine):
 
 def _prompts(model: PromptedModel, pack: PackKind) -> VoiceCache[Any]:
     """A cache of prepared prompts; without a reference to the engine, which would be a cycle."""
-    return VoiceCache(partial(_prepared, model, READERS[pack]))
-
-
-def _prepared(model: PromptedModel, read: Callable[[bytes], object], data: bytes) -> Any:
-    return model.prepare(read(data))
+    return VoiceCache(lambda data: model.prepare(READERS[pack](data)))
 
 
 def in_chunks(
