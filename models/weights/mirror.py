@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from configs.schema.catalogue import EVERY_FILE, FileSource, WeightFile
+from configs.schema.catalogue import EVERY_FILE, FileSource
 from models.weights.sources import Downloads
 from models.weights.store import WeightStore, mismatch
 
@@ -23,9 +23,10 @@ def fill_mirror(store: WeightStore, names: Iterable[str], folder: Path) -> int:
     downloads, copied = Downloads(folder, lambda name, got_bytes: None), 0
     for name in names:
         store.verify(name)
-        known = {file.identity: file for file in store.artefact(name).files.values()}
-        paths = {folder / identity: file for identity, file in known.items()}
-        lacking = {one: file for one, file in paths.items() if _differs(file, one)}
+        paths = {folder / file.identity: file for file in store.artefact(name).files.values()}
+        lacking = {
+            path: file for path, file in paths.items() if not path.is_file() or mismatch(file, path)
+        }
         downloads.check_room(lacking.values())
         for path, file in lacking.items():
             source = FileSource(kind="file", files={EVERY_FILE: str(store.blob_path(file))})
@@ -34,7 +35,3 @@ def fill_mirror(store: WeightStore, names: Iterable[str], folder: Path) -> int:
         if not store.catalogue.artefacts[name].files:
             shutil.copy(store.listing_path(name), folder / "listings")
     return copied
-
-
-def _differs(file: WeightFile, path: Path) -> bool:
-    return not path.is_file() or mismatch(file, path) is not None

@@ -37,6 +37,7 @@ from configs.schema.catalogue import (
 )
 from configs.settings import weights_mirror
 from models.errors import WeightsCorrupt, WeightsMissing
+from models.weights.cleaning import size_bytes
 from models.weights.store import LISTING, mismatch
 from telemetry.logs import redact
 
@@ -68,7 +69,7 @@ class Downloads:
     def check_room(self, files: Iterable[WeightFile]) -> None:
         """Raises WeightsMissing when the disk has no room for what is left of the files."""
         wanted = {file.identity: file for file in files}.values()
-        need = sum(file.size_bytes - _size_bytes(self._partial_path(file)) for file in wanted)
+        need = sum(file.size_bytes - size_bytes(self._partial_path(file)) for file in wanted)
         if need > (free := shutil.disk_usage(self._folder).free):
             raise WeightsMissing(
                 f"{need / 2**20:,.0f} MiB are to be fetched, and {free / 2**20:,.0f} MiB are free"
@@ -177,7 +178,7 @@ class Downloads:
         import httpx
 
         path = self._partial_path(file)
-        have_bytes = _size_bytes(path)
+        have_bytes = size_bytes(path)
         if have_bytes == file.size_bytes:
             return path
         url, headers = _address(source, name)
@@ -295,10 +296,6 @@ def list_files(artefact: Artefact, name: str) -> dict[str, WeightFile]:
         name: WeightFile(size_bytes=listed[remote].size, git_object=listed[remote].git_object)
         for name, remote in source.files.items()
     }
-
-
-def _size_bytes(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else 0
 
 
 def _members(source: PackageSource, name: str) -> list[Member]:
