@@ -219,7 +219,7 @@ class AssemblyListener(TurnListener):
     async def tell(self, event: TurnEvent, text: str, **more: Any) -> None:
         query, ends = self._assembly.query, event == "EndOfTurn"
         if event == "StartOfTurn":
-            started = {"type": "SpeechStarted", "timestamp": _ms(self.sounds_s)}
+            started = {"type": "SpeechStarted", "timestamp": round(self.sounds_s * 1000)}
             await self._socket.send(json_text(started))
         if event == "TurnResumed" or not (ends or query.include_partial_turns):
             return
@@ -242,13 +242,9 @@ class AssemblyListener(TurnListener):
 
 
 def _shown(word: Word, *, final: bool) -> dict[str, Any]:
-    times = {"start": _ms(word.start), "end": _ms(word.end)}
+    times = {"start": round(word.start * 1000), "end": round(word.end * 1000)}
     about = {"confidence": round(word.confidence, 4), "word_is_final": final}
     return {"text": word.word, **times, **about}
-
-
-def _ms(seconds: float) -> int:
-    return round(seconds * 1000)
 
 
 routes = dialect_socket(

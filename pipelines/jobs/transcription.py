@@ -74,7 +74,7 @@ async def transcribe(
     Raises LeaseLost, InsufficientCredit, or as `TranscriptionPipeline.open` and `transcribe`.
     """
     whole = await pipeline.open(path, task.request, job.workspace_id, most_s=task.most_s)
-    await jobs.hold(job, _ms(whole.transcribed_s))
+    await jobs.hold(job, round(whole.transcribed_s * 1000))
     kept = await jobs.files(job, "result")
     done_s, language, before = 0.0, "", list[HeardSpeaker]()
     if kept:
@@ -107,15 +107,11 @@ async def transcribe(
         known = [(one.label, one.total.tolist(), one.seconds) for one in speakers.heard]
         at, number = end, number + 1
         data, progress = _WINDOW.dump_json((result, known)), end / len(whole.pcm)
-        done = seconds, _ms(window.transcribed_s), progress
+        done = seconds, round(window.transcribed_s * 1000), progress
         await jobs.keep(job, "result", number, data, *done)
         if at < len(whole.pcm) and await jobs.give_way(job, began):
             return
     await jobs.complete(job)
-
-
-def _ms(seconds: float) -> int:
-    return round(1000 * seconds)
 
 
 def _copy(pcm: Pcm, start: int, end: int) -> Pcm:
