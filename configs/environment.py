@@ -10,7 +10,7 @@ from contextlib import suppress
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 T = TypeVar("T", bound=str)
 
@@ -144,6 +144,11 @@ def file(name: str) -> str | None:
     return text
 
 
+def sqlite_url(file: Path) -> str:
+    """The URL of a SQLite database, in which `%` and `?` of the path would have a meaning."""
+    return f"sqlite:///{quote(str(file))}"
+
+
 def database_url(name: str, default: str) -> str:
     """The URL of a SQLite or PostgreSQL database."""
     text = os.environ.get(name) or default
@@ -178,7 +183,7 @@ def storage_url(name: str, default: Path) -> str:
     """The fsspec URL of a folder, whose package must be installed; a path becomes absolute."""
     text = os.environ.get(name) or f"file://{default}"
     if "://" not in text:  # absolute, since processes may have different working folders
-        return f"file://{Path(text).expanduser().resolve()}"
+        text = f"file://{Path(text).expanduser().resolve()}"
     from fsspec import get_filesystem_class
 
     protocol, _, folder = text.partition("://")
@@ -190,8 +195,8 @@ def storage_url(name: str, default: Path) -> str:
         raise SettingsError(
             f"{name} begins with {protocol}://, which fsspec does not know"
         ) from None
-    if not folder.strip("/"):
-        raise SettingsError(f"{name} is {text!r}, and has to name a folder after it")
+    if not folder.strip("/") or "::" in folder:  # fsspec would take them for a chain
+        raise SettingsError(f"{name} is {text!r}, and has to name a folder after it, without ::")
     return text
 
 

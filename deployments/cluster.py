@@ -7,11 +7,14 @@ after 18 s and 30 s since Ray's controller looks around less often.
 """
 
 import copy
+import hashlib
 import hmac
 import logging
 import os
 import re
+import sys
 import tempfile
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,9 @@ OBJECT_STORE_BYTES = 256 << 20  # handles send values by gRPC, so the store is h
 # A path of a local socket has 107 at most: that of Ray's adds 68 to RAY_TMPDIR, with
 # "/ray/session_2026-01-31_12-00-00_123456_1234567/sockets/plasma_store".
 RAY_PATH_BYTES = 107 - 68
+# Ray starts each worker by a line of the shell in which the path of Python is not quoted
+# (`RuntimeEnvContext.exec_worker`), and joins paths by colons.
+_PLAIN = re.compile(r"[\w@+=,./-]+")
 
 
 def prepare_environment(settings: Settings | None = None, *, joins: bool = False) -> None:
@@ -84,16 +90,42 @@ def keep_private(data_dir: Path) -> None:
         if os.environ.get("RAY_TMPDIR") or (link.is_dir() and not link.is_symlink()):
             raise
         # The first start, or the machine has deleted the folder since the last one.
-        temporary = tempfile.gettempdir()
-        is_short = len(temporary) <= RAY_PATH_BYTES - len("/antiphon-ray-12345678")
-        place = temporary if is_short else "/tmp"
-        folder = Path(tempfile.mkdtemp(prefix="antiphon-ray-", dir=place))
+        folder = new_folder("antiphon-ray-")
         check_private(folder, "TMPDIR", has_code=True)
         link.unlink(missing_ok=True)
         link.symlink_to(folder)
-    if len(os.fsencode(folder)) > RAY_PATH_BYTES:
-        raise SettingsError(f"RAY_TMPDIR: {str(folder)!r} has more than {RAY_PATH_BYTES} bytes")
+    if not _suits_ray(str(folder)):
+        raise SettingsError(
+            f"RAY_TMPDIR: {str(folder)!r} has more than {RAY_PATH_BYTES} bytes, or others than"
+            " letters, digits and @+=,._-"
+        )
     os.environ["RAY_TMPDIR"] = str(folder)
+    reach_python_through(folder)
+
+
+def new_folder(prefix: str) -> Path:
+    """Makes a folder for Ray in the system's temporary folder, or in /tmp where Ray cannot use
+    that."""
+    place = tempfile.gettempdir()
+    is_usable = _suits_ray(f"{place}/{prefix}12345678")
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=place if is_usable else "/tmp"))
+
+
+def _suits_ray(folder: str) -> bool:
+    return len(os.fsencode(folder)) <= RAY_PATH_BYTES and _PLAIN.fullmatch(folder) is not None
+
+
+def reach_python_through(folder: Path) -> None:
+    """Replaces a path of Python that a line of the shell would split by a link in `folder`, for the
+    processes that Ray starts. Call it before the first import of `ray`."""
+    if _PLAIN.fullmatch(sys.prefix):
+        return
+    digest = hashlib.sha256(os.fsencode(sys.prefix)).hexdigest()
+    link = str(folder / f"python-{digest[:8]}")
+    with suppress(FileExistsError):
+        os.symlink(sys.prefix, link)
+    sys.executable = sys.executable.replace(sys.prefix, link, 1)
+    sys.path[:] = [path.replace(sys.prefix, link, 1) for path in sys.path]
 
 
 def start(num_cpus: int | None = None, attempts: int = 3) -> str:

@@ -4,7 +4,6 @@ import gc
 import os
 import secrets
 import shutil
-import tempfile
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
@@ -16,6 +15,7 @@ from sqlalchemy import make_url
 
 from configs.settings import weights_dir
 from db.database import Database
+from deployments import cluster
 from models.weights.store import WeightStore
 from tests import servers
 from tests.migrated import connected, migrate
@@ -36,7 +36,7 @@ PREFIXES = ("ANTIPHON_", "RAY_", "WEBHOOK_", "WYOMING_")
 KEPT = "ANTIPHON_WEIGHTS"
 
 
-def isolate() -> str:
+def isolate() -> Path:
     """Makes this run independent of settings and of other Ray clusters of the machine.
 
     Returns the folder that Ray uses in place of /tmp/ray.
@@ -45,7 +45,9 @@ def isolate() -> str:
         if name in SETTINGS or (name.startswith(PREFIXES) and name != KEPT):
             del os.environ[name]
     # Not in the folder of pytest: Ray's sockets are in it, and their names have 107 bytes at most.
-    folder = os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="ray-tests-")
+    folder = cluster.new_folder("ray-tests-")
+    os.environ["RAY_TMPDIR"] = str(folder)
+    cluster.reach_python_through(folder)
     os.environ["RAY_DASHBOARD_PORT"] = str(servers.free_port())
     os.environ["RAY_AUTH_MODE"] = "token"  # Ray reads it when it is imported
     os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # of all clusters of this run

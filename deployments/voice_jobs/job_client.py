@@ -107,7 +107,9 @@ class VoiceJobClient:
         name = f"{self._prefix}{claimed.id}-{claimed.attempt}-{claimed.lease[:6]}"
         job = VoiceJob(name, claimed.id, claimed.lease)
         arguments = [str(job.voice_id), job.lease, self._cluster]
-        program = shlex.join([sys.executable, "-m", self._module, *arguments])
+        # Another machine, on which Ray may start it, has the same paths, but other links to them.
+        python = sys.executable.replace(sys.prefix, os.path.realpath(sys.prefix), 1)
+        program = shlex.join([python, "-m", self._module, *arguments])
         await self._call(
             "submit_job",
             entrypoint=f"exec nice -n {NICENESS} {program}",  # no shell, which would get signals
