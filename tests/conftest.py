@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from sqlalchemy import make_url
 
+from configs.environment import sqlite_url
 from configs.settings import weights_dir
 from db.database import Database
 from deployments import cluster
@@ -121,7 +122,7 @@ def s3_url() -> Iterator[str]:
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """An empty database that lives for one test."""
     if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'test.db'}"
+        yield sqlite_url(tmp_path / "test.db")
         return
     server = make_url(request.getfixturevalue("postgres_url"))
     name = f"test_{uuid.uuid4().hex}"

@@ -1,6 +1,7 @@
 """The client of Ray's job API: submits, lists and stops the programs of voices and jobs."""
 
 import asyncio
+import glob
 import logging
 import os
 import shlex
@@ -42,7 +43,7 @@ STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # before the program handles 
 def unsent(tree: Path) -> list[str]:
     """Patterns of all that a job does not need, which may contain the service's data, since Ray has
     no list of inclusions."""
-    return [f"/{entry.name}" for entry in tree.iterdir() if entry.name not in PARTS]
+    return [f"/{glob.escape(entry.name)}" for entry in tree.iterdir() if entry.name not in PARTS]
 
 
 def places(settings: Settings) -> dict[str, str]:

@@ -16,6 +16,7 @@ import httpx
 import numpy as np
 import pytest
 
+from configs.environment import sqlite_url
 from configs.settings import PROJECT_DIR
 from deployments.cli.main import COMMANDS
 from deployments.cli.sound import PLAYERS, RECORDERS
@@ -417,7 +418,7 @@ def test_the_doctor_finds_what_is_wrong_and_says_what_mends_it(tmp_path: Path) -
     assert "there is no database in" in fresh and not (tmp_path / "data").exists()
     load = [sys.executable, "-c", "from configs.settings import load_settings; load_settings()"]
     subprocess.run(load, env=shell.environment, cwd=PROJECT_DIR, check=True)
-    migrate(f"sqlite:///{tmp_path / 'data' / 'antiphon.db'}")
+    migrate(sqlite_url(tmp_path / "data" / "antiphon.db"))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         shell.environment |= {
             "PORT": str(taken.getsockname()[1]),

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import make_url, text
 
-from configs.environment import SettingsError
+from configs.environment import SettingsError, sqlite_url
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from configs.settings import load_settings
@@ -337,9 +337,9 @@ def test_a_command_with_wrong_secrets_is_refused(
 ) -> None:
     output_of(capsys, "backup", str(tmp_path / "backup"))
     monkeypatch.setenv("ANTIPHON_KEY_PEPPER", "another pepper, of 32 bytes or more")
-    monkeypatch.setenv("NEW_DATABASE_URL", f"sqlite:///{tmp_path / 'new.db'}")
+    monkeypatch.setenv("NEW_DATABASE_URL", sqlite_url(tmp_path / "new.db"))
     if command == "restore":
-        monkeypatch.setenv("DATABASE_URL", f"sqlite:///{tmp_path / 'restored.db'}")
+        monkeypatch.setenv("DATABASE_URL", sqlite_url(tmp_path / "restored.db"))
     before = content_of(tmp_path)
     with pytest.raises(SystemExit, match="^ANTIPHON_KEY_PEPPER: not what this database") as ended:
         main([command, *every_command(tmp_path)[command]])
@@ -356,9 +356,9 @@ def test_a_command_without_the_secrets_is_refused_and_makes_none(
 ) -> None:
     output_of(capsys, "backup", str(tmp_path / "backup"))
     (tmp_path / "secrets.json").unlink()
-    monkeypatch.setenv("NEW_DATABASE_URL", f"sqlite:///{tmp_path / 'new.db'}")
+    monkeypatch.setenv("NEW_DATABASE_URL", sqlite_url(tmp_path / "new.db"))
     if command == "restore":
-        monkeypatch.setenv("DATABASE_URL", f"sqlite:///{tmp_path / 'restored.db'}")
+        monkeypatch.setenv("DATABASE_URL", sqlite_url(tmp_path / "restored.db"))
     before = content_of(tmp_path)
     with pytest.raises(SystemExit, match="^ANTIPHON_DATA_KEYS, .*: neither set nor in") as ended:
         main([command, *every_command(tmp_path)[command]])

@@ -1,4 +1,4 @@
-"""A checkout, and all other folders, with names that mean something in a URL, a shell or a pattern."""
+"""A checkout and other folders whose names mean something in a URL, a shell or a pattern."""
 
 import os
 import shutil
