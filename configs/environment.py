@@ -246,6 +246,13 @@ def listen_problem(host: str, number: int) -> str | None:
     return None
 
 
+def bypass_proxies(host: str) -> None:
+    """Keeps this process's requests to `host` from a proxy that the environment names."""
+    exempt = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    if exempt != "*":
+        os.environ["no_proxy"] = os.environ["NO_PROXY"] = f"{exempt},{host}".lstrip(",")
+
+
 def check_private(folder: Path, variable: str, *, has_code: bool = False) -> None:
     """Raises SettingsError unless only the user of this process can enter and replace `folder`,
     which may not be a link. Of a folder that `has_code` to run, no other user but that of the

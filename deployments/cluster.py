@@ -216,7 +216,8 @@ def _ask(dashboard_url: str, config: Config | None = None) -> httpx.Response:
         headers["Authorization"] = f"Bearer {token}"
     method, url = "GET" if config is None else "PUT", f"{dashboard_url}/api/serve/applications/"
     try:
-        response = httpx.request(method, url, json=config, headers=headers, timeout=60)
+        with httpx.Client(headers=headers, timeout=60, trust_env=False) as client:  # past proxies
+            response = client.request(method, url, json=config)
     except httpx.HTTPError as error:
         raise ValueError(
             f"Ray's dashboard does not answer at {dashboard_url} ({error}): is the service running,"

@@ -25,6 +25,14 @@ from tests.patience import PATIENCE_S
 from tests.processes import children, stopped
 
 PASSWORD = "of this/run:100%@*é'"
+UNUSABLE_PROXIES = {
+    "HTTP_PROXY": "http://127.0.0.1:9",
+    "http_proxy": "http://127.0.0.1:9",
+    "ALL_PROXY": "socks5://127.0.0.1:9",
+    "NO_PROXY": "",
+    "no_proxy": "",
+}
+"""An environment of desktops and offices, where a request to this machine would go astray."""
 HOW_TO_INSTALL = "`make test` installs it as root on Debian (tools/servers.sh)"
 
 

@@ -16,6 +16,7 @@ from uuid import UUID
 import ray
 from sqlalchemy.engine import make_url
 
+from configs.environment import bypass_proxies
 from configs.settings import PROJECT_DIR, Settings, own_catalogue
 from db.jobs.jobs import Job
 from db.voices.voices import Voice
@@ -170,4 +171,6 @@ class VoiceJobClient:
     def _client(self) -> "JobSubmissionClient":
         from ray.job_submission import JobSubmissionClient
 
-        return JobSubmissionClient(os.environ.get("RAY_API_SERVER_ADDRESS") or self._cluster)
+        address = os.environ.get("RAY_API_SERVER_ADDRESS") or self._cluster
+        bypass_proxies(address.rpartition("/")[2].rpartition(":")[0])
+        return JobSubmissionClient(address)
