@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import secrets
 import shutil
 import uuid
@@ -13,8 +14,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from sqlalchemy import make_url
 
+from configs import environment
 from configs.environment import sqlite_url
-from configs.settings import weights_dir
+from configs.settings import PROJECT_DIR, weights_dir
 from db.database import Database
 from deployments import cluster
 from models.weights.store import WeightStore
@@ -28,12 +30,12 @@ settings.register_profile(
 settings.load_profile("untimed")
 
 
-# Settings that the environment of this machine may have for a service on it.
-SETTINGS = {"HOST", "PORT", "PUBLIC_URL", "TRUSTED_PROXIES", "DATABASE_URL", "REDIS_URL"}
-SETTINGS |= {"NEW_DATABASE_URL"}
-SETTINGS |= {"CORS_ORIGINS", "STORAGE_URL", "REQUIRE_CONSENT", "WATERMARK", "METRICS_TOKEN"}
-SETTINGS |= {"OPERATOR_TOKEN", "SIGN_UP", "PLAN_CHANGES", "PLAN_WEBHOOK_URL", "PLAN_WEBHOOK_SECRET"}
-PREFIXES = ("ANTIPHON_", "RAY_", "WEBHOOK_", "WYOMING_")
+# What the environment of this machine may have for a service on it, for servers and for clients.
+MANUAL = (PROJECT_DIR / "docs" / "operating.md").read_text(encoding="utf-8")
+SETTINGS = set(re.findall(r"`([A-Z_]+)`", "".join(re.findall(r"^\| (`[A-Z].*?) \|", MANUAL, re.M))))
+SETTINGS |= {"NEW_DATABASE_URL", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"}
+PREFIXES = ("ANTIPHON_", "RAY_", "WEBHOOK_", "WYOMING_", "OTEL_", "AWS_", "PG", "OPENAI_")
+PREFIXES += ("ASSEMBLYAI_", "CARTESIA_", "DEEPGRAM_", "ELEVENLABS_", "INWORLD_", "LIVEKIT_")
 KEPT = "ANTIPHON_WEIGHTS"
 
 
@@ -45,6 +47,8 @@ def isolate() -> Path:
     for name in list(os.environ):
         if name in SETTINGS or (name.startswith(PREFIXES) and name != KEPT):
             del os.environ[name]
+    environment.bypass_proxies("localhost,127.0.0.1,::1")
+    os.umask(0o022)  # with others, folders of tests would be open to all, or to none
     # Not in the folder of pytest: Ray's sockets are in it, and their names have 107 bytes at most.
     folder = cluster.new_folder("ray-tests-")
     os.environ["RAY_TMPDIR"] = str(folder)
