@@ -146,7 +146,7 @@ def file(name: str) -> str | None:
 
 def sqlite_url(file: Path) -> str:
     """The URL of a SQLite database, in which `%` and `?` of the path would have a meaning."""
-    return f"sqlite:///{quote(str(file), safe=' +/')}"
+    return f"sqlite:///{quote(os.fsencode(file), safe=' +/')}"
 
 
 def database_url(name: str, default: str) -> str:

@@ -7,7 +7,6 @@ after 18 s and 30 s since Ray's controller looks around less often.
 """
 
 import copy
-import hashlib
 import hmac
 import logging
 import os
@@ -18,6 +17,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import httpx
 import yaml
@@ -37,7 +37,7 @@ OBJECT_STORE_BYTES = 256 << 20  # handles send values by gRPC, so the store is h
 RAY_PATH_BYTES = 107 - 68
 # Ray starts each worker by a line of the shell in which the path of Python is not quoted
 # (`RuntimeEnvContext.exec_worker`), and joins paths by colons.
-_PLAIN = re.compile(r"[\w@+=,./-]+")
+_PLAIN = re.compile(r"[\w@+=,./-]+", re.ASCII)
 
 
 def prepare_environment(settings: Settings | None = None, *, joins: bool = False) -> None:
@@ -85,7 +85,7 @@ def keep_private(data_dir: Path) -> None:
     link = data_dir / "ray"
     folder = Path(os.environ.get("RAY_TMPDIR") or link).expanduser().resolve()
     try:
-        check_private(folder, "RAY_TMPDIR", has_code=True)
+        check_folder(folder)
     except SettingsError:
         if os.environ.get("RAY_TMPDIR") or (link.is_dir() and not link.is_symlink()):
             raise
@@ -94,21 +94,23 @@ def keep_private(data_dir: Path) -> None:
         check_private(folder, "TMPDIR", has_code=True)
         link.unlink(missing_ok=True)
         link.symlink_to(folder)
-    if not _suits_ray(str(folder)):
-        raise SettingsError(
-            f"RAY_TMPDIR: {str(folder)!r} has more than {RAY_PATH_BYTES} bytes, or others than"
-            " letters, digits and @+=,._-"
-        )
     os.environ["RAY_TMPDIR"] = str(folder)
     reach_python_through(folder)
 
 
+def check_folder(folder: Path) -> None:
+    """Raises SettingsError for a RAY_TMPDIR that others can reach, or that Ray cannot use."""
+    check_private(folder, "RAY_TMPDIR", has_code=True)
+    if not _suits_ray(str(folder)):
+        rule = f"at most {RAY_PATH_BYTES} bytes, which are letters, digits and @+=,._-"
+        raise SettingsError(f"RAY_TMPDIR is {str(folder)!r}, and has to be a path of {rule}")
+
+
 def new_folder(prefix: str) -> Path:
-    """Makes a folder for Ray in the system's temporary folder, or in /tmp where Ray cannot use
-    that."""
+    """Makes a folder for Ray in the system's temporary folder, or in /tmp if it cannot use that."""
     place = tempfile.gettempdir()
-    is_usable = _suits_ray(f"{place}/{prefix}12345678")
-    return Path(tempfile.mkdtemp(prefix=prefix, dir=place if is_usable else "/tmp"))
+    place = place if _suits_ray(f"{place}/{prefix}12345678") else "/tmp"
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=place))
 
 
 def _suits_ray(folder: str) -> bool:
@@ -120,8 +122,7 @@ def reach_python_through(folder: Path) -> None:
     processes that Ray starts. Call it before the first import of `ray`."""
     if _PLAIN.fullmatch(sys.prefix):
         return
-    digest = hashlib.sha256(os.fsencode(sys.prefix)).hexdigest()
-    link = str(folder / f"python-{digest[:8]}")
+    link = f"{folder}/python-{crc32(os.fsencode(sys.prefix)):x}"
     with suppress(FileExistsError):
         os.symlink(sys.prefix, link)
     sys.executable = sys.executable.replace(sys.prefix, link, 1)
