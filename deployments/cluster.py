@@ -103,7 +103,7 @@ def check_folder(folder: Path) -> None:
     check_private(folder, "RAY_TMPDIR", has_code=True)
     if not _suits_ray(str(folder)):
         rule = f"at most {RAY_PATH_BYTES} bytes, which are letters, digits and @+=,._-"
-        raise SettingsError(f"RAY_TMPDIR is {str(folder)!r}, and has to be a path of {rule}")
+        raise SettingsError(f"RAY_TMPDIR: {str(folder)!r} has to be a path of {rule}")
 
 
 def new_folder(prefix: str) -> Path:

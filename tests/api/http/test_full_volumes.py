@@ -76,7 +76,7 @@ def every_body() -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 @pytest.fixture
 def volume(tmp_path: Path) -> Iterator[Path]:
-    with small_volume(tmp_path / "volume", 48) as mounted:
+    with small_volume(tmp_path / "a%20b?c", 48) as mounted:  # a path that a URL has to quote
         yield mounted
 
 
