@@ -11,6 +11,7 @@ import hmac
 import logging
 import os
 import re
+import shlex
 import sys
 import tempfile
 from contextlib import suppress
@@ -32,12 +33,10 @@ from deployments.release import release
 Config = dict[str, Any]  # the content of `serve_config.yaml`
 
 OBJECT_STORE_BYTES = 256 << 20  # handles send values by gRPC, so the store is hardly used
-# A path of a local socket has 107 at most: that of Ray's adds 68 to RAY_TMPDIR, with
-# "/ray/session_2026-01-31_12-00-00_123456_1234567/sockets/plasma_store".
-RAY_PATH_BYTES = 107 - 68
-# Ray starts each worker by a line of the shell in which the path of Python is not quoted
-# (`RuntimeEnvContext.exec_worker`), and joins paths by colons.
-_PLAIN = re.compile(r"[\w@+=,./-]+", re.ASCII)
+# A path of a local socket has 107 bytes at most: that of Ray's adds 68 to RAY_TMPDIR, with
+# "/ray/session_2026-01-31_12-00-00_123456_1234567/sockets/plasma_store". Ray joins paths by colons,
+# and begins the shell's line of a worker with that of Python unquoted (`RuntimeEnvContext`).
+RAY_PATH = re.compile(r"[\w@+=,./-]{1,39}", re.ASCII)
 
 
 def prepare_environment(settings: Settings | None = None, *, joins: bool = False) -> None:
@@ -101,26 +100,22 @@ def keep_private(data_dir: Path) -> None:
 def check_folder(folder: Path) -> None:
     """Raises SettingsError for a RAY_TMPDIR that others can reach, or that Ray cannot use."""
     check_private(folder, "RAY_TMPDIR", has_code=True)
-    if not _suits_ray(str(folder)):
-        rule = f"at most {RAY_PATH_BYTES} bytes, which are letters, digits and @+=,._-"
+    if not RAY_PATH.fullmatch(str(folder)):
+        rule = "at most 39 characters, which are letters, digits and @+=,._-"
         raise SettingsError(f"RAY_TMPDIR: {str(folder)!r} has to be a path of {rule}")
 
 
 def new_folder(prefix: str) -> Path:
     """Makes a folder for Ray in the system's temporary folder, or in /tmp if it cannot use that."""
     place = tempfile.gettempdir()
-    place = place if _suits_ray(f"{place}/{prefix}12345678") else "/tmp"
+    place = place if RAY_PATH.fullmatch(f"{place}/{prefix}12345678") else "/tmp"
     return Path(tempfile.mkdtemp(prefix=prefix, dir=place))
-
-
-def _suits_ray(folder: str) -> bool:
-    return len(os.fsencode(folder)) <= RAY_PATH_BYTES and _PLAIN.fullmatch(folder) is not None
 
 
 def reach_python_through(folder: Path) -> None:
     """Replaces a path of Python that a line of the shell would split by a link in `folder`, for the
     processes that Ray starts. Call it before the first import of `ray`."""
-    if _PLAIN.fullmatch(sys.prefix):
+    if shlex.quote(sys.prefix) == sys.prefix:
         return
     link = f"{folder}/python-{crc32(os.fsencode(sys.prefix)):x}"
     with suppress(FileExistsError):

@@ -16,7 +16,7 @@ from configs.schema.platform import PlansConfig
 from configs.settings import load_settings
 from db.database import Database, make_engine
 from db.errors import DatabaseUnavailable
-from deployments.cli.doctor import Problem, check_database
+from deployments.cli.doctor import check_database
 from deployments.main import prepare_database
 from deployments.operator import _parser, main
 from pipelines.accounts.authentication import Authenticator
@@ -389,7 +389,7 @@ def test_the_doctor_tells_secrets_that_are_not_those_of_the_database(
 ) -> None:
     assert asyncio.run(check_database(load_settings())).startswith("sqlite")
     monkeypatch.setenv("ANTIPHON_KEY_PEPPER", "another pepper, of 32 bytes or more")
-    with pytest.raises(Problem, match="^ANTIPHON_KEY_PEPPER: not what this database"):
+    with pytest.raises(SettingsError, match="^ANTIPHON_KEY_PEPPER: not what this database"):
         asyncio.run(check_database(load_settings()))
 
 

@@ -192,8 +192,8 @@ def test_a_restore_that_failed_is_repeated(
             return store, root
         raise OSError("no space left on device")
 
-    def put_one(source: str, target: str, **_: object) -> None:
-        (file,) = list(Path(source).glob(".store"))
+    def put_one(_source: str, target: str, **_: object) -> None:
+        (file,) = (kept.folder / FILES).glob(".store")
         Path(target).mkdir(exist_ok=True)
         shutil.copy(file, target)
         raise OSError("no space left on device")
