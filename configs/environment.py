@@ -189,12 +189,8 @@ def storage_url(name: str, default: Path) -> str:
     protocol, _, folder = text.partition("://")
     try:
         get_filesystem_class(protocol)
-    except ImportError as error:
-        raise SettingsError(f"{name} needs a package that is not installed: {error}") from None
-    except ValueError:
-        raise SettingsError(
-            f"{name} begins with {protocol}://, which fsspec does not know"
-        ) from None
+    except (ImportError, ValueError) as error:  # a package to install, or an unknown protocol
+        raise SettingsError(f"{name} begins with {protocol}://: {error}") from None
     if not folder.strip("/") or "::" in folder:  # fsspec would take them for a chain
         raise SettingsError(f"{name} is {text!r}, and has to name a folder after it, without ::")
     return text
