@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -115,7 +116,9 @@ def test_speech_is_played_by_the_program_that_is_installed(
     shell: Shell, tmp_path: Path, name: str
 ) -> None:
     played = tmp_path / "played"
-    install_alone(shell, tmp_path / "bin", name, f"{shutil.which('cat')} > '{played}'")
+    install_alone(
+        shell, tmp_path / "bin", name, f"{shutil.which('cat')} > {shlex.quote(str(played))}"
+    )
     shell.output("speak", "Good morning.")
     assert played.stat().st_size > 10_000  # 16-bit samples of 24 kHz
 
