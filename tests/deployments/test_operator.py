@@ -94,7 +94,8 @@ def test_the_first_key_is_also_made_before_the_service_was_ever_up(
     monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path / "new"))
     main(["first-key"])
     printed = capsys.readouterr()
-    assert len(printed.out.split()) == 1 and str(tmp_path / "new" / "antiphon.db") in printed.err
+    assert len(printed.out.split()) == 1
+    assert sqlite_url(tmp_path / "new" / "antiphon.db") in printed.err
     assert asyncio.run(prepare_database(load_settings())) is None  # the service finds it
     assert "Owner" in output_of(capsys, "credit", "0")
 
