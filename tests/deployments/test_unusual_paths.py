@@ -14,7 +14,7 @@ from configs.settings import PROJECT_DIR, weights_dir
 from deployments.release import PARTS
 from tests.deployments.test_other_users import use
 from tests.promises.conftest import config_without_weights
-from tests.servers import free_port
+from tests.servers import UNUSABLE_PROXIES, free_port
 
 UNUSUAL = "a b#c%20d?e&f'g\"h[1]*é漢$(x)`y`\\z;"
 
@@ -81,13 +81,14 @@ def test_commands_keep_to_folders_with_unusual_names(folder: Path, tmp_path: Pat
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_the_service_works_in_folders_with_unusual_names(folder: Path) -> None:
+def test_the_service_works_in_unusual_folders_behind_a_proxy(folder: Path) -> None:
     checkout = folder / "checkout"
     (checkout / "serve.yaml").write_text(yaml.safe_dump(config_without_weights(checkout)))
     command = ["env", "--chdir", str(checkout), "--unset=RAY_TMPDIR", ".venv/bin/python"]
     command += ["-m", "deployments.main", "--config", "serve.yaml", "--num-cpus", "2"]
     variables = {"ANTIPHON_DATA": str(checkout / "data"), "RAY_DASHBOARD_PORT": str(free_port())}
-    with running_service(command, {**environment_of(folder), **variables}) as service:
+    variables |= environment_of(folder) | UNUSABLE_PROXIES
+    with running_service(command, variables) as service:
         use(service)
 
 
