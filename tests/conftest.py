@@ -34,8 +34,10 @@ settings.load_profile("untimed")
 MANUAL = (PROJECT_DIR / "docs" / "operating.md").read_text(encoding="utf-8")
 SETTINGS = set(re.findall(r"`([A-Z_]+)`", "".join(re.findall(r"^\| (`[A-Z].*?) \|", MANUAL, re.M))))
 SETTINGS |= {"NEW_DATABASE_URL", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"}
-PREFIXES = ("ANTIPHON_", "RAY_", "WEBHOOK_", "WYOMING_", "OTEL_", "AWS_", "PG", "OPENAI_")
-PREFIXES += ("ASSEMBLYAI_", "CARTESIA_", "DEEPGRAM_", "ELEVENLABS_", "INWORLD_", "LIVEKIT_")
+PREFIXES = (
+    *("ANTIPHON_", "RAY_", "WEBHOOK_", "WYOMING_", "OTEL_", "AWS_", "PG", "OPENAI_"),
+    *("ASSEMBLYAI_", "CARTESIA_", "DEEPGRAM_", "ELEVENLABS_", "INWORLD_", "LIVEKIT_"),
+)
 KEPT = "ANTIPHON_WEIGHTS"
 
 

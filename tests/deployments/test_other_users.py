@@ -154,7 +154,7 @@ def listens(address: str) -> bool:
         with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
             # Without a listener, a connection may still meet itself: the kernel had chosen the
             # port of the address for its own end.
-            return connection.getsockname() != connection.getpeername()
+            return bool(connection.getsockname() != connection.getpeername())
     except OSError:
         return False
 
