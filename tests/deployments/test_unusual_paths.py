@@ -17,6 +17,18 @@ from tests.promises.conftest import config_without_weights
 from tests.servers import UNUSABLE_PROXIES, free_port
 
 UNUSUAL = "a b#c%20d?e&f'g\"h[1]*é漢$(x)`y`\\z;"
+# Starts a program as a node of Ray starts a worker: by a line that it splits as a shell does, and
+# by a second one, which a shell runs.
+WORKER = """
+import shlex, subprocess, sys
+from pathlib import Path
+from deployments import cluster
+cluster.reach_python_through(Path(sys.argv[1]))
+from ray._private import services
+worker = Path(services.RAY_PATH, "_private", "workers", "setup_worker.py")
+line = subprocess.list2cmdline([sys.executable, str(worker), "--language=PYTHON", sys.argv[2]])
+raise SystemExit(subprocess.run(shlex.split(line)).returncode)
+"""
 
 
 @pytest.fixture
@@ -77,6 +89,16 @@ def test_commands_keep_to_folders_with_unusual_names(folder: Path, tmp_path: Pat
         assert checks[name].startswith("ok"), output
     assert [path.name for path in tmp_path.iterdir()] == [UNUSUAL]  # nothing beside it
     assert (data / "antiphon.db").is_file() and (restored / "antiphon.db").is_file()
+
+
+def test_a_worker_of_ray_starts_with_a_python_in_an_unusual_folder(
+    folder: Path, tmp_path: Path
+) -> None:
+    (folder / "checkout" / "starts.py").write_text(WORKER)
+    (folder / "worker.py").write_text("print('works')")
+    (tmp_path / "ray").mkdir()
+    status, output = run(folder, "starts", str(tmp_path / "ray"), str(folder / "worker.py"))
+    assert (status, output) == (0, "works\n")
 
 
 @pytest.mark.ray
