@@ -23,7 +23,7 @@ from uuid import uuid4
 import httpx
 
 from antiphon.errors import ServiceError, error_of
-from antiphon.live import Address, Message, listen, speak_live
+from antiphon.live import Address, Message, is_local, listen, speak_live
 from antiphon.types import (
     BrowserToken,
     ChatCompletion,
@@ -292,7 +292,11 @@ class _Operations:
         self.key = key or os.environ.get("ANTIPHON_KEY")
         self.retries = retries  # of requests that the service could not take, or not answer
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        self._http = self._connect(base_url=self.url, headers=headers, timeout=TIMEOUT)
+        # A proxy of the environment would look for a service on its own machine.
+        proxied = not is_local(self.url)
+        self._http = self._connect(
+            base_url=self.url, headers=headers, timeout=TIMEOUT, trust_env=proxied
+        )
 
     request = operation(_request)
     speak = operation(_speak)

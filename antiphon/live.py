@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -33,13 +33,20 @@ class Address:
     retries: int  # one after the other, without a result in between
 
 
+def is_local(url: str) -> bool:
+    """Whether the service is on this machine, without TLS, for which the environment may name
+    certificates."""
+    return re.match(r"(?:http|ws)://(?:localhost|127\.[\d.]+|\[::1\])(?:[:/]|$)", url) is not None
+
+
 @asynccontextmanager
 async def opened(address: Address) -> AsyncIterator[ClientConnection]:
     """A connection. Raises ServiceError for one that the service refuses, and OSError."""
     headers = {"Authorization": f"Bearer {address.key}"} if address.key else {}
     url = address.url.replace("http", "ws", 1)
+    proxy: Literal[True] | None = None if is_local(url) else True  # that of the environment
     try:
-        async with connect(url, additional_headers=headers, max_size=None) as socket:
+        async with connect(url, additional_headers=headers, max_size=None, proxy=proxy) as socket:
             yield socket
     except InvalidStatus as refused:
         answer = refused.response

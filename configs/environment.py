@@ -10,7 +10,7 @@ from contextlib import suppress
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 T = TypeVar("T", bound=str)
 
@@ -144,6 +144,11 @@ def file(name: str) -> str | None:
     return text
 
 
+def sqlite_url(file: Path) -> str:
+    """The URL of a SQLite database, in which `%` and `?` of the path would have a meaning."""
+    return f"sqlite:///{quote(os.fsencode(file), safe=' +/')}"
+
+
 def database_url(name: str, default: str) -> str:
     """The URL of a SQLite or PostgreSQL database."""
     text = os.environ.get(name) or default
@@ -178,20 +183,16 @@ def storage_url(name: str, default: Path) -> str:
     """The fsspec URL of a folder, whose package must be installed; a path becomes absolute."""
     text = os.environ.get(name) or f"file://{default}"
     if "://" not in text:  # absolute, since processes may have different working folders
-        return f"file://{Path(text).expanduser().resolve()}"
+        text = f"file://{Path(text).expanduser().resolve()}"
     from fsspec import get_filesystem_class
 
     protocol, _, folder = text.partition("://")
     try:
         get_filesystem_class(protocol)
-    except ImportError as error:
-        raise SettingsError(f"{name} needs a package that is not installed: {error}") from None
-    except ValueError:
-        raise SettingsError(
-            f"{name} begins with {protocol}://, which fsspec does not know"
-        ) from None
-    if not folder.strip("/"):
-        raise SettingsError(f"{name} is {text!r}, and has to name a folder after it")
+    except (ImportError, ValueError) as error:  # a package to install, or an unknown protocol
+        raise SettingsError(f"{name} begins with {protocol}://: {error}") from None
+    if not folder.strip("/") or "::" in folder:  # fsspec would take them for a chain
+        raise SettingsError(f"{name} is {text!r}, and has to name a folder after it, without ::")
     return text
 
 
@@ -239,6 +240,13 @@ def listen_problem(host: str, number: int) -> str | None:
     except OSError as error:
         return error.strerror
     return None
+
+
+def bypass_proxies(host: str) -> None:
+    """Keeps this process's requests to `host` from a proxy that the environment names."""
+    exempt = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    if exempt != "*":
+        os.environ["no_proxy"] = os.environ["NO_PROXY"] = f"{exempt},{host}".lstrip(",")
 
 
 def check_private(folder: Path, variable: str, *, has_code: bool = False) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from configs import environment
-from configs.environment import SettingsError, check_private
+from configs.environment import SettingsError, check_private, sqlite_url
 
 PROJECT_DIR = Path(__file__).resolve().parent.parent
 BRAND = os.environ.get("ANTIPHON_BRAND", "Antiphon")
@@ -159,7 +159,7 @@ def load_settings(*, new: bool = True, new_secrets: bool | None = None) -> Setti
         host=host,
         port=port,
         data_dir=data_dir,
-        database_url=environment.database_url("DATABASE_URL", f"sqlite:///{data_dir / DATABASE}"),
+        database_url=environment.database_url("DATABASE_URL", sqlite_url(data_dir / DATABASE)),
         weights_dir=weights_dir(),
         secrets=_load_secrets(data_dir / "secrets.json", create=new_secrets),
         redis_url=environment.redis_url("REDIS_URL"),

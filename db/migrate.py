@@ -14,7 +14,7 @@ from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy.exc import InterfaceError, OperationalError
 
-from configs.environment import SettingsError
+from configs.environment import SettingsError, sqlite_url
 from configs.settings import load_settings
 from db.errors import DatabaseError, DatabaseUnavailable
 
@@ -41,7 +41,7 @@ def new_migration(message: str, migrations: Path = MIGRATIONS) -> Path:
     """Writes a migration from the newest revision to the tables of the code, for manual review; its
     name is the next number and the message."""
     with tempfile.TemporaryDirectory() as folder:
-        config = _config(f"sqlite:///{folder}/empty.db", migrations)
+        config = _config(sqlite_url(Path(folder, "empty.db")), migrations)
         command.upgrade(config, "head")
         head = ScriptDirectory.from_config(config).get_current_head()
         script = command.revision(
@@ -53,7 +53,7 @@ def new_migration(message: str, migrations: Path = MIGRATIONS) -> Path:
 
 def _config(url: str, migrations: Path = MIGRATIONS) -> Config:
     config = Config()
-    config.set_main_option("script_location", str(migrations))
+    config.set_main_option("script_location", str(migrations).replace("%", "%%"))
     config.set_main_option("file_template", "%%(rev)s_%%(slug)s")
     config.set_main_option("truncate_slug_length", "80")
     config.attributes["url"] = url

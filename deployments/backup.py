@@ -1,6 +1,7 @@
 """Backups of the database and the store of files, without the secrets, which belong elsewhere."""
 
 import asyncio
+import glob
 import os
 import re
 import shutil
@@ -53,7 +54,7 @@ def back_up(settings: Settings, folder: Path) -> str:
             _run("pg_dump", url, "--format=custom", f"--file={copy / DATABASE}")
         store, root = url_to_fs(settings.storage_url)
         if store.exists(root):
-            store.get(root, str(copy / FILES), recursive=True)
+            store.get(glob.escape(root), str(copy / FILES), recursive=True)
         (copy / FILES).mkdir(exist_ok=True)
         copy.rename(folder)
     return f"the database and the files are in {folder}; keep the secrets elsewhere"
@@ -85,7 +86,7 @@ def restore(settings: Settings, folder: Path, *, with_keys: bool = True) -> str:
     if not {path.removeprefix(root).strip("/") for path in present} <= kept:
         raise ValueError("STORAGE_URL: there are other files already; restore into an empty store")
     store.makedirs(root, exist_ok=True)
-    store.put(f"{files}/", f"{root}/", recursive=True)
+    store.put(f"{glob.escape(str(files))}/", f"{root}/", recursive=True)
     left_out = SESSIONS if with_keys else (*SESSIONS, KEYS)
     if _is_sqlite(url):
         _restore_sqlite(copy, Path(url.database or ""), left_out)

@@ -11,10 +11,14 @@ import hmac
 import logging
 import os
 import re
+import shlex
+import sys
 import tempfile
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import httpx
 import yaml
@@ -29,9 +33,10 @@ from deployments.release import release
 Config = dict[str, Any]  # the content of `serve_config.yaml`
 
 OBJECT_STORE_BYTES = 256 << 20  # handles send values by gRPC, so the store is hardly used
-# A path of a local socket has 107 at most: that of Ray's adds 68 to RAY_TMPDIR, with
-# "/ray/session_2026-01-31_12-00-00_123456_1234567/sockets/plasma_store".
-RAY_PATH_BYTES = 107 - 68
+# A path of a local socket has 107 bytes at most: that of Ray's adds 68 to RAY_TMPDIR, with
+# "/ray/session_2026-01-31_12-00-00_123456_1234567/sockets/plasma_store". Ray joins paths by colons,
+# and begins the shell's line of a worker with that of Python unquoted (`RuntimeEnvContext`).
+RAY_PATH = re.compile(r"[\w@+=,./-]{1,39}", re.ASCII)
 
 
 def prepare_environment(settings: Settings | None = None, *, joins: bool = False) -> None:
@@ -79,21 +84,53 @@ def keep_private(data_dir: Path) -> None:
     link = data_dir / "ray"
     folder = Path(os.environ.get("RAY_TMPDIR") or link).expanduser().resolve()
     try:
-        check_private(folder, "RAY_TMPDIR", has_code=True)
+        check_folder(folder)
     except SettingsError:
         if os.environ.get("RAY_TMPDIR") or (link.is_dir() and not link.is_symlink()):
             raise
         # The first start, or the machine has deleted the folder since the last one.
-        temporary = tempfile.gettempdir()
-        is_short = len(temporary) <= RAY_PATH_BYTES - len("/antiphon-ray-12345678")
-        place = temporary if is_short else "/tmp"
-        folder = Path(tempfile.mkdtemp(prefix="antiphon-ray-", dir=place))
+        folder = new_folder("antiphon-ray-")
         check_private(folder, "TMPDIR", has_code=True)
         link.unlink(missing_ok=True)
         link.symlink_to(folder)
-    if len(os.fsencode(folder)) > RAY_PATH_BYTES:
-        raise SettingsError(f"RAY_TMPDIR: {str(folder)!r} has more than {RAY_PATH_BYTES} bytes")
     os.environ["RAY_TMPDIR"] = str(folder)
+    link_paths(folder)
+
+
+def check_folder(folder: Path) -> None:
+    """Raises SettingsError for a RAY_TMPDIR that others can reach, or that Ray cannot use."""
+    check_private(folder, "RAY_TMPDIR", has_code=True)
+    if not RAY_PATH.fullmatch(str(folder)):
+        rule = "at most 39 characters, which are letters, digits and @+=,._-"
+        raise SettingsError(f"RAY_TMPDIR: {str(folder)!r} has to be a path of {rule}")
+
+
+def new_folder(prefix: str) -> Path:
+    """Makes a folder for Ray in the system's temporary folder, or in /tmp if it cannot use that."""
+    place = tempfile.gettempdir()
+    place = place if RAY_PATH.fullmatch(f"{place}/{prefix}12345678") else "/tmp"
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=place))
+
+
+def link_paths(folder: Path) -> None:
+    """Replaces paths that Ray cannot use by links in `folder`: that of Python where a shell would
+    split it, and that of temporary files where a socket in it would have too long a name.
+
+    Call it before the first import of `ray`.
+    """
+    if shlex.quote(sys.prefix) != sys.prefix:
+        link = _link(sys.prefix, folder)
+        sys.executable = sys.executable.replace(sys.prefix, link, 1)
+        sys.path[:] = [path.replace(sys.prefix, link, 1) for path in sys.path]
+    if not RAY_PATH.fullmatch(temporary := tempfile.gettempdir()):
+        os.environ["TMPDIR"] = _link(temporary, folder)
+
+
+def _link(path: str, folder: Path) -> str:
+    link = f"{folder}/link-{crc32(os.fsencode(path)):x}"
+    with suppress(FileExistsError):
+        os.symlink(path, link)
+    return link
 
 
 def start(num_cpus: int | None = None, attempts: int = 3) -> str:
@@ -184,7 +221,8 @@ def _ask(dashboard_url: str, config: Config | None = None) -> httpx.Response:
         headers["Authorization"] = f"Bearer {token}"
     method, url = "GET" if config is None else "PUT", f"{dashboard_url}/api/serve/applications/"
     try:
-        response = httpx.request(method, url, json=config, headers=headers, timeout=60)
+        with httpx.Client(headers=headers, timeout=60, trust_env=False) as client:  # past proxies
+            response = client.request(method, url, json=config)
     except httpx.HTTPError as error:
         raise ValueError(
             f"Ray's dashboard does not answer at {dashboard_url} ({error}): is the service running,"

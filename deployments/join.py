@@ -40,7 +40,9 @@ def main() -> None:
             f"The service at {options.address} runs release {first}, and this machine has"
             f" {release()}: they need the same code and configs/"
         )
-    command = ["start", f"--address={options.address}", "--block", "--disable-usage-stats"]
+    # By its module: the first line of the program `ray` can hold no path with a space.
+    command = [sys.executable, "-P", "-m", "ray.scripts.scripts", "start"]
+    command += [f"--address={options.address}", "--block", "--disable-usage-stats"]
     # Without it Ray uses the path of the first machine's folder, which may be open on this one.
     command.append(f"--temp-dir={Path(os.environ['RAY_TMPDIR'], 'ray')}")
     own = cluster_address()
@@ -49,8 +51,7 @@ def main() -> None:
         command.append(f"--node-ip-address={own[0]}")
     if options.num_cpus is not None:
         command.append(f"--num-cpus={options.num_cpus}")
-    ray = Path(sys.executable).with_name("ray")
-    os.execv(ray, [str(ray), *command])
+    os.execv(sys.executable, command)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -117,16 +117,12 @@ async def prepare_database(settings: Settings) -> str | None:
 
     Raises SettingsError for a wrong WYOMING_KEY, or DatabaseError.
     """
-    database = await open_database(settings)
-    try:
-        plans = load_yaml(PlansConfig, "plans")
-        accounts = Accounts(database, settings.secrets, plans)
+    with closing(await open_database(settings)) as database:
+        accounts = Accounts(database, settings.secrets, load_yaml(PlansConfig, "plans"))
         for account in await database.read(discrepancies):
             say(f"The ledger does not agree with an account: {account}")
         await check_wyoming_key(settings, accounts.authenticator)
         return await accounts.ensure_first_workspace()
-    finally:
-        database.close()
 
 
 def wait_until_ready(
@@ -179,7 +175,7 @@ def readyz(url: str) -> dict[str, Any] | None:
 def ask(url: str) -> tuple[int, dict[str, Any]] | None:
     """The gateway's status and body, also of an error; None without an answer in JSON."""
     try:
-        response = httpx.get(url, timeout=5)
+        response = httpx.get(url, timeout=5, trust_env=False)  # no proxy knows this machine
         body = response.json()
     except (httpx.HTTPError, ValueError):
         return None

@@ -158,8 +158,7 @@ async def _run(options: argparse.Namespace) -> str:
         return f"{moved}: start the service with DATABASE_URL={redact(target)}"
     if options.command != "backup":  # which copies the database as it is
         upgrade(settings.database_url)
-    database = Database(settings.database_url)
-    try:
+    with closing(Database(settings.database_url)) as database:
         is_first = options.command == "first-key"
         await check_secret_fingerprints(database, settings.secrets, record=is_first)
         if command := _COMMANDS.get(options.command):
@@ -185,8 +184,6 @@ async def _run(options: argparse.Namespace) -> str:
             f"{found.name} ({found.id}) is on {current.plan.name}, paid {current.billing_cycle}, "
             f"billed next at {current.next_billing_date:%Y-%m-%d %H:%M} UTC"
         )
-    finally:
-        database.close()
 
 
 async def _check_secrets(settings: Settings) -> None:

@@ -2,9 +2,9 @@
 
 import gc
 import os
+import re
 import secrets
 import shutil
-import tempfile
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
@@ -14,8 +14,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 from sqlalchemy import make_url
 
-from configs.settings import weights_dir
+from configs import environment
+from configs.environment import sqlite_url
+from configs.settings import PROJECT_DIR, weights_dir
 from db.database import Database
+from deployments import cluster
 from models.weights.store import WeightStore
 from tests import servers
 from tests.migrated import connected, migrate
@@ -27,16 +30,18 @@ settings.register_profile(
 settings.load_profile("untimed")
 
 
-# Settings that the environment of this machine may have for a service on it.
-SETTINGS = {"HOST", "PORT", "PUBLIC_URL", "TRUSTED_PROXIES", "DATABASE_URL", "REDIS_URL"}
-SETTINGS |= {"NEW_DATABASE_URL"}
-SETTINGS |= {"CORS_ORIGINS", "STORAGE_URL", "REQUIRE_CONSENT", "WATERMARK", "METRICS_TOKEN"}
-SETTINGS |= {"OPERATOR_TOKEN", "SIGN_UP", "PLAN_CHANGES", "PLAN_WEBHOOK_URL", "PLAN_WEBHOOK_SECRET"}
-PREFIXES = ("ANTIPHON_", "RAY_", "WEBHOOK_", "WYOMING_")
+# What the environment of this machine may have for a service on it, for servers and for clients.
+MANUAL = (PROJECT_DIR / "docs" / "operating.md").read_text(encoding="utf-8")
+SETTINGS = set(re.findall(r"`([A-Z_]+)`", "".join(re.findall(r"^\| (`[A-Z].*?) \|", MANUAL, re.M))))
+SETTINGS |= {"NEW_DATABASE_URL", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"}
+PREFIXES = (
+    *("ANTIPHON_", "RAY_", "WEBHOOK_", "WYOMING_", "OTEL_", "AWS_", "PG", "OPENAI_"),
+    *("ASSEMBLYAI_", "CARTESIA_", "DEEPGRAM_", "ELEVENLABS_", "INWORLD_", "LIVEKIT_"),
+)
 KEPT = "ANTIPHON_WEIGHTS"
 
 
-def isolate() -> str:
+def isolate() -> Path:
     """Makes this run independent of settings and of other Ray clusters of the machine.
 
     Returns the folder that Ray uses in place of /tmp/ray.
@@ -44,8 +49,12 @@ def isolate() -> str:
     for name in list(os.environ):
         if name in SETTINGS or (name.startswith(PREFIXES) and name != KEPT):
             del os.environ[name]
+    environment.bypass_proxies("localhost,127.0.0.1,::1")
+    os.umask(0o022)  # with others, folders of tests would be open to all, or to none
     # Not in the folder of pytest: Ray's sockets are in it, and their names have 107 bytes at most.
-    folder = os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="ray-tests-")
+    folder = cluster.new_folder("ray-tests-")
+    os.environ["RAY_TMPDIR"] = str(folder)
+    cluster.link_paths(folder)
     os.environ["RAY_DASHBOARD_PORT"] = str(servers.free_port())
     os.environ["RAY_AUTH_MODE"] = "token"  # Ray reads it when it is imported
     os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # of all clusters of this run
@@ -119,7 +128,7 @@ def s3_url() -> Iterator[str]:
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """An empty database that lives for one test."""
     if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'test.db'}"
+        yield sqlite_url(tmp_path / "test.db")
         return
     server = make_url(request.getfixturevalue("postgres_url"))
     name = f"test_{uuid.uuid4().hex}"

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from sqlalchemy import URL, make_url
 
+from configs.environment import sqlite_url
 from configs.settings import load_settings
 from db.database import Database, postgres_parameters
 from db.migrate import upgrade
@@ -67,7 +68,7 @@ def connected(database: URL) -> psycopg.Connection:
 @contextmanager
 def sqlite_database(folder: Path) -> Iterator[Database]:
     """A new database in `folder`, closed at the end of the block."""
-    url = f"sqlite:///{folder / 'test.db'}"
+    url = sqlite_url(folder / "test.db")
     migrate(url)
     database = Database(url)
     yield database
@@ -78,7 +79,7 @@ def sqlite_database(folder: Path) -> Iterator[Database]:
 def _newest() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "newest.db")
-        upgrade(f"sqlite:///{path}")
+        upgrade(sqlite_url(path))
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return path.read_bytes()

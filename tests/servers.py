@@ -25,6 +25,14 @@ from tests.patience import PATIENCE_S
 from tests.processes import children, stopped
 
 PASSWORD = "of this/run:100%@*é'"
+UNUSABLE_PROXIES = {
+    "HTTP_PROXY": "http://127.0.0.1:9",
+    "http_proxy": "http://127.0.0.1:9",
+    "ALL_PROXY": "socks5://127.0.0.1:9",
+    "NO_PROXY": "",
+    "no_proxy": "",
+}
+"""An environment of desktops and offices, where a request to this machine would go astray."""
 HOW_TO_INSTALL = "`make test` installs it as root on Debian (tools/servers.sh)"
 
 
@@ -130,7 +138,8 @@ def postgres(host: str = "127.0.0.1", *, fsync: bool = False) -> Iterator[Server
     initdb, server = postgres_program("initdb"), postgres_program("postgres")
     if initdb is None or server is None:
         pytest.skip(f"no PostgreSQL server on this machine; {HOW_TO_INSTALL}")
-    with tempfile.TemporaryDirectory(prefix="antiphon-postgres-") as folder:
+    # Its user may not enter the temporary folder of root, and a socket's path has 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="antiphon-postgres-", dir="/tmp") as folder:
         options: dict[str, Any] = {"cwd": folder}
         if os.geteuid() == 0:  # the server refuses to run as root
             try:

@@ -65,6 +65,7 @@ uv_version=0.13.8
 pwd >"$("$venv"/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/antiphon.pth"
 bin=$(cd "$venv" && pwd)/bin
 # A script of the shell, as the line `#!` has 127 characters and takes no spaces.
-printf '#!/bin/sh\nexec "%s" -P -m deployments.cli.main "$@"\n' "$bin/python" >"$bin/antiphon"
+quoted=\'${bin//\'/\'\\\'\'}/python\'
+printf '#!/bin/sh\nexec %s -P -m deployments.cli.main "$@"\n' "$quoted" >"$bin/antiphon"
 chmod +x "$bin/antiphon"
 cp "$lock" "$stamp"

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import platform
 import resource
 import shutil
@@ -10,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import click
@@ -25,6 +27,7 @@ from configs.environment import (
 )
 from configs.settings import Settings, load_settings, weights_dir
 from db import database
+from deployments.cluster import check_folder
 from deployments.main import readyz
 from models.weights.fetch import missing
 from models.weights.store import WeightStore
@@ -101,6 +104,13 @@ def check_weights() -> str:
     return f"{len(names)} in {weights_dir()}"
 
 
+def check_ray() -> str:
+    if not (folder := os.environ.get("RAY_TMPDIR")):
+        return "makes a temporary folder"
+    check_folder(Path(folder).expanduser().resolve())
+    return f"in {folder}"
+
+
 def check_disk(settings: Settings) -> str:
     if (free := shutil.disk_usage(settings.data_dir).free / GB) < DISK_GB:
         raise Problem(f"{free:.1f} GB are free at {settings.data_dir}: make room")
@@ -112,10 +122,7 @@ async def check_database(settings: Settings) -> str:
         began = time.monotonic()
         await opened.read(lambda session: session.connection().exec_driver_sql("SELECT 1"))
         took_ms = (time.monotonic() - began) * 1000
-        try:
-            await check_secret_fingerprints(opened, settings.secrets, record=False)
-        except SettingsError as error:
-            raise Problem(str(error)) from None
+        await check_secret_fingerprints(opened, settings.secrets, record=False)
     ahead_s = (database.utc_now() - datetime.now(UTC)).total_seconds()
     if abs(ahead_s) > CLOCK_S:
         raise Problem(f"its clock is {ahead_s:.1f} s ahead of this machine's: run an NTP client")
@@ -145,7 +152,7 @@ async def outcome(check: Check) -> tuple[bool, str]:
     try:
         found = await asyncio.to_thread(check)
         return True, found if isinstance(found, str) else await found
-    except Problem as problem:
+    except (Problem, SettingsError) as problem:
         return False, redact(str(problem))
     except Exception as error:  # of any library: the others are still checked
         return False, redact(f"{type(error).__name__}: {error}".splitlines()[0])
@@ -157,12 +164,12 @@ def main() -> None:
 
     Status 1 when something is. Uses the settings of the environment, as the service does.
     """
-    of_machine = (check_processor, check_memory, check_kernel, check_weights)
+    of_machine = (check_processor, check_memory, check_kernel, check_weights, check_ray)
     checks: dict[str, Check] = {one.__name__: one for one in of_machine}
     try:
         settings = load_settings(new=False)  # a look changes nothing
-    except SettingsError as error:
-        checks["settings"] = partial(_raise, Problem(str(error)))
+    except SettingsError:
+        checks["settings"] = lambda: str(load_settings(new=False))  # reports it
     else:
         of_settings: list[Callable[[Settings], str | Awaitable[str]]] = [check_ports, check_disk]
         of_settings += [check_database, check_redis, check_storage]
@@ -175,7 +182,3 @@ def main() -> None:
         mark = click.style("ok  ", fg="green") if is_right else click.style("FIX ", fg="red")
         click.echo(f"{mark} {name.removeprefix('check_'):10} {found}")
     raise SystemExit(0 if is_well else 1)
-
-
-def _raise(error: Exception) -> str:
-    raise error

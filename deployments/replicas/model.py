@@ -57,7 +57,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         tracing.start_tracing()
         # Measured under overload: with lower priority of model replicas, the gateway on the same
         # cores refuses in 77 instead of 132 ms (p99), and as many requests are served.
-        os.setpriority(os.PRIO_PROCESS, 0, NICENESS)  # of this thread and those that it starts
+        os.nice(NICENESS)  # of this thread and those that it starts
         self._kind, self._rehearse = kind, rehearse
         self._loaded: Loaded[ModelT] | None = None
         self._canary: Canary[ModelT] | None = None

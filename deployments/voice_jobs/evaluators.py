@@ -99,4 +99,4 @@ def lower_priority() -> None:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     except (AttributeError, OSError) as error:
         logger.warning("no_idle_scheduling", extra={"reason": str(error)})
-        os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
+        os.nice(NICENESS)

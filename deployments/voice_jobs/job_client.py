@@ -1,6 +1,7 @@
 """The client of Ray's job API: submits, lists and stops the programs of voices and jobs."""
 
 import asyncio
+import glob
 import logging
 import os
 import shlex
@@ -15,6 +16,7 @@ from uuid import UUID
 import ray
 from sqlalchemy.engine import make_url
 
+from configs.environment import bypass_proxies
 from configs.settings import PROJECT_DIR, Settings, own_catalogue
 from db.jobs.jobs import Job
 from db.voices.voices import Voice
@@ -42,7 +44,7 @@ STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # before the program handles 
 def unsent(tree: Path) -> list[str]:
     """Patterns of all that a job does not need, which may contain the service's data, since Ray has
     no list of inclusions."""
-    return [f"/{entry.name}" for entry in tree.iterdir() if entry.name not in PARTS]
+    return [f"/{glob.escape(entry.name)}" for entry in tree.iterdir() if entry.name not in PARTS]
 
 
 def places(settings: Settings) -> dict[str, str]:
@@ -107,7 +109,9 @@ class VoiceJobClient:
         name = f"{self._prefix}{claimed.id}-{claimed.attempt}-{claimed.lease[:6]}"
         job = VoiceJob(name, claimed.id, claimed.lease)
         arguments = [str(job.voice_id), job.lease, self._cluster]
-        program = shlex.join([sys.executable, "-m", self._module, *arguments])
+        # Another machine, on which Ray may start it, has the same paths, but other links to them.
+        python = sys.executable.replace(sys.prefix, os.path.realpath(sys.prefix), 1)
+        program = shlex.join([python, "-m", self._module, *arguments])
         await self._call(
             "submit_job",
             entrypoint=f"exec nice -n {NICENESS} {program}",  # no shell, which would get signals
@@ -167,4 +171,6 @@ class VoiceJobClient:
     def _client(self) -> "JobSubmissionClient":
         from ray.job_submission import JobSubmissionClient
 
-        return JobSubmissionClient(os.environ.get("RAY_API_SERVER_ADDRESS") or self._cluster)
+        address = os.environ.get("RAY_API_SERVER_ADDRESS") or self._cluster
+        bypass_proxies(address.rpartition("/")[2].rpartition(":")[0])
+        return JobSubmissionClient(address)

@@ -37,8 +37,8 @@ class Passwords:
 
     def __init__(self) -> None:
         self._hasher = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1, type=Type.ID)
-        priority = (os.PRIO_PROCESS, 0, NICENESS)  # of this thread: Linux has one for each
-        self._thread = ThreadPoolExecutor(1, "passwords", os.setpriority, priority)
+        # Of this thread: Linux has one for each. Relative, as no user may raise the own priority.
+        self._thread = ThreadPoolExecutor(1, "passwords", os.nice, (NICENESS,))
         self._slots = FairSlots(1, QUEUE_LENGTH, "too many sign-ups and logins at once")
         self._rested_at = 0.0  # of time.monotonic()
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeAlias, TypeVar
 
 from fsspec.core import url_to_fs
+from sqlalchemy.engine import make_url
 from sqlmodel import Session
 
 from configs.load import load_yaml
@@ -45,7 +46,6 @@ FAILURES_IN_A_ROW = 3  # of deletions: then the store is down
 STORE_THREADS = 8  # of its own, so that a store that hangs does not take those of the event loop
 ANSWER_S = 30.0  # for the largest file
 DRAFT = ".new"
-SQLITE = "sqlite:///"
 PROBE = ".probe-"
 MARK = ".store"
 TRY_TIMEOUT_S = 5.0
@@ -75,8 +75,9 @@ class Files:
         folders = {"temporary": Path(tempfile.gettempdir())}
         if local:
             folders["files"] = Path(self._root)
-        if settings.database_url.startswith(SQLITE):
-            folders["database"] = Path(settings.database_url.removeprefix(SQLITE)).parent
+        database_url = make_url(settings.database_url)
+        if database_url.get_backend_name() == "sqlite" and database_url.database:
+            folders["database"] = Path(database_url.database).parent
         self.space = FreeSpace(folders, settings.free_space_mb)
         self._public_url = settings.public_url
         self._url_key = settings.secrets.url_key.encode()

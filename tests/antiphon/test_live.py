@@ -14,6 +14,7 @@ from models.audio import float_to_pcm16
 from tests.antiphon.cutting_proxy import CuttingProxy, cutting_proxy
 from tests.api.sockets.conftest import SocketServer
 from tests.pipelines.stt.listening_doubles import loud, quiet
+from tests.servers import UNUSABLE_PROXIES
 
 STEP = 3_200  # bytes: 100 ms
 PAUSE = 24_000  # bytes: half a second
@@ -111,6 +112,17 @@ async def test_a_text_that_is_written_is_spoken_whole_though_a_connection_is_los
     assert proxy.connections == 3
     # The pause before a sentence is not spoken again, so that some bytes are others.
     assert len(spoken[1]) == pytest.approx(len(spoken[0]), abs=PAUSE) and len(spoken[0]) > 2 * PAUSE
+
+
+async def test_a_service_on_this_machine_is_reached_past_a_proxy_of_the_environment(
+    server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in UNUSABLE_PROXIES.items():
+        monkeypatch.setenv(name, value)
+    async with AsyncAntiphon(f"http://{server.address}", server.key) as client:
+        assert (await client.models())["data"]
+        speech = client.speak_live(pieces("One two."), voice_id=server.voice_id)
+        assert b"".join(await collected(speech))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from fastapi import FastAPI
 
 from api.app import create_app
 from api.services import Services
+from configs.environment import sqlite_url
 from configs.settings import Secrets, Settings, WebhookSettings
 from deployments.gateway.listener import HttpListener
 from tests.api.local_services import local_services
@@ -42,7 +43,7 @@ def local_settings(folder: Path, operator_token: str | None = None) -> Settings:
         host="127.0.0.1",
         port=0,
         data_dir=folder,
-        database_url=f"sqlite:///{folder / 'test.db'}",
+        database_url=sqlite_url(folder / "test.db"),
         weights_dir=folder / "weights",
         secrets=Secrets(
             token_keys=("t" * 48,),

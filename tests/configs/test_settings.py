@@ -274,6 +274,7 @@ def test_the_cores_of_a_process_are_bounded_by_its_affinity_and_the_quota_of_its
         ("STORAGE_URL", "s3://"),
         ("STORAGE_URL", "nowhere://folder"),
         ("STORAGE_URL", "memory://"),
+        ("STORAGE_URL", "/data/a::b"),  # fsspec would store in /data/a
         ("TRUSTED_PROXIES", "10.0.0.1/8"),
         ("TRUSTED_PROXIES", "127.0.0.1, proxy"),
         ("WEBHOOK_NETWORKS", "all"),

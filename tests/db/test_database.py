@@ -13,6 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session
 
+from configs.environment import sqlite_url
 from db import accounts
 from db import database as db_module
 from db.accounts import ApiKey, User, Workspace
@@ -178,7 +179,7 @@ async def test_calls_beyond_the_waiting_limit_are_refused_while_the_database_han
 ) -> None:
     monkeypatch.setattr(db_module, "MAX_WAITING", 1)
     monkeypatch.setattr(db_module, "PING_TIMEOUT_S", 0.05)
-    database = Database(f"sqlite:///{tmp_path / 'test.db'}")
+    database = Database(sqlite_url(tmp_path / "test.db"))
     resume = threading.Event()
     calls = [
         asyncio.create_task(database.read(lambda _: resume.wait()))
@@ -203,7 +204,7 @@ async def test_calls_to_a_hanging_database_time_out_and_later_calls_fail_at_once
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(db_module, "ANSWER_S", 0.1)
-    database = Database(f"sqlite:///{tmp_path / 'test.db'}")
+    database = Database(sqlite_url(tmp_path / "test.db"))
     resume, begun = threading.Event(), 0
 
     def hang(_: Session) -> None:
@@ -235,7 +236,7 @@ async def test_calls_to_a_hanging_database_time_out_and_later_calls_fail_at_once
 
 
 async def test_writes_on_sqlite_are_done_in_the_order_of_their_calls(tmp_path: Path) -> None:
-    database = Database(f"sqlite:///{tmp_path / 'test.db'}")
+    database = Database(sqlite_url(tmp_path / "test.db"))
     done: list[int] = []
     resume = threading.Event()
 
@@ -286,7 +287,7 @@ async def test_a_log_of_writes_that_does_not_fit_the_disk_is_kept(tmp_path: Path
             session.add(StoredFile.model_validate({**row, "media_type": "x" * 200}))
 
     with small_volume(tmp_path / "volume", 8) as volume:
-        url = f"sqlite:///{volume / 'test.db'}"
+        url = sqlite_url(volume / "test.db")
         migrate(url)
         database = Database(url)
         with filled(volume, 3_000_000):

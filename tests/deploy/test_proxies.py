@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import ssl
+import tempfile
 import threading
 import wave
 from collections.abc import AsyncGenerator, Iterator
@@ -110,13 +111,16 @@ class Site:
 
 
 @pytest.fixture(scope="module", params=PROXIES)
-def site(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Site]:
+def site(request: pytest.FixtureRequest) -> Iterator[Site]:
     program = shutil.which(request.param)
     if program is None:
         pytest.skip(f"no {request.param} on this machine; {HOW_TO_INSTALL}")
-    folder = tmp_path_factory.mktemp(request.param)
+    # Not in the folder of pytest, whose name may mean something in a configuration.
+    with tempfile.TemporaryDirectory(prefix="antiphon-proxy-", dir="/tmp") as name:
+        yield from behind(request.param, program, Path(name))
+
+
+def behind(name: str, program: str, folder: Path) -> Iterator[Site]:
     settings = replace(local_settings(folder), trusted_proxies=("127.0.0.1",))
     weights = WeightStore(settings.weights_dir)
     echo, info = load_model(CHAT, ECHO, weights)
@@ -127,9 +131,9 @@ def site(
     )
     with serve_services(services, settings.trusted_proxies) as server:
         upstream = server.url.removeprefix("http://")
-        start = nginx if request.param == "nginx" else caddy
+        start = nginx if name == "nginx" else caddy
         with start(program, folder, upstream) as (address, redirect, trust):
-            yield Site(request.param, address, redirect, trust, server.key, folder)
+            yield Site(name, address, redirect, trust, server.key, folder)
 
 
 Started = tuple[str, str, ssl.SSLContext]

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -16,6 +17,7 @@ import httpx
 import numpy as np
 import pytest
 
+from configs.environment import sqlite_url
 from configs.settings import PROJECT_DIR
 from deployments.cli.main import COMMANDS
 from deployments.cli.sound import PLAYERS, RECORDERS
@@ -114,7 +116,9 @@ def test_speech_is_played_by_the_program_that_is_installed(
     shell: Shell, tmp_path: Path, name: str
 ) -> None:
     played = tmp_path / "played"
-    install_alone(shell, tmp_path / "bin", name, f"{shutil.which('cat')} > '{played}'")
+    install_alone(
+        shell, tmp_path / "bin", name, f"{shutil.which('cat')} > {shlex.quote(str(played))}"
+    )
     shell.output("speak", "Good morning.")
     assert played.stat().st_size > 10_000  # 16-bit samples of 24 kHz
 
@@ -417,7 +421,7 @@ def test_the_doctor_finds_what_is_wrong_and_says_what_mends_it(tmp_path: Path) -
     assert "there is no database in" in fresh and not (tmp_path / "data").exists()
     load = [sys.executable, "-c", "from configs.settings import load_settings; load_settings()"]
     subprocess.run(load, env=shell.environment, cwd=PROJECT_DIR, check=True)
-    migrate(f"sqlite:///{tmp_path / 'data' / 'antiphon.db'}")
+    migrate(sqlite_url(tmp_path / "data" / "antiphon.db"))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         shell.environment |= {
             "PORT": str(taken.getsockname()[1]),

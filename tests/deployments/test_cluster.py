@@ -1,7 +1,9 @@
 """The stages in which the applications of a configuration are deployed."""
 
+import asyncio
 import copy
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,6 +16,7 @@ import yaml
 
 from configs.environment import SettingsError
 from configs.settings import PROJECT_DIR
+from deployments.cli.doctor import check_ray, outcome
 from deployments.cluster import failures, first_stage, first_voice, keep_private
 from tests.servers import free_port
 
@@ -167,19 +170,24 @@ def test_a_folder_of_ray_in_the_data_folder_that_others_can_enter_is_refused(dat
         keep_private(data)
 
 
-def test_a_long_temporary_folder_leaves_room_for_the_sockets_of_ray(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["a" * 60, "a b"])
+def test_ray_gets_another_folder_than_a_temporary_one_that_it_cannot_use(
+    data: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    (long := tmp_path / ("a" * 60)).mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    (given := Path(tempfile.gettempdir(), name)).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(given))
+    monkeypatch.setenv("TMPDIR", str(given))
     keep_private(data)
     folder = Path(os.environ["RAY_TMPDIR"])
     assert folder.parent == Path("/tmp")
-    folder.rmdir()
+    temporary = Path(os.environ["TMPDIR"])  # a short link to it, for the sockets of its processes
+    assert temporary.parent == folder and temporary.resolve() == given
+    shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize(
-    "given", ["open", "long", "missing", "file", "replaceable", "another's", "in another's"]
+    "given",
+    ["open", "long", "spaced", "missing", "file", "replaceable", "another's", "in another's"],
 )
 def test_a_folder_of_ray_that_would_not_do_is_refused_in_one_sentence(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
@@ -187,6 +195,8 @@ def test_a_folder_of_ray_that_would_not_do_is_refused_in_one_sentence(
     folder = Path(tempfile.gettempdir(), "ray")
     if given == "long":
         folder = tmp_path / ("a" * 60)
+    elif given == "spaced":
+        folder = Path(tempfile.gettempdir(), "a b")
     elif given == "replaceable":
         (folder := folder / "inside").parent.mkdir()
         folder.parent.chmod(0o777)
@@ -205,3 +215,4 @@ def test_a_folder_of_ray_that_would_not_do_is_refused_in_one_sentence(
     with pytest.raises(SettingsError) as caught:
         keep_private(data)
     assert str(caught.value).startswith("RAY_TMPDIR: ") and "\n" not in str(caught.value)
+    assert asyncio.run(outcome(check_ray)) == (False, str(caught.value))

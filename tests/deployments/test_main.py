@@ -16,11 +16,12 @@ import pytest
 import yaml
 
 from configs.settings import PROJECT_DIR, load_settings
+from deployments import cluster
 from deployments import main as program
 from deployments.cluster import read_config
 from deployments.main import announce, doubts, readyz, show_notes, wait_until_ready
 from tests.promises.conftest import config_without_weights
-from tests.servers import free_port
+from tests.servers import UNUSABLE_PROXIES, free_port
 
 
 def run_program(
@@ -258,3 +259,14 @@ def test_a_database_that_does_not_answer_is_not_taken_for_models(service: Servic
     service.down, service.message = {"Chat", "STT", "TTS"}, "the database does not answer in time"
     with pytest.raises(TimeoutError, match="say more: the database does not answer in time$"):
         wait(service, set())
+
+
+def test_the_start_asks_this_machine_past_a_proxy_of_the_environment(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in UNUSABLE_PROXIES.items():
+        monkeypatch.setenv(name, value)
+    failed = set[str]()
+    wait(service, failed)
+    assert not failed
+    assert cluster.applications(f"http://127.0.0.1:{service.server_port}") == {}

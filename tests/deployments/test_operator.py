@@ -10,13 +10,13 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import make_url, text
 
-from configs.environment import SettingsError
+from configs.environment import SettingsError, sqlite_url
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from configs.settings import load_settings
 from db.database import Database, make_engine
 from db.errors import DatabaseUnavailable
-from deployments.cli.doctor import Problem, check_database
+from deployments.cli.doctor import check_database
 from deployments.main import prepare_database
 from deployments.operator import _parser, main
 from pipelines.accounts.authentication import Authenticator
@@ -94,7 +94,8 @@ def test_the_first_key_is_also_made_before_the_service_was_ever_up(
     monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path / "new"))
     main(["first-key"])
     printed = capsys.readouterr()
-    assert len(printed.out.split()) == 1 and str(tmp_path / "new" / "antiphon.db") in printed.err
+    assert len(printed.out.split()) == 1
+    assert sqlite_url(tmp_path / "new" / "antiphon.db") in printed.err
     assert asyncio.run(prepare_database(load_settings())) is None  # the service finds it
     assert "Owner" in output_of(capsys, "credit", "0")
 
@@ -349,9 +350,9 @@ def test_a_command_without_the_secrets_of_the_database_changes_nothing(
         (tmp_path / "secrets.json").unlink()
     else:
         monkeypatch.setenv("ANTIPHON_KEY_PEPPER", "another pepper, of 32 bytes or more")
-    monkeypatch.setenv("NEW_DATABASE_URL", f"sqlite:///{tmp_path / 'new.db'}")
+    monkeypatch.setenv("NEW_DATABASE_URL", sqlite_url(tmp_path / "new.db"))
     if command == "restore":
-        monkeypatch.setenv("DATABASE_URL", f"sqlite:///{tmp_path / 'restored.db'}")
+        monkeypatch.setenv("DATABASE_URL", sqlite_url(tmp_path / "restored.db"))
     before = content_of(tmp_path)
     with pytest.raises(SystemExit, match=message) as ended:
         main([command, *every_command(tmp_path)[command]])
@@ -382,7 +383,7 @@ def test_the_doctor_tells_secrets_that_are_not_those_of_the_database(
 ) -> None:
     assert asyncio.run(check_database(load_settings())).startswith("sqlite")
     monkeypatch.setenv("ANTIPHON_KEY_PEPPER", "another pepper, of 32 bytes or more")
-    with pytest.raises(Problem, match="^ANTIPHON_KEY_PEPPER: not what this database"):
+    with pytest.raises(SettingsError, match="^ANTIPHON_KEY_PEPPER: not what this database"):
         asyncio.run(check_database(load_settings()))
 
 

@@ -18,7 +18,7 @@ from sqlalchemy.engine import make_url
 
 import deployments.backup as backup_module
 from api.app import create_app
-from configs.environment import SettingsError
+from configs.environment import SettingsError, sqlite_url
 from configs.settings import Settings
 from db.accounts import find_workspace
 from db.billing.ledger import discrepancies
@@ -37,7 +37,7 @@ def empty_beside(url: str, folder: Path) -> str:
     """The URL of a new database on the same server."""
     target = make_url(url)
     if target.get_backend_name() == "sqlite":
-        return f"sqlite:///{folder / f'{uuid4().hex}.db'}"
+        return sqlite_url(folder / f"{uuid4().hex}.db")
     name = f"restored_{uuid4().hex}"
     with connected(target) as connection:
         connection.execute(f"CREATE DATABASE {name}")
@@ -192,8 +192,8 @@ def test_a_restore_that_failed_is_repeated(
             return store, root
         raise OSError("no space left on device")
 
-    def put_one(source: str, target: str, **_: object) -> None:
-        (file,) = list(Path(source).glob(".store"))
+    def put_one(_source: str, target: str, **_: object) -> None:
+        (file,) = (kept.folder / FILES).glob(".store")
         Path(target).mkdir(exist_ok=True)
         shutil.copy(file, target)
         raise OSError("no space left on device")
@@ -223,7 +223,7 @@ def test_a_damaged_backup_leaves_the_database_empty(kept: Kept, tmp_path: Path) 
 def test_a_backup_of_the_other_kind_of_database_is_refused(kept: Kept, tmp_path: Path) -> None:
     other = replace(kept.beside(tmp_path), database_url="postgresql://ann@127.0.0.1:1/x")
     if make_url(kept.settings.database_url).get_backend_name() != "sqlite":
-        other = replace(other, database_url=f"sqlite:///{tmp_path / 'other.db'}")
+        other = replace(other, database_url=sqlite_url(tmp_path / "other.db"))
     with pytest.raises(ValueError, match="then run `move-database`"):
         restore(other, kept.folder)
 

@@ -42,8 +42,6 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     python = folder / "venv" / "bin" / "python"
     subprocess.run([uv, "pip", "install", "--python", python, "--no-deps", wheel], check=True)
     shutil.rmtree(tree)
-    # Ray starts its processes by the program beside this Python.
-    (folder / "venv" / "bin" / "ray").symlink_to(Path(sys.executable).with_name("ray"))
     return folder / "venv" / "bin"
 
 

@@ -14,6 +14,7 @@ import yaml
 from sqlalchemy import Engine
 
 from benchmarks.service import Service, running_service
+from configs.environment import sqlite_url
 from configs.settings import PROJECT_DIR
 from db.database import make_engine
 from tests import servers
@@ -94,7 +95,7 @@ def running(
             redis = stack.enter_context(servers.redis())
             variables |= {"DATABASE_URL": postgres.url, "REDIS_URL": redis.url}
         service = stack.enter_context(running_service(command, variables))
-        url = variables.get("DATABASE_URL") or f"sqlite:///{service.data / 'antiphon.db'}"
+        url = variables.get("DATABASE_URL") or sqlite_url(service.data / "antiphon.db")
         slowness = max(1.0, (time.monotonic() - service.started) / START_S)
         engine = make_engine(url)
         stack.callback(engine.dispose)

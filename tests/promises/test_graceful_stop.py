@@ -17,6 +17,7 @@ import yaml
 from sqlmodel import Session, func, select
 
 from benchmarks.service import Service, running_service, upgrade_plan
+from configs.environment import sqlite_url
 from db.billing.tables import CreditHold, LedgerEntry
 from db.chats import ChatEntry
 from db.database import make_engine
@@ -161,7 +162,7 @@ async def test_a_stop_ends_each_request_and_charges_what_was_delivered(
     while Path(f"/proc/{service.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
         assert time.monotonic() - began < STOPPED_WITHIN_S
         await asyncio.sleep(0.1)
-    engine = make_engine(f"sqlite:///{service.data / 'antiphon.db'}")
+    engine = make_engine(sqlite_url(service.data / "antiphon.db"))
     with Session(engine) as session:
         holds = session.exec(select(func.count()).select_from(CreditHold)).one()
         captures = session.exec(select(LedgerEntry).where(LedgerEntry.kind == "capture")).all()

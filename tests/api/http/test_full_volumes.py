@@ -15,6 +15,7 @@ from sqlmodel import Session, select
 
 from api.app import create_app, routed_app
 from api.services import Services
+from configs.environment import sqlite_url
 from configs.settings import Settings
 from db.database import make_engine
 from db.files import StoredFile, wrong_stored_bytes
@@ -75,7 +76,7 @@ def every_body() -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 @pytest.fixture
 def volume(tmp_path: Path) -> Iterator[Path]:
-    with small_volume(tmp_path / "volume", 48) as mounted:
+    with small_volume(tmp_path / "a%20b?c", 48) as mounted:  # a path that a URL has to quote
         yield mounted
 
 
@@ -90,7 +91,7 @@ def settings(
         return made
     if request.param == "files":
         return replace(made, storage_url=f"file://{volume / 'files'}")
-    return replace(made, data_dir=volume, database_url=f"sqlite:///{volume / 'test.db'}")
+    return replace(made, data_dir=volume, database_url=sqlite_url(volume / "test.db"))
 
 
 async def ask(client: httpx.AsyncClient, auth: dict[str, str]) -> dict[str, httpx.Response]:

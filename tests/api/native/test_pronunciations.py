@@ -1,12 +1,14 @@
 """Pronunciation dictionaries: CRUD with versions, PLS, and their use by the speech endpoints."""
 
 import json
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 from xml.etree import ElementTree
 
 import httpx
 import pytest
+from sqlalchemy import make_url
 from sqlmodel import Session, select
 
 from api.services import Services
@@ -212,10 +214,9 @@ async def test_contents_are_encrypted_at_rest(
     client: httpx.AsyncClient, auth: Headers, services: Services
 ) -> None:
     await make(client, auth)
-    path = services.infrastructure.settings.database_url.removeprefix("sqlite:///")
+    path = make_url(services.infrastructure.settings.database_url).database
     services.infrastructure.database.close()
-    with open(path, "rb") as file:
-        stored = file.read()
+    stored = Path(path or "").read_bytes()
     assert b"internet protocol" not in stored
 
 

@@ -10,6 +10,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from configs.environment import sqlite_url
 from deployments import cluster
 from tests.deployments.conftest import TestCluster, gateway_app, logs_folder, until_ready
 from tests.engines import ECHO, TONE, TONE_LOW
@@ -50,7 +51,7 @@ async def client(
             "/auth/signup", json={"email": "ray@example.com", "password": "a long password"}
         )
         assert answer.status_code == 201, answer.text
-        raise_plans(f"sqlite:///{environment['ANTIPHON_DATA']}/antiphon.db")
+        raise_plans(sqlite_url(Path(environment["ANTIPHON_DATA"], "antiphon.db")))
         made.headers["Authorization"] = f"Bearer {answer.json()['token']}"
         yield made
 

@@ -1,16 +1,22 @@
 """VoiceJobClient on a cluster shared with other services, over a fake of Ray's job client."""
 
+import json
+import os
 import signal
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import uuid4
 
 import pytest
+import ray
 from ray.job_submission import JobStatus
 
 from db.voices.voices import Voice
 from deployments.voice_jobs.job_client import WAITS, VoiceJob, VoiceJobClient
 from tests.db.voices.test_voices import new_voice
+from tests.servers import UNUSABLE_PROXIES
 
 
 class FakeClient:
@@ -94,3 +100,31 @@ async def test_a_job_on_a_machine_that_is_gone_is_lost(monkeypatch: pytest.Monke
         assert await jobs.state(job) == state
     client.info = SimpleNamespace(status=JobStatus.PENDING, driver_node_id=None)
     assert await jobs.state(job) == "starting"
+
+
+class Dashboard(BaseHTTPRequestHandler):
+    """Ray's, without jobs."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        body = [] if self.path.startswith("/api/jobs") else {"ray_version": ray.__version__}
+        self.wfile.write(json.dumps(body).encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+async def test_jobs_are_listed_past_a_proxy_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in UNUSABLE_PROXIES.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("NO_PROXY", "intranet.example")
+    with HTTPServer(("127.0.0.1", 0), Dashboard) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("RAY_API_SERVER_ADDRESS", f"http://127.0.0.1:{server.server_port}")
+        jobs = VoiceJobClient("ours", "some.program", "127.0.0.1:6379", {})
+        assert await jobs.known() == []
+        server.shutdown()
+    assert os.environ["no_proxy"] == "intranet.example,127.0.0.1"

@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 from sqlmodel import Session, update
 
+from configs.environment import sqlite_url
 from configs.schema.voices import VoiceWorkConfig
 from configs.settings import load_settings
 from db.database import utc_now
@@ -354,9 +355,10 @@ async def test_stop_jobs_stops_running_jobs_and_submits_no_more(backend: VoiceBa
 
 
 def test_only_code_folders_are_sent_to_a_job(tmp_path: Path) -> None:
-    for name in ("configs", "deployments", "data", "mine", ".venv"):
+    for name in ("configs", "deployments", "data", "mine", ".venv", "*", "a[1]"):
         (tmp_path / name).mkdir()
-    assert set(unsent(tmp_path)) == {"/data", "/mine", "/.venv"}
+    names = {"/data", "/mine", "/.venv", "/[*]", "/a[[]1]"}  # not those that a pattern means
+    assert set(unsent(tmp_path)) == names
 
 
 def test_relative_paths_of_settings_are_absolute_in_the_environment_of_a_job(
@@ -376,7 +378,7 @@ def test_relative_paths_of_settings_are_absolute_in_the_environment_of_a_job(
     assert places(load_settings()) == {
         "ANTIPHON_DATA": f"{tmp_path}/data",
         "ANTIPHON_WEIGHTS": f"{tmp_path}/weights",
-        "DATABASE_URL": f"sqlite:///{tmp_path}/some.db",
+        "DATABASE_URL": sqlite_url(Path(tmp_path, "some.db")),
         "STORAGE_URL": f"file://{tmp_path}/store",
         "WEBHOOK_CA_FILE": f"{tmp_path}/ca.pem",
     }

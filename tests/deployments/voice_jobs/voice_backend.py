@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from sqlmodel import Session, col, select
 
+from configs.environment import sqlite_url
 from configs.settings import load_settings
 from db.database import Database
 from db.voices.voices import Voice
@@ -22,7 +23,7 @@ from tests.pipelines.voices.test_queue import CONFIG, VoiceBackend
 @asynccontextmanager
 async def local_backend(folder: Path) -> AsyncIterator[VoiceBackend]:
     """A VoiceBackend with a workspace in a new SQLite database, without a service."""
-    url = f"sqlite:///{folder / 'test.db'}"
+    url = sqlite_url(folder / "test.db")
     migrate(url)
     backend = VoiceBackend(Database(url), folder)
     await backend.open_workspace()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from sqlmodel import select
 
+from configs.environment import sqlite_url
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig, Prices
 from db.billing import ledger
@@ -70,7 +71,7 @@ class FlakyDatabase(Database):
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[FlakyDatabase]:
-    url = f"sqlite:///{tmp_path / 'test.db'}"
+    url = sqlite_url(tmp_path / "test.db")
     migrate(url)
     opened = FlakyDatabase(url)
     await opened.run(ledger.open_account, WORKSPACE, CREDIT)

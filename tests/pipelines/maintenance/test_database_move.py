@@ -35,6 +35,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
 from api.app import create_app
+from configs.environment import sqlite_url
 from configs.settings import PROJECT_DIR
 from db.database import Database, make_engine, metadata
 from deployments.agreement import open_database
@@ -114,7 +115,7 @@ def other_url(postgres_url: str) -> str:
 @pytest.fixture
 def database_url(tmp_path: Path) -> str:
     """A database of SQLite."""
-    return f"sqlite:///{tmp_path / 'test.db'}"
+    return sqlite_url(tmp_path / "test.db")
 
 
 def test_a_moved_service_knows_its_keys_and_goes_on(

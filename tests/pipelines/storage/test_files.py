@@ -6,6 +6,7 @@ import os
 import threading
 from base64 import b64encode
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -13,15 +14,18 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from sqlmodel import Session
 
+from configs.environment import sqlite_url
 from db.accounts import User, Workspace, add_user
 from db.database import Database, utc_now
 from db.files import StoredFile, delete_file, keep_file
 from pipelines.errors import NotFound, StorageUnavailable
 from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.storage.files import PIECE_BYTES, Files
+from tests.api.local_server import local_settings
 from tests.migrated import sqlite_database
 from tests.patience import PATIENCE_S
-from tests.pipelines.storage.on_disk import files_in
+from tests.pipelines.storage.on_disk import ENCRYPTION, files_in
+from tests.volumes import small_volume
 
 DAY_S = 86_400.0
 CANARY = b"canary-of-the-store"
@@ -272,3 +276,12 @@ async def test_an_object_store_keeps_its_mark_and_loses_what_is_deleted(
     assert await rotated.read(1, kept) == CANARY
     with pytest.raises(StorageUnavailable, match="does not answer"):
         await _files(database, "s3://no-such-bucket/files").try_out()
+
+
+async def test_the_volume_of_a_database_is_found_by_a_path_that_a_url_quotes(
+    database: Database, tmp_path: Path
+) -> None:
+    settings = replace(local_settings(tmp_path), free_space_mb=100)
+    with small_volume(tmp_path / "a%20b?c", 8) as volume:
+        settings = replace(settings, database_url=sqlite_url(volume / "test.db"))
+        assert await Files(settings, database, ENCRYPTION).space.low() == ["database"]

@@ -12,6 +12,7 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from configs.environment import sqlite_url
 from db.database import Database
 from pipelines.errors import StorageUnavailable
 from pipelines.storage.files import Files, storage_problem, watch_storage
@@ -46,7 +47,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
     fsspec.register_implementation("bucket", Bucket, clobber=True)
     for name in ("error", "hangs_s"):
         monkeypatch.setattr(Bucket, name, getattr(Bucket, name))
-    url = f"sqlite:///{tmp_path / 'test.db'}"
+    url = sqlite_url(tmp_path / "test.db")
     migrate(url)
     database = Database(url)
     yield files_in("bucket://files", database)
