@@ -31,6 +31,7 @@ class Secrets:
     api_key_pepper: str  # HMAC key of stored API keys
     url_key: str  # signs the URLs of files
     data_keys: tuple[str, ...]  # base64 of 32 bytes each; the first encrypts, all decrypt
+    generated: dict[str, str] | None = field(default=None, compare=False)  # for `keep_secrets`
 
     def __repr__(self) -> str:
         return "Secrets(...)"
@@ -106,7 +107,6 @@ class Settings:
     plan_webhook: PlanWebhook | None = None  # where plan_changes is webhook
     wyoming: WyomingSettings | None = None  # None: not served
     cors_origins: tuple[str, ...] = ()  # of pages elsewhere that may call the API; "*": of all
-    generated: dict[str, str] | None = field(default=None, repr=False)  # for `keep_secrets`
 
 
 def weights_dir() -> Path:
@@ -152,7 +152,6 @@ def load_settings(*, new: bool = True, new_secrets: bool | None = None) -> Setti
     data_dir = _data_dir(new=new)
     if new_secrets is None:
         new_secrets = new and not _has_database(data_dir)
-    secrets, generated = _load_secrets(data_dir / SECRETS, create=new_secrets)
     host = environment.host("HOST")
     port = environment.port("PORT", 8000)
     is_local = environment.is_loopback(host)
@@ -165,8 +164,7 @@ def load_settings(*, new: bool = True, new_secrets: bool | None = None) -> Setti
         data_dir=data_dir,
         database_url=environment.database_url("DATABASE_URL", f"sqlite:///{data_dir / DATABASE}"),
         weights_dir=weights_dir(),
-        secrets=secrets,
-        generated=generated,
+        secrets=_load_secrets(data_dir / SECRETS, create=new_secrets),
         redis_url=environment.redis_url("REDIS_URL"),
         trusted_proxies=_peer_networks(environment.networks("TRUSTED_PROXIES")),
         storage_url=environment.storage_url("STORAGE_URL", data_dir / "files"),
@@ -260,17 +258,15 @@ def _peer_networks(networks: tuple[IPv4Network | IPv6Network, ...]) -> tuple[str
 
 
 def keep_secrets(settings: Settings) -> None:
-    """Stores generated secrets, once the database is known to be used with no others. Raises
-    SettingsError when another process has stored others meanwhile."""
-    if (generated := settings.generated) is not None:
-        path = settings.data_dir / SECRETS
-        if _stored_secrets(path, generated, keep=True) != generated:
-            raise SettingsError(f"{str(path)!r} was just written by another process; start again")
+    """Stores generated secrets, once the database is known to be used with no others. If another
+    process has stored others meanwhile, these are not accepted later."""
+    if settings.secrets.generated is not None:
+        _stored_secrets(settings.data_dir / SECRETS, settings.secrets.generated, keep=True)
 
 
-def _load_secrets(path: Path, *, create: bool) -> tuple[Secrets, dict[str, str] | None]:
+def _load_secrets(path: Path, *, create: bool) -> Secrets:
     """The secrets, each from its variable, or from a file that only its owner may read, and to
-    which missing ones are added only if `create`; and what `keep_secrets` stores."""
+    which missing ones are added only if `create`."""
     values = {
         name: os.environ[variable]
         for name, variable in VARIABLES_OF_SECRETS.items()
@@ -304,7 +300,7 @@ def _load_secrets(path: Path, *, create: bool) -> tuple[Secrets, dict[str, str] 
     data_keys = tuple(values.pop("data_keys").split(","))
     if not all(map(_is_data_key, data_keys)):
         raise SettingsError("ANTIPHON_DATA_KEYS needs base64 of 32 bytes, several joined by commas")
-    return Secrets(**values, token_keys=token_keys, data_keys=data_keys), generated
+    return Secrets(**values, token_keys=token_keys, data_keys=data_keys, generated=generated)
 
 
 def _is_data_key(text: str) -> bool:

@@ -20,8 +20,7 @@ from pipelines.storage.files import TRY_TIMEOUT_S, Files
 
 
 async def check_secrets(settings: Settings) -> None:
-    """Compares the secrets with those that the database was used with, and changes nothing. Raises
-    SettingsError or DatabaseUnavailable."""
+    """Compares the secrets with those of the database. Raises SettingsError or DatabaseError."""
     with closing(Database(settings.database_url)) as database:
         await check_secret_fingerprints(database, settings.secrets, record=False)
 

@@ -155,12 +155,10 @@ async def _run(options: argparse.Namespace) -> str:
         target = database_url("NEW_DATABASE_URL", "")
         moved = await asyncio.to_thread(move_database, settings.database_url, target)
         return f"{moved}: start the service with DATABASE_URL={redact(target)}"
-    if options.command == "first-key":
-        database = await open_database(settings)
-    else:
-        if options.command != "backup":  # which copies the database as it is
-            upgrade(settings.database_url)
-        database = Database(settings.database_url)
+    if options.command not in ("backup", "first-key"):  # a backup copies the database as it is
+        upgrade(settings.database_url)
+    is_first = options.command == "first-key"
+    database = await open_database(settings) if is_first else Database(settings.database_url)
     try:
         await check_secret_fingerprints(database, settings.secrets, record=False)
         if command := _COMMANDS.get(options.command):

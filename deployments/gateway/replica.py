@@ -107,12 +107,8 @@ class Gateway:
         from telemetry.tracing import flush
 
         infrastructure, billing = self.services.infrastructure, self.services.platform.billing
-
-        def end_work() -> None:
-            self._directory.stop.set()
-            billing.is_stopping = True
-
-        asyncio.get_running_loop().call_later(DRAIN_S, end_work)
+        billing.is_stopping = True
+        asyncio.get_running_loop().call_later(DRAIN_S, self._directory.stop.set)
         drained = drain_sockets(infrastructure.sockets)
         if self._listener is not None:
             await self._listener.stop(drained)

@@ -195,7 +195,7 @@ class Billing:
     _open: WeakSet[Charge] = field(default_factory=WeakSet)
     _turns: AccountTurns = field(default_factory=AccountTurns)
     _renewing: asyncio.Task[None] | None = None
-    is_stopping: bool = False  # what requests leave from then on, they were made to leave
+    is_stopping: bool = False  # whole answers that are left then are free
 
     def cost(self, service: Service, units: int) -> int:
         """Micro-USD. Units are characters, milliseconds of audio, tokens or voices."""

@@ -35,8 +35,7 @@ class SpeechPayment(Protocol):
         """Call it for each chunk as it is made."""
 
     def take(self, chunk: SpokenChunk) -> None:
-        """Call it just before audio of the chunk is handed to the client, and not for an answer
-        that is sent when it is whole."""
+        """Call it just before each piece of the chunk is sent, but not for an answer sent whole."""
 
     async def complete(self) -> None:
         """The whole text was spoken."""
