@@ -26,9 +26,9 @@ from configs.schema.platform import PlansConfig
 from configs.schema.serve import ModelUserConfig
 from configs.settings import BRAND, Settings, load_settings
 from db.billing.ledger import discrepancies
-from db.errors import DatabaseError
+from db.errors import DatabaseError, DatabaseUnavailable
 from deployments import cluster
-from deployments.agreement import check_wyoming_key, open_database
+from deployments.agreement import check_secrets, check_wyoming_key, open_database
 from deployments.cluster import first_stage, first_voice, model_names
 from deployments.compat import untested_versions
 from deployments.config_check import application_problems, option_problems
@@ -38,11 +38,13 @@ from pipelines.accounts.service import Accounts
 from telemetry.tracing import start_tracing
 
 READY_TIMEOUT_S = 180
+AGAIN_S = 10.0  # after a signal, in which `stop` begins; a library may have dropped the interrupt
 GATEWAYS_STOP_S = 65.0  # more than `graceful_shutdown_timeout_s` of a gateway
 BETTER_CHAT = "antiphon models pull hf:Qwen/Qwen2.5-1.5B-Instruct-GGUF --include '*q4_k_m.gguf'"
 
 
 def main() -> None:
+    interrupt_on_signals()
     parser = argparse.ArgumentParser(prog=program_name("deployments.main"), description=__doc__)
     parser.add_argument("--config", type=Path, default=CONFIGS_DIR / "serve_config.yaml")
     parser.add_argument("--num-cpus", type=int, help="CPU cores for Ray; all by default")
@@ -57,6 +59,8 @@ def main() -> None:
     try:
         settings = load_settings()
         start_tracing()  # or says what is wrong
+        with suppress(DatabaseUnavailable):  # which `prepare_database` explains
+            asyncio.run(check_secrets(settings))
         cluster.prepare_environment(settings)
         cluster.keep_private(settings.data_dir)
         if problems := option_problems(config):  # imports Ray, hence not earlier
@@ -65,13 +69,12 @@ def main() -> None:
         first_key = asyncio.run(prepare_database(settings))
     except (ValueError, DatabaseError) as error:
         sys.exit(str(error))
-    say(f"{BRAND} is starting ...")
-    for warning in doubts(settings):
-        say(warning)
     try:
-        interrupt_on_signals()
+        say(f"{BRAND} is starting ...")
+        for warning in doubts(settings):
+            say(warning)
         dashboard = cluster.start(arguments.num_cpus)
-        interrupt_on_signals()  # again, since Ray sets its own handler
+        interrupt_on_signals()  # again, since Ray's library sets its own handler
         voice, names = first_voice(config), model_names(config)
         failed: set[str] = set()
         cluster.deploy(dashboard, first_stage(config))
@@ -109,7 +112,15 @@ def interrupt_on_signals() -> None:
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+    """Raises once, so that a second signal cannot end what the first one has begun."""
+    global _deaf_until
+    signal.alarm(0)  # after which the handler of Ray's library would abort the process
+    if time.monotonic() > _deaf_until:
+        _deaf_until = time.monotonic() + AGAIN_S
+        raise KeyboardInterrupt
+
+
+_deaf_until = 0.0
 
 
 async def prepare_database(settings: Settings) -> str | None:
@@ -266,8 +277,9 @@ def stop() -> None:
                 serve.delete(name, _blocking=False)
             while gateways & serve.status().applications.keys() and time.monotonic() < until:
                 time.sleep(0.2)
-        serve.shutdown()
-        ray.shutdown()
+        with suppress(Exception):  # likewise
+            serve.shutdown()
+    ray.shutdown()  # also what a start that was cut off has begun
 
 
 def run() -> NoReturn:
@@ -275,6 +287,8 @@ def run() -> NoReturn:
     code: int | str | None = 0
     try:
         main()
+    except KeyboardInterrupt:  # before anything was started
+        pass
     except SystemExit as end:
         code = end.code
         if isinstance(code, str):  # as the interpreter would do
