@@ -16,6 +16,7 @@ import asyncio
 import logging
 import sqlite3
 import sys
+from contextlib import closing
 from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
 from getpass import getpass

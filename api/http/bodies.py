@@ -40,6 +40,7 @@ MAX_VALUES = 20_000
 SLOW_CLIENTS = "slow_clients"  # key in the scope's state: the times that bodies may take
 
 T = TypeVar("T")
+Take = Callable[[int], Awaitable[None]]
 
 KEY_TERMS = "Names and rare words that may be spoken, as they are to be written."
 KeyTerms = Annotated[
@@ -71,19 +72,19 @@ class BodySpace:
     _most_bytes: int
     _kind: Literal["uploads", "bodies"]
     _check: Callable[[], Awaitable[None]] | None = None
-    """Awaited before the first byte; raises where nothing may be kept."""
+    """Awaited before bytes are taken; raises where nothing may be kept."""
     _taken: Counter[int] = field(default_factory=Counter)  # by workspace
 
     @asynccontextmanager
-    async def of(self, workspace_id: int) -> AsyncIterator[Callable[[int], None]]:
+    async def of(self, workspace_id: int) -> AsyncIterator[Take]:
         """Yields a function that takes bytes until the end of the block, or raises
         ApiError(overloaded)."""
         mine = 0
-        if self._check is not None:
-            await self._check()
 
-        def take(size: int) -> None:
+        async def take(size: int) -> None:
             nonlocal mine
+            if self._check is not None:
+                await self._check()
             half, fair = self._most_bytes // 2, self._most_bytes // 4
             of_workspace = self._taken[workspace_id] + size
             counted = fair if of_workspace <= fair else half
@@ -95,6 +96,7 @@ class BodySpace:
             self._taken[workspace_id] += size
             mine += size
 
+        await take(0)
         try:
             yield take
         finally:
@@ -103,7 +105,7 @@ class BodySpace:
 
 
 async def read_json(
-    request: Request, most_bytes: int = MAX_JSON_BYTES, take: Callable[[int], None] = lambda _: None
+    request: Request, most_bytes: int = MAX_JSON_BYTES, take: Take | None = None
 ) -> bytes:
     """The body as sent, never holding more than the limit; for `parse_json`.
 
@@ -119,7 +121,8 @@ async def read_json(
         raise ApiError("file_too_large", too_large, headers=CLOSE)
     body = bytearray()
     async for chunk in body_chunks(request):
-        take(len(chunk))
+        if take is not None:
+            await take(len(chunk))
         body += chunk
         if len(body) > most_bytes:
             raise ApiError("file_too_large", too_large, headers=CLOSE)

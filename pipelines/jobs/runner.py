@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from configs.schema.jobs import JobsConfig
@@ -33,7 +34,8 @@ class JobRunner:
     async def run(self, claimed: Job) -> None:
         """Returns when the job has ended, or its lease is lost. Raises failures of the service;
         another attempt can follow."""
-        await self.jobs.under_lease(claimed, self._work(claimed))
+        renew = partial(self.jobs.renew_with_space, claimed)
+        await self.jobs.under_lease(claimed, self._work(claimed), renew)
 
     async def _work(self, claimed: Job) -> None:
         try:
