@@ -94,7 +94,7 @@ def keep_private(data_dir: Path) -> None:
         link.unlink(missing_ok=True)
         link.symlink_to(folder)
     os.environ["RAY_TMPDIR"] = str(folder)
-    reach_python_through(folder)
+    link_paths(folder)
 
 
 def check_folder(folder: Path) -> None:
@@ -112,16 +112,25 @@ def new_folder(prefix: str) -> Path:
     return Path(tempfile.mkdtemp(prefix=prefix, dir=place))
 
 
-def reach_python_through(folder: Path) -> None:
-    """Replaces a path of Python that a line of the shell would split by a link in `folder`, for the
-    processes that Ray starts. Call it before the first import of `ray`."""
-    if shlex.quote(sys.prefix) == sys.prefix:
-        return
-    link = f"{folder}/python-{crc32(os.fsencode(sys.prefix)):x}"
+def link_paths(folder: Path) -> None:
+    """Replaces paths that Ray cannot use by links in `folder`: that of Python where a shell would
+    split it, and that of temporary files where a socket in it would have too long a name.
+
+    Call it before the first import of `ray`.
+    """
+    if shlex.quote(sys.prefix) != sys.prefix:
+        link = _link(sys.prefix, folder)
+        sys.executable = sys.executable.replace(sys.prefix, link, 1)
+        sys.path[:] = [path.replace(sys.prefix, link, 1) for path in sys.path]
+    if not RAY_PATH.fullmatch(temporary := tempfile.gettempdir()):
+        os.environ["TMPDIR"] = _link(temporary, folder)
+
+
+def _link(path: str, folder: Path) -> str:
+    link = f"{folder}/link-{crc32(os.fsencode(path)):x}"
     with suppress(FileExistsError):
-        os.symlink(sys.prefix, link)
-    sys.executable = sys.executable.replace(sys.prefix, link, 1)
-    sys.path[:] = [path.replace(sys.prefix, link, 1) for path in sys.path]
+        os.symlink(path, link)
+    return link
 
 
 def start(num_cpus: int | None = None, attempts: int = 3) -> str:

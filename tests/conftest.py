@@ -54,7 +54,7 @@ def isolate() -> Path:
     # Not in the folder of pytest: Ray's sockets are in it, and their names have 107 bytes at most.
     folder = cluster.new_folder("ray-tests-")
     os.environ["RAY_TMPDIR"] = str(folder)
-    cluster.reach_python_through(folder)
+    cluster.link_paths(folder)
     os.environ["RAY_DASHBOARD_PORT"] = str(servers.free_port())
     os.environ["RAY_AUTH_MODE"] = "token"  # Ray reads it when it is imported
     os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # of all clusters of this run

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -175,10 +176,13 @@ def test_ray_gets_another_folder_than_a_temporary_one_that_it_cannot_use(
 ) -> None:
     (given := Path(tempfile.gettempdir(), name)).mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(given))
+    monkeypatch.setenv("TMPDIR", str(given))
     keep_private(data)
     folder = Path(os.environ["RAY_TMPDIR"])
     assert folder.parent == Path("/tmp")
-    folder.rmdir()
+    temporary = Path(os.environ["TMPDIR"])  # a short link to it, for the sockets of its processes
+    assert temporary.parent == folder and temporary.resolve() == given
+    shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize(

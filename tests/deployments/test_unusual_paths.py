@@ -23,7 +23,7 @@ WORKER = """
 import shlex, subprocess, sys
 from pathlib import Path
 from deployments import cluster
-cluster.reach_python_through(Path(sys.argv[1]))
+cluster.link_paths(Path(sys.argv[1]))
 from ray._private import services
 worker = Path(services.RAY_PATH, "_private", "workers", "setup_worker.py")
 line = subprocess.list2cmdline([sys.executable, str(worker), "--language=PYTHON", sys.argv[2]])
