@@ -48,9 +48,7 @@ class Drafts:
     the model whose cache they continue."""
 
     chats: ChatPipeline
-    count_prompts: Callable[[int], Awaitable[bool]]
-    """Counts prompts that are read before anything is said; False where there are too many."""
-
+    count_prompts: Callable[[int], Awaitable[bool]]  # read before any word; False: too many
     _warm: Any = None  # the last such prompt
     _unanswered: int = 0  # such prompts without an answer
     _reading: "asyncio.Task[None] | None" = None
