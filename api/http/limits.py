@@ -34,6 +34,7 @@ from pipelines.accounts.authentication import Authenticator, Principal
 from pipelines.errors import TooManyUnknownKeys, Unauthorized
 from pipelines.fair_queuing import CONTENDED_S, RecentOwners
 from pipelines.limits.limits import HOUR_S, Hit, RateWindow, SharedLimits, Windows
+from pipelines.storage.room import GB
 from telemetry import metrics
 
 K = TypeVar("K")
@@ -47,6 +48,7 @@ TAKEN = "taken_place"  # the call that gives that place back
 SENDING = "sending"  # the call that counts it as one whose whole answer is only sent
 RATE_WINDOW = "rate_window"
 
+EVENT_BYTES = 4096  # that an event takes in the database beside its texts
 REQUEST = "request"  # the kind of all requests
 RECOVERY = 0.1  # seconds of burst budget regained per second without refusals
 CALM_S = 1.0  # after the last refusal; else the regained budget admits one too many again and again
@@ -294,6 +296,20 @@ class RequestLimits:
         """Counts a request of the plan, such as a response of a voice agent."""
         limit = self.plans.limits_of(principal.plan).requests_per_minute
         return await self.limits.hit(f"workspace:{principal.workspace_id}", limit)
+
+    async def count_prompts(self, principal: Principal, count: int) -> bool:
+        """Counts prompts that a model reads for nothing, as many in an hour as the plan has
+        requests in a minute; -1 takes one back. Whether they are allowed."""
+        limit = self.plans.limits_of(principal.plan).requests_per_minute
+        window = await self.limits.hit(f"prompts:{principal.workspace_id}", limit, HOUR_S, count)
+        return window.allowed
+
+    async def count_event(self, principal: Principal, size: int) -> bool:
+        """Counts the bytes of an event that costs nothing. Whether it is allowed: those of a month,
+        for which events are kept, fit into the plan's storage."""
+        daily = self.plans.limits_of(principal.plan).storage_gb * GB // 30
+        key, cost = f"events:{principal.workspace_id}", EVENT_BYTES + size
+        return (await self.limits.hit(key, daily, 24 * HOUR_S, cost)).allowed
 
     async def count_sign_up(self, request: HTTPConnection) -> None:
         """To be called before the password is hashed: ends the request's turn.

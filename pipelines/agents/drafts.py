@@ -5,8 +5,10 @@ when the turn has probably ended, the answer is begun as a draft.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from db.errors import DatabaseError
 from models.errors import EngineError
@@ -46,6 +48,9 @@ class Drafts:
     the model whose cache they continue."""
 
     chats: ChatPipeline
+    count_prompts: Callable[[int], Awaitable[bool]]  # read before any word; False: too many
+    _warm: Any = None  # the last such prompt
+    _unanswered: int = 0  # such prompts without an answer
     _reading: "asyncio.Task[None] | None" = None
     _tasks: TaskSet = field(default_factory=TaskSet)
 
@@ -53,6 +58,22 @@ class Drafts:
         """Has the model read a prompt, unless it still reads another."""
         if self._reading is None or self._reading.done():
             self._reading = self._tasks.start(self._read(request), "read ahead")
+
+    async def warm_up(self, request: ChatRequest) -> None:
+        """Has the model read a prompt before anything is said, unless it was the last one, or too
+        many of the workspace had no answer: they would keep the model busy for nothing."""
+        prompt = request.generation.messages[:1], request.generation.tools
+        is_new = prompt != self._warm
+        self._warm = prompt
+        if is_new and await self.count_prompts(1):
+            self._unanswered += 1
+            self.read_ahead(request)
+
+    async def answered(self) -> None:
+        """An answer was made, which is paid."""
+        if self._unanswered:
+            self._unanswered -= 1
+            await self.count_prompts(-1)
 
     def begin(self, text: str, request: ChatRequest) -> Draft:
         return Draft(text, self._tasks.start(self._start(request), "draft"))

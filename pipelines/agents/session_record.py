@@ -1,15 +1,16 @@
 """What remains of a session when it has ended: a saved chat, and an event for webhooks."""
 
+import json
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
 
 from db.database import utc_now
 from db.errors import DatabaseError
 from db.webhooks import NewEvent
-from pipelines.accounts.authentication import Principal
 from pipelines.agents.items import Item, as_messages
 from pipelines.agents.response import Answer
 from pipelines.chat.history import ChatHistory
@@ -18,19 +19,22 @@ from pipelines.webhooks.events import WebhookEvents
 logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, repr=False)
 class SessionRecord:
     """Of one session. Until `begin` it has not taken place, and `close` does nothing."""
 
-    def __init__(self, history: ChatHistory, events: WebhookEvents, principal: Principal) -> None:
-        self._history = history
-        self._events = events
-        self._workspace_id = principal.workspace_id
-        self._may_save = principal.retention != "zero" and not principal.is_visitor
-        self._chat_id: UUID | None = None  # when it is to be saved
-        self._session_id = ""
-        self._model = ""
-        self._started_at = ""
-        self._began_at = 0.0
+    _history: ChatHistory
+    _events: WebhookEvents
+    _workspace_id: int
+    _may_save: bool
+    _count_bytes: Callable[[int], Awaitable[bool]]  # of the event, which is written if it may be
+    _chat_id: UUID | None = None  # when it is to be saved
+    _session_id: str = ""
+    _model: str = ""
+    _started_at: str = ""
+    _began_at: float = 0.0
+
+    def __post_init__(self) -> None:
         self._usage = {"seconds": 0.0, "input_tokens": 0, "output_tokens": 0, "characters": 0}
 
     def begin(self, session_id: str, model: str) -> None:
@@ -76,7 +80,8 @@ class SessionRecord:
             "usage": self._usage,
             "transcript": [entry for item in kept if (entry := self._entry(item))],
         }
-        await self._events.record(self._workspace_id, NewEvent("agent.session.completed", data))
+        if await self._count_bytes(len(json.dumps(data))):
+            await self._events.record(self._workspace_id, NewEvent("agent.session.completed", data))
 
     async def _save(self, items: list[Item]) -> UUID | None:
         """The id of the chat, if there is one."""

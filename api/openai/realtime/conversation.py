@@ -31,7 +31,6 @@ from api.openai.realtime.responses import (
 from api.openai.realtime.server_events import NAMES, new_id
 from api.openai.realtime.session_object import (
     RealtimeSession,
-    RealtimeTool,
     ResponseOptions,
     Session,
     merged,
@@ -101,13 +100,17 @@ class RealtimeConversation:
         self._responses: dict[str, ActiveResponse] = {}
         self._active: ActiveResponse | None = None
         self._is_pending = False  # a response is to follow the active one
-        self._drafts = Drafts(services.chat.completions)
+        limits, principal = services.platform.request_limits, socket.principal
+        self._drafts = Drafts(services.chat.completions, partial(limits.count_prompts, principal))
         self._draft: Draft | None = None  # the last that a response was begun with
         self._has_spoken = False  # the voice is frozen
-        self._warm_for: tuple[str, list[RealtimeTool]] = ("", [])
         self._input = InputListener(self, socket, services.speech)
         history, events = services.chat.history, services.platform.webhooks.events
-        self._record = SessionRecord(history, events, socket.principal)
+        # A client secret saves chats only where its maker says so, and a browser token none.
+        is_granted = principal.secret is None or (socket.secret_session or {}).get("save_chat")
+        may_save = is_granted is True and principal.retention != "zero"
+        count_bytes = partial(limits.count_event, principal)
+        self._record = SessionRecord(history, events, principal.workspace_id, may_save, count_bytes)
 
     @property
     def is_busy(self) -> bool:
@@ -129,7 +132,7 @@ class RealtimeConversation:
             self._socket.finish(close_codes.POLICY)
             return
         await self.send(server_events.session_created(self._session.as_json()))
-        self._warm_up()
+        await self._warm_up()
 
     async def receive_text(self, text: str) -> None:
         event = parse_client_event(text)
@@ -238,7 +241,7 @@ class RealtimeConversation:
         await self._input.configure(changed)
         self._session = changed
         await self.send(server_events.session_updated(changed.as_json()))
-        self._warm_up()
+        await self._warm_up()
 
     async def _create_item(self, event: client_events.CreateItem) -> None:
         item = from_wire(event.item)
@@ -324,6 +327,7 @@ class RealtimeConversation:
             del self._responses[active.response.id]
             if active.answer is not None:
                 self._record.count(active.answer)
+                await self._drafts.answered()
             if self._active is active:
                 self._active = None
             if draft is not None:
@@ -399,17 +403,11 @@ class RealtimeConversation:
             retention=view.truncation.as_retention(),
         )
 
-    def _warm_up(self) -> None:
-        """Has the model read the instructions and tools, so that the first answer begins sooner.
-
-        It costs the user nothing.
-        """
+    async def _warm_up(self) -> None:
+        """Has the model read the instructions and tools, so that the first answer begins sooner."""
         session = self._session
         if isinstance(session, RealtimeSession) and (session.instructions or session.tools):
-            prompt = session.instructions, session.tools
-            if prompt != self._warm_for:
-                self._warm_for = prompt
-                self._drafts.read_ahead(self._request(session, self._items))
+            await self._drafts.warm_up(self._request(session, self._items))
 
     @asynccontextmanager
     async def _open_voice(self, view: RealtimeSession) -> AsyncIterator[AgentVoice]:

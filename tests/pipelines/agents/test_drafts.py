@@ -40,12 +40,16 @@ def saying(text: str) -> ChatRequest:
     return ChatRequest(WORKSPACE, prompt(text), save_chat=False)
 
 
+async def any_number(_: int) -> bool:
+    return True
+
+
 async def test_prompts_are_read_ahead_one_at_a_time_and_before_the_draft(
     pipeline_of: Make, database: Database
 ) -> None:
     model = GatedModel()
     pipeline = pipeline_of(model)
-    drafts = Drafts(pipeline)
+    drafts = Drafts(pipeline, any_number)
     drafts.read_ahead(saying("I would"))
     drafts.read_ahead(saying("I would like"))
     draft = drafts.begin("I would like tea.", saying("I would like tea."))
@@ -67,7 +71,7 @@ async def test_a_draft_is_thrown_away_unpaid_and_what_is_read_ends_with_the_sess
 ) -> None:
     model = GatedModel()
     pipeline = pipeline_of(model)
-    drafts = Drafts(pipeline)
+    drafts = Drafts(pipeline, any_number)
     model.gate.set()
     draft = drafts.begin("tea", saying("tea"))
     await draft.completion
@@ -91,8 +95,31 @@ async def test_a_prompt_that_cannot_be_read_ahead_delays_no_draft(pipeline_of: M
             async for delta in super().generate(request):
                 yield delta
 
-    drafts = Drafts(pipeline_of(Busy(["fine"])))
+    drafts = Drafts(pipeline_of(Busy(["fine"])), any_number)
     drafts.read_ahead(saying("tea"))
     completion = await drafts.begin("tea, please", saying("tea, please")).take()
     assert "".join([delta.text async for delta in completion.deltas()]) == "fine"
+    await drafts.close()
+
+
+async def test_prompts_without_answers_are_read_only_as_often_as_allowed(pipeline_of: Make) -> None:
+    model, counted = GatedModel(), [0]
+
+    async def at_most_two(count: int) -> bool:
+        is_allowed = counted[0] + count <= 2
+        counted[0] += count if is_allowed else 0
+        return is_allowed
+
+    async def asked_after(*texts: str) -> list[str]:
+        for text in texts:
+            await drafts.warm_up(saying(text))
+            await asyncio.sleep(0.05)
+        return [one.messages[-1].content for one in model.asked]
+
+    model.gate.set()
+    drafts = Drafts(pipeline_of(model), at_most_two)
+    assert await asked_after("a", "a", "b", "c") == ["a", "b"]
+    await drafts.answered()
+    assert counted == [1]
+    assert await asked_after("d", "e", "f") == ["a", "b", "d"]
     await drafts.close()

@@ -9,9 +9,11 @@ import pytest
 from sqlmodel import select
 
 from db.chats import ChatEntry
+from pipelines.chat.pipeline import ChatRequest
 from tests.api.money import Books
 from tests.api.openai.realtime.client import RealtimeClient
 from tests.api.openai.realtime.test_billing import books
+from tests.api.openai.realtime.test_client_secrets import browser, secret_of
 from tests.api.openai.realtime.test_conversation import LONG, heard, says, server, session
 from tests.api.sockets.conftest import SocketServer, plain
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet
@@ -203,3 +205,66 @@ async def test_sessions_that_did_not_begin_or_only_transcribe_cause_no_event(
             pass
     await server.until_empty()
     assert await books.events() == []
+
+
+async def test_sessions_without_a_charge_fill_no_more_than_a_share_of_the_storage(
+    server: SocketServer, books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.http.limits.GB", 6_000)  # the plan has 1,000
+    await books.add_webhook("agent.session.completed")
+    for number in range(4):
+        async with session(server) as client:
+            await client.write("x" * 80_000)
+            await client.until("conversation.item.done")
+        await server.until_empty()
+        assert len(await books.events()) == min(number + 1, 2)
+    assert await books.kinds() == []
+
+
+@pytest.mark.parametrize("granted", [False, True])
+async def test_a_client_secret_saves_chats_only_where_its_maker_says_so(
+    server: SocketServer, granted: bool
+) -> None:
+    asked: dict[str, Any] = {"save_chat": True} if granted else {}
+    secret = await secret_of(server, **asked)
+    async with browser(server, secret, f"{MODEL}&save_chat=true") as socket:
+        client = RealtimeClient(socket)
+        shown = (await client.until("session.created"))["session"]
+        changed = await client.update(save_chat=True)
+        assert bool(shown["chat_id"]) == bool(changed["chat_id"]) == granted
+        await client.say("Hi.", output_modalities=["text"])
+    await server.until_empty()
+    assert len((await get(server, "/chats")).json()["data"]) == granted
+
+
+async def test_prompts_that_no_answer_follows_are_read_only_as_often_as_the_plan_says(
+    server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    async def read_ahead(_: object, request: ChatRequest) -> None:
+        read.append(request.generation.messages[0].content)
+
+    monkeypatch.setattr("pipelines.chat.pipeline.ChatPipeline.read_ahead", read_ahead)
+    plans = server.services.platform.plans
+    limits = plans.limits_of("enterprise").model_copy(update={"requests_per_minute": 5})
+    monkeypatch.setattr(type(plans), "limits_of", lambda *_: limits)
+
+    async def update(client: RealtimeClient, *names: str) -> None:
+        for name in names:
+            await client.update(instructions=name)
+            await asyncio.sleep(0.02)
+
+    for names in (("a", "b", "c"), ("d", "e", "f", "g")):
+        async with session(server) as client:
+            await update(client, *names)
+        await server.until_empty()
+    assert read == ["a", "b", "c", "d", "e"]
+    monkeypatch.setattr(
+        type(plans), "limits_of", lambda *_: limits.model_copy(update={"requests_per_minute": 6})
+    )
+    async with session(server) as client:
+        await update(client, "h")
+        await client.say("Hi.", output_modalities=["text"])
+        await update(client, "i", "j")
+    assert [name for name in read[5:] if len(name) == 1] == ["h", "i"]
