@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from api.http.bodies import BodySpace
+from api.http.bodies import BodySpace, Take
 from api.http.limits import AdmissionControl, RequestLimits
 from api.openai.names import OpenAINames
 from api.sockets.kernel.registry import SocketRegistry
@@ -78,7 +78,7 @@ class SpeechServices:
     jobs: Jobs
     check_url: Callable[[str], None]  # that what is there may be fetched
     # To a file of so many bytes; the last is called with the size of each piece.
-    fetch: Callable[[str, Path, int, Callable[[int], None]], Coroutine[Any, Any, None]]
+    fetch: Callable[[str, Path, int, Take], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True)

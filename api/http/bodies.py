@@ -39,6 +39,7 @@ MAX_VALUES = 20_000
 SLOW_CLIENTS = "slow_clients"  # key in the scope's state: the times that bodies may take
 
 T = TypeVar("T")
+Take = Callable[[int], Awaitable[None]]
 
 KEY_TERMS = "Names and rare words that may be spoken, as they are to be written."
 KeyTerms = Annotated[
@@ -72,22 +73,22 @@ class BodySpace:
         kind: Literal["uploads", "bodies"],
         check: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`check` is awaited before the first byte, and raises where nothing may be kept."""
+        """`check` is awaited before bytes are taken, and raises where nothing may be kept."""
         self._most_bytes = most_bytes
         self._kind = kind
         self._check = check
         self._taken: Counter[int] = Counter()  # by workspace
 
     @asynccontextmanager
-    async def of(self, workspace_id: int) -> AsyncIterator[Callable[[int], None]]:
+    async def of(self, workspace_id: int) -> AsyncIterator[Take]:
         """Yields a function that takes bytes until the end of the block, or raises
         ApiError(overloaded)."""
         mine = 0
-        if self._check is not None:
-            await self._check()
 
-        def take(size: int) -> None:
+        async def take(size: int) -> None:
             nonlocal mine
+            if self._check is not None:
+                await self._check()
             half, fair = self._most_bytes // 2, self._most_bytes // 4
             of_workspace = self._taken[workspace_id] + size
             counted = fair if of_workspace <= fair else half
@@ -99,6 +100,7 @@ class BodySpace:
             self._taken[workspace_id] += size
             mine += size
 
+        await take(0)
         try:
             yield take
         finally:
@@ -107,7 +109,7 @@ class BodySpace:
 
 
 async def read_json(
-    request: Request, most_bytes: int = MAX_JSON_BYTES, take: Callable[[int], None] = lambda _: None
+    request: Request, most_bytes: int = MAX_JSON_BYTES, take: Take | None = None
 ) -> bytes:
     """The body as sent, never holding more than the limit; for `parse_json`.
 
@@ -123,7 +125,8 @@ async def read_json(
         raise ApiError("file_too_large", too_large, headers=CLOSE)
     body = bytearray()
     async for chunk in body_chunks(request):
-        take(len(chunk))
+        if take is not None:
+            await take(len(chunk))
         body += chunk
         if len(body) > most_bytes:
             raise ApiError("file_too_large", too_large, headers=CLOSE)

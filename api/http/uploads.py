@@ -22,7 +22,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from api.http.bodies import BodySpace, RequestModel, body_chunks, declared_bytes
+from api.http.bodies import BodySpace, RequestModel, Take, body_chunks, declared_bytes
 from api.http.errors import CLOSE, ApiError, first_fault
 from api.http.ignored_fields import form_fields, note_ignored
 from api.http.limits import take_place
@@ -237,18 +237,17 @@ async def _receiving(
                 if check is not None and received > LARGE_BODY_BYTES:  # sent in chunks
                     await check()
                     check = None
-                take(len(chunk))
+                await take(len(chunk))
                 yield chunk
 
         yield folder, chunks()
 
 
-def upload_space(request: Request) -> AbstractAsyncContextManager[Callable[[int], None]]:
+def upload_space(request: Request) -> AbstractAsyncContextManager[Take]:
     """As `BodySpace.of` for the files of the request."""
     unbounded = partial(BodySpace(sys.maxsize, "uploads").of, 0)
-    space: Callable[[], AbstractAsyncContextManager[Callable[[int], None]]]
-    space = getattr(request.state, UPLOAD_SPACE, unbounded)
-    return space()
+    space: AbstractAsyncContextManager[Take] = getattr(request.state, UPLOAD_SPACE, unbounded)()
+    return space
 
 
 def plain_name(name: str) -> str:

@@ -85,7 +85,7 @@ async def _speak(request: Request, asked: SpeakArguments) -> wire.CallToolResult
     plan = await synthesis.plan(wanted, workspace_id)
     paying = plan, workspace_id, request.state.operation
     _, file = await synthesis.speak_file(*paying, output_format, MAX_SPEECH_BYTES)
-    request.state.take(2 * file.file.size)
+    await request.state.take(2 * file.file.size)
     data = await to_thread.run_sync(lambda: b64encode(file.data).decode("ascii"))
     file.file.close()
     audio = wire.AudioContent(data=data, mime_type=CODECS[output_format].media_type)

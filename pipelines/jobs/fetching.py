@@ -101,7 +101,7 @@ class Fetcher:
     async def fetch(self, claimed: Job) -> None:
         """Queues the job of the recording, or fails it; on a failure of the service, or when it is
         cancelled, another attempt follows."""
-        renew = partial(self._jobs.renew, claimed)
+        renew = partial(self._jobs.renew_with_space, claimed)
         try:
             await while_leased(self._fetch(claimed), renew, RENEW_S, DatabaseUnavailable, GRACE_S)
         except asyncio.CancelledError:

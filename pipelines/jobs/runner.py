@@ -39,7 +39,7 @@ class JobRunner:
     async def run(self, claimed: Job) -> None:
         """Returns when the job has ended, or its lease is lost. Raises failures of the service;
         another attempt can follow."""
-        renew = partial(self.jobs.renew, claimed)
+        renew = partial(self.jobs.renew_with_space, claimed)
         await while_leased(self._work(claimed), renew, RENEW_S, DatabaseUnavailable, GRACE_S)
 
     async def _work(self, claimed: Job) -> None:

@@ -79,6 +79,7 @@ class FreeSpace:
                 floor = self._floor_mb * MB
             metrics.volume_free_bytes.labels(name).set(free)
             metrics.volume_floor_bytes.labels(name).set(floor)
-            if free < floor:
+            few_files = volume.f_favail < volume.f_files * LEAST_FREE_SHARE
+            if free < floor or few_files and self._floor_mb is None:
                 low.append(name)
         return low

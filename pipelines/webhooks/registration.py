@@ -1,7 +1,7 @@
 """Webhooks of a workspace: registration, changes, and the state of their deliveries."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
@@ -77,7 +77,7 @@ class Webhooks:
         check_url(url, self._own_hosts, self._allowed)
 
     async def fetch(
-        self, url: str, path: Path, most_bytes: int, take: Callable[[int], None]
+        self, url: str, path: Path, most_bytes: int, take: Callable[[int], Awaitable[None]]
     ) -> None:
         """Writes what is at the address to a file, and calls `take` with the size of each piece.
 
@@ -88,7 +88,7 @@ class Webhooks:
             async with asyncio.timeout(FETCH_S), aclosing(Sender(self._settings)) as sender:
                 with path.open("wb") as file:
                     async for piece in sender.fetch(url, most_bytes):
-                        take(len(piece))
+                        await take(len(piece))
                         await asyncio.to_thread(file.write, piece)
         except TimeoutError:
             raise FetchFailed(f"url: cannot be fetched in {FETCH_S:g} seconds") from None

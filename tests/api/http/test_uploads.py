@@ -217,7 +217,7 @@ async def test_uploads_over_the_bound_are_refused_over_http(
     async with AsyncExitStack() as others:
         for workspace_id, size in ((-1, 2**30), (-2, 2**30), (-3, 2**29), (-4, 2**29 - 100)):
             uploads = services.infrastructure.uploads.of(workspace_id)
-            (await others.enter_async_context(uploads))(size)
+            await (await others.enter_async_context(uploads))(size)
         answer = await client.post("/stt", headers=auth, files={"audio": b"x" * 1000})
         assert (answer.status_code, answer.json()["error"]) == (503, "overloaded")
     answer = await client.post("/stt", headers=auth, files={"audio": b"x" * 1000})

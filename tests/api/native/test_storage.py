@@ -281,3 +281,59 @@ async def add_workspace(database: Database) -> int:
     from tests.pipelines.maintenance.test_housekeeping import _workspace
 
     return await _workspace(database)
+
+
+class Volume:
+    """What statvfs says of every volume: 100 GB, all of it free until it is changed."""
+
+    f_frsize, f_blocks, f_bavail, f_files, f_favail = 1000, 10**8, 10**8, 10**6, 10**6
+
+
+@pytest.fixture
+async def on_volume(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[httpx.AsyncClient, Volume]]:
+    """A client of a service whose volumes are looked at each time."""
+    monkeypatch.setattr("pipelines.storage.room.MEASURED_FOR_S", 0.0)
+    volume = Volume()
+    monkeypatch.setattr("pipelines.storage.room.os.statvfs", lambda _: volume)
+    built = local_services(replace(services.infrastructure.settings, free_space_mb=None))
+    transport = httpx.ASGITransport(app=create_app(built), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        yield client, volume
+    built.infrastructure.database.close()
+
+
+async def test_uploads_end_where_others_take_the_free_space_meanwhile(
+    auth: Headers, on_volume: tuple[httpx.AsyncClient, Volume]
+) -> None:
+    client, volume = on_volume
+    sent = 0
+
+    async def body() -> AsyncIterator[bytes]:
+        nonlocal sent
+        yield b'--b\r\nContent-Disposition: form-data; name="audio"; filename="a"\r\n\r\n'
+        for _ in range(20):
+            sent += 1
+            if sent == 5:
+                volume.f_bavail = 4 * 10**6
+            yield bytes(65_536)
+        yield b"\r\n--b--\r\n"
+
+    headers = {**auth, "Content-Type": "multipart/form-data; boundary=b"}
+    for path in ("/stt", "/jobs/speech", "/openai/v1/files"):
+        sent, volume.f_bavail = 0, 10**8
+        answer = await client.post(path, headers=headers, content=body())
+        assert (answer.status_code, sent) == (503, 5), answer.text
+        assert "unavailable" in answer.text
+
+
+async def test_a_volume_with_hardly_any_files_left_is_low(
+    auth: Headers, on_volume: tuple[httpx.AsyncClient, Volume]
+) -> None:
+    client, volume = on_volume
+    audio = {"audio": ("a", b"no audio")}
+    for free, files, status in ((10**6, 10**6, 400), (40_000, 10**6, 503), (0, 0, 400)):
+        volume.f_favail, volume.f_files = free, files
+        answer = await client.post("/stt", headers=auth, files=audio)
+        assert answer.status_code == status, (free, answer.text)
