@@ -11,7 +11,7 @@ import time
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -24,13 +24,14 @@ from pydantic import TypeAdapter
 
 from db.jobs.jobs import Job
 from pipelines.audio.encode.encoder import TAGS, FileWriter, OutputFormat
-from pipelines.errors import MAY_PASS, FileTooLarge, NothingToSpeak
+from pipelines.errors import MAY_PASS, FileTooLarge, NotFound, NothingToSpeak
 from pipelines.jobs.documents import Book
 from pipelines.jobs.leases import PATIENCE_S
 from pipelines.jobs.queue import JobQueue
 from pipelines.tasks import retry
 from pipelines.text.spoken_length import most_spoken
 from pipelines.tts.paid import PaidSynthesis
+from pipelines.tts.pipeline import SpeechPlan
 from pipelines.tts.reading import SpeechRequest, is_ssml
 
 BookFormat = Literal["m4b", "mp3"]
@@ -77,13 +78,17 @@ TASK = TypeAdapter(SpeechTask)
 async def speak(
     jobs: JobQueue, job: Job, task: SpeechTask, path: Path, synthesis: PaidSynthesis
 ) -> None:
-    """Speaks from the first block that is not kept yet, to the file `path`.
+    """Speaks from the first block that is not kept yet, to the file `path`. A text of which a block
+    cannot be spoken fails before the work, which would be free.
 
     Raises LeaseLost, InsufficientCredit, or as `SpeechPipeline.plan` and `speak`.
     """
     blocks, count = [*task.blocks()], synthesis.billing.speech_characters
     await jobs.hold(job, sum(count(len(text), most_spoken(text)) for _, text in blocks))
     kept = await jobs.files(job, "result")
+    for _, text in () if kept else blocks:
+        with suppress(NothingToSpeak):
+            await retry(partial(_plan, task, text, synthesis), MAY_PASS, within_s=PATIENCE_S)
     began = time.monotonic()
     for number, (_, text) in enumerate(blocks[len(kept) :], start=len(kept) + 1):
         call = partial(_spoken, task, text, synthesis)
@@ -93,6 +98,8 @@ async def speak(
         if number < len(blocks) and await jobs.give_way(job, began):
             return
     kept = await jobs.files(job, "result")
+    if not any(one.seconds for one in kept):
+        raise NothingToSpeak("document: the voice cannot read any of its letters")
     lengths = Counter[int]()
     for (chapter, _), one in zip(blocks, kept, strict=True):
         lengths[chapter] += round(one.seconds * 1000)
@@ -110,12 +117,20 @@ async def _spoken(
     """The speech of a block, its seconds and the characters that it costs."""
     writer = FileWriter(cast(OutputFormat, _CODECS[task.output_format]))
     try:
-        plan = await synthesis.pipeline.plan(replace(task.request, text=text))
+        plan = await _plan(task, text, synthesis)
         await synthesis.pipeline.speak(plan, writer.add)
-    except NothingToSpeak:  # such as a line of asterisks
+    except NothingToSpeak:  # such as a line of asterisks, or letters that the voice cannot read
         return b"", 0.0, 0
     data = (await asyncio.to_thread(writer.finish)).data
     return data, await asyncio.to_thread(_seconds_of, data), synthesis.characters(plan)
+
+
+async def _plan(task: SpeechTask, text: str, synthesis: PaidSynthesis) -> SpeechPlan:
+    request = replace(task.request, text=text)
+    try:
+        return await synthesis.pipeline.plan(request)
+    except NotFound:  # a dictionary was deleted, which must not make the job free
+        return await synthesis.pipeline.plan(replace(request, pronunciations=()))
 
 
 def _book(path: Path, task: SpeechTask, lengths: Mapping[int, int]) -> Generator[None, bytes, None]:

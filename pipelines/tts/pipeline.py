@@ -246,7 +246,7 @@ class SpeechPipeline:
                     await loop.run_in_executor(threads, spool.add, chunk.audio)
                     words += chunk.words
             if not spool.sample_rate:
-                raise InvalidRequest(_NO_SOUND)
+                raise NothingToSpeak(_NO_SOUND)
             async for _ in iterate_in_thread(spool.write_all(write), threads):
                 pass  # a client that has left stops it here
         return tuple(words)

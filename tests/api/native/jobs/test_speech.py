@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,16 @@ import pytest
 
 from api.native import jobs as jobs_api
 from api.services import Services
-from pipelines.errors import VoiceNotFound
+from models.audio import AudioChunk
+from models.tts.base import SynthesisRequest
+from pipelines.errors import StorageUnavailable, VoiceNotFound
 from pipelines.jobs import speech as speech_jobs
 from pipelines.jobs.documents import Book, Chapter
 from pipelines.tts.reading import SpeechRequest
 from tests.api.money import Books
 from tests.api.native.jobs.doing import CONFIG, Headers, claim, do, do_next, job
 from tests.api.native.voices.test_custom import stored_files
+from tests.engines.tone import ToneEngine
 from tests.pipelines.jobs.epubs import epub
 
 BOOK = b"# One\n\nThis is a sentence.\n\n" + b"And another one of it.\n\n" * 4 + b"# Two\n\nEnd.\n"
@@ -207,3 +211,120 @@ async def test_a_text_that_costs_more_than_the_credit_is_refused(
 ) -> None:
     await books.set_credit(100)
     assert (await speak(client, auth)).json()["error"] == "insufficient_credit"
+
+
+async def test_a_job_goes_on_without_a_dictionary_that_its_owner_deletes(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    services: Services,
+    books: Books,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the deletion before the last block would make a book free."""
+    monkeypatch.setattr(jobs_api, "CONFIG", CONFIG.model_copy(update={"block_characters": 40}))
+    entry = {"grapheme": "sentence", "alias": "phrase"}
+    body = {"name": "Names", "entries": [entry]}
+    dictionary = (await client.post("/pronunciations", headers=auth, json=body)).json()["id"]
+    made = (await speak(client, auth, pronunciations=dictionary)).json()
+    spoken: list[tuple[str, bool]] = []
+    pipeline = services.speech.synthesis.pipeline
+    speak_now = pipeline.speak
+
+    async def speak_and_delete(plan: Any, *arguments: Any) -> Any:
+        spoken.append((plan.request.text, bool(plan.request.pronunciations)))
+        if len(spoken) == 2:
+            url = f"/pronunciations/{dictionary}"
+            assert (await client.delete(url, headers=auth)).status_code == 200
+        return await speak_now(plan, *arguments)
+
+    monkeypatch.setattr(pipeline, "speak", speak_and_delete)
+    await do_next(services)
+    assert (await job(client, auth, made["id"]))["status"] == "completed"
+    assert [named for _, named in spoken] == [True, True] + [False] * (len(spoken) - 2)
+    assert len(spoken) > 2 and await books.kinds() == ["hold", "capture"]
+
+
+async def test_a_job_ends_its_attempt_where_its_files_take_the_free_space(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pipelines.jobs.runner.RENEW_S", 0.01)
+    monkeypatch.setattr("pipelines.jobs.runner.GRACE_S", 0.1)
+    files = services.speech.jobs._files
+    low: list[str] = []
+
+    async def volumes() -> list[str]:
+        return low
+
+    async def speak_for_ever(*_: Any) -> None:
+        low.append("temporary")
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(files.space, "low", volumes)
+    pipeline = services.speech.synthesis.pipeline
+    speak_now = pipeline.speak
+    made = (await speak(client, auth)).json()
+    claimed = await claim(services)
+    monkeypatch.setattr(pipeline, "speak", speak_for_ever)
+    with pytest.raises(StorageUnavailable):
+        await do(services, claimed)
+    await services.speech.jobs.give_back(claimed)
+    assert (await job(client, auth, made["id"]))["status"] == "processing"
+    low.clear()
+    monkeypatch.setattr(pipeline, "speak", speak_now)
+    await do_next(services)
+    assert (await job(client, auth, made["id"]))["status"] == "completed"
+
+
+@pytest.mark.parametrize("end", ["9" * 4000, "%$&@" * 1000])
+async def test_a_text_whose_end_cannot_be_spoken_fails_before_the_work(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    services: Services,
+    books: Books,
+    monkeypatch: pytest.MonkeyPatch,
+    end: str,
+) -> None:
+    spoken: list[Any] = []
+    pipeline = services.speech.synthesis.pipeline
+
+    async def speak_none(*arguments: Any) -> None:
+        spoken.append(arguments)
+
+    monkeypatch.setattr(pipeline, "speak", speak_none)
+    made = (await speak(client, auth, BOOK + end.encode())).json()
+    await do_next(services)
+    ended = await job(client, auth, made["id"])
+    assert (ended["status"], ended["error"], spoken) == ("failed", "validation_error", [])
+    assert await books.kinds() == ["hold", "release"]
+
+
+async def test_parts_that_the_voice_cannot_read_do_not_fail_a_job(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    services: Services,
+    books: Books,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else letters of another script at the end would make a book free."""
+    synthesize = ToneEngine.synthesize
+
+    def silent_for_gothic(engine: Any, request: SynthesisRequest) -> Iterator[AudioChunk]:
+        if "\U00010330" not in request.text:
+            yield from synthesize(engine, request)
+
+    monkeypatch.setattr(ToneEngine, "synthesize", silent_for_gothic)
+    gothic = "\U00010330" * 4000
+    made = (await speak(client, auth, BOOK + gothic.encode())).json()
+    await do_next(services)
+    done = await job(client, auth, made["id"])
+    assert done["status"] == "completed" and done["duration"] > 0, done
+    assert await books.kinds() == ["hold", "capture"]
+    await speak(client, auth, gothic.encode())
+    claimed = await claim(services)
+    await do(services, claimed)
+    failed = await job(client, auth, str(claimed.id))
+    assert (failed["status"], failed["error"]) == ("failed", "validation_error")
+    assert await books.kinds() == ["hold", "capture", "hold", "release"]
