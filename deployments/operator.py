@@ -14,6 +14,7 @@ A running service applies a new plan within 5 seconds.
 import argparse
 import asyncio
 import logging
+import os
 import sqlite3
 import sys
 from contextlib import closing
@@ -62,6 +63,7 @@ OF_ONE = ("credit", "plan", "new-key", "set-password")  # workspace
 def main(arguments: list[str] | None = None) -> None:
     """Exits with 1 and a message when a command fails, and with 2 for invalid arguments."""
     options = _parser().parse_args(arguments)
+    os.umask(0o077)  # as of the service: a backup may be copied to where others look
     try:
         if options.command == "deploy":
             asyncio.run(_check_secrets(load_settings(new=False)))

@@ -46,15 +46,17 @@ async def _delete(making: Awaitable[Path], folder: AbstractContextManager[Path])
 
 
 def delete_leftover_directories(purpose: str) -> None:
-    """Deletes the folders of dead processes. Blocking."""
+    """Deletes the folders of this user's dead processes. Blocking."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}{purpose}-*"):
         try:
-            lock = os.open(folder, os.O_RDONLY)
+            # Of another user it may be a pipe, whose opening would never end.
+            lock = os.open(folder, os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:  # deleted meanwhile, or another user's
             continue
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+            if os.fstat(lock).st_uid == os.geteuid():
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
         except BlockingIOError:
             continue  # it is in use
         finally:

@@ -57,7 +57,7 @@ class StreamMedia(LenientModel):
 class StreamMark(LenientModel):
     """The audio before the mark was played, or cleared."""
 
-    name: str
+    name: str = Field(max_length=200)
 
 
 class TwilioMessage(LenientModel):

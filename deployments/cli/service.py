@@ -43,8 +43,8 @@ def store(url: str, key: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     text = f"url = {json.dumps(url)}\nkey = {json.dumps(key)}\n"
     with open(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as target:
+        file.chmod(0o600)  # one that was there may be open to others
         target.write(text)
-    file.chmod(0o600)
 
 
 class ServiceClient:

@@ -179,7 +179,8 @@ class Sender:
         left = most_bytes
         patience = _Patience()
         try:
-            asked = self._session.get(url, allow_redirects=False, timeout=wait)
+            plain = {"Accept-Encoding": "identity"}  # nothing is decompressed
+            asked = self._session.get(url, headers=plain, allow_redirects=False, timeout=wait)
             async with await patience.wait(asked) as answer:
                 if answer.status != 200:
                     again = answer.status >= 500 or answer.status in TEMPORARY

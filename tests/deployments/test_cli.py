@@ -18,6 +18,7 @@ import pytest
 
 from configs.settings import PROJECT_DIR
 from deployments.cli.main import COMMANDS
+from deployments.cli.service import config_file, store
 from deployments.cli.sound import PLAYERS, RECORDERS
 from deployments.operator import _parser
 from models.audio import float_to_pcm16, resample
@@ -333,6 +334,21 @@ def test_the_account_is_read_and_changed(shell: Shell) -> None:
     hook = shell.output("webhooks", "add", "https://hooks.example.com/", "tts.completed").split()[0]
     assert hook in shell.output("webhooks", "list")
     shell.output("webhooks", "delete", hook, "--yes")
+
+
+def test_a_key_goes_into_a_private_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    config_file().parent.mkdir()
+    config_file().touch(0o644)
+    change, sizes = Path.chmod, list[int]()
+
+    def noted(path: Path, mode: int) -> None:
+        sizes.append(path.stat().st_size)
+        change(path, mode)
+
+    monkeypatch.setattr(Path, "chmod", noted)
+    store("https://speech.example", "a key")
+    assert sizes == [0] and config_file().stat().st_mode & 0o777 == 0o600
 
 
 def test_a_login_stores_a_key_that_only_the_user_can_read_and_only_that_service_gets(

@@ -2,6 +2,7 @@
 the service goes on from it."""
 
 import asyncio
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -24,6 +25,7 @@ from db.accounts import find_workspace
 from db.billing.ledger import discrepancies
 from deployments.agreement import open_database
 from deployments.backup import FILES, back_up, restore
+from deployments.operator import main
 from tests.api.local_server import local_settings, serve_app, serve_services
 from tests.api.local_services import local_services
 from tests.migrated import connected
@@ -292,3 +294,17 @@ def test_a_backup_that_failed_leaves_nothing_and_is_repeated(
     assert set(tmp_path.iterdir()) == before
     back_up(kept.settings, tmp_path / "again")
     assert (tmp_path / "again" / FILES).is_dir()
+
+
+def test_files_of_a_backup_are_for_their_user_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path / "data"))
+    before = os.umask(0o022)
+    try:
+        main(["first-key"])
+        main(["backup", str(tmp_path / "copy")])
+    finally:
+        os.umask(before)
+    modes = {str(path): path.stat().st_mode & 0o077 for path in (tmp_path / "copy").rglob("*")}
+    assert modes and not any(modes.values()), modes

@@ -1,5 +1,6 @@
 """Temporary directories: those of killed processes are deleted, those in use are not."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -49,6 +50,23 @@ def test_cleanup_deletes_directories_of_killed_processes_but_none_in_use(root: P
     with temporary_directory("upload") as folder, temporary_directory("recordings") as other:
         delete_leftover_directories("upload")
         assert names(root) == {folder.name, other.name, "antiphon-uploaded"}
+
+
+@pytest.mark.timeout(20)
+def test_cleanup_skips_what_other_users_put_in_place_of_a_directory(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(root / "antiphon-upload-pipe")  # to open it for reading would never end
+    (root / "kept").mkdir()
+    (root / "antiphon-upload-link").symlink_to(root / "kept")
+    (root / "antiphon-upload-file").touch()
+    there = names(root)
+    delete_leftover_directories("upload")
+    assert names(root) == there
+    (root / "antiphon-upload-theirs").mkdir()
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    delete_leftover_directories("upload")
+    assert names(root) == there | {"antiphon-upload-theirs"}
 
 
 def test_a_directory_that_is_cleaned_up_before_it_is_locked_is_made_again(

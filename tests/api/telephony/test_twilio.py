@@ -275,3 +275,16 @@ async def test_a_client_secret_in_the_path_opens_the_stream_and_stays_out_of_log
     assert ("socket", PATH) in logged and secret not in str(
         [one.__dict__ for one in caplog.records if one.name.startswith(("api", "deployments"))]
     )
+
+
+@pytest.mark.parametrize("name", ["/" + "9" * 5000, "/-1", "/\u0663", "/1e9", "x" * 100_000])
+async def test_a_mark_that_is_not_ours_changes_nothing(
+    server: SocketServer, heard: FakeTranscriber, name: str
+) -> None:
+    heard.answer = says(TEXT)
+    async with call(server) as made:
+        await made.send("mark", mark={"name": name})
+        if len(name) > 200:
+            assert "mark.name" in (await made.receive())["message"]
+        await made.speak(loud(1.0), quiet(0.8))
+        await made.until("media")

@@ -276,3 +276,17 @@ async def test_an_invalid_retry_after_date_is_ignored(authority: Authority) -> N
     async with receiver(authority, busy) as hook:
         answer = await post(authority.settings(), hook.url)
     assert (answer.status_code, answer.retry_after_s) == (503, None)
+
+
+async def test_a_file_is_asked_for_without_a_compression(authority: Authority) -> None:
+    """Nothing is decompressed, so that a small file is never a large one."""
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.Response(body=b"audio" * 1000)
+        response.enable_compression()  # as the client accepts it
+        return response
+
+    async with receiver(authority, answer) as there:
+        async with aclosing(Sender(authority.settings())) as sender:
+            pieces = [piece async for piece in sender.fetch(there.url, 10_000)]
+    assert b"".join(pieces) == b"audio" * 1000
