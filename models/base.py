@@ -2,6 +2,7 @@
 of `GET /models` and of the voice list."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 from uuid import NAMESPACE_URL, uuid5
@@ -16,6 +17,25 @@ PackKind = Literal["style", "recording", "transcribed recording"]
 """What a voice pack is: a style of Kokoro, or a recording, without or with its transcript."""
 
 _VOICE_NAMESPACE = uuid5(NAMESPACE_URL, "urn:antiphon:voice")
+
+
+class Interruption:
+    """Ends the calls that compute for a request when its caller leaves; set from any thread."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._ends: list[Callable[[], None]] = []
+
+    def set(self) -> None:
+        self._is_set = True
+        for end in self._ends:
+            end()
+
+    def add(self, end: Callable[[], None]) -> None:
+        """`end` ends a call that begins now."""
+        self._ends.append(end)
+        if self._is_set:
+            end()
 
 
 @dataclass(frozen=True, slots=True)

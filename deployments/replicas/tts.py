@@ -76,6 +76,7 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
                         yield part
         finally:
             self._running -= 1
+            request.interruption.set()
             executor.leave()
             self._release_soon(engine)
 

@@ -1,8 +1,14 @@
 """Opens ONNX models on the CPU with settings that suit many engines on one machine."""
 
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import onnxruntime
+from numpy.typing import NDArray
+
+from models.base import Interruption
 
 CPU = ["CPUExecutionProvider"]
 
@@ -25,3 +31,16 @@ def open_session(model: Path | bytes, threads: int) -> onnxruntime.InferenceSess
     """Loads a graph from a file or from memory."""
     source = str(model) if isinstance(model, Path) else model
     return onnxruntime.InferenceSession(source, session_options(threads), providers=CPU)
+
+
+def run(
+    session: onnxruntime.InferenceSession,
+    inputs: Mapping[str, NDArray[Any]],
+    interruption: Interruption,
+) -> list[NDArray[Any]]:
+    """All outputs. An interruption ends the run after an operator, with an error of the library;
+    the session computes on."""
+    options = onnxruntime.RunOptions()
+    interruption.add(partial(setattr, options, "terminate", True))
+    outputs: list[NDArray[Any]] = session.run(None, inputs, options)
+    return outputs

@@ -2,12 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from configs.schema.models.tts import VoiceConfig
 from models.audio import AudioChunk
-from models.base import Engine, PackKind, VoiceInfo
+from models.base import Engine, Interruption, PackKind, VoiceInfo
 from models.errors import UnknownVoice, UnsupportedLanguage
 
 
@@ -35,6 +35,7 @@ class SynthesisRequest:
     owner: str = ""  # the tenant: replicas share their time fairly between tenants
     # Of spans of `text`, in IPA; for engines with the capability.
     phonemes: tuple[tuple[int, int, str], ...] = ()
+    interruption: Interruption = field(default_factory=Interruption, compare=False)
 
     def symbols(self, read: Callable[[str], str], convert: Callable[[str], str]) -> str:
         """The symbols of `text` by `read`, of the spans whose IPA is given by `convert`."""

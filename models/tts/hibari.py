@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from configs.schema.models.tts import HibariConfig
 from models.audio import AudioChunk, Pcm, Span, symbols_of_words, timed
-from models.runtimes.onnx import open_session
+from models.runtimes.onnx import open_session, run
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
 from models.tts.kokoro.phonemes import from_ipa
 from models.tts.trimming import sounding
@@ -75,7 +75,7 @@ class HibariEngine(TTSEngine):
                     for span in words
                     if first <= span.first < first + len(piece)
                 ]
-                pcm, starts_s = _spoken(model, piece, request.speed, noise)
+                pcm, starts_s = _spoken(model, piece, request, noise)
                 start, end = sounding(pcm, SAMPLE_RATE)
                 starts_s -= start / SAMPLE_RATE + DURATIONS_LAG_S
                 pcm = np.clip(pcm[start:end], -1.0, 1.0)
@@ -92,15 +92,15 @@ class HibariEngine(TTSEngine):
 
 
 def _spoken(
-    model: Hibari, symbols: str, speed: float, noise: np.random.Generator
+    model: Hibari, symbols: str, request: SynthesisRequest, noise: np.random.Generator
 ) -> tuple[Pcm, NDArray[np.float64]]:
     """Speech, float32 [n], and when each symbol and the end begin, float64 [symbols + 1]."""
     ids = model.ids(symbols)
     if len(ids) < 3:  # nothing but the pads at both ends
         return np.zeros(0, np.float32), np.zeros(1)
-    *spectra, durations = model.sess.run(
-        None, {"ids": np.array([ids], np.int64), "speed": np.array([speed], np.float32)}
-    )
+    speed = np.array([request.speed], np.float32)
+    inputs = {"ids": np.array([ids], np.int64), "speed": speed}
+    *spectra, durations = run(model.sess, inputs, request.interruption)
     pcm: Pcm = synth(*(value[0] for value in spectra), noise)
     frames = np.cumsum(durations.reshape(-1), dtype=np.float64)
     return pcm, frames / frames[-1] * len(pcm) / SAMPLE_RATE

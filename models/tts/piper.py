@@ -14,7 +14,7 @@ import numpy as np
 from configs.schema.models.tts import VitsConfig
 from models.audio import AudioChunk
 from models.errors import WeightsCorrupt
-from models.runtimes.onnx import open_session
+from models.runtimes.onnx import open_session, run
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
 from models.tts.espeak_ng import espeak_library, stress_before_vowels
 from models.tts.trimming import whole_sentence
@@ -55,8 +55,8 @@ class VitsEngine(TTSEngine):
         if not ids:
             return
         scales = settings["inference"]
-        pcm = session.run(
-            None,
+        pcm = run(
+            session,
             {
                 "input": np.array([ids], np.int64),
                 "input_lengths": np.array([len(ids)], np.int64),
@@ -69,6 +69,7 @@ class VitsEngine(TTSEngine):
                     np.float32,
                 ),
             },
+            request.interruption,
         )[0].reshape(-1)  # float32 [n]
         yield whole_sentence(pcm, self.capabilities.sample_rate, request)
 

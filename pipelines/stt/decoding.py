@@ -4,7 +4,7 @@ that they name, and a retry on another replica."""
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from configs.schema.transcription import ListeningLimits
@@ -150,16 +150,14 @@ class UtteranceDecoder:
         if asked.expected_sounds is not None and len(pcm) < SHORT_SAMPLES:
             languages = languages if self._expected is None else (self._expected,)
             sounds = asked.expected_sounds(languages[0]) if len(languages) == 1 else None
-        language = languages[0] if len(languages) == 1 else None
-        prompt = usable_prompt(asked.initial_prompt or "", language)
         request = TranscriptionRequest(
             pcm=pcm,
-            language=language,
+            language=languages[0] if len(languages) == 1 else None,
             languages=languages,
             expected=self._expected,
             expected_times=self._expected_times,
             options=DecodingOptions(
-                initial_prompt=sounds or prompt or None,
+                initial_prompt=sounds,
                 terms=asked.keyterms,
                 no_speech_threshold=asked.no_speech_threshold,
                 words=asked.words and urgency != INTERIM,
@@ -174,7 +172,7 @@ class UtteranceDecoder:
             retry_within_s=wanted_in_s + self._limits.retry_within_s,
         )
         with tracing.current(utterance.span):
-            return self._tasks.start(self._transcribe(request))
+            return self._tasks.start(self._transcribe(request, asked.initial_prompt or ""))
 
     async def final(self, ended: EndedUtterance) -> Transcript | None:
         """The text of an utterance; None for a click. Retries once on another replica when one was
@@ -193,7 +191,13 @@ class UtteranceDecoder:
                 raise
         return await self.decode(ended.pcm, FINAL, ended.utterance, ended.languages)
 
-    async def _transcribe(self, request: TranscriptionRequest) -> Transcript:
+    async def _transcribe(self, request: TranscriptionRequest, prompt: str) -> Transcript:
+        """The transcript, with the caller's prompt unless the request has another."""
+        if prompt and request.options.initial_prompt is None:
+            # In a thread: the first prompt in some scripts loads 200 MB of models, for seconds.
+            prompt = await asyncio.to_thread(usable_prompt, prompt, request.language)
+            options = replace(request.options, initial_prompt=prompt or None)
+            request = replace(request, options=options)
         try:
             async with asyncio.timeout(self._limits.decode_timeout_s):
                 return await with_language(self._transcriber.transcribe(request), request.expected)

@@ -22,7 +22,7 @@ from scipy.signal import oaconvolve
 from configs.schema.models.tts import KokoroConfig
 from models.audio import AudioChunk, Pcm, Span, symbols_of_words, timed
 from models.errors import InvalidEngineRequest, UnknownVoice, WeightsCorrupt
-from models.runtimes.onnx import open_session
+from models.runtimes.onnx import open_session, run
 from models.runtimes.openvino import OpenVinoModel, Values, tensor
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
 from models.tts.espeak_ng import espeak_installed
@@ -149,13 +149,14 @@ class KokoroEngine(TTSEngine):
         """Synthesises at most MAX_SYMBOLS; `words` has indices into `phonemes`."""
         empty = AudioChunk(np.zeros(0, np.float32), SAMPLE_RATE)
         row = _style_row(pack.style, len(phonemes), request.stability)
-        durations, features, source = self._plan.run(
-            None,  # all outputs, in the order of PLAN_OUTPUTS
+        durations, features, source = run(  # in the order of PLAN_OUTPUTS
+            self._plan,
             {
                 "tokens": np.array([[0, *(SYMBOL_IDS[s] for s in phonemes), 0]], np.int64),
                 "style": row,
                 "speed": np.array([request.speed], np.float32),
             },
+            request.interruption,
         )
         if durations.sum() * request.speed > MOST_FRAMES * durations.size + MORE_FRAMES:
             raise InvalidEngineRequest("the voice speaks no text: its pack is that of no speaker")

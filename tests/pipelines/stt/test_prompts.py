@@ -1,8 +1,20 @@
 """What is left of prompts for the recogniser."""
 
+import asyncio
+import threading
+
+import numpy as np
 import pytest
 
+from configs.load import load_yaml
+from configs.schema.transcription import ListeningConfig
+from models.stt.base import FINAL, STT_SAMPLE_RATE
+from pipelines.stt import prompts
+from pipelines.stt.decoding import LiveUtterance, SessionOptions, UtteranceDecoder
 from pipelines.stt.prompts import MOST_CHARACTERS, usable_prompt
+from pipelines.tasks import TaskSet
+from tests.patience import PATIENCE_S
+from tests.pipelines.stt.listening_doubles import FakeTranscriber
 
 ENGLISH = "The meeting begins at nine. Please bring the list of all participants with you."
 GERMAN = "Die Sitzung beginnt um neun Uhr. Bitte bringen Sie die Liste der Teilnehmer mit."
@@ -37,3 +49,27 @@ def test_addresses_and_the_times_of_subtitles_are_not_used() -> None:
 def test_the_end_of_a_long_prompt_is_used() -> None:
     prompt = usable_prompt("word " * 100_000 + "Anna", "en")
     assert len(prompt) == MOST_CHARACTERS and prompt.endswith("word Anna")
+
+
+async def test_the_prompt_of_live_speech_is_judged_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first one in a script loads the models of its languages, which takes seconds."""
+    loaded, judge = threading.Event(), prompts.paragraph_language
+
+    def load_first(text: str, offered: frozenset[str], expected: str) -> str:
+        assert loaded.wait(PATIENCE_S), "the event loop waits for it"
+        return judge(text, offered, expected)
+
+    monkeypatch.setattr(prompts, "paragraph_language", load_first)
+    usable_prompt.cache_clear()
+    model, limits = FakeTranscriber(), load_yaml(ListeningConfig, "listening").limits
+    options = SessionOptions(languages=("en",), initial_prompt=f"{NAMES}.")
+    decoder = UtteranceDecoder(model, limits, TaskSet(), options)
+    decoding = decoder.decode(np.zeros(STT_SAMPLE_RATE, np.float32), FINAL, LiveUtterance(1, 0))
+    for _ in range(3):
+        await asyncio.sleep(0.01)
+    assert not decoding.done() and model.requests == []
+    loaded.set()
+    await decoding
+    assert model.requests[0].options.initial_prompt == f"{NAMES}."
