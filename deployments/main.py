@@ -38,7 +38,7 @@ from pipelines.accounts.service import Accounts
 from telemetry.tracing import start_tracing
 
 READY_TIMEOUT_S = 180
-AGAIN_S = 10.0  # after a signal, in which `stop` begins; a library may have dropped the interrupt
+AGAIN_S = 5  # after a signal, in which `stop` has begun unless its interrupt was dropped
 GATEWAYS_STOP_S = 65.0  # more than `graceful_shutdown_timeout_s` of a gateway
 BETTER_CHAT = "antiphon models pull hf:Qwen/Qwen2.5-1.5B-Instruct-GGUF --include '*q4_k_m.gguf'"
 
@@ -112,15 +112,13 @@ def interrupt_on_signals() -> None:
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    """Raises once, so that a second signal cannot end what the first one has begun."""
-    global _deaf_until
-    signal.alarm(0)  # after which the handler of Ray's library would abort the process
-    if time.monotonic() > _deaf_until:
-        _deaf_until = time.monotonic() + AGAIN_S
-        raise KeyboardInterrupt
-
-
-_deaf_until = 0.0
+    """Raises, and again until `stop` begins, since what runs at a fork or in a `__del__` drops
+    exceptions. Further signals change nothing."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    signal.signal(signal.SIGALRM, _interrupt)  # that of Ray's library aborts
+    signal.alarm(AGAIN_S)
+    raise KeyboardInterrupt
 
 
 async def prepare_database(settings: Settings) -> str | None:
@@ -263,6 +261,7 @@ def stop() -> None:
     The gateways end before the models: a model without a running call ends at once, and the next
     chunk of a stream would find none.
     """
+    signal.alarm(0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     import ray

@@ -38,7 +38,7 @@ Ending = Literal["finished", "died", "stopped", "waits", "lost"]
 does not answer; or Ray lost it, such as with its machine. Only those that died are counted."""
 
 WAITS = 75  # the exit status of a program that waits: EX_TEMPFAIL of sysexits.h
-KILLED = "JOB_SUPERVISOR_ACTOR_DIED"  # Ray's type of error; also if its machine went away
+KILLED = "JOB_SUPERVISOR_ACTOR_DIED"  # such as by Ray, for want of memory; or with its machine
 STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # before the program handles the signal
 
 
@@ -145,7 +145,6 @@ class VoiceJobClient:
             logger.info("job_ended", extra={**details, "reason": info.error_type})
             ending = ending_of(info)
             if (ending, info.error_type) == ("lost", KILLED):
-                # Ray kills its watcher, and so the program, when memory runs out.
                 return "died" if info.driver_node_id in await self._nodes() else "lost"
             return ending
         if info.status == "PENDING":
