@@ -20,6 +20,7 @@ BRAND = os.environ.get("ANTIPHON_BRAND", "Antiphon")
 """The service's own name, which is defined only here."""
 
 DATABASE = "antiphon.db"  # in the data folder
+SECRETS = "secrets.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Secrets:
     api_key_pepper: str  # HMAC key of stored API keys
     url_key: str  # signs the URLs of files
     data_keys: tuple[str, ...]  # base64 of 32 bytes each; the first encrypts, all decrypt
+    generated: dict[str, str] | None = field(default=None, compare=False)  # for `keep_secrets`
 
     def __repr__(self) -> str:
         return "Secrets(...)"
@@ -143,8 +145,9 @@ def load_settings(*, new: bool = True, new_secrets: bool | None = None) -> Setti
     """Reads the environment; creates the data folder and, on the first start, its secrets.
 
     Unless `new`, the database in the data folder must exist if no other is configured. Secrets are
-    created only for a `new` database, or if `new_secrets` says so. Raises SettingsError, which
-    names the variable.
+    created only for a `new` database, or if `new_secrets` says so; those for a database elsewhere,
+    which may know others, are only stored by `keep_secrets`. Raises SettingsError, which names the
+    variable.
     """
     data_dir = _data_dir(new=new)
     if new_secrets is None:
@@ -161,7 +164,7 @@ def load_settings(*, new: bool = True, new_secrets: bool | None = None) -> Setti
         data_dir=data_dir,
         database_url=environment.database_url("DATABASE_URL", f"sqlite:///{data_dir / DATABASE}"),
         weights_dir=weights_dir(),
-        secrets=_load_secrets(data_dir / "secrets.json", create=new_secrets),
+        secrets=_load_secrets(data_dir / SECRETS, create=new_secrets),
         redis_url=environment.redis_url("REDIS_URL"),
         trusted_proxies=_peer_networks(environment.networks("TRUSTED_PROXIES")),
         storage_url=environment.storage_url("STORAGE_URL", data_dir / "files"),
@@ -254,6 +257,13 @@ def _peer_networks(networks: tuple[IPv4Network | IPv6Network, ...]) -> tuple[str
     return (*map(str, networks), *mapped)
 
 
+def keep_secrets(settings: Settings) -> None:
+    """Stores generated secrets, once the database is known to be used with no others. If another
+    process has stored others meanwhile, these are not accepted later."""
+    if settings.secrets.generated is not None:
+        _stored_secrets(settings.data_dir / SECRETS, settings.secrets.generated, keep=True)
+
+
 def _load_secrets(path: Path, *, create: bool) -> Secrets:
     """The secrets, each from its variable, or from a file that only its owner may read, and to
     which missing ones are added only if `create`."""
@@ -262,9 +272,12 @@ def _load_secrets(path: Path, *, create: bool) -> Secrets:
         for name, variable in VARIABLES_OF_SECRETS.items()
         if os.environ.get(variable)
     }
+    generated = None
     if len(values) < len(VARIABLES_OF_SECRETS):
+        is_elsewhere = bool(os.environ.get("DATABASE_URL"))
         try:
-            stored = _stored_secrets(path, create=create)
+            fresh = _fresh_secrets() if create else {}
+            stored = _stored_secrets(path, fresh, keep=not is_elsewhere)
         except OSError as error:
             message = f"ANTIPHON_DATA: cannot keep secrets in {str(path)!r}: {error.strerror}"
             raise SettingsError(message) from None
@@ -275,6 +288,7 @@ def _load_secrets(path: Path, *, create: bool) -> Secrets:
                 " if they are lost, run `python -m deployments.operator accept-secrets`"
             )
         values = {name: values.get(name) or stored[name] for name in VARIABLES_OF_SECRETS}
+        generated = stored if create and is_elsewhere else None
     token_keys = tuple(values.pop("token_key").split(","))
     if any(len(key.encode()) < 32 for key in token_keys):
         raise SettingsError(
@@ -286,7 +300,7 @@ def _load_secrets(path: Path, *, create: bool) -> Secrets:
     data_keys = tuple(values.pop("data_keys").split(","))
     if not all(map(_is_data_key, data_keys)):
         raise SettingsError("ANTIPHON_DATA_KEYS needs base64 of 32 bytes, several joined by commas")
-    return Secrets(**values, token_keys=token_keys, data_keys=data_keys)
+    return Secrets(**values, token_keys=token_keys, data_keys=data_keys, generated=generated)
 
 
 def _is_data_key(text: str) -> bool:
@@ -310,9 +324,9 @@ def _fresh_secrets() -> dict[str, str]:
     return fresh
 
 
-def _stored_secrets(path: Path, *, create: bool) -> dict[str, str]:
-    """The secrets in the file; `create` adds missing ones. By a file lock, processes that start at
-    once read the same ones."""
+def _stored_secrets(path: Path, fresh: dict[str, str], *, keep: bool) -> dict[str, str]:
+    """The secrets in the file, and of the `fresh` ones those that are missing, which are stored if
+    `keep`. By a file lock, processes that start at once read the same ones."""
     with open(path.with_suffix(".lock"), "w", opener=partial(os.open, mode=0o600)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         stored: dict[str, str] = {}
@@ -320,8 +334,8 @@ def _stored_secrets(path: Path, *, create: bool) -> dict[str, str]:
             if path.stat().st_mode & 0o077:
                 raise SettingsError(f"{str(path)!r} may be read by others; run chmod 600 on it")
             stored = _parse(path)
-        complete = _fresh_secrets() | stored if create else stored
-        if complete != stored:
+        complete = fresh | stored
+        if keep and complete != stored:
             draft = path.with_name(f".{path.name}.new")
             draft.touch(mode=0o600)
             draft.write_text(json.dumps(complete))

@@ -3,7 +3,7 @@ secrets."""
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import LargeBinary
+from sqlalchemy import LargeBinary, inspect
 from sqlmodel import Field, Session, SQLModel, select
 
 
@@ -36,8 +36,11 @@ def unknown_secrets(
 ) -> list[str]:
     """The names of secrets whose stored digest is not among `marks`; none with `accept`.
 
-    If there are none, the first mark of each name is stored, unless `record` is false.
+    If there are none, the first mark of each name is stored, unless `record` is false: then the
+    database may lack its tables.
     """
+    if not record and not inspect(session.connection()).has_table(SecretFingerprint.__tablename__):
+        return []
     rows = {name: session.get(SecretFingerprint, name, with_for_update=True) for name in marks}
     strange = [name for name, row in rows.items() if row and row.digest not in marks[name]]
     if strange and not accept:

@@ -4,10 +4,12 @@ other secrets, refuses to start. See `deployments.release` for what they may dif
 
 import asyncio
 import secrets
+from contextlib import closing, suppress
 
 from configs.environment import SettingsError
-from configs.settings import Settings
+from configs.settings import Settings, keep_secrets
 from db.database import Database
+from db.errors import DatabaseUnavailable
 from db.migrate import upgrade
 from db.service import SecretFingerprint, service_id
 from pipelines.accounts.authentication import MODEL_SCOPES, Authenticator
@@ -15,6 +17,12 @@ from pipelines.accounts.secret_fingerprints import STORE, check_secret_fingerpri
 from pipelines.errors import StorageUnavailable, Unauthorized
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import TRY_TIMEOUT_S, Files
+
+
+async def check_secrets(settings: Settings) -> None:
+    """Compares the secrets with those of the database. Raises SettingsError or DatabaseError."""
+    with closing(Database(settings.database_url)) as database:
+        await check_secret_fingerprints(database, settings.secrets, record=False)
 
 
 async def open_database(
@@ -27,7 +35,11 @@ async def open_database(
     """
     if in_cluster and (problem := await asyncio.to_thread(stores_problem, settings)):
         raise SettingsError(problem)
+    if not accept:
+        with suppress(DatabaseUnavailable):  # the migration says why
+            await check_secrets(settings)
     await asyncio.to_thread(upgrade, settings.database_url)
+    keep_secrets(settings)
     database = Database(settings.database_url)
     try:
         files = Files(settings, database, Encryption(settings.secrets.data_keys))

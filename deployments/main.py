@@ -26,9 +26,9 @@ from configs.schema.platform import PlansConfig
 from configs.schema.serve import ModelUserConfig
 from configs.settings import BRAND, Settings, load_settings
 from db.billing.ledger import discrepancies
-from db.errors import DatabaseError
+from db.errors import DatabaseError, DatabaseUnavailable
 from deployments import cluster
-from deployments.agreement import check_wyoming_key, open_database
+from deployments.agreement import check_secrets, check_wyoming_key, open_database
 from deployments.cluster import first_stage, first_voice, model_names
 from deployments.compat import untested_versions
 from deployments.config_check import application_problems, option_problems
@@ -57,6 +57,8 @@ def main() -> None:
     try:
         settings = load_settings()
         start_tracing()  # or says what is wrong
+        with suppress(DatabaseUnavailable):  # which `prepare_database` explains
+            asyncio.run(check_secrets(settings))
         cluster.prepare_environment(settings)
         cluster.keep_private(settings.data_dir)
         if problems := option_problems(config):  # imports Ray, hence not earlier

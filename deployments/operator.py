@@ -16,7 +16,6 @@ import asyncio
 import logging
 import sqlite3
 import sys
-from contextlib import closing
 from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
 from getpass import getpass
@@ -38,7 +37,7 @@ from db.database import Database, utc_now
 from db.errors import DatabaseError
 from db.files import wrong_stored_bytes
 from db.migrate import upgrade
-from deployments.agreement import open_database
+from deployments.agreement import check_secrets, open_database
 from deployments.backup import back_up, restore
 from pipelines.accounts.authentication import Authenticator
 from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
@@ -64,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     try:
         if options.command == "deploy":
-            asyncio.run(_check_secrets(load_settings(new=False)))
+            asyncio.run(check_secrets(load_settings(new=False)))
             from deployments.deploy import deploy  # with the registry of engines, and Ray
 
             say(deploy(options.file, only_check=options.check, dashboard=options.dashboard))
@@ -152,16 +151,16 @@ async def _run(options: argparse.Namespace) -> str:
         (await open_database(settings, accept=True)).close()
         return "the secrets and the store of this environment are the database's from now on"
     if options.command == "move-database":
-        await _check_secrets(settings)
+        await check_secrets(settings)
         target = database_url("NEW_DATABASE_URL", "")
         moved = await asyncio.to_thread(move_database, settings.database_url, target)
         return f"{moved}: start the service with DATABASE_URL={redact(target)}"
-    if options.command != "backup":  # which copies the database as it is
+    if options.command not in ("backup", "first-key"):  # a backup copies the database as it is
         upgrade(settings.database_url)
-    database = Database(settings.database_url)
+    is_first = options.command == "first-key"
+    database = await open_database(settings) if is_first else Database(settings.database_url)
     try:
-        is_first = options.command == "first-key"
-        await check_secret_fingerprints(database, settings.secrets, record=is_first)
+        await check_secret_fingerprints(database, settings.secrets, record=False)
         if command := _COMMANDS.get(options.command):
             return await command(database, settings)
         if options.command == "backup":
@@ -187,11 +186,6 @@ async def _run(options: argparse.Namespace) -> str:
         )
     finally:
         database.close()
-
-
-async def _check_secrets(settings: Settings) -> None:
-    with closing(Database(settings.database_url)) as database:
-        await check_secret_fingerprints(database, settings.secrets, record=False)
 
 
 def _accounts(database: Database, settings: Settings) -> Accounts:

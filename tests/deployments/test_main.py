@@ -67,6 +67,24 @@ def test_an_invalid_setting_stops_the_start_with_a_one_line_error(
     assert "canary" not in errors
 
 
+@pytest.mark.parametrize("module", ["deployments.main", "deployments.operator"])
+def test_a_start_with_a_used_database_and_no_secrets_writes_nothing(
+    database_url: str, tmp_path: Path, module: str
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    command = ["first-key"] if module == "deployments.operator" else []
+    run = partial(run_program, module="deployments.operator", DATABASE_URL=database_url)
+    assert run(first, "first-key")[0] == 0
+    assert (first / "secrets.json").exists()
+    for _ in range(2):  # the first refusal must not let the second start pass
+        status, output, errors = run(second, *command, module=module)
+        assert (status, output) == (1, "") and errors.count("\n") == 1, errors
+        assert "not what this database was used with" in errors
+        written = {path.name for path in second.rglob("*") if path.is_file()}
+        assert written <= {"secrets.lock"}
+    assert run(first, "users")[0] == 0
+
+
 @pytest.mark.parametrize(
     "module",
     ["configs.environment", pytest.param("deployments.main", marks=pytest.mark.slow)],
