@@ -166,3 +166,9 @@ def public_error(error: Exception) -> tuple[str, str]:
     if isinstance(error, OSError) and error.errno in NO_SPACE:
         return StorageUnavailable.code, "a disk of the service is full; try again later"
     return "internal_error", INTERNAL_MESSAGE
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether work that failed so may succeed later: it lacks what is down, full or not up yet."""
+    code, _ = public_error(error)
+    return code in ("overloaded", "unavailable") or isinstance(error, TimeoutError)

@@ -32,7 +32,7 @@ from deployments.voice_jobs.evaluators import Evaluators, evaluators_for, lower_
 from deployments.voice_jobs.job_client import MODELS_APP, WAITS
 from deployments.voice_jobs.makers import Maker, maker_for
 from models.errors import EngineLost
-from pipelines.errors import MAY_PASS
+from pipelines.errors import may_pass
 from pipelines.storage.encryption import Encryption
 from pipelines.tasks import retry
 from pipelines.voices.queue import VoiceQueue
@@ -64,7 +64,7 @@ def run(work: Work) -> None:
         status = 1
         status = asyncio.run(work(arguments.id, arguments.lease))
     except Exception as error:  # whatever the error, another attempt follows
-        status = WAITS if isinstance(error, (*MAY_PASS, TimeoutError)) else status
+        status = WAITS if may_pass(error) else status
         logger.exception("attempt_failed", extra={"id": str(arguments.id), "exit_status": status})
     ray.shutdown()
     sys.stdout.flush()

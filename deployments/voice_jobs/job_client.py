@@ -36,6 +36,7 @@ Ending = Literal["finished", "died", "stopped", "waits", "lost"]
 does not answer; or Ray lost it, such as with its machine. Only those that died are counted."""
 
 WAITS = 75  # the exit status of a program that waits: EX_TEMPFAIL of sysexits.h
+KILLED = "JOB_SUPERVISOR_ACTOR_DIED"  # such as by Ray, for want of memory; or with its machine
 STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # before the program handles the signal
 
 
@@ -138,7 +139,10 @@ class VoiceJobClient:
         if info.status.is_terminal():
             details = {"job": job.id, "exit_status": info.driver_exit_code}
             logger.info("job_ended", extra={**details, "reason": info.error_type})
-            return ending_of(info)
+            ending = ending_of(info)
+            if (ending, info.error_type) == ("lost", KILLED):
+                return "died" if info.driver_node_id in await self._nodes() else "lost"
+            return ending
         if info.status == "PENDING":
             return "starting"
         # Ray's list may say so for ever of a job that died with its machine.

@@ -15,7 +15,7 @@ from db.errors import DatabaseUnavailable
 from db.jobs import jobs
 from db.jobs.jobs import Job
 from db.jobs.queue import claim_fetch
-from pipelines.errors import MAY_PASS, SERVICE_FAULTS, public_error
+from pipelines.errors import MAY_PASS, SERVICE_FAULTS, may_pass, public_error
 from pipelines.jobs.jobs import Jobs
 from pipelines.jobs.queue import LeaseLost
 from pipelines.jobs.transcription import TASK
@@ -109,7 +109,7 @@ class Fetcher:
             raise
         except Exception as error:  # of any layer, or LeaseLost: then nothing changes
             logger.warning("not_fetched", extra={"job": str(claimed.id)}, exc_info=error)
-            died = not isinstance(error, MAY_PASS)
+            died = not may_pass(error)
             with suppress(*MAY_PASS):  # the lease lapses then
                 if public_error(error)[0] in SERVICE_FAULTS:
                     await self._jobs.give_back(claimed, died=died, pause_s=self._config.lease_s)

@@ -12,6 +12,8 @@ from db.voices.voices import Voice
 from deployments.voice_jobs.job_client import WAITS, VoiceJob, VoiceJobClient
 from tests.db.voices.test_voices import new_voice
 
+NODES = [{"NodeID": "here", "Alive": True}, {"NodeID": "there", "Alive": False}]
+
 
 class FakeClient:
     """A fake of Ray's job client that lists what was submitted."""
@@ -58,34 +60,43 @@ async def test_two_services_on_one_cluster_list_only_their_own_jobs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "ending"),
+    ("status", "code", "node", "ending"),
     [
-        ("SUCCEEDED", 0, "finished"),
-        ("FAILED", 1, "died"),
-        ("FAILED", -signal.SIGKILL, "died"),  # such as by the kernel, for want of memory
-        ("FAILED", -signal.SIGSEGV, "died"),
-        ("FAILED", WAITS, "waits"),
-        ("FAILED", -signal.SIGTERM, "stopped"),  # before its program handled the signal
-        ("STOPPED", None, "stopped"),
-        ("FAILED", None, "lost"),  # with Ray's process that watched it, or never begun
+        ("SUCCEEDED", 0, "here", "finished"),
+        ("FAILED", 1, "here", "died"),
+        ("FAILED", -signal.SIGKILL, "here", "died"),  # such as by the kernel, for want of memory
+        ("FAILED", -signal.SIGSEGV, "here", "died"),
+        ("FAILED", WAITS, "here", "waits"),
+        ("FAILED", -signal.SIGTERM, "here", "stopped"),  # before its program handled the signal
+        ("STOPPED", None, "here", "stopped"),
+        ("FAILED", None, "here", "died"),  # with Ray's process that watched it
+        ("FAILED", None, "there", "lost"),  # with its machine
+        ("FAILED", None, None, "lost"),  # never begun
     ],
 )
 async def test_the_end_of_an_attempt_is_read_from_the_job(
-    status: str, code: int | None, ending: str
+    status: str,
+    code: int | None,
+    node: str | None,
+    ending: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("ray.nodes", lambda: NODES)
     client = FakeClient()
     jobs = jobs_of("ours", client)
     job = await jobs.submit(claimed())
     client.info = SimpleNamespace(
-        status=JobStatus(status), driver_exit_code=code, driver_node_id="here", error_type=None
+        status=JobStatus(status),
+        driver_exit_code=code,
+        driver_node_id=node,
+        error_type="JOB_SUPERVISOR_ACTOR_DIED" if code is None else None,
     )
     assert await jobs.state(job) == ending
 
 
 async def test_a_job_on_a_machine_that_is_gone_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray goes on to list it as running."""
-    nodes = [{"NodeID": "here", "Alive": True}, {"NodeID": "there", "Alive": False}]
-    monkeypatch.setattr("ray.nodes", lambda: nodes)
+    monkeypatch.setattr("ray.nodes", lambda: NODES)
     client = FakeClient()
     jobs = jobs_of("ours", client)
     job = await jobs.submit(claimed())
