@@ -3,9 +3,11 @@
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import grpc
 import pytest
 import ray
 import uvicorn
@@ -14,7 +16,8 @@ from ray._private import parameter, utils
 from ray.serve._private import deployment_state, replica
 
 from deployments import compat
-from tests.servers import free_port
+from tests.patience import PATIENCE_S
+from tests.servers import UNUSABLE_PROXIES, free_port
 
 
 def test_the_installed_versions_are_the_tested_ones() -> None:
@@ -41,6 +44,23 @@ def test_ray_sets_no_handler_of_sigterm_inside_the_context_manager() -> None:
         utils.set_sigterm_handler(signal.SIG_IGN)
         assert signal.getsignal(signal.SIGTERM) is before
     assert utils.set_sigterm_handler is shipped
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_grpc_reaches_a_machine_past_a_proxy_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    for name, value in {**UNUSABLE_PROXIES, **compat.RAY_SWITCHES}.items():
+        monkeypatch.setenv(name, value)
+    server = grpc.server(ThreadPoolExecutor(1))
+    try:
+        port = server.add_insecure_port(f"{host}:0")
+    except RuntimeError:
+        pytest.skip(f"this machine has no {host}")
+    server.start()
+    with grpc.insecure_channel(f"{host}:{port}") as channel:
+        grpc.channel_ready_future(channel).result(PATIENCE_S)
+    server.stop(0)
 
 
 @pytest.mark.parametrize(
