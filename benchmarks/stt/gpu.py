@@ -35,7 +35,7 @@ PROMPT = 4  # tokens before a text: start, language, task, no times
 BYTES_AND_MARKS = 256 + len(MARKS)
 SHARPNESS = 6.0  # of the attention of `speak_steadily`
 BATCHES = (1, 4, 16)
-OPTIONS = DecodingOptions(log_prob_threshold=-99.0)  # random texts are improbable
+OPTIONS = DecodingOptions()
 TURBO: dict[str, Any] = {"d_model": 1280, "encoder_layers": 32, "encoder_attention_heads": 20}
 TURBO |= {"encoder_ffn_dim": 5120, "decoder_layers": 4, "decoder_attention_heads": 20}
 TURBO |= {"decoder_ffn_dim": 5120, "vocab_size": 51866, "init_std": 0.02}
@@ -102,7 +102,7 @@ def main() -> None:
     print(torch.cuda.get_device_name() if torch.cuda.is_available() else hardware())
     print(versions("torch", "torchaudio", "transformers", "accelerate"))
     shipped = load_yaml(TransformersWhisperConfig, "stt/whisper_turbo")
-    changed: dict[str, Any] = {"retry_logprob": -50.0, "compression_ratio_threshold": 99.0}
+    changed: dict[str, Any] = {"retry_logprob": -99.0, "compression_ratio_threshold": 99.0}
     if options.tiny:
         changed |= {"device": "cpu", "dtype": "float32"}
     with tempfile.TemporaryDirectory() as name:

@@ -32,7 +32,6 @@ class DecodingOptions:
     initial_prompt: str | None = None  # the text before, or terms to expect
     terms: tuple[str, ...] = ()  # names and rare words, as they are to be written
     no_speech_threshold: float = 0.6  # 0 to 1
-    log_prob_threshold: float = -1.0
     words: bool = False  # word timestamps
     translate: bool = False  # to English; needs the capability
 
@@ -47,10 +46,6 @@ class DecodingBudget:
 
     tokens: float = math.inf
     is_wanted: Callable[[], bool] = _always  # false when the caller left; asked from any thread
-
-    @property
-    def is_spent(self) -> bool:
-        return self.tokens <= 0 or not self.is_wanted()
 
 
 UNLIMITED = DecodingBudget()

@@ -4,6 +4,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from scipy.signal import lfilter
 
 from models.audio import Pcm, resample
 from models.base import ModelInfo
@@ -40,6 +41,20 @@ def wordless(seconds: float) -> dict[str, Pcm]:
         "chord": 0.1 * sum(np.sin(2 * np.pi * hz * t) for hz in (220, 277, 330)),
     }
     return {name: np.clip(sound, -1, 1).astype(np.float32) for name, sound in sounds.items()}
+
+
+def sung(
+    seconds: float, pitch_hz: float, formants: tuple[tuple[int, int], ...] = ((730, 80), (1090, 90))
+) -> Pcm:
+    """A held vowel with a little vibrato, by default "ah"; without formants a bare note."""
+    time_s = np.arange(int(seconds * STT_SAMPLE_RATE)) / STT_SAMPLE_RATE
+    phase = 2 * np.pi * pitch_hz * time_s + 0.5 * np.sin(2 * np.pi * 5 * time_s)
+    sound = sum(np.sin(k * phase) / k for k in range(1, 30 if formants else 2))
+    for hz, width_hz in formants:
+        radius = np.exp(-np.pi * width_hz / STT_SAMPLE_RATE)
+        angle = 2 * np.pi * hz / STT_SAMPLE_RATE
+        sound = lfilter([1 - radius], [1, -2 * radius * np.cos(angle), radius**2], sound)
+    return np.asarray(sound * (0.3 / np.abs(sound).max()), np.float32)
 
 
 def speak(text: str, weights: WeightStore, language: str = "en", config: str = "tts/hibari") -> Pcm:

@@ -17,10 +17,9 @@ class WhisperGuards(ModelConfig):
     retry_padding_s: float = Field(default=12.0, ge=0.2, le=30.0)  # silence, for a doubtful text
     # Requests decoded together. Measured on one thread: four take 0.87 of the time of one by one.
     batch_size: int = Field(default=4, ge=1, le=64)
-    max_tokens_per_s: float = Field(default=30.0, gt=0)  # enough for scripts with many tokens
     retry_logprob: float = Field(default=-1.0, le=0)  # less likely texts are decoded again
     compression_ratio_threshold: float = Field(default=2.4, gt=1)  # above it a text is repetitive
-    fallback_temperatures: tuple[float, ...] = (0.0, 0.4, 0.8)  # of the further decodings
+    retry_temperature: float = Field(default=0.0, ge=0)  # of the second decoding
 
 
 class WhisperConfig(WhisperGuards):
@@ -33,7 +32,6 @@ class WhisperConfig(WhisperGuards):
     # used better by another worker.
     threads: int = Field(default=1, ge=1, le=64)  # of one call
     workers: int = Field(default=2, ge=1, le=16)  # calls in parallel
-    window: Literal["short", "full"] = "short"  # "full" always encodes 30 s
     padding_s: float = Field(default=2.0, ge=0.2, le=10.0)  # silence encoded after the speech
     min_window_s: float = Field(default=6.0, ge=1.0, le=30.0)  # single words need more silence
 
@@ -46,7 +44,7 @@ class TransformersWhisperConfig(WhisperGuards):
     device: str = "auto"  # in accelerate's notation; "auto" is the GPU if there is one
     dtype: Literal["bfloat16", "float16", "float32"] = "float16"
     # The first decoding has the full window, so a repetition at temperature 0 changes nothing.
-    fallback_temperatures: tuple[float, ...] = (0.4, 0.8)
+    retry_temperature: float = Field(default=0.4, ge=0)
 
 
 class OnnxAsrConfig(ModelConfig):

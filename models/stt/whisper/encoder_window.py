@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 WINDOW_S = 30
 WINDOW_FRAMES = 100 * WINDOW_S  # mel frames of 10 ms
 WINDOW_STATES = WINDOW_FRAMES // 2  # the encoder halves the rate
+STATES_PER_S = WINDOW_STATES // WINDOW_S
 CALIBRATION_S = (1.5, 3.0, 6.0, 10.0, 14.0)  # durations of the sounds before the silence
 
 States = NDArray[np.float32]  # [n, width]

@@ -5,20 +5,16 @@ The model is that of Radford et al., "Robust Speech Recognition via Large-Scale 
 """
 
 import math
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean
 
 import ctranslate2
 import numpy as np
 from faster_whisper import WhisperModel
 from faster_whisper.tokenizer import Tokenizer
-from faster_whisper.transcribe import (
-    get_compression_ratio,
-    get_suppressed_tokens,
-    merge_punctuations,
-)
+from faster_whisper.transcribe import get_compression_ratio, get_suppressed_tokens
 
 from configs.schema.models.stt import WhisperConfig, WhisperGuards
 from models.stt import coverage
@@ -36,27 +32,19 @@ from models.stt.base import (
     is_audible,
 )
 from models.stt.coverage import words_of
-from models.stt.whisper import key_terms, prompts
-from models.stt.whisper.encoder_window import WINDOW_S, WINDOW_STATES, EncoderWindow, States
-from models.stt.whisper.hallucination import IMPROBABLE_LOGPROB, Decoding, HallucinationGuards
-from models.stt.whisper.job import SPARE_TOKENS, DecodingJob, most_tokens, with_budget
+from models.stt.whisper import key_terms, languages, prompts
+from models.stt.whisper.alignment import MEL_FRAMES_PER_S, words_from
+from models.stt.whisper.encoder_window import WINDOW_STATES, EncoderWindow, States
+from models.stt.whisper.hallucination import (
+    IMPROBABLE_LOGPROB,
+    Decoding,
+    HallucinationGuards,
+    without_repetitions,
+)
+from models.stt.whisper.job import CALL_TOKENS, SPARE_TOKENS, DecodingJob, with_budget
 from models.weights.store import WeightStore
 
 MAX_TEXT = 224  # tokens: a half of the decoder's window, which the prompt leaves
-# Below this probability the filled window is used, five times slower. Measured on 88 clips of 1 to
-# 4 s in nine languages: of 17 below it 6 are right at first and 9 then, as with all 30 s encoded.
-DOUBTFUL_LANGUAGE = 0.5
-# The weight of the language of the last utterances, for each utterance in a row in it. Measured on
-# 40 pieces of up to 6 s in nine languages: of changes to another language 1 % are missed after one
-# utterance, 2 % after four. In live sessions of 33 English recordings no piece of 51 gets another
-# language, in place of 3 with a weight of one, and the word error rate is 17.9 % in place of
-# 19.5 %.
-EXPECTED_WEIGHT = 5.0
-MAX_EXPECTED_WEIGHT = 20.0
-CERTAIN_LANGUAGE = 0.95  # the expected language has no weight from here on
-MEL_FRAMES_PER_S = 100
-PREPENDED = "\"'“¿([{-"  # marks that belong to the word after them
-APPENDED = "\"'.。,，!！?？:：”)]}、"
 
 
 class WhisperEngine(STTEngine):
@@ -78,7 +66,6 @@ class WhisperEngine(STTEngine):
             # Named by the precision and a version of the calibration sounds.
             weights.derived(config.artefact, f"silence-{config.compute_type}-v1.npy"),
         )
-        self._full_window = config.window == "full"
         self._shortest_padding_s = config.padding_s
         self._begin(config, whisper, window, max_concurrency=config.workers, device=config.device)
 
@@ -93,7 +80,7 @@ class WhisperEngine(STTEngine):
     ) -> None:
         """`whisper.model` is CTranslate2's, or has the same methods."""
         self._config = config
-        self._guards = HallucinationGuards(config.compression_ratio_threshold)
+        self._guards = HallucinationGuards(config.compression_ratio_threshold, config.retry_logprob)
         self._whisper = whisper
         self._model: ctranslate2.models.Whisper = whisper.model
         self._window = window
@@ -114,17 +101,16 @@ class WhisperEngine(STTEngine):
     def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
         for request in requests:
             self.capabilities.check(request)
-        a_second = self._config.max_tokens_per_s
-        return self._transcribe_covered([with_budget(request, a_second) for request in requests])
+        return self._transcribe([with_budget(request) for request in requests])
 
-    def _transcribe_covered(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
-        transcripts = self._transcribe(requests)
-        for index, request in enumerate(requests):
-            if request.speech:
-                transcripts[index] = self._with_missed(request, transcripts[index])
-        return transcripts
+    def _transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
+        jobs = list(map(DecodingJob, requests))
+        return [
+            self._with_missed(job, transcript) if job.request.speech else transcript
+            for job, transcript in zip(jobs, self._hear(jobs), strict=True)
+        ]
 
-    def _with_missed(self, request: TranscriptionRequest, whole: Transcript) -> Transcript:
+    def _with_missed(self, job: DecodingJob, whole: Transcript) -> Transcript:
         """The transcript, with the speech that it missed: decoded again with time tokens, which
         leave less out, then in two parts where speech is still without words.
 
@@ -132,25 +118,28 @@ class WhisperEngine(STTEngine):
         `benchmarks.stt.lost_speech`, parts alone lose 2 and 32, with time tokens 0 and 22,
         faster-whisper with a beam of 5 5 and 27. Time tokens without parts lose repeated ones.
         """
-        if request.budget.is_spent or coverage.cut_at(request, words_of([whole])) is None:
+        request = job.request
+        if not job.affords() or coverage.cut_at(request, words_of([whole])) is None:
             return whole
         known = replace(request.without_prompt, language=whole.language)
-        (timed,) = self._transcribe([known], times=True)
+        (timed,) = self._hear([replace(job, request=known, times=True)])
         whole = max(
             whole, replace(whole, segments=timed.segments), key=lambda one: len(words_of([one]))
         )
         words = words_of([whole])
         if (at := coverage.cut_at(request, words)) is None:
             return whole
-        parts = coverage.cut(known, at, whole.language)
+        if not job.affords(request.seconds):
+            return whole
+        parts = list(map(DecodingJob, coverage.cut(known, at, whole.language)))
         at_s = at / STT_SAMPLE_RATE
         if words and words[-1].end <= at_s:
-            heard = [whole, *self._transcribe(parts[1:])]
+            heard = [whole, *self._hear(parts[1:])]
         elif words and words[0].start >= at_s:
             shifted = tuple(one.shifted(-at_s) for one in whole.segments)
-            heard = [*self._transcribe(parts[:1]), replace(whole, segments=shifted)]
+            heard = [*self._hear(parts[:1]), replace(whole, segments=shifted)]
         else:
-            heard = self._transcribe(parts)
+            heard = self._hear(parts)
         if len(words_of(heard)) <= len(words):
             return whole
         return coverage.join(whole, list(map(self._with_missed, parts, heard)), at)
@@ -158,34 +147,34 @@ class WhisperEngine(STTEngine):
     def _in_parts(self, job: DecodingJob) -> Transcript | None:
         """A text that repeats itself is often that of speech that does: shorter parts do not, and
         take less time than more tries. None for speech without a pause."""
-        if job.request.budget.is_spent or len(job.request.speech) < 2:
+        request = job.request
+        if len(request.speech) < 2 or not job.affords(request.seconds):
             return None
-        if (at := coverage.cut_at(job.request, ())) is None:
+        if (at := coverage.cut_at(request, ())) is None:
             return None
-        parts = self._transcribe_covered(coverage.cut(job.request, at, job.language))
+        parts = self._transcribe(coverage.cut(request, at, job.language))
         return coverage.join(Transcript(job.language, job.probability), parts, at)
 
-    def _transcribe(
-        self, requests: Sequence[TranscriptionRequest], *, times: bool = False
-    ) -> list[Transcript]:
-        began = time.monotonic()
+    def _hear(self, jobs: Sequence[DecodingJob]) -> list[Transcript]:
         transcripts = [  # the result of silence
-            Transcript(request.language or (request.languages or ("en",))[0], 0.0)
-            for request in requests
+            Transcript(job.request.language or (job.request.languages or ("en",))[0], 0.0)
+            for job in jobs
         ]
         heard = [
             index
-            for index, request in enumerate(requests)
-            if is_audible(request.pcm) and request.budget.is_wanted()
+            for index, job in enumerate(jobs)
+            if is_audible(job.request.pcm) and job.request.budget.is_wanted()
         ]
-        encoded = self._encode([requests[index] for index in heard])
-        groups: dict[tuple[object, ...], list[tuple[int, DecodingJob]]] = defaultdict(list)
-        for index, states in zip(heard, encoded, strict=True):
-            request = requests[index]
-            within_s = math.inf if request.retry_within_s is None else request.retry_within_s
-            job = DecodingJob(request, states, began + within_s, times=times)
+        begun = [jobs[index] for index in heard if not len(jobs[index].states)]
+        for job, states in zip(begun, self._encode([one.request for one in begun]), strict=True):
+            job.states = states
             self._choose_language(job)
-            groups[request.options.beam_size, job.prompt, job.silence].append((index, job))
+            job.begin()
+        groups: dict[tuple[object, ...], list[tuple[int, DecodingJob]]] = defaultdict(list)
+        for index in heard:
+            job = jobs[index]
+            if job.request.budget.is_wanted():
+                groups[job.request.options.beam_size, job.prompt, job.silence].append((index, job))
         for group in groups.values():
             for start in range(0, len(group), self._config.batch_size):
                 batch = group[start : start + self._config.batch_size]
@@ -200,8 +189,6 @@ class WhisperEngine(STTEngine):
 
     def _padding_s(self, request: TranscriptionRequest) -> float | None:
         """Interims get the minimum of silence: they may be less accurate."""
-        if self._full_window:
-            return WINDOW_S
         return self._shortest_padding_s if request.urgency == INTERIM else None
 
     def _stack(self, jobs: Sequence[DecodingJob]) -> ctranslate2.StorageView:
@@ -222,7 +209,7 @@ class WhisperEngine(STTEngine):
             job.language = request.language
         elif len(request.languages) == 1:
             job.language = request.languages[0]
-        elif self._detect(job, job.states) < DOUBTFUL_LANGUAGE and not job.interim:
+        elif self._detect(job, job.states) < languages.DOUBTFUL and not job.interim:
             self._detect(job, self._window.fill(job.states))
 
     def _detect(self, job: DecodingJob, states: States) -> float:
@@ -230,36 +217,38 @@ class WhisperEngine(STTEngine):
         ranking = self._model.detect_language(self._view([states]))[0]
         scores = {token[2:-2]: probability for token, probability in ranking}
         allowed = job.request.languages or self.capabilities.languages
-        job.language = max(allowed, key=lambda code: scores.get(code, 0.0))
-        job.probability = scores.get(job.language, 0.0)
-        likeliest = job.probability
-        expected = job.request.expected
-        if expected in allowed and likeliest < CERTAIN_LANGUAGE:
-            weight = min(MAX_EXPECTED_WEIGHT, EXPECTED_WEIGHT * job.request.expected_times)
-            probability = scores.get(expected, 0.0)
-            if weight * probability > likeliest:
-                job.language, job.probability = expected, probability
-        return likeliest
+        job.language, job.probability = languages.chosen(job.request, scores, allowed)
+        return max(scores.get(code, 0.0) for code in allowed)
 
     def _finish(self, job: DecodingJob, decoding: Decoding) -> Transcript:
         options = job.request.options
-        doubtful = decoding.avg_logprob < self._config.retry_logprob
-        if doubtful or self._guards.is_suspect(decoding, options):
+        if decoding.complete and not job.prompt:
+            decoding = self._once(job, decoding)
+        if self._guards.is_suspect(decoding):
+            doubtful = decoding.avg_logprob < self._guards.retry_logprob
             silence = decoding.no_speech_prob > options.no_speech_threshold
             if job.prompt or job.interim or (doubtful and silence):
                 return self._without_prompt(job)
-            if self._guards.is_runaway(decoding) and (parts := self._in_parts(job)) is not None:
-                return parts
-            if self._is_decoded_again(job, decoding):
+            if self._guards.is_runaway(decoding):
+                parts = self._in_parts(job)
+                if parts is not None and parts.segments:
+                    return parts
+            if job.request.speech:  # missed speech is decoded afterwards
+                decoding = self._once(job, decoding)
+            if self._guards.is_suspect(decoding) and self._is_decoded_again(job, decoding):
                 padding_s = self._config.retry_padding_s
                 job.states = self._window.encode(job.request.pcm, padding_s)
-                decoding = self._decode_again(job)
+                job.begin()
+                (decoding,) = self._decode([job], self._config.retry_temperature)
+            decoding = self._once(job, decoding)
         if not decoding.text or self._guards.is_hallucination(decoding, options):
             return self._without_prompt(job)
         words: tuple[Word, ...] = ()
         if job.prompt or options.words or job.request.speech:
             words = self._align_words(job, decoding)
-        if job.prompt and prompts.is_unsaid(words, job.prompt):
+        if job.prompt and (
+            prompts.is_unsaid(words, job.prompt) or coverage.cut_at(job.request, words) is not None
+        ):
             return self._without_prompt(job)
         if options.terms and (again := self._with_terms(job, decoding, words)) is not None:
             decoding = again
@@ -281,13 +270,52 @@ class WhisperEngine(STTEngine):
         options = job.request.options
         text = key_terms.doubtful_part(words) if words else decoding.text
         terms = key_terms.likely_terms(text, options.terms)
-        if not terms or key_terms.count(decoding.text, terms) == len(terms):
+        if not self._is_said(job, decoding.text, terms):
             return None
         prompt = f"{', '.join(terms)}. {options.initial_prompt or ''}"
-        request = replace(job.request, options=replace(options, initial_prompt=prompt))
-        again = self._decode([replace(job, request=request)])[0]
+        options = replace(options, initial_prompt=prompt)
+        # With as little silence as an interim has: in 0.75 of the time.
+        request = replace(job.request, options=options, urgency=INTERIM)
+        (again,) = self._decode([replace(job, request=request)])
         more = key_terms.count(again.text, terms) > key_terms.count(decoding.text, terms)
-        return again if more and not self._guards.is_suspect(again, options) else None
+        return again if more and not self._guards.is_suspect(again) else None
+
+    def _is_said(self, job: DecodingJob, text: str, terms: Sequence[str]) -> bool:
+        """Whether the speech makes one of the terms likely that the text lacks."""
+        missing = [term for term in terms if not key_terms.count(text, [term])]
+        if not missing or job.language in UNSPACED:
+            return bool(missing)
+        pieces = key_terms.replaced(text.split(), missing)
+        tokens = [self._tokenizer(job).encode(f" {word}") for word, _ in pieces]
+        logprobs = iter(self._logprobs(job, [token for piece in tokens for token in piece]))
+        means = [fmean(next(logprobs) for _ in piece) for piece in tokens]
+        least = math.log(key_terms.SAID)
+        return any(mean > least for (_, term), mean in zip(pieces, means, strict=True) if term)
+
+    def _once(self, job: DecodingJob, decoding: Decoding) -> Decoding:
+        """The text; if it is repetitive, with each repetition only twice, if the speech makes that
+        likely. It stays whole if it ended by itself, as when a word is said twenty times.
+
+        The probabilities of repetitions say nothing: each makes the next more likely.
+        """
+        tokenizer = self._tokenizer(job)
+        said = [token for token in decoding.tokens if token < tokenizer.eot]
+        tokens = without_repetitions(said) if self._guards.repeats(decoding) else said
+        if len(tokens) == len(said):
+            return decoding
+        text = tokenizer.decode(list(tokens)).strip()
+        once = replace(
+            decoding,
+            tokens=tuple(tokens),
+            text=text,
+            avg_logprob=fmean(self._logprobs(job, tokens)),
+            compression_ratio=get_compression_ratio(text),
+            complete=True,
+        )
+        if self._guards.is_hallucination(once, job.request.options):
+            return decoding
+        whole = replace(once, tokens=decoding.tokens, text=decoding.text)
+        return whole if decoding.complete else once
 
     def _align_words(self, job: DecodingJob, decoding: Decoding) -> tuple[Word, ...]:
         """The time of each word, from the decoder's attention."""
@@ -298,20 +326,14 @@ class WhisperEngine(STTEngine):
         frames = max(2, int(duration_s * MEL_FRAMES_PER_S))
         states = self._view([job.states])
         alignment = self._whisper.find_alignment(tokenizer, [text], states, frames)[0]
-        merge_punctuations(alignment, PREPENDED, APPENDED)
-        words: list[Word] = []
-        for timing in alignment:
-            if word := timing["word"].strip():
-                start = min(float(timing["start"]), duration_s)
-                end = min(max(float(timing["end"]), start), duration_s)
-                confidence = round(float(timing["probability"]), 4)
-                # The tokenizer splits 8.30 and well-known.
-                if words and job.language not in UNSPACED and timing["word"][0] != " ":
-                    before = words.pop()
-                    word, start = before.word + word, before.start
-                    confidence = min(before.confidence, confidence)
-                words.append(Word(word, round(start, 2), round(end, 2), confidence))
-        return tuple(words)
+        return words_from(alignment, duration_s, is_spaced=job.language not in UNSPACED)
+
+    def _logprobs(self, job: DecodingJob, tokens: Sequence[int]) -> list[float]:
+        """The log probability of each token of a text, from the speech and the tokens before."""
+        frames = max(2, int(job.request.seconds * MEL_FRAMES_PER_S))
+        states, before = self._view([job.states]), self._tokenizer(job).sot_sequence
+        (aligned,) = self._model.align(states, before, [tokens], frames, median_filter_width=7)
+        return [math.log(probability + 1e-6) for probability in aligned.text_token_probs]
 
     def _is_decoded_again(self, job: DecodingJob, decoding: Decoding) -> bool:
         """Whether a suspect text is decoded again; a speculative one only if it is improbable.
@@ -320,32 +342,12 @@ class WhisperEngine(STTEngine):
         a live text comes 0.3 s later. A runaway text is decoded again even after its deadline,
         since it would be dropped.
         """
-        if job.request.budget.is_spent:
+        if not job.affords(job.request.seconds + self._config.retry_padding_s):
             return False
         if self._guards.is_runaway(decoding):
             return True
         useless = decoding.avg_logprob < IMPROBABLE_LOGPROB
         return job.in_time and (useless or job.request.urgency != SPECULATIVE)
-
-    def _decode_again(self, job: DecodingJob) -> Decoding:
-        """Decodes with the full window; a runaway text, until its deadline, at more temperatures.
-
-        If none passes the guards, the likeliest is returned.
-        """
-        tries = []
-        for temperature in self._config.fallback_temperatures:
-            decoding = self._decode([job], temperature)[0]
-            tries.append(decoding)
-            if not self._guards.is_suspect(decoding, job.request.options):
-                return decoding
-            if not self._guards.is_runaway(decoding):
-                return decoding  # measured: at another temperature it is as wrong, and 0.2 s later
-            if not job.in_time or job.request.budget.is_spent:
-                break
-            if decoding.no_speech_prob > job.request.options.no_speech_threshold:
-                break  # silence: another temperature would only hallucinate another text
-        plain = [one for one in tries if not self._guards.is_repetitive(one)]
-        return max(plain or tries, key=lambda one: one.avg_logprob)
 
     def _without_prompt(self, job: DecodingJob) -> Transcript:
         """Decodes a text that failed without its prompt, so that no prompt costs more than one try.
@@ -354,7 +356,7 @@ class WhisperEngine(STTEngine):
         """
         if not job.prompt or job.interim or not job.request.budget.is_wanted():
             return Transcript(job.language, job.probability)
-        job.request = job.request.without_prompt
+        job.request, job.is_again = job.request.without_prompt, True
         return self._finish(job, self._decode([job])[0])
 
     def _decode(
@@ -367,12 +369,12 @@ class WhisperEngine(STTEngine):
         """
         decodings = self._generate(jobs, [job.usual_tokens for job in jobs], temperature)
         for index, (job, decoding) in enumerate(zip(jobs, decodings, strict=True)):
-            most = min(MAX_TEXT, most_tokens(job.request, self._config.max_tokens_per_s))
+            most = min(MAX_TEXT, job.left)
             if (
                 not (decoding.complete or job.prompt or job.interim)
                 and len(decoding.tokens) < most
                 and not self._guards.repeats(decoding)
-                and not job.request.budget.is_spent
+                and job.request.budget.is_wanted()
             ):
                 decodings[index] = self._generate([job], [most], temperature)[0]
         return decodings
@@ -383,6 +385,9 @@ class WhisperEngine(STTEngine):
         """One call of the decoder, for texts of at most so many tokens."""
         options = jobs[0].request.options
         begun = [self._prompt(job) for job in jobs]
+        budgets = [id(job.request.budget) for job in jobs]  # parts share one
+        shares = [job.left // budgets.count(id(job.request.budget)) for job in jobs]
+        limits = [max(SPARE_TOKENS, min(pair)) for pair in zip(limits, shares, strict=True)]
         longest = min(MAX_TEXT, max(limits))
         sampling = {"sampling_topk": 0, "sampling_temperature": temperature}
         results = self._model.generate(
@@ -394,6 +399,7 @@ class WhisperEngine(STTEngine):
             return_scores=True,
             return_no_speech_prob=True,
             suppress_blank=True,
+            no_repeat_ngram_size=prompts.NO_REPEAT if jobs[0].prompt else 0,
             suppress_tokens=get_suppressed_tokens(self._tokenizer(jobs[0]), [-1]),
             **(sampling if temperature else {}),
         )
@@ -401,7 +407,7 @@ class WhisperEngine(STTEngine):
         for job, limit, result in zip(jobs, limits, results, strict=True):
             tokens = tuple(result.sequences_ids[0])
             text = self._tokenizer(job).decode(list(tokens)).strip()
-            job.request.budget.tokens -= SPARE_TOKENS + len(tokens)
+            job.request.budget.tokens -= CALL_TOKENS + len(tokens)
             decodings.append(
                 Decoding(
                     tokens=tokens,
@@ -411,7 +417,6 @@ class WhisperEngine(STTEngine):
                     no_speech_prob=result.no_speech_prob,
                     compression_ratio=get_compression_ratio(text) if text else 0.0,
                     complete=len(tokens) < min(limit, longest),
-                    endless=len(tokens) >= most_tokens(job.request, self._config.max_tokens_per_s),
                 )
             )
         return decodings

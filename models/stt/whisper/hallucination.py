@@ -4,6 +4,7 @@ Compression ratio, log probability and no-speech probability are the measures of
 decoding loop (Radford et al., 2022, section 4.5); the thresholds were measured here.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from models.stt.base import DecodingOptions
@@ -24,7 +25,24 @@ class Decoding:
     no_speech_prob: float
     compression_ratio: float
     complete: bool  # ended by itself, not by the token limit
-    endless: bool = False  # more tokens than speech of that duration has
+
+
+def without_repetitions(tokens: Sequence[int]) -> list[int]:
+    """The tokens, in which no run follows itself more than once."""
+    kept: list[int] = []
+    end = size = 0  # of the last run that was repeated
+    for token in tokens:
+        kept.append(token)
+        for length in range(1, len(kept) // 3 + 1):
+            run = kept[-length:]
+            if kept[-2 * length : -length] == run == kept[-3 * length : -2 * length]:
+                del kept[-length:]
+                end, size = len(kept), length
+                break
+    begun = len(kept) - end  # of another repetition
+    if size and kept[end:] == kept[end - size : end - size + begun]:
+        del kept[end:]
+    return kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,24 +50,21 @@ class HallucinationGuards:
     """Judges a decoding by its probabilities and its compression ratio."""
 
     compression_ratio_threshold: float
-
-    def is_repetitive(self, decoding: Decoding) -> bool:
-        """Whether the text is only repetition, so that none of it is usable."""
-        return decoding.endless or self.repeats(decoding)
+    retry_logprob: float = -1.0
 
     def is_runaway(self, decoding: Decoding) -> bool:
         """Whether the decoder repeated itself, or did not end."""
         return self.repeats(decoding) or not decoding.complete
 
-    def is_suspect(self, decoding: Decoding, options: DecodingOptions) -> bool:
+    def is_suspect(self, decoding: Decoding) -> bool:
         """Whether the text may be decoded again."""
-        return self.is_runaway(decoding) or decoding.avg_logprob < options.log_prob_threshold
+        return self.is_runaway(decoding) or decoding.avg_logprob < self.retry_logprob
 
     def is_hallucination(self, decoding: Decoding, options: DecodingOptions) -> bool:
         """Whether the text is to be dropped."""
         unlikely = decoding.avg_logprob < DOUBTFUL_LOGPROB
         return (
-            self.is_repetitive(decoding)
+            self.repeats(decoding)
             or decoding.avg_logprob < IMPROBABLE_LOGPROB
             or (unlikely and decoding.no_speech_prob > options.no_speech_threshold)
         )

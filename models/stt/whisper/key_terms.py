@@ -8,7 +8,7 @@ first text are read before the second. CTranslate2 lets no other bias into its s
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 from rapidfuzz import fuzz, process
@@ -23,6 +23,10 @@ MOST_TERMS = 12  # of one text
 # are decoded again.
 SURE = 0.8
 MORE_WORDS = 2  # than a term has, by which it may be written
+# The probability of a term in the text, the geometric mean of its tokens: below it the text is not
+# decoded again. Measured with 80 terms: 0.05 and more of those that were said, 0.04 and less of
+# others, of which nine of ten have less than this.
+SAID = 0.02
 
 # A character of a script without spaces between words is a word.
 _WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u3040-\u30ff\u3400-\u9fff]|[^\W_]+")
@@ -46,6 +50,23 @@ def likely_terms(text: str, terms: Sequence[str]) -> list[str]:
         if likeness >= MIN_SIMILARITY:
             found.append((likeness, term))
     return [term for _, term in sorted(found, key=lambda one: -one[0])[:MOST_TERMS]]
+
+
+def replaced(words: Sequence[str], terms: Iterable[str]) -> list[tuple[str, str]]:
+    """The words of a text in which the terms are said: each with its term, or "".
+
+    A term is in place of the words that are spelled most like it.
+    """
+    pieces = [(word, "") for word in words]
+    for term in terms:
+        sizes = range(1, len(_WORD.findall(term)) + MORE_WORDS + 1)
+        spans = [(at, size) for size in sizes for at in range(len(pieces) - size + 1)]
+        texts = ["".join(word for word, _ in pieces[at : at + size]) for at, size in spans]
+        likeness = process.cdist([_key(term)], [_key(text) for text in texts], scorer=fuzz.ratio)[0]
+        at, size = spans[int(likeness.argmax())]
+        if not any(other for _, other in pieces[at : at + size]):
+            pieces[at : at + size] = [(term, term)]
+    return pieces
 
 
 def doubtful_part(words: Sequence[Word]) -> str:

@@ -14,6 +14,7 @@ MOST_TOKENS = 160  # of a prompt: more take 1.3 of the time of a short recording
 # The probability from the speech alone below which a word of the prompt was not said, and the mean
 # below which no text was. Measured: rare names that were said have 0.2 and more, texts 0.6.
 UNSAID_WORD, UNSAID_TEXT = 0.12, 0.02
+NO_REPEAT = 6  # tokens in a row that a text after a prompt has only once: loops end then
 SHORTEST = 4  # letters; shorter words are in any text
 
 _WORD = re.compile(r"\w+")

@@ -1,5 +1,7 @@
 """Key terms: which may be in a text, and that Whisper writes those that are."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +10,15 @@ from hypothesis import strategies as st
 from models.errors import WeightsMissing
 from models.registry import STT, load_model
 from models.stt.base import DecodingOptions, TranscriptionRequest, Word
-from models.stt.whisper.key_terms import MOST_TERMS, count, doubtful_part, likely_terms
+from models.stt.whisper.engine import WhisperEngine
+from models.stt.whisper.hallucination import Decoding
+from models.stt.whisper.key_terms import (
+    MOST_TERMS,
+    count,
+    doubtful_part,
+    likely_terms,
+    replaced,
+)
 from models.weights.store import WeightStore
 from tests.cpu_time import cpu_units
 from tests.models.sounds import speak
@@ -53,6 +63,43 @@ def test_a_hundred_long_terms_take_little_time() -> None:
     terms = ["".join(rng.choice(list("abcdefgh "), 100)) for _ in range(100)]
     text = " ".join("".join(rng.choice(list("abcdefgh"), 5)) for _ in range(120))
     assert cpu_units(lambda: likely_terms(text, terms)) < 60
+
+
+def test_a_term_is_in_place_of_the_words_that_are_spelled_most_like_it() -> None:
+    words = "We swam in Lake Oak Showbie with Caxmerk.".split()
+    pieces = replaced(words, ["Lake Okeechobee", "Kaczmarek", "Lake Oak"])
+    expected = ["We", "swam", "in", "Lake Okeechobee", "with", "Kaczmarek"]
+    assert [text for text, _ in pieces] == expected
+    assert [term for _, term in pieces if term] == ["Lake Okeechobee", "Kaczmarek"]
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize(
+    ("text", "terms", "times"),
+    [
+        ("The quick brown fox jumps over the lazy dog.", ("Brawn", "Foggs", "Dogan", "Lezi"), 1),
+        ("Please ask Kaczmarek to call me back before noon.", ("Kaczmarek", "Beckett"), 2),
+    ],
+)
+def test_a_text_is_decoded_again_only_for_terms_that_the_speech_makes_likely(
+    engine: WhisperEngine,
+    weights: WeightStore,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    terms: tuple[str, ...],
+    times: int,
+) -> None:
+    assert likely_terms(text, terms)
+    calls, generate = list[object](), engine._generate
+
+    def count_calls(*asked: Any) -> list[Decoding]:
+        calls.append(asked)
+        return generate(*asked)
+
+    monkeypatch.setattr(engine, "_generate", count_calls)
+    options = DecodingOptions(terms=terms)
+    engine.transcribe([TranscriptionRequest(speak(text, weights), "en", options=options)])
+    assert len(calls) == times
 
 
 @pytest.mark.slow

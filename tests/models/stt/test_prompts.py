@@ -17,7 +17,7 @@ from models.stt.base import (
 )
 from models.stt.whisper.engine import WhisperEngine
 from models.stt.whisper.hallucination import Decoding
-from models.stt.whisper.job import SPARE_TOKENS, DecodingJob, most_tokens
+from models.stt.whisper.job import CALL_TOKENS, DecodingJob
 from models.stt.whisper.prompts import is_unsaid, reduced
 from models.weights.store import WeightStore
 from tests.models.sounds import speak
@@ -79,6 +79,10 @@ def asked(pcm: Pcm, prompt: str | None = None) -> TranscriptionRequest:
     )
 
 
+def usual_tokens(request: TranscriptionRequest) -> int:
+    return DecodingJob(request).usual_tokens
+
+
 def decoding_of(text: str, *, complete: bool = True) -> Decoding:
     return Decoding(tuple(range(1, 20)), text, -0.2, 0.0, 1.2, complete)
 
@@ -92,9 +96,8 @@ def test_no_prompt_costs_more_than_one_usual_text(
     cost, tries.tokens = tries.tokens, 0
     tries.prompted.clear()
     prompted = text_of(engine, asked(speech, PROMPTS[kind]))
-    usual = most_tokens(asked(speech), 6.0)
     assert sum(tries.prompted) == 1
-    assert tries.tokens <= 1.2 * cost + usual
+    assert tries.tokens <= 1.2 * cost + usual_tokens(asked(speech))
     words = [word.strip(".,!").lower() for word in prompted.split()]
     assert words == [word.strip(".,!").lower() for word in plain.split()]
 
@@ -163,17 +166,17 @@ def test_tries_of_a_request_that_always_fails_are_bounded(
     def fail(
         jobs: Sequence[DecodingJob], limits: Sequence[int], temperature: float | None
     ) -> list[Decoding]:
-        for job, limit in zip(jobs, limits, strict=True):
+        for job, asked_for in zip(jobs, limits, strict=True):
+            limit = min(asked_for, job.left)
             calls.append(limit)
-            job.request.budget.tokens -= SPARE_TOKENS + limit
+            job.request.budget.tokens -= CALL_TOKENS + limit
         text = "on and on " * 20 if is_cut else ""
         return [Decoding((1,), text, -0.2, 0.0, 9.0, not is_cut) for _ in jobs]
 
     monkeypatch.setattr(engine, "_generate", fail)
     assert text_of(engine, request) == ""
-    most = most_tokens(request, engine._config.max_tokens_per_s)
-    assert sum(calls) <= 2.6 * most
-    assert len(calls) <= 90
+    assert sum(calls) <= 2 * usual_tokens(request)
+    assert len(calls) <= 12
 
 
 @pytest.mark.weights

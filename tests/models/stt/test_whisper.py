@@ -1,6 +1,5 @@
 """Whisper on CTranslate2: short encoder windows, retries and the hallucination filter."""
 
-import math
 import re
 from dataclasses import replace
 
@@ -21,7 +20,7 @@ from models.stt.base import (
 )
 from models.stt.whisper.encoder_window import WINDOW_S, WINDOW_STATES
 from models.stt.whisper.engine import WhisperEngine
-from models.stt.whisper.hallucination import Decoding
+from models.stt.whisper.hallucination import Decoding, without_repetitions
 from models.stt.whisper.job import DecodingJob
 from models.weights.store import WeightStore
 from tests.models.sounds import speak, wordless
@@ -214,7 +213,7 @@ def test_urgent_requests_are_decoded_with_less_padding(engine: WhisperEngine, sp
     states = engine._window.encode(speech)
 
     def length(urgency: int) -> int:
-        job = DecodingJob(TranscriptionRequest(speech, urgency=urgency), states, deadline=math.inf)
+        job = DecodingJob(TranscriptionRequest(speech, urgency=urgency), states)
         return int(engine._stack([job]).shape[1])
 
     assert len(states) < length(INTERIM) < length(SPECULATIVE) < length(FINAL) == WINDOW_STATES
@@ -251,8 +250,8 @@ def test_decoding_is_retried_by_confidence_urgency_and_the_retry_deadline(
 
     assert answer(Decoding((1,), "a doubtful text", -1.1, 0.1, 0.5, True)) == "a doubtful text"
     assert tries == [None, 0.0]
-    assert answer(Decoding((1,), "on and on and", -0.3, 0.1, 2.0, False, endless=True)) == ""
-    assert tries == [None, 0.0, 0.4, 0.8]
+    assert answer(Decoding((1,), "on and on and", -0.3, 0.1, 9.0, False)) == ""
+    assert tries == [None, 0.0]
     assert answer(Decoding((1,), "on and on and", -0.3, 0.1, 2.0, False), within_s=0.0) == (
         "on and on and"
     )
@@ -305,3 +304,18 @@ def test_words_are_those_between_spaces(engine: WhisperEngine, weights: WeightSt
     )[0].segments
     assert [word.word for word in segment.words] == segment.text.split()
     assert re.search(r"\w[.:-]\w", segment.text)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "kept"),
+    [
+        ([1, 2, 3], [1, 2, 3]),
+        ([7] * 9, [7, 7]),
+        ([1, *[2, 3] * 20, 2], [1, 2, 3, 2, 3]),
+        ([*[1, 2, 3, 4] * 3, 9], [*[1, 2, 3, 4] * 2, 9]),
+        ([1, 1, 2, 2], [1, 1, 2, 2]),
+        ([], []),
+    ],
+)
+def test_a_repetition_is_written_twice(tokens: list[int], kept: list[int]) -> None:
+    assert without_repetitions(tokens) == kept

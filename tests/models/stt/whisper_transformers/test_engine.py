@@ -108,10 +108,8 @@ def test_decoded_tokens_and_their_log_probability_match_the_transformers_library
 
 
 def test_a_batch_gives_the_texts_of_single_requests(engine: TransformersWhisperEngine) -> None:
-    options = DecodingOptions(log_prob_threshold=-50.0)
     requests = [
-        TranscriptionRequest(noise(seconds, seed), options=options)
-        for seed, seconds in enumerate((0.5, 3.0, 1.2))
+        TranscriptionRequest(noise(seconds, seed)) for seed, seconds in enumerate((0.5, 3.0, 1.2))
     ]
     together = engine.transcribe([*requests, TranscriptionRequest(np.zeros(8000, np.float32))])
     assert [engine.transcribe([request])[0] for request in requests] == together[:3]
