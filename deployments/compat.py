@@ -52,14 +52,16 @@ def untested_versions() -> list[str]:
 @contextmanager
 def node_options(gcs: int | None = None) -> Iterator[None]:
     """Lets a cluster that starts in the block choose a free port for Ray's dashboard agent, use the
-    port `gcs`, where other machines join it, and leave out two processes. `ray.init` has no
-    argument for either.
+    port `gcs`, where other machines join it, leave out two processes, and keep this process's
+    handler of SIGTERM. `ray.init` has no argument for any of these.
 
     The agent starts jobs. By default it uses port 52365, so in a second cluster on the machine it
     fails to start, and no voice is built. Raises Incompatible.
     """
-    from ray._private import parameter
+    from ray._private import parameter, utils
 
+    if (set_handler := vars(utils).get("set_sigterm_handler")) is None:
+        raise Incompatible("ray: utils has no set_sigterm_handler")
     shipped: Any = parameter.RayParams
     options = {
         "dashboard_agent_listen_port": 0,
@@ -71,10 +73,12 @@ def node_options(gcs: int | None = None) -> Iterator[None]:
         raise Incompatible(f"ray: RayParams has no argument {name}")
     changed: Any = parameter
     changed.RayParams = partial(shipped, **options)
+    vars(utils)["set_sigterm_handler"] = lambda handler: None
     try:
         yield
     finally:
         changed.RayParams = shipped
+        vars(utils)["set_sigterm_handler"] = set_handler
 
 
 def keep_replica_on_loopback() -> None:

@@ -38,11 +38,13 @@ from pipelines.accounts.service import Accounts
 from telemetry.tracing import start_tracing
 
 READY_TIMEOUT_S = 180
+AGAIN_S = 5  # after a signal, in which `stop` has begun unless its interrupt was dropped
 GATEWAYS_STOP_S = 65.0  # more than `graceful_shutdown_timeout_s` of a gateway
 BETTER_CHAT = "antiphon models pull hf:Qwen/Qwen2.5-1.5B-Instruct-GGUF --include '*q4_k_m.gguf'"
 
 
 def main() -> None:
+    interrupt_on_signals()
     parser = argparse.ArgumentParser(prog=program_name("deployments.main"), description=__doc__)
     parser.add_argument("--config", type=Path, default=CONFIGS_DIR / "serve_config.yaml")
     parser.add_argument("--num-cpus", type=int, help="CPU cores for Ray; all by default")
@@ -67,13 +69,12 @@ def main() -> None:
         first_key = asyncio.run(prepare_database(settings))
     except (ValueError, DatabaseError) as error:
         sys.exit(str(error))
-    say(f"{BRAND} is starting ...")
-    for warning in doubts(settings):
-        say(warning)
     try:
-        interrupt_on_signals()
+        say(f"{BRAND} is starting ...")
+        for warning in doubts(settings):
+            say(warning)
         dashboard = cluster.start(arguments.num_cpus)
-        interrupt_on_signals()  # again, since Ray sets its own handler
+        interrupt_on_signals()  # again, since Ray's library sets its own handler
         voice, names = first_voice(config), model_names(config)
         failed: set[str] = set()
         cluster.deploy(dashboard, first_stage(config))
@@ -111,6 +112,12 @@ def interrupt_on_signals() -> None:
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    """Raises, and again until `stop` begins, since what runs at a fork or in a `__del__` drops
+    exceptions. Further signals change nothing."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    signal.signal(signal.SIGALRM, _interrupt)  # that of Ray's library aborts
+    signal.alarm(AGAIN_S)
     raise KeyboardInterrupt
 
 
@@ -258,6 +265,7 @@ def stop() -> None:
     The gateways end before the models: a model without a running call ends at once, and the next
     chunk of a stream would find none.
     """
+    signal.alarm(0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     import ray
@@ -272,8 +280,9 @@ def stop() -> None:
                 serve.delete(name, _blocking=False)
             while gateways & serve.status().applications.keys() and time.monotonic() < until:
                 time.sleep(0.2)
-        serve.shutdown()
-        ray.shutdown()
+        with suppress(Exception):  # likewise
+            serve.shutdown()
+    ray.shutdown()  # also what a start that was cut off has begun
 
 
 def run() -> NoReturn:
@@ -281,6 +290,8 @@ def run() -> NoReturn:
     code: int | str | None = 0
     try:
         main()
+    except KeyboardInterrupt:  # before anything was started
+        pass
     except SystemExit as end:
         code = end.code
         if isinstance(code, str):  # as the interpreter would do

@@ -1,5 +1,6 @@
 """The private interfaces of Ray and uvicorn are those that the service was tested with."""
 
+import signal
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -9,7 +10,7 @@ import pytest
 import ray
 import uvicorn
 from ray import serve
-from ray._private import parameter
+from ray._private import parameter, utils
 from ray.serve._private import deployment_state, replica
 
 from deployments import compat
@@ -32,6 +33,14 @@ def test_ray_parameters_are_patched_only_inside_the_context_manager() -> None:
         assert parameter.RayParams().dashboard_agent_listen_port == 0
         assert not parameter.RayParams().include_log_monitor
     assert parameter.RayParams is shipped
+
+
+def test_ray_sets_no_handler_of_sigterm_inside_the_context_manager() -> None:
+    before, shipped = signal.getsignal(signal.SIGTERM), utils.set_sigterm_handler
+    with compat.node_options():
+        utils.set_sigterm_handler(signal.SIG_IGN)
+        assert signal.getsignal(signal.SIGTERM) is before
+    assert utils.set_sigterm_handler is shipped
 
 
 @pytest.mark.parametrize(
@@ -78,6 +87,10 @@ def test_another_address_than_that_of_a_cluster_is_one_sentence(
 def test_a_missing_private_interface_is_incompatible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parameter, "RayParams", lambda: None)
     with pytest.raises(compat.Incompatible, match="dashboard_agent_listen_port"):
+        with compat.node_options():
+            pass
+    monkeypatch.delattr(utils, "set_sigterm_handler")
+    with pytest.raises(compat.Incompatible, match="set_sigterm_handler"):
         with compat.node_options():
             pass
     monkeypatch.setattr(deployment_state, "DeploymentState", type("State", (), {}))

@@ -85,6 +85,34 @@ def test_a_start_with_a_used_database_and_no_secrets_writes_nothing(
     assert run(first, "users")[0] == 0
 
 
+DROPPED = """
+import os, signal, time
+from deployments.main import interrupt_on_signals
+
+class Dropped:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.1)
+
+interrupt_on_signals()
+try:
+    Dropped()
+    os.kill(os.getpid(), signal.SIGINT)  # changes nothing
+    time.sleep(60)
+    print("lasts")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_a_signal_whose_exception_is_dropped_interrupts_again() -> None:
+    """As by Python's own hook of the module `logging`, when it came at a fork."""
+    command = [sys.executable, "-c", DROPPED]
+    done = subprocess.run(command, cwd=PROJECT_DIR, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
+    assert "Exception ignored in: <function Dropped.__del__" in done.stderr
+
+
 @pytest.mark.parametrize(
     "module",
     ["configs.environment", pytest.param("deployments.main", marks=pytest.mark.slow)],

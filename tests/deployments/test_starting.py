@@ -150,6 +150,15 @@ def test_broken_files_change_nothing_and_a_failed_swap_is_seen_everywhere(
                   and 'deployment="TTSFast"' in one]  # fmt: skip
         assert line.endswith(" 1.0") and "broken.yaml" in line
 
+        # The same file is tried again: it fails as before, and is taken once it is mended.
+        status, _, errors = operator(service, variables, "deploy", write(folder, config))
+        assert status == 1 and "broken.yaml cannot be loaded: " in errors, errors
+        mended = yaml.safe_load(Path(TONE).read_text()) | {"id": "svc/mended"}
+        (folder / "broken.yaml").write_text(yaml.safe_dump(mended))
+        status, _, errors = operator(service, variables, "deploy", write(folder, config))
+        assert (status, errors) == (0, "")
+        assert model(service, "tts")["id"] == "svc/mended"
+
         entry(config, "TTSFast")["user_config"] = {"model": TONE}
         status, _, errors = operator(service, variables, "deploy", write(folder, config))
         assert (status, errors) == (0, "")
