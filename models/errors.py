@@ -31,6 +31,9 @@ class EngineLost(EngineError, code="unavailable", retryable=True):
 class EngineStopped(EngineLost):
     """The service stops before the request could end. What was delivered is charged."""
 
+    def __init__(self, text: str = "the service stops; send the request again in a moment") -> None:
+        super().__init__(text)
+
 
 class PackMissing(EngineError, code="unavailable", retryable=True):
     """The engine has not cached the voice pack of that digest; retry with the pack's bytes."""

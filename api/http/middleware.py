@@ -28,6 +28,7 @@ from api.http.limits import (
     leave_place,
 )
 from api.http.turns import TURN, Turn
+from models.errors import EngineStopped
 from telemetry import metrics, tracing
 from telemetry.tracing import request_id
 
@@ -122,10 +123,12 @@ class RequestFrame:
             if "\0" in scope["path"] or b"%00" in scope["query_string"]:
                 raise ApiError("validation_error", "the address holds U+0000")
             await self._app(scope, receive_framed, send_framed)
-        except Exception as error:  # the last resort: every other failure is a 500
+        # The last resort: every other failure is a 500. A server that stops cancels its requests.
+        except (Exception, asyncio.CancelledError) as error:
             if status:  # too late for an error answer: the server closes the connection
                 raise
-            response = error_response(to_api_error(error), Request(scope))
+            failure = error if isinstance(error, Exception) else EngineStopped()
+            response = error_response(to_api_error(failure), Request(scope))
             await response(scope, receive_framed, send_framed)
         finally:
             elapsed_s = time.perf_counter() - started

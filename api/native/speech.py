@@ -209,7 +209,8 @@ class LineWriter:
 
     def fail(self, error: Exception) -> bytes:
         shown = to_api_error(error)
-        return json_line({"type": "error", "error": shown.code, "message": shown.message})
+        end = json_line({"type": "error", "error": shown.code, "message": shown.message})
+        return self._line() + end  # what waits for a longer line is charged, too
 
     def _line(self) -> bytes:
         data = b"".join(self._data)

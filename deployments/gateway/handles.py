@@ -101,7 +101,7 @@ class StopSignal:
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise EngineStopped("the service stops; send the request again in a moment") from None
+            raise EngineStopped from None
         finally:
             self._waits.discard(limit)
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+SOONER_S = 1.0  # sessions end before their calls do, which some protocols close with 1011
 STATUS_S = 3.0  # timeout of a call of serve.status
 MODELS_S = 3.0  # between looks whether all models are up
 MOVE_ON_S = 1.0  # in which keep-alive clients get a response that closes their connection
@@ -105,7 +106,8 @@ class Gateway:
         from pipelines.chat.pipeline import wait_for_saves
         from telemetry.tracing import flush
 
-        infrastructure = self.services.infrastructure
+        infrastructure, billing = self.services.infrastructure, self.services.platform.billing
+        billing.is_stopping = True
         asyncio.get_running_loop().call_later(DRAIN_S, self._directory.stop.set)
         drained = drain_sockets(infrastructure.sockets)
         if self._listener is not None:
@@ -115,7 +117,7 @@ class Gateway:
         try:
             async with asyncio.timeout(SETTLE_S):
                 await wait_for_saves()
-                await self.services.platform.billing.wait_for_settlements()
+                await billing.wait_for_settlements()
         except TimeoutError:
             logger.error("stop_unsettled")  # the holds expire
         self._background.cancel()
@@ -152,17 +154,18 @@ async def drain_sockets(sockets: "SocketRegistry") -> None:
     from api.sockets.kernel import close_codes
 
     sockets.draining = True  # first, since serve.status may take seconds
+    clock = asyncio.get_running_loop().time
+    until = clock() + sockets.limits.drain_s - SOONER_S
     if await service_stops():
         await sockets.drain(
             sockets.limits.stop_s,
             close_codes.GOING_AWAY,
             "the service is stopping",
-            busy_s=sockets.limits.drain_s,
+            busy_s=until - clock(),
         )
     else:
-        await sockets.drain(
-            sockets.limits.drain_s, close_codes.RESTART, "this server restarts; connect again"
-        )
+        message = "this server restarts; connect again"
+        await sockets.drain(until - clock(), close_codes.RESTART, message)
         await asyncio.sleep(MOVE_ON_S)
 
 

@@ -91,12 +91,13 @@ class HeldText:
     before: int  # characters of the texts before it
     units: int  # that it costs
     length: int  # of the text
-    has_sounded: bool = False
 
-    async def count(self, chunk: SpokenChunk, *, is_sent: bool = True) -> None:
+    async def count(self, chunk: SpokenChunk) -> None:
         share = characters_up_to(chunk, self.units, self.length)
         self.speech.made = max(self.speech.made, self.before + share)
-        self.has_sounded = True
+
+    def take(self, chunk: SpokenChunk) -> None:
+        """Does nothing: the pace of the playback decides what was sent."""
 
     async def complete(self) -> None:
         self.speech.made = self.before + self.units

@@ -195,6 +195,7 @@ class Billing:
     _open: WeakSet[Charge] = field(default_factory=WeakSet)
     _turns: AccountTurns = field(default_factory=AccountTurns)
     _renewing: asyncio.Task[None] | None = None
+    is_stopping: bool = False  # whole answers that are left then are free
 
     def cost(self, service: Service, units: int) -> int:
         """Micro-USD. Units are characters, milliseconds of audio, tokens or voices."""
@@ -340,6 +341,8 @@ class Billing:
 
     async def _count_abandoned(self, workspace_id: int, service: Service) -> bool:
         """Whether the work that its caller left is free."""
+        if self.is_stopping:
+            return True
         limit, key = self._prices.free_hangups_per_hour, f"hangups:{workspace_id}"
         is_free = (await self._limits.hit(key, limit, HOUR_S)).allowed
         metrics.hangups.labels(service, "free" if is_free else "charged").inc()

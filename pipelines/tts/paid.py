@@ -31,12 +31,11 @@ URL_LASTS_S = 24 * 3600.0
 class SpeechPayment(Protocol):
     """The charge of one text while it is spoken."""
 
-    @property
-    def has_sounded(self) -> bool:
-        """Whether any chunk was counted."""
+    async def count(self, chunk: SpokenChunk) -> None:
+        """Call it for each chunk as it is made."""
 
-    async def count(self, chunk: SpokenChunk, *, is_sent: bool = True) -> None:
-        """Call it before the chunk is sent."""
+    def take(self, chunk: SpokenChunk) -> None:
+        """Call it just before each piece of the chunk is sent, but not for an answer sent whole."""
 
     async def complete(self) -> None:
         """The whole text was spoken."""
@@ -153,6 +152,7 @@ class PaidSynthesis:
             async with aclosing(self.pipeline.stream(plan)) as chunks:
                 async for chunk in chunks:
                     await paid.count(chunk)
+                    paid.take(chunk)
                     yield chunk
             await paid.complete()
 
@@ -175,23 +175,18 @@ class PaidSpeech:
     spoken_s: float = 0.0  # audio that was counted
     is_copied: bool = True  # all of that audio, if there is a copy
 
-    @property
-    def has_sounded(self) -> bool:
-        """Whether any chunk was counted."""
-        return self.spoken_s > 0
-
-    async def count(self, chunk: SpokenChunk, *, is_sent: bool = True) -> None:
-        """Call it before the chunk is sent, or is added to an answer that is sent when it is
-        whole."""
-        if is_sent:
-            self.charge.used = max(self.charge.used, self._share(chunk))
-        else:
-            self.count_made(chunk)
+    async def count(self, chunk: SpokenChunk) -> None:
+        """Call it for each chunk as it is made."""
+        self.count_made(chunk)
         self.spoken_s += chunk.audio.duration_s
         self.is_copied = self.is_copied and self.spoken_s <= COPY_S
         if self.copy is not None and self.is_copied:
             with self._copying():
                 await asyncio.to_thread(self.copy.add, chunk.audio)
+
+    def take(self, chunk: SpokenChunk) -> None:
+        """Charges up to the end of the sentence from here on, also if the client then leaves."""
+        self.charge.used = max(self.charge.used, self._share(chunk))
 
     def count_made(self, chunk: SpokenChunk) -> None:
         """Call it for a chunk of a file that is given to `complete`."""

@@ -127,7 +127,7 @@ class ContextVoice:
             starts_at_s = self.spoken_s + pause_s
             async with aclosing(pipeline.stream(plan)) as chunks:
                 async for chunk in chunks:
-                    await paid.count(chunk, is_sent=not self._is_whole)
+                    await paid.count(chunk)
                     self._words += [_moved(word, starts_at_s, offset) for word in chunk.words]
                     audio = _after(pause_s, chunk.audio)
                     pause_s = 0.0
@@ -136,11 +136,12 @@ class ContextVoice:
                     self.spoken_s += audio.duration_s
                     for part in cut(audio, MESSAGE_S):
                         for encoded in await self._encode(part):
+                            if not self._is_whole:
+                                paid.take(chunk)
                             yield encoded
             for encoded in self._flush():
                 yield encoded
-            if paid.has_sounded:
-                await paid.complete()
+            await paid.complete()
 
     def _take_pause(self, text: str) -> float:
         """Seconds of silence before `text`: none when playback has stopped meanwhile."""

@@ -134,12 +134,12 @@ class SocketSession:
         return self._outbox.waiting
 
     async def send(self, frame: Frame) -> None:
-        """Queues a text frame with JSON, or a binary one. Waits while the outbox is full.
+        """Queues a text frame with JSON, or a binary one; then waits while the outbox is full.
 
-        Raises SessionEnded.
+        Once called, the frame is sent, also if its sender is cancelled. Raises SessionEnded.
         """
-        await self._outbox.wait_for_room()
         self._outbox.put(frame)
+        await self._outbox.wait_for_room()
 
     async def send_speech(self, frame: Frame) -> None:
         """As `send`; a client that listens is not idle."""

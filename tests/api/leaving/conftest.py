@@ -124,24 +124,25 @@ class Client:
         self.writer.write_eof()
 
 
+def counted_engine(kind: Any, name: str, engine: Any, steps: Steps) -> tuple[Any, Any]:
+    """An engine as a subclass that counts, and its description."""
+    made, info = load_model(kind, name, local_services._no_weights())
+    made.__class__ = engine
+    made.steps = steps
+    return made, info
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LeavingSite]:
     """Without pauses between a client's mistakes and with the largest plan."""
     folder = tmp_path_factory.mktemp("leaving")
     steps = Steps()
-    weights = local_services._no_weights()
-
-    def counted(kind: Any, name: str, engine: Any) -> tuple[Any, Any]:
-        made, info = load_model(kind, name, weights)
-        made.__class__ = engine
-        made.steps = steps
-        return made, info
-
-    transcriber = LocalSTTModel(*counted(STT, SCRIPTED, CountedScripted), BandsEngine())
+    scripted = counted_engine(STT, SCRIPTED, CountedScripted, steps)
+    transcriber = LocalSTTModel(*scripted, BandsEngine())
     services = local_services.local_services(
         local_settings(folder),
-        speakers={"tone": LocalTTSModel(*counted(TTS, TONE, CountedTone))},
-        chat_models={"echo": LocalChatModel(*counted(CHAT, ECHO, CountedEcho))},
+        speakers={"tone": LocalTTSModel(*counted_engine(TTS, TONE, CountedTone, steps))},
+        chat_models={"echo": LocalChatModel(*counted_engine(CHAT, ECHO, CountedEcho, steps))},
         transcriber=transcriber,
     )
     services = with_listening(services, transcriber)

@@ -13,18 +13,21 @@ import pytest
 from fastapi import FastAPI
 
 from api.app import create_app
+from api.native.speech import LineWriter
 from api.services import Services
 from configs.schema.voices import VoiceRef, VoicesConfig
-from models.audio import Pcm, pcm16_to_float
-from models.errors import EngineLost, EngineOverloaded
+from models.audio import AudioChunk, Pcm, pcm16_to_float
+from models.errors import EngineLost, EngineOverloaded, EngineStopped
 from models.tts.base import SynthesisRequest
 from pipelines.tts.pipeline import SpeechPipeline
+from pipelines.tts.shaping import SpokenChunk
 from tests.api.disconnects import scope_of, send_and_disconnect
 from tests.api.native.speech.test_speech import assert_fault
 from tests.api.replaced import with_synthesis
 from tests.patience import PATIENCE_S
 from tests.pipelines.audio.encode.test_files import decode as decode_file
 from tests.pipelines.stt.voiced import VoicedSpeaker
+from tests.pipelines.stt.voiced import voiced as voiced_audio
 from tests.stopwatch import stopwatch
 
 Headers = dict[str, str]
@@ -71,6 +74,19 @@ def audio_of(lines: list[dict[str, Any]]) -> bytes:
 
 def decode(data: bytes, output_format: str) -> tuple[Pcm, int]:
     return (pcm16_to_float(data), 24_000) if output_format == "pcm" else decode_file(data)
+
+
+def test_a_stream_that_fails_sends_the_audio_that_waits_for_a_longer_line() -> None:
+    """It is charged when the service stops."""
+    writer = LineWriter("pcm", timestamps=False)
+    lines = b""
+    for seconds in (1.0, 0.05):
+        lines += writer.write(SpokenChunk(AudioChunk(voiced_audio(seconds), 24_000)))
+    lines += writer.fail(EngineStopped("the service stops"))
+    chunks = [json.loads(line) for line in lines.splitlines()]
+    assert [chunk["type"] for chunk in chunks] == ["chunk", "chunk", "error"]
+    sizes = [len(b64decode(chunk["result"]["audioContent"])) for chunk in chunks[:-1]]
+    assert sizes == [48_000, 2_400]
 
 
 @pytest.mark.parametrize("output_format", FORMATS)
