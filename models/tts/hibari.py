@@ -4,6 +4,7 @@ from collections.abc import Generator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -99,7 +100,7 @@ def _spoken(
     if len(ids) < 3:  # nothing but the pads at both ends
         return np.zeros(0, np.float32), np.zeros(1)
     speed = np.array([request.speed], np.float32)
-    inputs = {"ids": np.array([ids], np.int64), "speed": speed}
+    inputs: dict[str, NDArray[Any]] = {"ids": np.array([ids], np.int64), "speed": speed}
     *spectra, durations = run(model.sess, inputs, request.interruption)
     pcm: Pcm = synth(*(value[0] for value in spectra), noise)
     frames = np.cumsum(durations.reshape(-1), dtype=np.float64)

@@ -49,7 +49,8 @@ def sung(
     """A held vowel with a little vibrato, by default "ah"; without formants a bare note."""
     time_s = np.arange(int(seconds * STT_SAMPLE_RATE)) / STT_SAMPLE_RATE
     phase = 2 * np.pi * pitch_hz * time_s + 0.5 * np.sin(2 * np.pi * 5 * time_s)
-    sound = sum(np.sin(k * phase) / k for k in range(1, 30 if formants else 2))
+    overtones = np.arange(1, 30 if formants else 2)[:, np.newaxis]
+    sound = (np.sin(overtones * phase) / overtones).sum(axis=0)
     for hz, width_hz in formants:
         radius = np.exp(-np.pi * width_hz / STT_SAMPLE_RATE)
         angle = 2 * np.pi * hz / STT_SAMPLE_RATE

@@ -2,9 +2,9 @@
 
 import threading
 
+import onnxruntime
 import pytest
 
-import models.runtimes.onnx
 from models.tts.base import SynthesisRequest
 from tests.models.tts.loaded import loaded, speech
 from tests.patience import PATIENCE_S
@@ -15,7 +15,7 @@ LONGEST = "The harbour lay still, and no ship came in sight. " * 6  # the longes
 ENGINES = ["hibari", "vits", pytest.param("kokoro", marks=pytest.mark.slow)]
 
 
-class CountedOptions(models.runtimes.onnx.onnxruntime.RunOptions):  # type: ignore[misc]
+class CountedOptions(onnxruntime.RunOptions):  # type: ignore[misc]
     """Says when a run was begun with it."""
 
     begun = threading.Event()
@@ -33,7 +33,7 @@ def test_a_run_ends_when_its_listener_leaves_and_the_next_is_as_before(
     voice = next(voice for voice in info.voices if voice.language == "en")
     short = SynthesisRequest("The river runs to the sea.", voice.key, "en")
     before = speech(engine, short)
-    monkeypatch.setattr(models.runtimes.onnx.onnxruntime, "RunOptions", CountedOptions)
+    monkeypatch.setattr(onnxruntime, "RunOptions", CountedOptions)
     request, errors = SynthesisRequest(LONGEST, voice.key, "en"), list[BaseException]()
 
     def listen() -> None:

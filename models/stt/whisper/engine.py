@@ -215,7 +215,7 @@ class WhisperEngine(STTEngine):
     def _detect(self, job: DecodingJob, states: States) -> float:
         """Sets the language; returns the probability of the likeliest, expected or not."""
         ranking = self._model.detect_language(self._view([states]))[0]
-        scores = {token[2:-2]: probability for token, probability in ranking}
+        scores: dict[str, float] = {token[2:-2]: float(share) for token, share in ranking}
         allowed = job.request.languages or self.capabilities.languages
         job.language, job.probability = languages.chosen(job.request, scores, allowed)
         return max(scores.get(code, 0.0) for code in allowed)

@@ -24,7 +24,7 @@ def chosen(
     language = max(allowed, key=lambda code: scores.get(code, 0.0))
     likeliest = scores.get(language, 0.0)
     expected = request.expected
-    if expected in allowed and likeliest < CERTAIN:
+    if expected is not None and expected in allowed and likeliest < CERTAIN:
         weight = min(MAX_EXPECTED_WEIGHT, EXPECTED_WEIGHT * request.expected_times)
         probability = scores.get(expected, 0.0)
         if weight * probability > likeliest:

@@ -13,6 +13,7 @@ from pipelines.stt import prompts
 from pipelines.stt.decoding import LiveUtterance, SessionOptions, UtteranceDecoder
 from pipelines.stt.prompts import MOST_CHARACTERS, usable_prompt
 from pipelines.tasks import TaskSet
+from pipelines.text import language_detection
 from tests.patience import PATIENCE_S
 from tests.pipelines.stt.listening_doubles import FakeTranscriber
 
@@ -55,7 +56,7 @@ async def test_the_prompt_of_live_speech_is_judged_beside_the_event_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The first one in a script loads the models of its languages, which takes seconds."""
-    loaded, judge = threading.Event(), prompts.paragraph_language
+    loaded, judge = threading.Event(), language_detection.paragraph_language
 
     def load_first(text: str, offered: frozenset[str], expected: str) -> str:
         assert loaded.wait(PATIENCE_S), "the event loop waits for it"

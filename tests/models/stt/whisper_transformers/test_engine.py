@@ -14,6 +14,7 @@ from models.audio import Pcm
 from models.errors import EngineError, EngineLost, UnsupportedLanguage, WeightsMissing
 from models.registry import STT, load_model
 from models.stt.base import STT_SAMPLE_RATE, DecodingOptions, Transcript, TranscriptionRequest
+from models.stt.whisper.job import DecodingJob
 from models.weights.store import WeightStore
 from tests.models.sounds import speak
 from tests.models.weights.one_folder import OneFolder
@@ -26,7 +27,6 @@ pytest.importorskip("accelerate", reason=LIBRARIES)
 pytest.importorskip("torchaudio", reason=LIBRARIES, exc_type=ImportError)
 
 from models.stt.whisper.engine import WhisperEngine  # noqa: E402
-from models.stt.whisper.job import DecodingJob  # noqa: E402
 from models.stt.whisper_transformers.engine import TransformersWhisperEngine  # noqa: E402
 from models.stt.whisper_transformers.network import LogMel, likeliest_path  # noqa: E402 they import the libraries
 from tests.models.stt.whisper_transformers.published_whisper import convert  # noqa: E402
@@ -189,7 +189,9 @@ def test_real_weights_match_the_ctranslate2_engine(weights: WeightStore, tmp_pat
     pairs = list(zip(ours.segments[0].words, theirs.segments[0].words, strict=True))
     assert all(one.word == other.word for one, other in pairs)
     assert np.median([abs(one.start - other.start) for one, other in pairs]) <= 0.1
-    [timed], [other] = (engine._transcribe([request], times=True) for engine in (made, published))
+    [timed], [other] = (
+        engine._hear([DecodingJob(request, times=True)]) for engine in (made, published)
+    )
     assert timed.segments[0].text == other.segments[0].text
     german = replace(request, languages=("de", "fr"))
     assert made.transcribe([german])[0].language in ("de", "fr")
