@@ -29,7 +29,7 @@ settings.load_profile("untimed")
 
 # Settings that the environment of this machine may have for a service on it.
 SETTINGS = {"HOST", "PORT", "PUBLIC_URL", "TRUSTED_PROXIES", "DATABASE_URL", "REDIS_URL"}
-SETTINGS |= {"NEW_DATABASE_URL"}
+SETTINGS |= {"NEW_DATABASE_URL", "CHAT_MODEL"}
 SETTINGS |= {"CORS_ORIGINS", "STORAGE_URL", "REQUIRE_CONSENT", "WATERMARK", "METRICS_TOKEN"}
 SETTINGS |= {"OPERATOR_TOKEN", "SIGN_UP", "PLAN_CHANGES", "PLAN_WEBHOOK_URL", "PLAN_WEBHOOK_SECRET"}
 PREFIXES = ("ANTIPHON_", "RAY_", "WEBHOOK_", "WYOMING_")
@@ -44,6 +44,7 @@ def isolate() -> str:
     for name in list(os.environ):
         if name in SETTINGS or (name.startswith(PREFIXES) and name != KEPT):
             del os.environ[name]
+    os.environ["CHAT_MODEL"] = "llm/smollm2"  # of services that tests start: they fetch nothing
     # Not in the folder of pytest: Ray's sockets are in it, and their names have 107 bytes at most.
     folder = os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="ray-tests-")
     os.environ["RAY_DASHBOARD_PORT"] = str(servers.free_port())
